@@ -1,0 +1,1 @@
+"""The JAX twins: the same algorithms, fast."""

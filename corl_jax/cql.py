@@ -1,0 +1,592 @@
+"""CQL in JAX: a soft actor-critic whose critics are pushed down on actions that the data does not show.
+
+Its twin is `corl_torch/cql.py`.
+
+Kumar et al., Conservative Q-Learning for Offline Reinforcement Learning, 2020, https://arxiv.org/abs/2006.04779
+"""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+from flax import struct
+from jax import Array
+from jax.nn import logsumexp
+from jax.nn.initializers import orthogonal as orthogonal_init
+from jax.nn.initializers import zeros
+from jax.numpy import concatenate, exp, log, minimum, square, std, take_along_axis, tanh
+
+from shared.configs import bounded, choice, cli, positive
+from shared.data import Batch, scale_rewards
+from shared.jax_side import (
+    Linear,
+    Network,
+    PackedDataset,
+    clamp,
+    enable_compilation_cache,
+    load_checkpoint,
+    mean_metrics,
+    narrow,
+    resolve_device,
+    save_checkpoint,
+    softplus,
+    take,
+    to_device,
+    xavier_uniform,
+)
+from shared.runs import Run
+from shared.task import load_task
+
+# ---- config --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What an update depends on."""
+
+    # Transitions in a batch
+    batch_size: int = bounded(256, low=1)
+    # Discount factor of the return
+    discount: float = bounded(0.99, low=0, high=1)
+    # Factor on the entropy temperature; the temperature itself without automatic tuning
+    alpha_multiplier: float = bounded(1.0, low=0)
+    # Tune the temperature towards an entropy of minus the number of action dimensions
+    use_automatic_entropy_tuning: bool = True
+    # Subtract the entropy term in the critics' target
+    backup_entropy: bool = False
+    # Learning rate of the actor and of the entropy temperature
+    policy_lr: float = positive(3e-5)
+    # Learning rate of the critics and of the Lagrange multiplier
+    qf_lr: float = positive(3e-4)
+    # Rate at which the target critics follow the critics
+    soft_target_update_rate: float = bounded(5e-3, low=0, high=1)
+    # Updates between two moves of the targets
+    target_update_period: int = bounded(1, low=1)
+    # Actions sampled per state for each part of the conservative term
+    cql_n_actions: int = bounded(10, low=1)
+    # Weigh the sampled actions by their density, CQL(H)
+    cql_importance_sample: bool = True
+    # Tune the weight of the conservative term towards a target gap
+    cql_lagrange: bool = False
+    # That gap, between out-of-distribution and data actions
+    cql_target_action_gap: float = -1.0
+    # Temperature of the soft maximum over sampled actions
+    cql_temp: float = positive(1.0)
+    # Weight of the conservative term
+    cql_alpha: float = bounded(10.0, low=0)
+    # Use the best of cql_n_actions next actions in the critics' target
+    cql_max_target_backup: bool = False
+    # Lower bound of the gap of a row
+    cql_clip_diff_min: float = -math.inf
+    # Upper bound of the gap of a row
+    cql_clip_diff_max: float = math.inf
+    # First updates, whose actor loss holds no value; despite the name nothing is cloned, as in CORL
+    bc_steps: int = bounded(0, low=0)
+
+
+@dataclass(frozen=True)
+class TrainConfig(Hyperparameters):
+    """A whole run."""
+
+    # Project in Weights & Biases
+    project: str = "CORL"
+    # Group in Weights & Biases
+    group: str = "CQL-D4RL"
+    # First part of the run's name
+    name: str = "CQL"
+    # Dataset: mini/hopper-medium-expert, a D4RL id, or the path of an HDF5 file
+    env: str = "mini/hopper-medium-expert"
+    # Environment to evaluate in; empty: the dataset's own
+    eval_env: str = ""
+    # Seed of the weights, the batches, the noise and the evaluation's start states
+    seed: int = bounded(0, low=0)
+    # auto, cpu or cuda
+    device: str = "auto"
+    # Updates between two evaluations
+    eval_freq: int = bounded(5000, low=1)
+    # Episodes in an evaluation
+    n_episodes: int = bounded(10, low=1)
+    # Updates in all
+    max_timesteps: int = bounded(1_000_000, low=1)
+    # Folder for a checkpoint at each evaluation; null: only the last one, in the run's folder
+    checkpoints_path: str | None = None
+    # Checkpoint to start from
+    load_model: str = ""
+    # Largest dataset accepted, in transitions
+    buffer_size: int = bounded(2_000_000, low=1)
+    # Orthogonal initialisation of the critics
+    orthogonal_init: bool = True
+    # Normalise states to mean 0 and standard deviation 1
+    normalize: bool = True
+    # Scale rewards as CORL does for this kind of dataset, then by reward_scale and reward_bias
+    normalize_reward: bool = False
+    # Hidden layers of critic 1; critic 2 always has three, as in CORL
+    q_n_hidden_layers: int = bounded(3, low=1)
+    # Factor on rewards, if normalize_reward
+    reward_scale: float = 5.0
+    # Then added to rewards, if normalize_reward
+    reward_bias: float = -1.0
+    # Initial factor on the policy's log standard deviation
+    policy_log_std_multiplier: float = 1.0
+    # Where run folders are made
+    runs_path: str = "runs"
+    # Weights & Biases: off, offline or online
+    wandb_mode: str = choice("off", "offline", "online")
+
+
+# ---- rewards -------------------------------------------------------------------------------------------------------
+
+
+def modify_reward(config: TrainConfig, dataset: Batch, env: str) -> Batch:
+    """Locomotion rewards as elsewhere in CORL; then, for every dataset, a factor and a shift."""
+    scaled = scale_rewards(dataset, env)
+    return scaled._replace(rewards=scaled.rewards * config.reward_scale + config.reward_bias)
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+def mlp(output_dim: int, n_hidden_layers: int, orthogonal: bool) -> nn.Sequential:
+    """Hidden layers of 256 with ReLU; the last layer starts near 0."""
+    hidden, last = Linear(256), Linear(output_dim, xavier_uniform(gain=1e-2), zeros)
+    if orthogonal:
+        hidden, last = (
+            Linear(256, orthogonal_init(math.sqrt(2.0)), zeros),
+            Linear(output_dim, orthogonal_init(1e-2), zeros),
+        )
+    layers = []
+    for _ in range(n_hidden_layers):
+        layers += [hidden.copy(), nn.relu]
+    return nn.Sequential([*layers, last])
+
+
+class Scalar(nn.Module):
+    """A single trained number."""
+
+    value: float
+
+    @nn.compact
+    def __call__(self) -> Array:
+        """The number, as an array without axes."""
+        return self.param("constant", lambda _: jnp.asarray(self.value, dtype=float))
+
+
+class Actor(nn.Module):
+    """The policy: a normal distribution, squashed by tanh."""
+
+    action_dim: int
+    max_action: float
+    initial_log_std_multiplier: float
+
+    def setup(self) -> None:
+        self.base_network = mlp(2 * self.action_dim, 3, orthogonal=False)
+        self.log_std_multiplier = Scalar(self.initial_log_std_multiplier)
+        self.log_std_offset = Scalar(-1.0)
+
+    def __call__(self, observations: Array) -> tuple[Array, Array]:
+        """Mean and standard deviation (..., A) before tanh, for observations (..., S)."""
+        mean, log_std = jnp.split(self.base_network(observations), 2, axis=-1)
+        log_std = self.log_std_multiplier() * log_std + self.log_std_offset()
+        return mean, exp(clamp(log_std, -20.0, 2.0))
+
+
+def sample(actor: Network, observations: Array, noise: Array) -> tuple[Array, Array]:
+    """Actions (B, A) and their log-probabilities (B,) for noise (B, A); n of each per state for (B, n, A)."""
+    mean, std = actor(observations)
+    if noise.ndim == 3:
+        mean, std = mean[:, None], std[:, None]
+    u = mean + noise * std
+    actions = actor.module.max_action * tanh(u)
+    log_prob = -2.0 * (math.log(2.0) - u - softplus(-2.0 * u))
+    log_prob = log_prob + (-square(u - mean) / (2.0 * square(std)) - log(std) - LOG_SQRT_2PI)
+    return actions, log_prob.sum(axis=-1)
+
+
+LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
+
+
+class Critic(nn.Module):
+    """Q(s, a)."""
+
+    n_hidden_layers: int
+    orthogonal_init: bool
+
+    def setup(self) -> None:
+        self.network = mlp(1, self.n_hidden_layers, self.orthogonal_init)
+
+    def __call__(self, observations: Array, actions: Array) -> Array:
+        """The values (B,) of actions (B, A) in observations (B, S), or (B, n) of actions (B, n, A)."""
+        if actions.ndim == 3:
+            observations = jnp.broadcast_to(observations[:, None], (*actions.shape[:2], observations.shape[-1]))
+        return self.network(concatenate([observations, actions], axis=-1)).squeeze(-1)
+
+
+# ---- randomness ----------------------------------------------------------------------------------------------------
+
+
+class Noise(NamedTuple):
+    """What an update draws besides its batch, with n = cql_n_actions."""
+
+    # Standard normal, (B, A): the policy's action in each state
+    actor: Array
+    # Standard normal, (B, A), in the first `bc_steps` updates only
+    bc: Array | None
+    # Standard normal, (B, A), or (B, n, A) with cql_max_target_backup: the policy's next actions in the target
+    target: Array
+    # Uniform in [-1, 1), (B, n, A): random actions for the conservative term
+    random: Array
+    # Standard normal, (B, n, A): the policy's actions for the conservative term
+    current: Array
+    # Standard normal, (B, n, A): the policy's next actions for the conservative term
+    next: Array
+
+
+def draw_noise(
+    key: Array, step: Array, hp: Hyperparameters, dataset_size: int, action_dim: int, in_bc_steps: bool = False
+) -> tuple[Array, Noise]:
+    """An update's batch indices (B,) and its noise, which depend on the key and on the update's number alone."""
+    one, many = (hp.batch_size, action_dim), (hp.batch_size, hp.cql_n_actions, action_dim)
+    keys = jax.random.split(jax.random.fold_in(key, step), 7)
+    indices = jax.random.randint(keys[0], (hp.batch_size,), 0, dataset_size)
+    noise = Noise(
+        actor=jax.random.normal(keys[1], one),
+        bc=jax.random.normal(keys[2], one) if in_bc_steps else None,
+        target=jax.random.normal(keys[3], many if hp.cql_max_target_backup else one),
+        random=jax.random.uniform(keys[4], many, minval=-1.0, maxval=1.0),
+        current=jax.random.normal(keys[5], many),
+        next=jax.random.normal(keys[6], many),
+    )
+    return indices, noise
+
+
+# ---- losses and update ---------------------------------------------------------------------------------------------
+
+
+def gradient_step(gradient: Any, network: Any, moments: optax.OptState, lr: float) -> tuple[Any, optax.OptState]:
+    """One step of Adam: the new network and the new moments."""
+    change, moments = optax.adam(lr).update(gradient, moments)
+    return optax.apply_updates(network, change), moments
+
+
+def soft_update(target: Network, source: Network, tau: float) -> Network:
+    """Polyak: the target, a step of size tau nearer to the source."""
+    return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
+
+
+class PolicySamples(NamedTuple):
+    """Actions (B, n, A) at which the critics are pushed down, and their log-probabilities (B, n)."""
+
+    current: Array
+    current_log_prob: Array
+    next: Array
+    next_log_prob: Array
+
+
+@struct.dataclass
+class CQL:
+    """All that an update reads and writes."""
+
+    actor: Network
+    critic_1: Network
+    critic_2: Network
+    critic_1_target: Network
+    critic_2_target: Network
+    log_alpha: Array
+    log_alpha_prime: Array
+    actor_optimizer: optax.OptState
+    critic_1_optimizer: optax.OptState
+    critic_2_optimizer: optax.OptState
+    log_alpha_optimizer: optax.OptState
+    log_alpha_prime_optimizer: optax.OptState
+    hp: Hyperparameters = struct.field(pytree_node=False)
+
+
+def alpha(state: CQL) -> Array:
+    """The entropy temperature: a constant in every loss but its own."""
+    hp = state.hp
+    if not hp.use_automatic_entropy_tuning:
+        return jnp.asarray(hp.alpha_multiplier)
+    return exp(state.log_alpha) * hp.alpha_multiplier
+
+
+def alpha_loss(log_alpha: Array, state: CQL, log_prob: Array) -> tuple[Array, dict[str, Array]]:
+    """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
+    return -(log_alpha * (log_prob - state.actor.module.action_dim)).mean(), {}
+
+
+def actor_loss(actor: Network, state: CQL, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
+    """Soft actor-critic's: the value under the smaller critic, plus entropy."""
+    critic_1, critic_2 = state.critic_1, state.critic_2
+    actions, log_prob = sample(actor, batch.observations, noise.actor)
+    if noise.bc is None:
+        q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
+    else:
+        # CORL's behaviour cloning scores a fresh sample of the policy's own, not the data's action.
+        _, q = sample(actor, batch.observations, noise.bc)
+    assert log_prob.shape == q.shape == batch.rewards.shape
+    return (alpha(state) * log_prob - q).mean(), {"log_prob": log_prob}
+
+
+def td_target(state: CQL, batch: Batch, noise: Noise) -> tuple[Array, Array]:
+    """The regression target of both critics and the next value in it, both (B,)."""
+    hp, actor, critic_1, critic_2 = state.hp, state.actor, state.critic_1_target, state.critic_2_target
+    actions, log_prob = sample(actor, batch.next_observations, noise.target)
+    next_q = minimum(critic_1(batch.next_observations, actions), critic_2(batch.next_observations, actions))
+    if hp.cql_max_target_backup:
+        best = next_q.argmax(axis=-1)[:, None]
+        next_q = take_along_axis(next_q, best, 1).squeeze(-1)
+        log_prob = take_along_axis(log_prob, best, 1).squeeze(-1)
+    if hp.backup_entropy:
+        next_q = next_q - alpha(state) * log_prob
+    assert next_q.shape == batch.rewards.shape == batch.terminals.shape
+    return batch.rewards + (1.0 - batch.terminals) * hp.discount * next_q, next_q
+
+
+def sample_policy(state: CQL, batch: Batch, noise: Noise) -> PolicySamples:
+    """The policy's actions at which the critics are pushed down; the next ones are judged in the current states."""
+    current, current_log_prob = sample(state.actor, batch.observations, noise.current)
+    next, next_log_prob = sample(state.actor, batch.next_observations, noise.next)
+    return PolicySamples(current, current_log_prob, next, next_log_prob)
+
+
+def gap(
+    critic: Network, state: CQL, batch: Batch, q: Array, random: Array, samples: PolicySamples
+) -> tuple[Array, dict[str, Array]]:
+    """How far the soft maximum over sampled actions lies above the data's value q (B,), on average."""
+    hp = state.hp
+    q_random = critic(batch.observations, random)
+    q_current = critic(batch.observations, samples.current)
+    q_next = critic(batch.observations, samples.next)
+    everything = concatenate([q_random, q[:, None], q_next, q_current], axis=1)
+    sampled = everything
+    if hp.cql_importance_sample:
+        log_density = math.log(0.5 ** random.shape[-1])
+        q_ratios = [q_random - log_density, q_next - samples.next_log_prob, q_current - samples.current_log_prob]
+        sampled = concatenate(q_ratios, axis=1)
+    ood = logsumexp(sampled / hp.cql_temp, axis=1) * hp.cql_temp
+    assert ood.shape == q.shape
+    gap = clamp(ood - q, hp.cql_clip_diff_min, hp.cql_clip_diff_max).mean()
+    metrics = {
+        "cql_std_q{}": std(everything, axis=1, ddof=1).mean(),
+        "cql_q{}_rand": q_random.mean(),
+        "cql_q{}_current_actions": q_current.mean(),
+        "cql_q{}_next_actions": q_next.mean(),
+        "cql_qf{}_diff": gap,
+    }
+    return gap, metrics
+
+
+def penalty(state: CQL, gap: Array, alpha_prime: Array) -> Array:
+    """The conservative term; as in CORL, cql_alpha also weighs the Lagrange form."""
+    hp = state.hp
+    if hp.cql_lagrange:
+        return alpha_prime * hp.cql_alpha * (gap - hp.cql_target_action_gap)
+    return hp.cql_alpha * gap
+
+
+def alpha_prime_loss(log_alpha_prime: Array, state: CQL, gap_1: Array, gap_2: Array) -> tuple[Array, dict[str, Array]]:
+    """Raises the conservative term's weight while the gaps lie above their target."""
+    alpha_prime = clamp(exp(log_alpha_prime), 0.0, 1e6)
+    return -0.5 * (penalty(state, gap_1, alpha_prime) + penalty(state, gap_2, alpha_prime)), {}
+
+
+def critic_loss(
+    critics: tuple[Network, Network], state: CQL, batch: Batch, noise: Noise
+) -> tuple[Array, dict[str, Array]]:
+    """Both critics' squared error to the same target, and their conservative terms."""
+    critic_1, critic_2 = critics
+    q1 = critic_1(batch.observations, batch.actions)
+    q2 = critic_2(batch.observations, batch.actions)
+    target, next_q = td_target(state, batch, noise)
+    assert q1.shape == q2.shape == target.shape
+    qf1_loss = square(q1 - target).mean()
+    qf2_loss = square(q2 - target).mean()
+    samples = sample_policy(state, batch, noise)
+    gap_1, metrics_1 = gap(critic_1, state, batch, q1, noise.random, samples)
+    gap_2, metrics_2 = gap(critic_2, state, batch, q2, noise.random, samples)
+    alpha_prime = clamp(exp(state.log_alpha_prime), 0.0, 1e6)
+    penalty_1, penalty_2 = penalty(state, gap_1, alpha_prime), penalty(state, gap_2, alpha_prime)
+    metrics = {
+        "qf1_loss": qf1_loss,
+        "qf2_loss": qf2_loss,
+        "average_qf1": q1.mean(),
+        "average_qf2": q2.mean(),
+        "average_target_q": next_q.mean(),
+        **{name.format(1): value for name, value in metrics_1.items()},
+        **{name.format(2): value for name, value in metrics_2.items()},
+        "cql_min_qf1_loss": penalty_1,
+        "cql_min_qf2_loss": penalty_2,
+        "alpha_prime": alpha_prime,
+    }
+    return qf1_loss + qf2_loss + penalty_1 + penalty_2, metrics
+
+
+def update(state: CQL, batch: Batch, noise: Noise, move_targets: bool) -> tuple[CQL, dict[str, Array]]:
+    """One gradient step: every loss at the parameters before it, then every step; last the targets."""
+    hp = state.hp
+    (actor_value, aux), actor_gradient = jax.value_and_grad(actor_loss, has_aux=True)(state.actor, state, batch, noise)
+    metrics = {"log_pi": aux["log_prob"].mean(), "policy_loss": actor_value, "alpha": alpha(state)}
+    critics = (state.critic_1, state.critic_2)
+    (_, critic_metrics), gradients = jax.value_and_grad(critic_loss, has_aux=True)(critics, state, batch, noise)
+    metrics |= critic_metrics
+    new = {}
+    if hp.cql_lagrange:
+        gaps = metrics["cql_qf1_diff"], metrics["cql_qf2_diff"]
+        (loss, _), gradient = jax.value_and_grad(alpha_prime_loss, has_aux=True)(state.log_alpha_prime, state, *gaps)
+        new["log_alpha_prime"], new["log_alpha_prime_optimizer"] = gradient_step(
+            gradient, state.log_alpha_prime, state.log_alpha_prime_optimizer, hp.qf_lr
+        )
+        metrics["alpha_prime_loss"] = loss
+    if hp.use_automatic_entropy_tuning:
+        (loss, _), gradient = jax.value_and_grad(alpha_loss, has_aux=True)(state.log_alpha, state, aux["log_prob"])
+        new["log_alpha"], new["log_alpha_optimizer"] = gradient_step(
+            gradient, state.log_alpha, state.log_alpha_optimizer, hp.policy_lr
+        )
+        metrics["alpha_loss"] = loss
+    new["actor"], new["actor_optimizer"] = gradient_step(
+        actor_gradient, state.actor, state.actor_optimizer, hp.policy_lr
+    )
+    new["critic_1"], new["critic_1_optimizer"] = gradient_step(
+        gradients[0], state.critic_1, state.critic_1_optimizer, hp.qf_lr
+    )
+    new["critic_2"], new["critic_2_optimizer"] = gradient_step(
+        gradients[1], state.critic_2, state.critic_2_optimizer, hp.qf_lr
+    )
+    if move_targets:
+        new["critic_1_target"] = soft_update(state.critic_1_target, new["critic_1"], hp.soft_target_update_rate)
+        new["critic_2_target"] = soft_update(state.critic_2_target, new["critic_2"], hp.soft_target_update_rate)
+    return state.replace(**new), metrics
+
+
+@jax.jit
+def act(actor: Network, observations: Array) -> Array:
+    """The policy's most likely actions (E, A) for normalised observations (E, S)."""
+    mean, _ = actor(observations)
+    return actor.module.max_action * tanh(mean)
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+# Updates whose noise is drawn at once: enough to leave the draws outside the loop, few enough to fit into any memory
+CHUNK = 100
+
+
+@partial(jax.jit, static_argnames=("num_updates", "phase", "bc_updates"), donate_argnames="state")
+def train_interval(
+    state: CQL, key: Array, dataset: PackedDataset, start: Array, num_updates: int, phase: int, bc_updates: int
+) -> tuple[CQL, dict[str, Array]]:
+    """The updates `start + 1` to `start + num_updates` as one program, the first `bc_updates` of them with `bc` noise.
+
+    Which updates move the targets follows from their place in the scanned block and from `phase`, the updates before
+    the interval modulo `target_update_period`: it is known when the program is compiled, so no branch is left in it.
+    """
+    state, bc_history = scan_updates(state, key, dataset, start, bc_updates, phase, True)
+    phase = (phase + bc_updates) % state.hp.target_update_period
+    state, history = scan_updates(state, key, dataset, start + bc_updates, num_updates - bc_updates, phase, False)
+    return state, mean_metrics(bc_history + history)
+
+
+def scan_updates(
+    state: CQL, key: Array, dataset: PackedDataset, start: Array, num_updates: int, phase: int, in_bc_steps: bool
+) -> tuple[CQL, list[dict[str, Array]]]:
+    """Updates in chunks whose noise is drawn at once, each a scan over blocks of `target_update_period` updates."""
+    hp = state.hp
+    period = hp.target_update_period
+
+    def block(state: CQL, draws: Any) -> tuple[CQL, list[dict[str, Array]]]:
+        history = []
+        for i in range(len(draws[0])):
+            indices, noise = jax.tree.map(itemgetter(i), draws)
+            state, metrics = update(state, take(dataset, indices), noise, move_targets=(phase + i + 1) % period == 0)
+            history.append(metrics)
+        return state, history
+
+    def chunk(state: CQL, first: Array, length: int) -> tuple[CQL, list[dict[str, Array]]]:
+        steps = first + jnp.arange(length)
+        draws = jax.vmap(lambda step: draw_noise(key, step, hp, len(dataset), dataset.action_dim, in_bc_steps))(steps)
+        whole = length - length % period
+        blocks = jax.tree.map(lambda draw: draw[:whole].reshape(-1, period, *draw.shape[1:]), draws)
+        state, history = jax.lax.scan(block, state, blocks)
+        state, remainder = block(state, jax.tree.map(lambda draw: draw[whole:], draws))
+        return state, history + remainder
+
+    whole = num_updates - num_updates % (CHUNK * period)
+    firsts = start + jnp.arange(0, whole, CHUNK * period)
+    state, history = jax.lax.scan(partial(chunk, length=CHUNK * period), state, firsts)
+    state, remainder = chunk(state, start + whole, num_updates - whole)
+    return state, history + remainder
+
+
+def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> CQL:
+    """Fresh networks with PyTorch's initialisation."""
+    hp = narrow(config, Hyperparameters)
+    observations, actions = jnp.zeros((1, state_dim)), jnp.zeros((1, action_dim))
+    critic_1_key, critic_2_key, actor_key = jax.random.split(key, 3)
+    critic_1_module = Critic(config.q_n_hidden_layers, config.orthogonal_init)
+    critic_1 = Network.create(critic_1_module, critic_1_key, observations, actions)
+    critic_2 = Network.create(Critic(3, config.orthogonal_init), critic_2_key, observations, actions)
+    # The actor has no use for orthogonal_init, as in CORL.
+    actor_module = Actor(action_dim, max_action, config.policy_log_std_multiplier)
+    actor = Network.create(actor_module, actor_key, observations)
+    # A donated state may hold no array twice, so the targets are copies.
+    critic_1_target, critic_2_target = jax.tree.map(jnp.copy, (critic_1, critic_2))
+    log_alpha, log_alpha_prime = jnp.asarray(0.0, dtype=float), jnp.asarray(1.0, dtype=float)
+    policy_adam, qf_adam = optax.adam(hp.policy_lr), optax.adam(hp.qf_lr)
+    return CQL(
+        actor=actor,
+        critic_1=critic_1,
+        critic_2=critic_2,
+        critic_1_target=critic_1_target,
+        critic_2_target=critic_2_target,
+        log_alpha=log_alpha,
+        log_alpha_prime=log_alpha_prime,
+        actor_optimizer=policy_adam.init(actor),
+        critic_1_optimizer=qf_adam.init(critic_1),
+        critic_2_optimizer=qf_adam.init(critic_2),
+        log_alpha_optimizer=policy_adam.init(log_alpha),
+        log_alpha_prime_optimizer=qf_adam.init(log_alpha_prime),
+        hp=hp,
+    )
+
+
+def train(config: TrainConfig) -> Run:
+    """Trains, evaluates every `eval_freq` updates and fills the run's folder.
+
+    Raises:
+        InputError: the dataset, the environment or the checkpoint cannot be used.
+    """
+    task = load_task(config, partial(modify_reward, config))
+    device = resolve_device(config.device)
+    enable_compilation_cache()
+    with jax.default_device(device):
+        weights_key, draws_key = jax.random.split(jax.random.key(config.seed))
+        state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
+        total_it = 0
+        if config.load_model:
+            state, total_it = load_checkpoint(config.load_model, "cql", state)
+        dataset = to_device(task.dataset)
+        with Run(config, task, "cql", "jax", device) as run:
+            for start in range(0, config.max_timesteps, config.eval_freq):
+                num_updates = min(config.eval_freq, config.max_timesteps - start)
+                phase = (total_it + start) % config.target_update_period
+                bc_updates = min(max(config.bc_steps - total_it - start, 0), num_updates)
+                state, metrics = train_interval(state, draws_key, dataset, start, num_updates, phase, bc_updates)
+                run.started()
+                step = start + num_updates
+                run.log(step, metrics)
+                run.advance(num_updates)
+                run.evaluate(step, partial(act, state.actor))
+                if config.checkpoints_path:
+                    save_checkpoint(run.checkpoint_path(step, ".msgpack"), "cql", state, total_it + step)
+            save_checkpoint(run.folder / "checkpoint.msgpack", "cql", state, total_it + step)
+    return run
+
+
+if __name__ == "__main__":
+    cli(train, TrainConfig, "cql")

@@ -1,0 +1,354 @@
+"""TD3+BC in JAX: TD3 whose actor is also pulled towards the data's actions. Its twin is `corl_torch/td3_bc.py`.
+
+Fujimoto & Gu, A Minimalist Approach to Offline Reinforcement Learning, 2021, https://arxiv.org/abs/2106.06860
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+from flax import struct
+from jax import Array
+from jax.lax import stop_gradient
+from jax.numpy import clip, minimum, square
+
+from shared.configs import bounded, choice, cli
+from shared.data import Batch
+from shared.jax_side import (
+    Linear,
+    Network,
+    PackedDataset,
+    enable_compilation_cache,
+    load_checkpoint,
+    mean_metrics,
+    narrow,
+    resolve_device,
+    save_checkpoint,
+    take,
+    to_device,
+)
+from shared.runs import Run
+from shared.task import load_task
+
+# ---- config --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What an update depends on."""
+
+    # Weight of the Q term against behaviour cloning
+    alpha: float = bounded(2.5, low=0)
+    # Discount factor of the return
+    discount: float = bounded(0.99, low=0, high=1)
+    # Rate at which the targets follow their networks
+    tau: float = bounded(0.005, low=0, high=1)
+    # Standard deviation of the noise on the target policy's action, in units of the largest action
+    policy_noise: float = bounded(0.2, low=0)
+    # That noise is clipped to plus and minus this, in units of the largest action
+    noise_clip: float = bounded(0.5, low=0)
+    # Critic updates per update of the actor and of the targets
+    policy_freq: int = bounded(2, low=1)
+    # Transitions in a batch
+    batch_size: int = bounded(256, low=1)
+
+
+@dataclass(frozen=True)
+class TrainConfig(Hyperparameters):
+    """A whole run."""
+
+    # Project in Weights & Biases
+    project: str = "CORL"
+    # Group in Weights & Biases
+    group: str = "TD3_BC-D4RL"
+    # First part of the run's name
+    name: str = "TD3_BC"
+    # Dataset: mini/hopper-medium-expert, a D4RL id, or the path of an HDF5 file
+    env: str = "mini/hopper-medium-expert"
+    # Environment to evaluate in; empty: the dataset's own
+    eval_env: str = ""
+    # Exploration noise; CORL declares it and never uses it, kept so that its files load
+    expl_noise: float = bounded(0.1, low=0)
+    # Updates in all
+    max_timesteps: int = bounded(1_000_000, low=1)
+    # Largest dataset accepted, in transitions
+    buffer_size: int = bounded(2_000_000, low=1)
+    # Normalise states to mean 0 and standard deviation 1
+    normalize: bool = True
+    # Scale rewards as CORL does for this kind of dataset
+    normalize_reward: bool = False
+    # Updates between two evaluations
+    eval_freq: int = bounded(5000, low=1)
+    # Episodes in an evaluation
+    n_episodes: int = bounded(10, low=1)
+    # Folder for a checkpoint at each evaluation; null: only the last one, in the run's folder
+    checkpoints_path: str | None = None
+    # Checkpoint to start from
+    load_model: str = ""
+    # Seed of the weights, the batches, the noise and the evaluation's start states
+    seed: int = bounded(0, low=0)
+    # auto, cpu or cuda
+    device: str = "auto"
+    # Where run folders are made
+    runs_path: str = "runs"
+    # Weights & Biases: off, offline or online
+    wandb_mode: str = choice("off", "offline", "online")
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+class Actor(nn.Module):
+    """The deterministic policy: (B, S) to (B, A), within [-max_action, max_action]."""
+
+    action_dim: int
+    max_action: float
+
+    def setup(self) -> None:
+        self.net = nn.Sequential([
+            Linear(256),
+            nn.relu,
+            Linear(256),
+            nn.relu,
+            Linear(self.action_dim),
+            nn.tanh,
+        ])  # fmt: skip
+
+    def __call__(self, observations: Array) -> Array:
+        """The actions (B, A) for observations (B, S)."""
+        return self.max_action * self.net(observations)
+
+
+class Critic(nn.Module):
+    """Q(s, a): (B, S) and (B, A) to (B,)."""
+
+    def setup(self) -> None:
+        self.net = nn.Sequential([
+            Linear(256),
+            nn.relu,
+            Linear(256),
+            nn.relu,
+            Linear(1),
+        ])  # fmt: skip
+
+    def __call__(self, observations: Array, actions: Array) -> Array:
+        """The values (B,) of actions (B, A) in observations (B, S)."""
+        return self.net(jnp.concatenate([observations, actions], axis=-1)).squeeze(-1)
+
+
+# ---- randomness ----------------------------------------------------------------------------------------------------
+
+
+class Noise(NamedTuple):
+    """What an update draws besides its batch."""
+
+    # Standard normal, (B, A): smooths the target policy
+    target: Array
+
+
+def draw_noise(
+    key: Array, step: Array, hp: Hyperparameters, dataset_size: int, action_dim: int
+) -> tuple[Array, Noise]:
+    """An update's batch indices (B,) and its noise, which depend on the key and on the update's number alone."""
+    index_key, target_key = jax.random.split(jax.random.fold_in(key, step))
+    indices = jax.random.randint(index_key, (hp.batch_size,), 0, dataset_size)
+    noise = Noise(target=jax.random.normal(target_key, (hp.batch_size, action_dim)))
+    return indices, noise
+
+
+# ---- losses and update ---------------------------------------------------------------------------------------------
+
+# Every network's optimiser
+ADAM = optax.adam(3e-4)
+
+
+def gradient_step(gradient: Network, network: Network, moments: optax.OptState) -> tuple[Network, optax.OptState]:
+    """One step of Adam: the new network and the new moments."""
+    change, moments = ADAM.update(gradient, moments)
+    return optax.apply_updates(network, change), moments
+
+
+def soft_update(target: Network, source: Network, tau: float) -> Network:
+    """Polyak: the target, a step of size tau nearer to the source."""
+    return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
+
+
+@struct.dataclass
+class TD3_BC:
+    """All that an update reads and writes."""
+
+    actor: Network
+    critic_1: Network
+    critic_2: Network
+    actor_target: Network
+    critic_1_target: Network
+    critic_2_target: Network
+    actor_optimizer: optax.OptState
+    critic_1_optimizer: optax.OptState
+    critic_2_optimizer: optax.OptState
+    hp: Hyperparameters = struct.field(pytree_node=False)
+    max_action: float = struct.field(pytree_node=False)
+
+
+def td_target(state: TD3_BC, batch: Batch, noise: Noise) -> Array:
+    """The regression target of both critics, (B,): the smaller target value of a smoothed target action."""
+    hp, max_action = state.hp, state.max_action
+    actor, critic_1, critic_2 = state.actor_target, state.critic_1_target, state.critic_2_target
+    smoothing = clip(
+        noise.target * (hp.policy_noise * max_action), -hp.noise_clip * max_action, hp.noise_clip * max_action
+    )
+    next_actions = clip(actor(batch.next_observations) + smoothing, -max_action, max_action)
+    next_q = minimum(critic_1(batch.next_observations, next_actions), critic_2(batch.next_observations, next_actions))
+    assert next_q.shape == batch.rewards.shape == batch.terminals.shape
+    return batch.rewards + (1.0 - batch.terminals) * hp.discount * next_q
+
+
+def critic_loss(critics: tuple[Network, Network], state: TD3_BC, batch: Batch, noise: Noise) -> tuple[Array, dict]:
+    """The squared error of both critics to the same target."""
+    critic_1, critic_2 = critics
+    target = td_target(state, batch, noise)
+    q1 = critic_1(batch.observations, batch.actions)
+    q2 = critic_2(batch.observations, batch.actions)
+    assert q1.shape == q2.shape == target.shape
+    return square(q1 - target).mean() + square(q2 - target).mean(), {}
+
+
+def actor_loss(actor: Network, state: TD3_BC, batch: Batch) -> tuple[Array, dict]:
+    """The value under critic 1, scaled by its own size, against the distance to the data's actions."""
+    critic_1 = state.critic_1
+    actions = actor(batch.observations)
+    q = critic_1(batch.observations, actions)
+    # There is no epsilon below |Q|, as in the authors' code.
+    weight = state.hp.alpha / stop_gradient(jnp.abs(q).mean())
+    assert actions.shape == batch.actions.shape
+    return -weight * q.mean() + square(actions - batch.actions).mean(), {}
+
+
+def update(state: TD3_BC, batch: Batch, noise: Noise, delayed: bool) -> tuple[TD3_BC, dict[str, Array]]:
+    """One gradient step: the critics; where `delayed` also the actor, on the new critic, and the targets."""
+    tau = state.hp.tau
+    critics = (state.critic_1, state.critic_2)
+    (loss, _), gradients = jax.value_and_grad(critic_loss, has_aux=True)(critics, state, batch, noise)
+    critic_1, critic_1_optimizer = gradient_step(gradients[0], state.critic_1, state.critic_1_optimizer)
+    critic_2, critic_2_optimizer = gradient_step(gradients[1], state.critic_2, state.critic_2_optimizer)
+    state = state.replace(
+        critic_1=critic_1,
+        critic_2=critic_2,
+        critic_1_optimizer=critic_1_optimizer,
+        critic_2_optimizer=critic_2_optimizer,
+    )
+    metrics = {"critic_loss": loss}
+    if delayed:
+        (loss, _), gradient = jax.value_and_grad(actor_loss, has_aux=True)(state.actor, state, batch)
+        actor, actor_optimizer = gradient_step(gradient, state.actor, state.actor_optimizer)
+        metrics["actor_loss"] = loss
+        state = state.replace(
+            actor=actor,
+            actor_optimizer=actor_optimizer,
+            critic_1_target=soft_update(state.critic_1_target, critic_1, tau),
+            critic_2_target=soft_update(state.critic_2_target, critic_2, tau),
+            actor_target=soft_update(state.actor_target, actor, tau),
+        )
+    return state, metrics
+
+
+@jax.jit
+def act(actor: Network, observations: Array) -> Array:
+    """The policy's actions (E, A) for normalised observations (E, S)."""
+    return actor(observations)
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+@partial(jax.jit, static_argnames=("num_updates", "phase"), donate_argnames="state")
+def train_interval(
+    state: TD3_BC, key: Array, dataset: PackedDataset, start: Array, num_updates: int, phase: int
+) -> tuple[TD3_BC, dict[str, Array]]:
+    """The updates `start + 1` to `start + num_updates` as one scan.
+
+    Which updates are delayed follows from their place in the scanned block and from `phase`, the updates before the
+    interval modulo `policy_freq`: it is known when the program is compiled, so that no branch is left in it.
+    """
+    hp = state.hp
+    steps = start + jnp.arange(num_updates)
+    draws = jax.vmap(lambda step: draw_noise(key, step, hp, len(dataset), dataset.action_dim))(steps)
+
+    def block(state: TD3_BC, draws: Any) -> tuple[TD3_BC, list[dict[str, Array]]]:
+        history = []
+        for i in range(len(draws[0])):
+            indices, noise = jax.tree.map(itemgetter(i), draws)
+            state, metrics = update(state, take(dataset, indices), noise, delayed=(phase + i + 1) % hp.policy_freq == 0)
+            history.append(metrics)
+        return state, history
+
+    whole = num_updates - num_updates % hp.policy_freq
+    blocks = jax.tree.map(lambda draw: draw[:whole].reshape(-1, hp.policy_freq, *draw.shape[1:]), draws)
+    state, history = jax.lax.scan(block, state, blocks, unroll=2)
+    state, remainder = block(state, jax.tree.map(lambda draw: draw[whole:], draws))
+    return state, mean_metrics([*history, *remainder])
+
+
+def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> TD3_BC:
+    """Fresh networks with PyTorch's initialisation."""
+    observations, actions = jnp.zeros((1, state_dim)), jnp.zeros((1, action_dim))
+    actor_key, critic_1_key, critic_2_key = jax.random.split(key, 3)
+    actor = Network.create(Actor(action_dim, max_action), actor_key, observations)
+    critic_1 = Network.create(Critic(), critic_1_key, observations, actions)
+    critic_2 = Network.create(Critic(), critic_2_key, observations, actions)
+    # A donated state may hold no array twice, so the targets are copies.
+    actor_target, critic_1_target, critic_2_target = jax.tree.map(jnp.copy, (actor, critic_1, critic_2))
+    return TD3_BC(
+        actor=actor,
+        critic_1=critic_1,
+        critic_2=critic_2,
+        actor_target=actor_target,
+        critic_1_target=critic_1_target,
+        critic_2_target=critic_2_target,
+        actor_optimizer=ADAM.init(actor),
+        critic_1_optimizer=ADAM.init(critic_1),
+        critic_2_optimizer=ADAM.init(critic_2),
+        hp=narrow(config, Hyperparameters),
+        max_action=max_action,
+    )
+
+
+def train(config: TrainConfig) -> Run:
+    """Trains, evaluates every `eval_freq` updates and fills the run's folder.
+
+    Raises:
+        InputError: the dataset, the environment or the checkpoint cannot be used.
+    """
+    task = load_task(config)
+    device = resolve_device(config.device)
+    enable_compilation_cache()
+    with jax.default_device(device):
+        weights_key, draws_key = jax.random.split(jax.random.key(config.seed))
+        state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
+        total_it = 0
+        if config.load_model:
+            state, total_it = load_checkpoint(config.load_model, "td3_bc", state)
+        dataset = to_device(task.dataset)
+        with Run(config, task, "td3_bc", "jax", device) as run:
+            for start in range(0, config.max_timesteps, config.eval_freq):
+                num_updates = min(config.eval_freq, config.max_timesteps - start)
+                phase = (total_it + start) % config.policy_freq
+                state, metrics = train_interval(state, draws_key, dataset, start, num_updates, phase)
+                run.started()
+                step = start + num_updates
+                run.log(step, metrics)
+                run.advance(num_updates)
+                run.evaluate(step, partial(act, state.actor))
+                if config.checkpoints_path:
+                    save_checkpoint(run.checkpoint_path(step, ".msgpack"), "td3_bc", state, total_it + step)
+            save_checkpoint(run.folder / "checkpoint.msgpack", "td3_bc", state, total_it + step)
+    return run
+
+
+if __name__ == "__main__":
+    cli(train, TrainConfig, "td3_bc")

@@ -1,0 +1,1 @@
+"""The PyTorch twins: CORL, to the last draw."""

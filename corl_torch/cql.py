@@ -1,0 +1,515 @@
+"""CQL in PyTorch: a soft actor-critic whose critics are pushed down on actions that the data does not show.
+
+Its twin is `corl_jax/cql.py`.
+
+Kumar et al., Conservative Q-Learning for Offline Reinforcement Learning, 2020, https://arxiv.org/abs/2006.04779
+"""
+
+import copy
+import math
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, clamp, concatenate, exp, log, logsumexp, minimum, nn, square, std, take_along_dim, tanh
+from torch.nn.functional import softplus
+
+from shared.configs import bounded, choice, cli, positive
+from shared.data import Batch, scale_rewards
+from shared.runs import Run
+from shared.task import load_task
+from shared.torch_side import (
+    load_checkpoint,
+    mean_metrics,
+    resolve_device,
+    save_checkpoint,
+    seed_everything,
+    take,
+    to_device,
+)
+
+# ---- config --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What an update depends on."""
+
+    # Transitions in a batch
+    batch_size: int = bounded(256, low=1)
+    # Discount factor of the return
+    discount: float = bounded(0.99, low=0, high=1)
+    # Factor on the entropy temperature; the temperature itself without automatic tuning
+    alpha_multiplier: float = bounded(1.0, low=0)
+    # Tune the temperature towards an entropy of minus the number of action dimensions
+    use_automatic_entropy_tuning: bool = True
+    # Subtract the entropy term in the critics' target
+    backup_entropy: bool = False
+    # Learning rate of the actor and of the entropy temperature
+    policy_lr: float = positive(3e-5)
+    # Learning rate of the critics and of the Lagrange multiplier
+    qf_lr: float = positive(3e-4)
+    # Rate at which the target critics follow the critics
+    soft_target_update_rate: float = bounded(5e-3, low=0, high=1)
+    # Updates between two moves of the targets
+    target_update_period: int = bounded(1, low=1)
+    # Actions sampled per state for each part of the conservative term
+    cql_n_actions: int = bounded(10, low=1)
+    # Weigh the sampled actions by their density, CQL(H)
+    cql_importance_sample: bool = True
+    # Tune the weight of the conservative term towards a target gap
+    cql_lagrange: bool = False
+    # That gap, between out-of-distribution and data actions
+    cql_target_action_gap: float = -1.0
+    # Temperature of the soft maximum over sampled actions
+    cql_temp: float = positive(1.0)
+    # Weight of the conservative term
+    cql_alpha: float = bounded(10.0, low=0)
+    # Use the best of cql_n_actions next actions in the critics' target
+    cql_max_target_backup: bool = False
+    # Lower bound of the gap of a row
+    cql_clip_diff_min: float = -math.inf
+    # Upper bound of the gap of a row
+    cql_clip_diff_max: float = math.inf
+    # First updates, whose actor loss holds no value; despite the name nothing is cloned, as in CORL
+    bc_steps: int = bounded(0, low=0)
+
+
+@dataclass(frozen=True)
+class TrainConfig(Hyperparameters):
+    """A whole run."""
+
+    # Project in Weights & Biases
+    project: str = "CORL"
+    # Group in Weights & Biases
+    group: str = "CQL-D4RL"
+    # First part of the run's name
+    name: str = "CQL"
+    # Dataset: mini/hopper-medium-expert, a D4RL id, or the path of an HDF5 file
+    env: str = "mini/hopper-medium-expert"
+    # Environment to evaluate in; empty: the dataset's own
+    eval_env: str = ""
+    # Seed of the weights, the batches, the noise and the evaluation's start states
+    seed: int = bounded(0, low=0)
+    # auto, cpu or cuda
+    device: str = "auto"
+    # Updates between two evaluations
+    eval_freq: int = bounded(5000, low=1)
+    # Episodes in an evaluation
+    n_episodes: int = bounded(10, low=1)
+    # Updates in all
+    max_timesteps: int = bounded(1_000_000, low=1)
+    # Folder for a checkpoint at each evaluation; null: only the last one, in the run's folder
+    checkpoints_path: str | None = None
+    # Checkpoint to start from
+    load_model: str = ""
+    # Largest dataset accepted, in transitions
+    buffer_size: int = bounded(2_000_000, low=1)
+    # Orthogonal initialisation of the critics
+    orthogonal_init: bool = True
+    # Normalise states to mean 0 and standard deviation 1
+    normalize: bool = True
+    # Scale rewards as CORL does for this kind of dataset, then by reward_scale and reward_bias
+    normalize_reward: bool = False
+    # Hidden layers of critic 1; critic 2 always has three, as in CORL
+    q_n_hidden_layers: int = bounded(3, low=1)
+    # Factor on rewards, if normalize_reward
+    reward_scale: float = 5.0
+    # Then added to rewards, if normalize_reward
+    reward_bias: float = -1.0
+    # Initial factor on the policy's log standard deviation
+    policy_log_std_multiplier: float = 1.0
+    # Where run folders are made
+    runs_path: str = "runs"
+    # Weights & Biases: off, offline or online
+    wandb_mode: str = choice("off", "offline", "online")
+
+
+# ---- rewards -------------------------------------------------------------------------------------------------------
+
+
+def modify_reward(config: TrainConfig, dataset: Batch, env: str) -> Batch:
+    """Locomotion rewards as elsewhere in CORL; then, for every dataset, a factor and a shift."""
+    scaled = scale_rewards(dataset, env)
+    return scaled._replace(rewards=scaled.rewards * config.reward_scale + config.reward_bias)
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+def mlp(input_dim: int, output_dim: int, n_hidden_layers: int, orthogonal: bool) -> nn.Sequential:
+    """Hidden layers of 256 with ReLU; the last layer starts near 0."""
+    layers = []
+    for _ in range(n_hidden_layers):
+        layers += [nn.Linear(input_dim, 256), nn.ReLU()]
+        input_dim = 256
+    network = nn.Sequential(*layers, nn.Linear(input_dim, output_dim))
+    if orthogonal:
+        for layer in network[:-1:2]:
+            nn.init.orthogonal_(layer.weight, gain=math.sqrt(2.0))
+            nn.init.zeros_(layer.bias)
+        nn.init.orthogonal_(network[-1].weight, gain=1e-2)
+    else:
+        nn.init.xavier_uniform_(network[-1].weight, gain=1e-2)
+    nn.init.zeros_(network[-1].bias)
+    return network
+
+
+class Scalar(nn.Module):
+    """A single trained number."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.constant = nn.Parameter(torch.tensor(value))
+
+    def forward(self) -> Tensor:
+        """The number, as a tensor without axes."""
+        return self.constant
+
+
+class Actor(nn.Module):
+    """The policy: a normal distribution, squashed by tanh."""
+
+    def __init__(self, state_dim: int, action_dim: int, max_action: float, log_std_multiplier: float) -> None:
+        super().__init__()
+        self.base_network = mlp(state_dim, 2 * action_dim, 3, orthogonal=False)
+        self.log_std_multiplier = Scalar(log_std_multiplier)
+        self.log_std_offset = Scalar(-1.0)
+        self.action_dim, self.max_action = action_dim, max_action
+
+    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation (..., A) before tanh, for observations (..., S)."""
+        mean, log_std = self.base_network(observations).chunk(2, axis=-1)
+        log_std = self.log_std_multiplier() * log_std + self.log_std_offset()
+        return mean, exp(clamp(log_std, -20.0, 2.0))
+
+
+def sample(actor: Actor, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Actions (B, A) and their log-probabilities (B,) for noise (B, A); n of each per state for (B, n, A)."""
+    if noise.ndim == 3:
+        observations = observations[:, None].repeat(1, noise.shape[1], 1)
+    mean, std = actor(observations)
+    u = mean + noise * std
+    actions = actor.max_action * tanh(u)
+    # The order of these terms is the order in which their gradients are added: another one costs the last bits.
+    log_prob = -2.0 * (math.log(2.0) - u - softplus(-2.0 * u))
+    log_prob = log_prob + (-square(u - mean) / (2.0 * square(std)) - log(std) - LOG_SQRT_2PI)
+    return actions, log_prob.sum(axis=-1)
+
+
+LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
+
+
+class Critic(nn.Module):
+    """Q(s, a)."""
+
+    def __init__(self, state_dim: int, action_dim: int, n_hidden_layers: int, orthogonal_init: bool) -> None:
+        super().__init__()
+        self.network = mlp(state_dim + action_dim, 1, n_hidden_layers, orthogonal_init)
+
+    def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """The values (B,) of actions (B, A) in observations (B, S), or (B, n) of actions (B, n, A)."""
+        if actions.ndim == 3:
+            observations = observations[:, None].expand(-1, actions.shape[1], -1)
+        return self.network(torch.cat([observations, actions], axis=-1)).squeeze(-1)
+
+
+# ---- randomness ----------------------------------------------------------------------------------------------------
+
+
+class Noise(NamedTuple):
+    """What an update draws besides its batch, with n = cql_n_actions."""
+
+    # Standard normal, (B, A): the policy's action in each state
+    actor: Tensor
+    # Standard normal, (B, A), in the first `bc_steps` updates only
+    bc: Tensor | None
+    # Standard normal, (B, A), or (B, n, A) with cql_max_target_backup: the policy's next actions in the target
+    target: Tensor
+    # Uniform in [-1, 1), (B, n, A): random actions for the conservative term
+    random: Tensor
+    # Standard normal, (B, n, A): the policy's actions for the conservative term
+    current: Tensor
+    # Standard normal, (B, n, A): the policy's next actions for the conservative term
+    next: Tensor
+
+
+def draw_noise(
+    hp: Hyperparameters, dataset_size: int, action_dim: int, device: torch.device, in_bc_steps: bool = False
+) -> tuple[Tensor, Noise]:
+    """An update's batch indices (B,), from NumPy's global generator as in CORL, and its noise, from torch's."""
+    one, many = (hp.batch_size, action_dim), (hp.batch_size, hp.cql_n_actions, action_dim)
+    indices = np.random.randint(0, dataset_size, size=hp.batch_size)
+    noise = Noise(
+        actor=torch.randn(one, device=device),
+        bc=torch.randn(one, device=device) if in_bc_steps else None,
+        target=torch.randn(many if hp.cql_max_target_backup else one, device=device),
+        random=torch.empty(many, device=device).uniform_(-1.0, 1.0),
+        current=torch.randn(many, device=device),
+        next=torch.randn(many, device=device),
+    )
+    return torch.as_tensor(indices, device=device), noise
+
+
+# ---- losses and update ---------------------------------------------------------------------------------------------
+
+
+def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
+    """One step of each optimiser down the gradient of the loss."""
+    for optimizer in optimizers:
+        optimizer.zero_grad()
+    loss.backward()
+    for optimizer in optimizers:
+        optimizer.step()
+
+
+def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
+    """Polyak: the target moves a step of size tau towards the source, in place."""
+    for old, new in zip(target.parameters(), source.parameters(), strict=True):
+        old.data.copy_((1.0 - tau) * old.data + tau * new.data)
+
+
+class PolicySamples(NamedTuple):
+    """Actions (B, n, A) at which the critics are pushed down, and their log-probabilities (B, n)."""
+
+    current: Tensor
+    current_log_prob: Tensor
+    next: Tensor
+    next_log_prob: Tensor
+
+
+class CQL:
+    """All that an update reads and writes."""
+
+    def __init__(self, hp: Hyperparameters, actor: Actor, critic_1: Critic, critic_2: Critic) -> None:
+        self.hp = hp
+        self.action_dim = actor.action_dim
+        self.actor, self.critic_1, self.critic_2 = actor, critic_1, critic_2
+        self.critic_1_target, self.critic_2_target = copy.deepcopy((critic_1, critic_2))
+        device = next(actor.parameters()).device
+        self.log_alpha, self.log_alpha_prime = Scalar(0.0).to(device), Scalar(1.0).to(device)
+        self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.policy_lr)
+        self.critic_1_optimizer = torch.optim.Adam(critic_1.parameters(), lr=hp.qf_lr)
+        self.critic_2_optimizer = torch.optim.Adam(critic_2.parameters(), lr=hp.qf_lr)
+        self.log_alpha_optimizer = torch.optim.Adam(self.log_alpha.parameters(), lr=hp.policy_lr)
+        self.log_alpha_prime_optimizer = torch.optim.Adam(self.log_alpha_prime.parameters(), lr=hp.qf_lr)
+        self.total_it = 0
+
+    def alpha(self) -> Tensor:
+        """The entropy temperature: a constant in every loss but its own."""
+        hp = self.hp
+        if not hp.use_automatic_entropy_tuning:
+            return torch.tensor(hp.alpha_multiplier)
+        return exp(self.log_alpha().detach()) * hp.alpha_multiplier
+
+    def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
+        log_alpha = self.log_alpha()
+        return -(log_alpha * (log_prob - self.action_dim)).mean(), {}
+
+    def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
+        """Soft actor-critic's: the value under the smaller critic, plus entropy."""
+        actor, critic_1, critic_2 = self.actor, self.critic_1, self.critic_2
+        actions, log_prob = sample(actor, batch.observations, noise.actor)
+        if noise.bc is None:
+            q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
+        else:
+            # CORL's behaviour cloning scores a fresh sample of the policy's own, not the data's action.
+            _, q = sample(actor, batch.observations, noise.bc)
+        assert log_prob.shape == q.shape == batch.rewards.shape
+        return (self.alpha() * log_prob - q).mean(), {"log_prob": log_prob.detach()}
+
+    @torch.no_grad()
+    def td_target(self, batch: Batch, noise: Noise) -> tuple[Tensor, Tensor]:
+        """The regression target of both critics and the next value in it, both (B,)."""
+        hp, actor, critic_1, critic_2 = self.hp, self.actor, self.critic_1_target, self.critic_2_target
+        actions, log_prob = sample(actor, batch.next_observations, noise.target)
+        next_q = minimum(critic_1(batch.next_observations, actions), critic_2(batch.next_observations, actions))
+        if hp.cql_max_target_backup:
+            best = next_q.argmax(axis=-1)[:, None]
+            next_q = take_along_dim(next_q, best, 1).squeeze(-1)
+            log_prob = take_along_dim(log_prob, best, 1).squeeze(-1)
+        if hp.backup_entropy:
+            next_q = next_q - self.alpha() * log_prob
+        assert next_q.shape == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards + (1.0 - batch.terminals) * hp.discount * next_q, next_q
+
+    @torch.no_grad()
+    def sample_policy(self, batch: Batch, noise: Noise) -> PolicySamples:
+        """The policy's actions at which the critics are pushed down; the next ones are judged in the current states."""
+        current, current_log_prob = sample(self.actor, batch.observations, noise.current)
+        next, next_log_prob = sample(self.actor, batch.next_observations, noise.next)
+        return PolicySamples(current, current_log_prob, next, next_log_prob)
+
+    def gap(
+        self, critic: Critic, batch: Batch, q: Tensor, random: Tensor, samples: PolicySamples
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """How far the soft maximum over sampled actions lies above the data's value q (B,), on average."""
+        hp = self.hp
+        q_random = critic(batch.observations, random)
+        q_current = critic(batch.observations, samples.current)
+        q_next = critic(batch.observations, samples.next)
+        everything = concatenate([q_random, q[:, None], q_next, q_current], axis=1)
+        sampled = everything
+        if hp.cql_importance_sample:
+            log_density = math.log(0.5 ** random.shape[-1])
+            q_ratios = [q_random - log_density, q_next - samples.next_log_prob, q_current - samples.current_log_prob]
+            sampled = concatenate(q_ratios, axis=1)
+        ood = logsumexp(sampled / hp.cql_temp, axis=1) * hp.cql_temp
+        assert ood.shape == q.shape
+        gap = clamp(ood - q, hp.cql_clip_diff_min, hp.cql_clip_diff_max).mean()
+        metrics = {
+            "cql_std_q{}": std(everything, axis=1, correction=1).mean(),
+            "cql_q{}_rand": q_random.mean(),
+            "cql_q{}_current_actions": q_current.mean(),
+            "cql_q{}_next_actions": q_next.mean(),
+            "cql_qf{}_diff": gap,
+        }
+        return gap, metrics
+
+    def penalty(self, gap: Tensor, alpha_prime: Tensor) -> Tensor:
+        """The conservative term; as in CORL, cql_alpha also weighs the Lagrange form."""
+        hp = self.hp
+        if hp.cql_lagrange:
+            return alpha_prime * hp.cql_alpha * (gap - hp.cql_target_action_gap)
+        return hp.cql_alpha * gap
+
+    def alpha_prime_loss(self, gap_1: Tensor, gap_2: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Raises the conservative term's weight while the gaps lie above their target."""
+        alpha_prime = clamp(exp(self.log_alpha_prime()), 0.0, 1e6)
+        return -0.5 * (self.penalty(gap_1, alpha_prime) + self.penalty(gap_2, alpha_prime)), {}
+
+    def critic_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
+        """Both critics' squared error to the same target, and their conservative terms."""
+        critic_1, critic_2 = self.critic_1, self.critic_2
+        q1 = critic_1(batch.observations, batch.actions)
+        q2 = critic_2(batch.observations, batch.actions)
+        target, next_q = self.td_target(batch, noise)
+        assert q1.shape == q2.shape == target.shape
+        qf1_loss = square(q1 - target).mean()
+        qf2_loss = square(q2 - target).mean()
+        samples = self.sample_policy(batch, noise)
+        gap_1, metrics_1 = self.gap(critic_1, batch, q1, noise.random, samples)
+        gap_2, metrics_2 = self.gap(critic_2, batch, q2, noise.random, samples)
+        alpha_prime = clamp(exp(self.log_alpha_prime().detach()), 0.0, 1e6)
+        penalty_1, penalty_2 = self.penalty(gap_1, alpha_prime), self.penalty(gap_2, alpha_prime)
+        metrics = {
+            "qf1_loss": qf1_loss,
+            "qf2_loss": qf2_loss,
+            "average_qf1": q1.mean(),
+            "average_qf2": q2.mean(),
+            "average_target_q": next_q.mean(),
+            **{name.format(1): value for name, value in metrics_1.items()},
+            **{name.format(2): value for name, value in metrics_2.items()},
+            "cql_min_qf1_loss": penalty_1,
+            "cql_min_qf2_loss": penalty_2,
+            "alpha_prime": alpha_prime,
+        }
+        return qf1_loss + qf2_loss + penalty_1 + penalty_2, metrics
+
+    def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
+        """One gradient step: every loss at the parameters before it, then every step; last the targets."""
+        hp = self.hp
+        self.total_it += 1
+        actor_loss, aux = self.actor_loss(batch, noise)
+        metrics = {"log_pi": aux["log_prob"].mean(), "policy_loss": actor_loss, "alpha": self.alpha()}
+        critic_loss, critic_metrics = self.critic_loss(batch, noise)
+        metrics |= critic_metrics
+        if hp.cql_lagrange:
+            loss, _ = self.alpha_prime_loss(metrics["cql_qf1_diff"].detach(), metrics["cql_qf2_diff"].detach())
+            gradient_step(loss, self.log_alpha_prime_optimizer)
+            metrics["alpha_prime_loss"] = loss
+        if hp.use_automatic_entropy_tuning:
+            loss, _ = self.alpha_loss(aux["log_prob"])
+            gradient_step(loss, self.log_alpha_optimizer)
+            metrics["alpha_loss"] = loss
+        gradient_step(actor_loss, self.actor_optimizer)
+        gradient_step(critic_loss, self.critic_1_optimizer, self.critic_2_optimizer)
+        if self.total_it % hp.target_update_period == 0:
+            soft_update(self.critic_1_target, self.critic_1, hp.soft_target_update_rate)
+            soft_update(self.critic_2_target, self.critic_2, hp.soft_target_update_rate)
+        return {name: value.detach() for name, value in metrics.items()}
+
+    @torch.no_grad()
+    def act(self, observations: np.ndarray) -> np.ndarray:
+        """The policy's most likely actions (E, A) for normalised observations (E, S)."""
+        weight = next(self.actor.parameters())
+        mean, _ = self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device))
+        return (self.actor.max_action * tanh(mean)).cpu().numpy()
+
+    def parts(self) -> dict[str, Any]:
+        """What a checkpoint holds, under CORL's keys."""
+        return {
+            "actor": self.actor,
+            "critic1": self.critic_1,
+            "critic2": self.critic_2,
+            "critic1_target": self.critic_1_target,
+            "critic2_target": self.critic_2_target,
+            "critic_1_optimizer": self.critic_1_optimizer,
+            "critic_2_optimizer": self.critic_2_optimizer,
+            "actor_optim": self.actor_optimizer,
+            "sac_log_alpha": self.log_alpha,
+            "sac_log_alpha_optim": self.log_alpha_optimizer,
+            "cql_log_alpha": self.log_alpha_prime,
+            "cql_log_alpha_optim": self.log_alpha_prime_optimizer,
+        }
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> CQL:
+    """Fresh networks, drawn from torch's generator on the CPU in CORL's order: critic 1, critic 2, actor."""
+    critic_1 = Critic(state_dim, action_dim, config.q_n_hidden_layers, config.orthogonal_init)
+    critic_2 = Critic(state_dim, action_dim, 3, config.orthogonal_init)
+    # The actor has no use for orthogonal_init, as in CORL.
+    actor = Actor(state_dim, action_dim, max_action, config.policy_log_std_multiplier)
+    device = resolve_device(config.device)
+    return CQL(config, actor.to(device), critic_1.to(device), critic_2.to(device))
+
+
+def save(trainer: CQL, path: Path) -> None:
+    """Writes a checkpoint under CORL's keys."""
+    save_checkpoint(path, "cql", {**trainer.parts(), "total_it": trainer.total_it})
+
+
+def load(trainer: CQL, path: str) -> None:
+    """Loads a checkpoint of ours or of CORL's, whose two temperatures are pickled modules."""
+    trainer.total_it = load_checkpoint(path, "cql", trainer.parts(), pickled=[Scalar])["total_it"]
+
+
+def train(config: TrainConfig) -> Run:
+    """Trains, evaluates every `eval_freq` updates and fills the run's folder.
+
+    Raises:
+        InputError: the dataset, the environment or the checkpoint cannot be used.
+    """
+    task = load_task(config, partial(modify_reward, config))
+    device = resolve_device(config.device)
+    seed_everything(config.seed)
+    trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
+    if config.load_model:
+        load(trainer, config.load_model)
+    dataset = to_device(task.dataset, device)
+    with Run(config, task, "cql", "torch", device) as run:
+        history = []
+        for step in range(1, config.max_timesteps + 1):
+            in_bc_steps = trainer.total_it < config.bc_steps
+            indices, noise = draw_noise(config, len(dataset.rewards), task.action_dim, device, in_bc_steps)
+            history.append(trainer.update(take(dataset, indices), noise))
+            run.advance(1)
+            if step % config.eval_freq == 0 or step == config.max_timesteps:
+                run.log(step, mean_metrics(history))
+                history.clear()
+                run.evaluate(step, trainer.act)
+                if config.checkpoints_path:
+                    save(trainer, run.checkpoint_path(step, ".pt"))
+        save(trainer, run.folder / "checkpoint.pt")
+    return run
+
+
+if __name__ == "__main__":
+    cli(train, TrainConfig, "cql")

@@ -1,0 +1,316 @@
+"""TD3+BC in PyTorch: TD3 whose actor is also pulled towards the data's actions. Its twin is `corl_jax/td3_bc.py`.
+
+Fujimoto & Gu, A Minimalist Approach to Offline Reinforcement Learning, 2021, https://arxiv.org/abs/2106.06860
+"""
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, clip, minimum, nn, square
+
+from shared.configs import bounded, choice, cli
+from shared.data import Batch
+from shared.runs import Run
+from shared.task import load_task
+from shared.torch_side import (
+    load_checkpoint,
+    mean_metrics,
+    resolve_device,
+    save_checkpoint,
+    seed_everything,
+    take,
+    to_device,
+)
+
+# ---- config --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What an update depends on."""
+
+    # Weight of the Q term against behaviour cloning
+    alpha: float = bounded(2.5, low=0)
+    # Discount factor of the return
+    discount: float = bounded(0.99, low=0, high=1)
+    # Rate at which the targets follow their networks
+    tau: float = bounded(0.005, low=0, high=1)
+    # Standard deviation of the noise on the target policy's action, in units of the largest action
+    policy_noise: float = bounded(0.2, low=0)
+    # That noise is clipped to plus and minus this, in units of the largest action
+    noise_clip: float = bounded(0.5, low=0)
+    # Critic updates per update of the actor and of the targets
+    policy_freq: int = bounded(2, low=1)
+    # Transitions in a batch
+    batch_size: int = bounded(256, low=1)
+
+
+@dataclass(frozen=True)
+class TrainConfig(Hyperparameters):
+    """A whole run."""
+
+    # Project in Weights & Biases
+    project: str = "CORL"
+    # Group in Weights & Biases
+    group: str = "TD3_BC-D4RL"
+    # First part of the run's name
+    name: str = "TD3_BC"
+    # Dataset: mini/hopper-medium-expert, a D4RL id, or the path of an HDF5 file
+    env: str = "mini/hopper-medium-expert"
+    # Environment to evaluate in; empty: the dataset's own
+    eval_env: str = ""
+    # Exploration noise; CORL declares it and never uses it, kept so that its files load
+    expl_noise: float = bounded(0.1, low=0)
+    # Updates in all
+    max_timesteps: int = bounded(1_000_000, low=1)
+    # Largest dataset accepted, in transitions
+    buffer_size: int = bounded(2_000_000, low=1)
+    # Normalise states to mean 0 and standard deviation 1
+    normalize: bool = True
+    # Scale rewards as CORL does for this kind of dataset
+    normalize_reward: bool = False
+    # Updates between two evaluations
+    eval_freq: int = bounded(5000, low=1)
+    # Episodes in an evaluation
+    n_episodes: int = bounded(10, low=1)
+    # Folder for a checkpoint at each evaluation; null: only the last one, in the run's folder
+    checkpoints_path: str | None = None
+    # Checkpoint to start from
+    load_model: str = ""
+    # Seed of the weights, the batches, the noise and the evaluation's start states
+    seed: int = bounded(0, low=0)
+    # auto, cpu or cuda
+    device: str = "auto"
+    # Where run folders are made
+    runs_path: str = "runs"
+    # Weights & Biases: off, offline or online
+    wandb_mode: str = choice("off", "offline", "online")
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+class Actor(nn.Module):
+    """The deterministic policy: (B, S) to (B, A), within [-max_action, max_action]."""
+
+    def __init__(self, state_dim: int, action_dim: int, max_action: float) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Linear(state_dim, 256),
+            nn.ReLU(),
+            nn.Linear(256, 256),
+            nn.ReLU(),
+            nn.Linear(256, action_dim),
+            nn.Tanh(),
+        )
+        self.max_action = max_action
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """The actions (B, A) for observations (B, S)."""
+        return self.max_action * self.net(observations)
+
+
+class Critic(nn.Module):
+    """Q(s, a): (B, S) and (B, A) to (B,)."""
+
+    def __init__(self, state_dim: int, action_dim: int) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Linear(state_dim + action_dim, 256),
+            nn.ReLU(),
+            nn.Linear(256, 256),
+            nn.ReLU(),
+            nn.Linear(256, 1),
+        )
+
+    def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """The values (B,) of actions (B, A) in observations (B, S)."""
+        return self.net(torch.cat([observations, actions], axis=-1)).squeeze(-1)
+
+
+# ---- randomness ----------------------------------------------------------------------------------------------------
+
+
+class Noise(NamedTuple):
+    """What an update draws besides its batch."""
+
+    # Standard normal, (B, A): smooths the target policy
+    target: Tensor
+
+
+def draw_noise(hp: Hyperparameters, dataset_size: int, action_dim: int, device: torch.device) -> tuple[Tensor, Noise]:
+    """An update's batch indices (B,), from NumPy's global generator as in CORL, and its noise, from torch's."""
+    indices = np.random.randint(0, dataset_size, size=hp.batch_size)
+    noise = Noise(target=torch.randn(hp.batch_size, action_dim, device=device))
+    return torch.as_tensor(indices, device=device), noise
+
+
+# ---- losses and update ---------------------------------------------------------------------------------------------
+
+
+def adam(network: nn.Module) -> torch.optim.Optimizer:
+    """Every network's optimiser."""
+    return torch.optim.Adam(network.parameters(), lr=3e-4)
+
+
+def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
+    """One step of each optimiser down the gradient of the loss."""
+    for optimizer in optimizers:
+        optimizer.zero_grad()
+    loss.backward()
+    for optimizer in optimizers:
+        optimizer.step()
+
+
+def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
+    """Polyak: the target moves a step of size tau towards the source, in place."""
+    for old, new in zip(target.parameters(), source.parameters(), strict=True):
+        old.data.copy_((1.0 - tau) * old.data + tau * new.data)
+
+
+TARGETS = ("actor_target", "critic_1_target", "critic_2_target")
+
+
+class TD3_BC:
+    """All that an update reads and writes."""
+
+    def __init__(self, hp: Hyperparameters, actor: Actor, critic_1: Critic, critic_2: Critic) -> None:
+        self.hp = hp
+        self.max_action = actor.max_action
+        self.actor, self.critic_1, self.critic_2 = actor, critic_1, critic_2
+        self.actor_target, self.critic_1_target, self.critic_2_target = copy.deepcopy((actor, critic_1, critic_2))
+        self.actor_optimizer = adam(actor)
+        self.critic_1_optimizer = adam(critic_1)
+        self.critic_2_optimizer = adam(critic_2)
+        self.total_it = 0
+
+    @torch.no_grad()
+    def td_target(self, batch: Batch, noise: Noise) -> Tensor:
+        """The regression target of both critics, (B,): the smaller target value of a smoothed target action."""
+        hp, max_action = self.hp, self.max_action
+        actor, critic_1, critic_2 = self.actor_target, self.critic_1_target, self.critic_2_target
+        smoothing = clip(
+            noise.target * (hp.policy_noise * max_action), -hp.noise_clip * max_action, hp.noise_clip * max_action
+        )
+        next_actions = clip(actor(batch.next_observations) + smoothing, -max_action, max_action)
+        next_q = minimum(
+            critic_1(batch.next_observations, next_actions), critic_2(batch.next_observations, next_actions)
+        )
+        assert next_q.shape == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards + (1.0 - batch.terminals) * hp.discount * next_q
+
+    def critic_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
+        """The squared error of both critics to the same target."""
+        critic_1, critic_2 = self.critic_1, self.critic_2
+        target = self.td_target(batch, noise)
+        q1 = critic_1(batch.observations, batch.actions)
+        q2 = critic_2(batch.observations, batch.actions)
+        assert q1.shape == q2.shape == target.shape
+        return square(q1 - target).mean() + square(q2 - target).mean(), {}
+
+    def actor_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The value under critic 1, scaled by its own size, against the distance to the data's actions."""
+        actor, critic_1 = self.actor, self.critic_1
+        actions = actor(batch.observations)
+        q = critic_1(batch.observations, actions)
+        # There is no epsilon below |Q|, as in the authors' code.
+        weight = self.hp.alpha / q.abs().mean().detach()
+        assert actions.shape == batch.actions.shape
+        return -weight * q.mean() + square(actions - batch.actions).mean(), {}
+
+    def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
+        """One gradient step: the critics; then, every `policy_freq` steps, the actor and the targets."""
+        hp = self.hp
+        self.total_it += 1
+        loss, _ = self.critic_loss(batch, noise)
+        gradient_step(loss, self.critic_1_optimizer, self.critic_2_optimizer)
+        metrics = {"critic_loss": loss.detach()}
+        if self.total_it % hp.policy_freq == 0:
+            loss, _ = self.actor_loss(batch)
+            gradient_step(loss, self.actor_optimizer)
+            metrics["actor_loss"] = loss.detach()
+            soft_update(self.critic_1_target, self.critic_1, hp.tau)
+            soft_update(self.critic_2_target, self.critic_2, hp.tau)
+            soft_update(self.actor_target, self.actor, hp.tau)
+        return metrics
+
+    @torch.no_grad()
+    def act(self, observations: np.ndarray) -> np.ndarray:
+        """The policy's actions (E, A) for normalised observations (E, S)."""
+        weight = next(self.actor.parameters())
+        return self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device)).cpu().numpy()
+
+    def parts(self) -> dict[str, Any]:
+        """What a checkpoint holds, under CORL's keys; it leaves out the targets, we do not."""
+        return {
+            **{name: getattr(self, name) for name in TARGETS},
+            "critic_1": self.critic_1,
+            "critic_1_optimizer": self.critic_1_optimizer,
+            "critic_2": self.critic_2,
+            "critic_2_optimizer": self.critic_2_optimizer,
+            "actor": self.actor,
+            "actor_optimizer": self.actor_optimizer,
+        }
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> TD3_BC:
+    """Fresh networks, drawn from torch's generator on the CPU in CORL's order: actor, critic 1, critic 2."""
+    actor = Actor(state_dim, action_dim, max_action)
+    critic_1 = Critic(state_dim, action_dim)
+    critic_2 = Critic(state_dim, action_dim)
+    device = resolve_device(config.device)
+    return TD3_BC(config, actor.to(device), critic_1.to(device), critic_2.to(device))
+
+
+def save(trainer: TD3_BC, path: Path) -> None:
+    """Writes a checkpoint that CORL's own code could load."""
+    save_checkpoint(path, "td3_bc", {**trainer.parts(), "total_it": trainer.total_it})
+
+
+def load(trainer: TD3_BC, path: str) -> None:
+    """Loads a checkpoint of ours or of CORL's; CORL's hold no targets, which then start as copies."""
+    content = load_checkpoint(path, "td3_bc", trainer.parts(), optional=TARGETS)
+    for name in TARGETS:
+        if name not in content:
+            getattr(trainer, name).load_state_dict(getattr(trainer, name.removesuffix("_target")).state_dict())
+    trainer.total_it = content["total_it"]
+
+
+def train(config: TrainConfig) -> Run:
+    """Trains, evaluates every `eval_freq` updates and fills the run's folder.
+
+    Raises:
+        InputError: the dataset, the environment or the checkpoint cannot be used.
+    """
+    task = load_task(config)
+    device = resolve_device(config.device)
+    seed_everything(config.seed)
+    trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
+    if config.load_model:
+        load(trainer, config.load_model)
+    dataset = to_device(task.dataset, device)
+    with Run(config, task, "td3_bc", "torch", device) as run:
+        history = []
+        for step in range(1, config.max_timesteps + 1):
+            indices, noise = draw_noise(config, len(dataset.rewards), task.action_dim, device)
+            history.append(trainer.update(take(dataset, indices), noise))
+            run.advance(1)
+            if step % config.eval_freq == 0 or step == config.max_timesteps:
+                run.log(step, mean_metrics(history))
+                history.clear()
+                run.evaluate(step, trainer.act)
+                if config.checkpoints_path:
+                    save(trainer, run.checkpoint_path(step, ".pt"))
+        save(trainer, run.folder / "checkpoint.pt")
+    return run
+
+
+if __name__ == "__main__":
+    cli(train, TrainConfig, "td3_bc")

@@ -1,0 +1,1 @@
+"""The ladder that holds each pair of twins together."""

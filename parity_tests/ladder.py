@@ -1,0 +1,340 @@
+"""The rungs: each climbs one step of a pair and returns how far the twins are apart there.
+
+A rung takes a `Scene` (both twins at the same weights, a batch, the same noise) and returns errors by name. Nothing in
+this file knows an algorithm: names that both twins share, and a short adapter (`pair.py`), tell what there is.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
+from itertools import islice
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from parity_tests.pair import Pair
+from parity_tests.states import errors, named, part_names, to_jax, torch_part
+from shared import data, jax_side
+from shared.data import Batch
+
+Errors = dict[str, float]
+
+# Weights and moments from fresh are no test in float32: Adam's first step is lr * g / (|g| + eps), a sign function
+# where g is near eps. Some 30 steps later it is smooth.
+WARM_UPDATES = 30
+TRAJECTORY_UPDATES = 50
+BATCH_SIZE = 32
+DATASET_SIZE = 200
+
+
+def bundled_dataset() -> Batch:
+    """Rows of the bundled dataset around the end of an episode, normalised as a run normalises them."""
+    raw = data.read_hdf5(data.dataset_path("mini/hopper-medium-expert"))
+    dataset = data.extract_transitions(raw)
+    end = int(np.flatnonzero(dataset.terminals)[0])
+    first = max(0, end - DATASET_SIZE // 2)
+    mean, std = data.state_statistics(dataset.observations)
+    dataset = dataset._replace(
+        observations=data.normalise(dataset.observations, mean, std),
+        next_observations=data.normalise(dataset.next_observations, mean, std),
+    )
+    return Batch(*(column[first : first + DATASET_SIZE] for column in dataset))
+
+
+def cornered_dataset(state_dim: int = 11, action_dim: int = 3) -> Batch:
+    """Made-up rows that reach the corners: terminals, actions at their bounds, extreme rewards, states, and ties."""
+    rng = np.random.default_rng(0)
+    observations, next_observations = rng.normal(size=(2, DATASET_SIZE, state_dim))
+    observations[::7] *= 10.0
+    actions = np.clip(rng.normal(size=(DATASET_SIZE, action_dim)), -1.0, 1.0)
+    rewards = rng.choice([-100.0, -1.0, 0.0, 1.0, 1000.0], size=DATASET_SIZE)
+    terminals = rng.random(DATASET_SIZE) < 0.3
+    columns = (observations, actions, rewards, next_observations, terminals)
+    columns = [np.asarray(column, np.float32) for column in columns]
+    for column in columns:
+        column[1::10] = column[::10]
+    return Batch(*columns)
+
+
+DATASETS = {"bundled": bundled_dataset, "cornered": cornered_dataset}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Both twins at the same weights, and what they are given.
+
+    Attributes:
+        pair: The adapter.
+        jax_twin: The JAX module; a planted mistake is a changed one.
+        config: Of the torch module; the JAX module's has the same fields.
+        dataset: NumPy columns.
+        trainer: The torch twin, after `updates` updates.
+        updates: Updates done.
+    """
+
+    pair: Pair
+    jax_twin: ModuleType
+    config: Any
+    dataset: Batch
+    trainer: Any
+    updates: int = 0
+
+    @classmethod
+    def create(cls, pair: Pair, jax_twin: ModuleType, variant: str, dataset: str, warm: bool = True) -> "Scene":
+        """Fresh twins under a variant's settings, then `WARM_UPDATES` updates of the torch twin."""
+        columns = DATASETS[dataset]()
+        config = pair.torch.TrainConfig(**{"device": "cpu", "batch_size": BATCH_SIZE} | pair.variants[variant])
+        np.random.seed(0)
+        torch.manual_seed(0)
+        state_dim, action_dim = columns.observations.shape[1], columns.actions.shape[1]
+        scene = cls(pair, jax_twin, config, columns, pair.torch.create_trainer(config, state_dim, action_dim, 1.0))
+        return scene.advanced(WARM_UPDATES) if warm else scene
+
+    def advanced(self, updates: int) -> "Scene":
+        """The scene after further updates of the torch twin, which is changed in place."""
+        for indices, noise in islice(self.draws(), updates):
+            self.trainer.update(self.torch_batch(indices), noise)
+        return replace(self, updates=self.updates + updates)
+
+    def draws(self) -> Any:
+        """Endlessly (indices, noise) as the torch twin draws them, from the next update on."""
+        step = self.updates
+        while True:
+            step += 1
+            statics = self.pair.draw_statics(self.config, step)
+            yield self.pair.torch.draw_noise(self.config, DATASET_SIZE, self.action_dim, torch.device("cpu"), **statics)
+
+    @property
+    def action_dim(self) -> int:
+        """A."""
+        return self.dataset.actions.shape[1]
+
+    def torch_batch(self, indices: Any) -> Any:
+        """Rows of the dataset as tensors of the default dtype."""
+        return self._batch(indices, lambda column: torch.as_tensor(column, dtype=torch.get_default_dtype()))
+
+    def jax_batch(self, indices: Any) -> Any:
+        """Rows of the dataset as JAX arrays of the default dtype."""
+        return self._batch(indices, lambda column: jnp.asarray(column, dtype=float))
+
+    def _batch(self, indices: Any, convert: Callable[[np.ndarray], Any]) -> Any:
+        columns = self.dataset._asdict()
+        return self.pair.make_batch({name: convert(column[np.asarray(indices)]) for name, column in columns.items()})
+
+    def jax_noise(self, noise: Any) -> Any:
+        """The torch twin's noise as the JAX twin's."""
+        return self.jax_twin.Noise(*jax.tree.map(lambda draw: jnp.asarray(draw.numpy()), tuple(noise)))
+
+    @cached_property
+    def jax_config(self) -> Any:
+        """The JAX twin's config with the same values."""
+        return self.jax_twin.TrainConfig(**vars(self.config))
+
+    def state(self) -> Any:
+        """The JAX twin's state at the torch twin's present weights."""
+        return to_jax(self.trainer, self.fresh_state())
+
+    def fresh_state(self) -> Any:
+        """A state of the JAX twin's own."""
+        state_dim = self.dataset.observations.shape[1]
+        return self.jax_twin.create_train_state(jax.random.key(0), self.jax_config, state_dim, self.action_dim, 1.0)
+
+    def losses(self) -> dict[str, Any]:
+        """The pair's losses that this config uses."""
+        return {name: loss for name, loss in self.pair.losses.items() if loss.used(self.config)}
+
+
+# Compiled once for each twin and set of static arguments: scenes of equal shapes and settings share the programs.
+
+
+@cache
+def compiled_gradient(twin: ModuleType, loss: str) -> Callable:
+    """The gradient of one of the twin's losses, with its second output."""
+    return jax.jit(jax.grad(getattr(twin, loss), has_aux=True))
+
+
+@cache
+def compiled_update(twin: ModuleType, **statics: Any) -> Callable:
+    """The twin's `update` under these static arguments."""
+    return jax.jit(partial(twin.update, **statics))
+
+
+def compare_states(state: Any, trainer: Any) -> Errors:
+    """Every part of the JAX state against the torch twin's part of the same name."""
+    parts = {name: errors(named(getattr(state, name)), torch_part(trainer, name)) for name in part_names(state)}
+    return {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
+
+
+def weights(scene: Scene) -> Errors:
+    """Torch to flax and back: every part, moments included."""
+    return compare_states(scene.state(), scene.trainer)
+
+
+def forward(scene: Scene) -> Errors:
+    """Every network's output."""
+    indices, _ = next(scene.draws())
+    with torch.no_grad():
+        reference = scene.pair.outputs(scene.trainer, scene.torch_batch(indices))
+    ours = scene.pair.outputs(scene.state(), scene.jax_batch(indices))
+    return errors(ours, reference)
+
+
+def _inputs(scene: Scene) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What losses are given, by name: the torch twin's and the JAX twin's."""
+    indices, noise = next(scene.draws())
+    extra = scene.pair.extra_inputs(np.random.default_rng(0), len(indices))
+    reference = {"batch": scene.torch_batch(indices), "noise": noise}
+    reference |= {name: torch.as_tensor(value, dtype=torch.get_default_dtype()) for name, value in extra.items()}
+    ours = {"batch": scene.jax_batch(indices), "noise": scene.jax_noise(noise)}
+    return ours | {name: jnp.asarray(value, dtype=float) for name, value in extra.items()}, reference
+
+
+def _differentiated(state: Any, parts: Sequence[str]) -> Any:
+    """The first argument of a JAX loss: one part, or a tuple of several."""
+    return getattr(state, parts[0]) if len(parts) == 1 else tuple(getattr(state, part) for part in parts)
+
+
+def loss(scene: Scene) -> Errors:
+    """Every loss."""
+    state, values, reference = scene.state(), {}, {}
+    ours_given, given = _inputs(scene)
+    for name, loss in scene.losses().items():
+        value, _ = getattr(scene.trainer, name)(*(given[x] for x in loss.inputs))
+        reference[name] = value.detach()
+        by = _differentiated(state, loss.of)
+        values[name], _ = getattr(scene.jax_twin, name)(by, state, *(ours_given[x] for x in loss.inputs))
+    return errors(values, reference)
+
+
+def gradient(scene: Scene) -> Errors:
+    """Every parameter's gradient, against the largest entry of its network's gradient."""
+    state, found = scene.state(), {}
+    ours_given, given = _inputs(scene)
+    for name, loss in scene.losses().items():
+        value, _ = getattr(scene.trainer, name)(*(given[x] for x in loss.inputs))
+        modules = {part: getattr(scene.trainer, part) for part in loss.of}
+        reference = iter(torch.autograd.grad(value, [p for module in modules.values() for p in module.parameters()]))
+        by = _differentiated(state, loss.of)
+        ours, _ = compiled_gradient(scene.jax_twin, name)(by, state, *(ours_given[x] for x in loss.inputs))
+        for (part, module), leaf in zip(modules.items(), ours if len(modules) > 1 else [ours], strict=True):
+            theirs = {key: next(reference).numpy() for key, _ in module.named_parameters()}
+            leaves = errors(named(leaf), theirs, together=True)
+            found |= {f"{name} by {part}.{key}": value for key, value in leaves.items()}
+    return found
+
+
+def _one_update(scene: Scene) -> tuple[Errors, Errors]:
+    """The errors of the state and of the metrics, over as many updates as bring every kind of step."""
+    state = scene.state()
+    draws, worst, log = scene.draws(), {}, {}
+    for step in range(scene.updates + 1, scene.updates + 4):
+        state = to_jax(scene.trainer, state)  # each update from the reference's own state: this is no trajectory
+        indices, noise = next(draws)
+        statics = scene.pair.update_statics(scene.config, step)
+        update = compiled_update(scene.jax_twin, **statics)
+        state, metrics = update(state, scene.jax_batch(indices), scene.jax_noise(noise))
+        reference = scene.trainer.update(scene.torch_batch(indices), noise)
+        for found, total in ((compare_states(state, scene.trainer), worst), (errors(metrics, reference), log)):
+            total |= {name: max(value, total.get(name, 0.0)) for name, value in found.items()}
+    return worst, log
+
+
+def update(scene: Scene) -> Errors:
+    """Parameters, targets and moments after one step from a warm state, for three steps of different phase."""
+    return _one_update(scene)[0]
+
+
+def log(scene: Scene) -> Errors:
+    """Every metric that a run logs, over the same steps."""
+    return _one_update(scene)[1]
+
+
+def trajectory(scene: Scene) -> Errors:
+    """The whole state after 50 steps, each twin on its own."""
+    state = scene.state()
+    for step, (indices, noise) in enumerate(islice(scene.draws(), TRAJECTORY_UPDATES), start=scene.updates + 1):
+        statics = scene.pair.update_statics(scene.config, step)
+        update = compiled_update(scene.jax_twin, **statics)
+        state, _ = update(state, scene.jax_batch(indices), scene.jax_noise(noise))
+        scene.trainer.update(scene.torch_batch(indices), noise)
+    return compare_states(state, scene.trainer)
+
+
+def shipped_path(scene: Scene, start: int = 1, num_updates: int = 9) -> Errors:
+    """The loop that `train` runs against single updates, from a phase and over a length that fit no period."""
+    twin, key = scene.jax_twin, jax.random.key(1)
+    dataset = jax_side.to_device(scene.dataset)
+    expected, history = scene.state(), []
+    hp = jax_side.narrow(scene.jax_config, twin.Hyperparameters)
+    for step in range(start + 1, start + num_updates + 1):
+        statics = scene.pair.draw_statics(scene.config, step)
+        # The number of an update starts at 0 in its draws.
+        indices, noise = twin.draw_noise(key, step - 1, hp, DATASET_SIZE, scene.action_dim, **statics)
+        update = compiled_update(twin, **scene.pair.update_statics(scene.config, step))
+        expected, metrics = update(expected, scene.jax_batch(indices), noise)
+        history.append(metrics)
+    statics = scene.pair.interval_statics(scene.config, start, num_updates)
+    state, metrics = twin.train_interval(scene.state(), key, dataset, start, num_updates, **statics)
+    found = errors(metrics, jax_side.mean_metrics(history))
+    for name in part_names(state):
+        parts = errors(named(getattr(state, name)), named(getattr(expected, name)))
+        found |= {f"{name}.{leaf}": value for leaf, value in parts.items()}
+    return found
+
+
+def draws(scene: Scene) -> Errors:
+    """An update's indices and noise: within bounds, of the torch twin's shapes and kinds, never the same twice."""
+    twin, key = scene.jax_twin, jax.random.key(2)
+    hp = jax_side.narrow(scene.jax_config, twin.Hyperparameters)
+    statics = scene.pair.draw_statics(scene.config, scene.updates + 1)
+    (first, noise), (second, other) = (
+        twin.draw_noise(key, step, hp, DATASET_SIZE, scene.action_dim, **statics) for step in (0, 1)
+    )
+    reference_indices, reference = next(scene.draws())
+    within = first.shape == reference_indices.shape and 0 <= int(first.min()) <= int(first.max()) < DATASET_SIZE
+    found = {"indices": 0.0 if within and bool((first != second).any()) else np.inf}
+    for name, ours in noise._asdict().items():
+        theirs = getattr(reference, name)
+        if ours is None or theirs is None:
+            found[name] = 0.0 if ours is theirs else np.inf
+            continue
+        values = np.asarray(ours)
+        same_kind = values.shape == theirs.shape and abs(values.std() - theirs.numpy().std()) < 0.25
+        fresh = bool((values != np.asarray(getattr(other, name))).any())
+        found[name] = 0.0 if same_kind and fresh else np.inf
+    return found
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One rung: how it is climbed, and how far the twins may be apart, relative to a tensor's largest entry.
+
+    Attributes:
+        climb: From a scene to errors by name.
+        float64: Tolerance in double precision.
+        float32: Tolerance in single precision; None where the rung says nothing there.
+        warm: Whether it starts from a warm state.
+    """
+
+    climb: Callable[[Scene], Errors]
+    float64: float
+    float32: float | None
+    warm: bool = True
+
+
+# Measured on these twins in float64: forward 2e-14, loss 1e-15, gradient 4e-13, update 2e-12, trajectory 6e-13.
+RUNGS: Mapping[str, Rung] = {
+    "weights": Rung(weights, 0.0, 0.0),
+    "forward": Rung(forward, 1e-12, 2e-6),
+    "loss": Rung(loss, 1e-12, 1e-5),
+    "gradient": Rung(gradient, 1e-10, 1e-4),
+    "update": Rung(update, 1e-10, 1e-5),
+    "log": Rung(log, 1e-10, 1e-4),
+    "trajectory": Rung(trajectory, 1e-9, None, warm=False),
+    "draws": Rung(draws, 0.0, 0.0),
+    "shipped path": Rung(shipped_path, 1e-10, 1e-5),
+}

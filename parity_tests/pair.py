@@ -1,0 +1,90 @@
+"""A pair as the ladder sees it: what cannot be read off the names that both twins share."""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from shared.data import Batch
+
+Columns = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """One loss function of a pair.
+
+    Attributes:
+        of: The parts that it is differentiated by, in the JAX function's first argument.
+        inputs: Its further arguments, by name: `batch`, `noise`, or a name in the pair's `extra_inputs`.
+        used: Whether an update under this config differentiates it at all.
+    """
+
+    of: Sequence[str]
+    inputs: Sequence[str] = ("batch", "noise")
+    used: Callable[[Any], bool] = lambda config: True
+
+
+def no_statics(config: Any, step: int) -> dict[str, Any]:
+    """For twins in which nothing depends on the number of an update."""
+    return {}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An adapter. Networks, targets, optimisers and temperatures are found by their names, equal in both twins.
+
+    Attributes:
+        name: The file's name without its suffix.
+        outputs: From a twin's state and a batch to every network's output, by name; works on either framework, since
+            networks can be called on both sides.
+        losses: Each loss by its function's name.
+        variants: Settings under which the ladder is climbed, by name; `default` holds none.
+        extra_inputs: From a generator and a batch size to further inputs of losses, by name.
+        draw_statics: From a config and an update's number (from 1) to the further arguments of `draw_noise`.
+        update_statics: Likewise to the static arguments of the JAX `update`.
+        interval_statics: From a config, the updates before an interval and its length to those of `train_interval`.
+        make_batch: From the columns of a dataset to the pair's own batch type.
+    """
+
+    name: str
+    outputs: Callable[[Any, Any], dict[str, Any]]
+    losses: Mapping[str, Loss]
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"default": {}})
+    extra_inputs: Callable[[np.random.Generator, int], dict[str, np.ndarray]] = lambda rng, size: {}
+    draw_statics: Callable[[Any, int], dict[str, Any]] = no_statics
+    update_statics: Callable[[Any, int], dict[str, Any]] = no_statics
+    interval_statics: Callable[[Any, int, int], dict[str, Any]] = lambda config, start, num_updates: {}
+    make_batch: Callable[[Columns], Any] = lambda columns: Batch(**columns)
+
+    @property
+    def torch(self) -> ModuleType:
+        """The PyTorch twin."""
+        return importlib.import_module(f"corl_torch.{self.name}")
+
+    @property
+    def jax(self) -> ModuleType:
+        """The JAX twin."""
+        return importlib.import_module(f"corl_jax.{self.name}")
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A mistake to plant into the JAX twin's source: the ladder must catch it, at this rung or before.
+
+    Attributes:
+        name: What went wrong, in a few words.
+        old: Text that stands in the source exactly once.
+        new: What a tired person might have written instead.
+        rung: The first rung that fails.
+        variant: The settings under which it shows.
+    """
+
+    name: str
+    old: str
+    new: str
+    rung: str
+    variant: str = "default"

@@ -1,0 +1,110 @@
+"""Twins at the same weights: conversion between the two frameworks' states, and comparison of what they hold."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import torch
+from torch import nn
+
+from shared.jax_side import Network, params_from_torch, params_to_torch
+
+Named = dict[str, np.ndarray]
+
+
+def part_names(state: Any) -> list[str]:
+    """The names of a JAX state's parts: networks, targets, temperatures and optimisers, without its static fields."""
+    return [name for name, field in state.__dataclass_fields__.items() if field.metadata.get("pytree_node", True)]
+
+
+def named(part: Any) -> Named:
+    """A part's numbers under PyTorch's names and in PyTorch's layout, whichever framework it comes from.
+
+    Optimisers give their moments, `m/<parameter>` and `v/<parameter>`, and their number of steps.
+    """
+    if isinstance(part, nn.Module):
+        # Copies: JAX may keep NumPy's memory as it is, and torch's optimisers write into theirs.
+        return {name: value.detach().numpy().copy() for name, value in part.named_parameters()}
+    if isinstance(part, Network):
+        return params_to_torch(part.params)
+    if isinstance(part, jax.Array):
+        return {"constant": np.asarray(part)}
+    if isinstance(part, torch.optim.Optimizer):
+        raise TypeError("a torch optimiser does not know its parameters' names: use torch_moments")
+    adam = _adam(part)
+    m, v = named(adam.mu), named(adam.nu)
+    return {**_prefixed("m/", m), **_prefixed("v/", v), "steps": np.asarray(adam.count)}
+
+
+def torch_moments(optimizer: torch.optim.Optimizer, module: nn.Module) -> Named:
+    """The moments of the optimiser of `module`, as `named` gives those of an optax state; zeros before any step."""
+    states = {name: optimizer.state.get(parameter, {}) for name, parameter in module.named_parameters()}
+    shapes = {name: parameter.detach() for name, parameter in module.named_parameters()}
+    m = {f"m/{name}": s.get("exp_avg", torch.zeros_like(shapes[name])).numpy().copy() for name, s in states.items()}
+    v = {f"v/{name}": s.get("exp_avg_sq", torch.zeros_like(shapes[name])).numpy().copy() for name, s in states.items()}
+    steps = max(int(s.get("step", 0)) for s in states.values())
+    return {**m, **v, "steps": np.asarray(steps)}
+
+
+def torch_part(trainer: Any, name: str) -> Named:
+    """The part of a torch trainer that carries this name, as `named` gives it."""
+    part = getattr(trainer, name)
+    if isinstance(part, torch.optim.Optimizer):
+        return torch_moments(part, getattr(trainer, name.removesuffix("_optimizer")))
+    return named(part)
+
+
+def to_jax(trainer: Any, like: Any) -> Any:
+    """A JAX state with the structure of `like` that holds the trainer's weights, targets and moments."""
+    return like.replace(**{name: _filled(torch_part(trainer, name), getattr(like, name)) for name in part_names(like)})
+
+
+def _filled(values: Named, like: Any) -> Any:
+    if isinstance(like, Network):
+        return like.replace(params=params_from_torch(values, like.params))
+    if isinstance(like, jax.Array):
+        return jnp.asarray(values["constant"], like.dtype)
+    adam = _adam(like)
+    m = {name.removeprefix("m/"): value for name, value in values.items() if name.startswith("m/")}
+    v = {name.removeprefix("v/"): value for name, value in values.items() if name.startswith("v/")}
+    filled = adam._replace(
+        count=jnp.asarray(values["steps"], adam.count.dtype), mu=_filled(m, adam.mu), nu=_filled(v, adam.nu)
+    )
+    return jax.tree.map(lambda part: filled if part is adam else part, like, is_leaf=_is_adam)
+
+
+def _is_adam(part: Any) -> bool:
+    return isinstance(part, optax.ScaleByAdamState)
+
+
+def _adam(opt_state: optax.OptState) -> optax.ScaleByAdamState:
+    (adam,) = filter(_is_adam, jax.tree.leaves(opt_state, is_leaf=_is_adam))
+    return adam
+
+
+def _prefixed(prefix: str, values: Named) -> Named:
+    return {prefix + name: value for name, value in values.items()}
+
+
+def error(ours: np.ndarray, reference: np.ndarray, scale: float | None = None) -> float:
+    """The largest difference, relative to `scale` or else to the reference's largest entry; inf for other shapes."""
+    ours, reference = np.asarray(ours, np.float64), np.asarray(reference, np.float64)
+    if ours.shape != reference.shape or not np.isfinite(ours).all():
+        return np.inf
+    difference = np.abs(ours - reference).max(initial=0.0)
+    scale = np.abs(reference).max(initial=0.0) if scale is None else scale
+    return float(difference / scale) if scale else float(difference)
+
+
+def errors(ours: Mapping[str, Any], reference: Mapping[str, Any], together: bool = False) -> dict[str, float]:
+    """The error of each entry; `together` measures all of them against the largest entry of any.
+
+    A name that only one side has is an infinite error.
+    """
+    scale = max(np.abs(np.asarray(value)).max(initial=0.0) for value in reference.values()) if together else None
+    common = ours.keys() & reference.keys()
+    alone = ours.keys() ^ reference.keys()
+    return {name: error(ours[name], reference[name], scale) for name in sorted(common)} | dict.fromkeys(alone, np.inf)

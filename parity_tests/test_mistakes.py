@@ -1,0 +1,48 @@
+"""A ladder that cannot fail proves nothing: each planted mistake must be caught, at the rung that is named for it."""
+
+from types import ModuleType
+
+import pytest
+
+from parity_tests.conftest import both_in
+from parity_tests.ladder import RUNGS, Scene
+from parity_tests.pair import Mistake, Pair
+from parity_tests.pairs import MISTAKES, PAIRS
+
+CASES = [pytest.param(name, m, id=f"{name}-{m.name}") for name, mistakes in MISTAKES.items() for m in mistakes]
+
+
+def with_mistake(pair: Pair, mistake: Mistake) -> ModuleType:
+    """The JAX twin with the mistake written into its source.
+
+    Raises:
+        ValueError: The text to be changed does not stand in the source exactly once.
+    """
+    with open(pair.jax.__file__, encoding="utf-8") as file:
+        source = file.read()
+    if (count := source.count(mistake.old)) != 1:
+        raise ValueError(f"{mistake.name}: its text stands {count} times in {pair.jax.__file__}")
+    twin = ModuleType(f"{pair.name} with {mistake.name}")
+    exec(compile(source.replace(mistake.old, mistake.new), twin.__name__, "exec"), vars(twin))
+    return twin
+
+
+@pytest.mark.parametrize(("name", "mistake"), CASES)
+def test_mistake_is_caught(name: str, mistake: Mistake) -> None:
+    """The rung fails in float64; the same rung passes without the mistake (see `test_ladder`)."""
+    pair = PAIRS[name]
+    with both_in("float64"):
+        rung = RUNGS[mistake.rung]
+        scene = Scene.create(pair, with_mistake(pair, mistake), mistake.variant, "bundled", rung.warm)
+        try:
+            found = rung.climb(scene)
+        except (AssertionError, TypeError, ValueError) as error:  # a shape assertion of the twin itself
+            assert "shape" in str(error) or isinstance(error, AssertionError), error
+            return
+    assert any(not value <= rung.float64 for value in found.values()), found
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_there_are_enough_mistakes(name: str) -> None:
+    """At least ten for each pair."""
+    assert len({mistake.name for mistake in MISTAKES[name]}) >= 10

@@ -1,0 +1,1 @@
+"""What both sides use: data, environments, evaluation, configs and runs."""

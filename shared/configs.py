@@ -1,0 +1,287 @@
+"""Configurations: dataclasses filled from the command line, a YAML file, a table of datasets and their defaults.
+
+The first of these that gives a setting wins. A setting's flag has the field's name, its help is the comment above the
+field, and its text must read as the field's type: pyrallis alone would turn `maybe` into True, `1.5` into 1 and `007`
+into 7 without a word. Config classes must not stand under `from __future__ import annotations`: pyrallis needs types.
+"""
+
+import argparse
+import dataclasses
+import inspect
+import math
+import sys
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyrallis
+import yaml
+from pyrallis.wrappers.docstring import get_attribute_docstring
+
+from shared.data import is_known, nearest
+from shared.errors import InputError
+
+Config = TypeVar("Config")
+
+_TABLES = Path(__file__).resolve().parent.parent / "configs"
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+_METAVARS = {bool: "true|false", int: "INT", float: "FLOAT", str: "TEXT"}
+# What a run is, in contrast to how its algorithm learns: a group of its own in --help.
+_RUN_SETTINGS = frozenset(
+    [
+        *("env", "eval_env", "seed", "device", "project", "group", "name", "wandb_mode", "runs_path"),
+        *("checkpoints_path", "load_model", "max_timesteps", "eval_freq", "n_episodes", "buffer_size"),
+    ]
+)
+
+
+def _restricted(default: Any, allows: Callable[[Any], bool], words: str) -> Any:
+    """A dataclass field whose metadata hold a test of the value and the words that name it."""
+    return dataclasses.field(default=default, metadata={"allows": allows, "words": words})
+
+
+def _finite(default: float) -> str:
+    return "finite and " if isinstance(default, float) else ""
+
+
+def positive(default: float) -> Any:
+    """A field for finite numbers greater than 0, such as a learning rate."""
+    return _restricted(default, lambda value: 0 < value < math.inf, f"{_finite(default)}greater than 0")
+
+
+def bounded(default: float, low: float, high: float | None = None) -> Any:
+    """A field for finite numbers from `low` to `high`, both included; without `high`, for those of at least `low`."""
+    if high is None:
+        return _restricted(default, lambda value: low <= value < math.inf, f"{_finite(default)}at least {low}")
+    return _restricted(default, lambda value: low <= value <= high, f"between {low} and {high}")
+
+
+def choice(default: str, *others: str) -> Any:
+    """A field for one of several words, the default being the first."""
+    words = (default, *others)
+    return _restricted(default, words.__contains__, f"one of {', '.join(words)}")
+
+
+def check(config: Any) -> None:
+    """Checks the type and the bounds of every field, for a config built in Python as for a parsed one.
+
+    Raises:
+        InputError: A value has the wrong type, is not a number, or lies outside its field's bounds.
+    """
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if not _has_type(field.type, value):
+            raise InputError(f"{field.name} must be {_kind(field.type)}, not {value!r}")
+        if "allows" in field.metadata and not field.metadata["allows"](value):
+            raise InputError(f"{field.name} must be {field.metadata['words']}, not {value!r}")
+
+
+def dump(config: Any) -> str:
+    """The config as YAML, in the order of its fields; `--config_path` reads an equal config back."""
+    return pyrallis.dump(config, sort_keys=False)
+
+
+def parse(config_class: type[Config], algorithm: str, args: Sequence[str] | None = None) -> Config:
+    """Builds a config; what came from the dataset's row is printed in one line.
+
+    A setting is taken from the command line, else from the file given as `--config_path`, else from the row that
+    `configs/<algorithm>.yaml` holds for the dataset, else from the dataclass. `--help` prints the settings and exits.
+
+    Args:
+        config_class: A dataclass with a field `env`, the dataset.
+        algorithm: Names the table of datasets, such as `cql`.
+        args: The command line without the program's name; `sys.argv` if None.
+
+    Raises:
+        InputError: A flag, key, value, file or dataset cannot be used.
+    """
+    flags = _read_flags(config_class, algorithm, args)
+    path = flags.pop("config_path", None)
+    given = {} if path is None else _decode(config_class, _read_yaml(Path(path)), f"{path}: ")
+    given |= _decode(config_class, flags, "--")
+    dataset = given.get("env", config_class.env)
+    row = dataset_row(config_class, algorithm, dataset)
+    config = config_class(**(row | given))
+    check(config)
+    used = [f"{name}={_text(value)}" for name, value in row.items() if name not in given]
+    print(f"settings of configs/{algorithm}.yaml for {dataset}: {', '.join(used) or 'none'}")
+    return config
+
+
+def dataset_row(config_class: type, algorithm: str, dataset: str) -> dict[str, Any]:
+    """The settings that `configs/<algorithm>.yaml` holds for a dataset, decoded; none for a known one without a row.
+
+    Raises:
+        InputError: The dataset is unknown, or its row has a key or value that the config does not allow.
+    """
+    table = _read_yaml(_TABLES / f"{algorithm}.yaml")
+    if dataset not in table and not is_known(dataset):
+        raise InputError(f"unknown dataset {dataset!r}; {nearest(dataset, table)}, or give the path of an .hdf5 file")
+    return _decode(config_class, table.get(dataset) or {}, f"configs/{algorithm}.yaml, {dataset}: ")
+
+
+def cli(train: Callable[[Config], Any], config_class: type[Config], algorithm: str) -> None:
+    """Runs `train` with the config of the command line: the body of `python corl_jax/<algorithm>.py`.
+
+    Input that cannot be used ends the process with one line on stderr and status 2, Ctrl-C with status 130.
+    """
+    try:
+        train(parse(config_class, algorithm))
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+class _TextLoader(yaml.SafeLoader):
+    """Leaves every plain scalar but `null` as the text it was written as; the field's type decodes it."""
+
+    yaml_implicit_resolvers: typing.ClassVar = {
+        first: [rule for rule in rules if rule[0] in ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")]
+        for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    """Reads a YAML mapping whose scalars are text."""
+    try:
+        content = yaml.load(path.read_bytes(), _TextLoader)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = "" if mark is None else f" at line {mark.line + 1}"
+        raise InputError(f"{path} is not valid YAML{where}: correct it") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise InputError(f"{path} must hold lines such as `batch_size: 256`, one for each setting")
+    return content
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a bad command line as an InputError."""
+
+    def error(self, message: str) -> typing.NoReturn:
+        hint = "; write --flag=VALUE if the value begins with a minus" if "expected one argument" in message else ""
+        raise InputError(message + hint)
+
+
+def _read_flags(config_class: type, algorithm: str, args: Sequence[str] | None) -> dict[str, str | None]:
+    """The settings given on the command line, as text."""
+    parser = _parser(config_class, algorithm)
+    flags, unknown = parser.parse_known_args(args)
+    if unknown:
+        known = [f"--{field.name}" for field in dataclasses.fields(config_class)]
+        flag = unknown[0].partition("=")[0]
+        raise InputError(f"unknown argument {flag!r}; {nearest(flag, [*known, '--config_path', '--help'])}")
+    return vars(flags)
+
+
+def _parser(config_class: type, algorithm: str) -> argparse.ArgumentParser:
+    parser = _Parser(
+        usage="%(prog)s [--config_path FILE] [--setting VALUE ...]",
+        description=(inspect.getdoc(inspect.getmodule(config_class)) or algorithm).partition("\n")[0],
+        epilog="A setting is looked up on the command line, then in the file of --config_path, then in the dataset's "
+        f"row of configs/{algorithm}.yaml, then in the defaults shown here.",
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=36),
+    )
+    parser.add_argument("--config_path", metavar="FILE", help="YAML file of settings, such as a run's config.yaml")
+    groups = {True: parser.add_argument_group("run"), False: parser.add_argument_group("algorithm")}
+    for field in dataclasses.fields(config_class):
+        groups[field.name in _RUN_SETTINGS].add_argument(
+            f"--{field.name}",
+            metavar=_METAVARS[_base_type(field.type)],
+            type=_text_or_null if _is_optional(field.type) else str,
+            help=_help(config_class, field),
+        )
+    return parser
+
+
+def _help(config_class: type, field: dataclasses.Field) -> str:
+    """The comment above a field, its bounds and its default, escaped for argparse."""
+    comment = get_attribute_docstring(config_class, field.name).comment_above.replace("\n", " ")
+    facts = [field.metadata["words"]] if "words" in field.metadata else []
+    return f"{comment} ({'; '.join([*facts, f'default: {_text(field.default)}'])})".replace("%", "%%")
+
+
+def _text(value: Any) -> str:
+    """A value as one types it."""
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value) or "empty"
+
+
+def _text_or_null(text: str) -> str | None:
+    return None if text == "null" else text
+
+
+def _decode(config_class: type, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Turns text into values of the fields' types; `where` begins the message if that fails."""
+    types = {field.name: field.type for field in dataclasses.fields(config_class)}
+    decoded = {}
+    for name, value in values.items():
+        if name not in types:
+            raise InputError(f"{where}{name} is not a setting; {nearest(str(name), types)}")
+        try:
+            # pyrallis does not know `str | None`.
+            nothing = value is None and _is_optional(types[name])
+            decoded[name] = None if nothing else pyrallis.decode(_base_type(types[name]), value)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{where}{name} must be {_kind(types[name])}, not {value!r}") from error
+    return decoded
+
+
+def _is_optional(kind: Any) -> bool:
+    return type(None) in typing.get_args(kind)
+
+
+def _base_type(kind: Any) -> type:
+    """`str` for `str | None`, any other type as it is."""
+    return typing.get_args(kind)[0] if _is_optional(kind) else kind
+
+
+def _kind(kind: Any) -> str:
+    return _KINDS[_base_type(kind)] + (" or null" if _is_optional(kind) else "")
+
+
+def _has_type(kind: Any, value: Any) -> bool:
+    if value is None:
+        return _is_optional(kind)
+    if kind is float:
+        return type(value) in (int, float) and not math.isnan(value)
+    return type(value) is _base_type(kind)
+
+
+@pyrallis.decode.register
+def _decode_bool(value: bool) -> bool:
+    words = {"true": True, "false": False}
+    if str(value).lower() not in words:
+        raise ValueError(value)
+    return words[str(value).lower()]
+
+
+@pyrallis.decode.register
+def _decode_int(value: int) -> int:
+    if isinstance(value, bool | float):
+        raise TypeError(value)
+    return int(value)
+
+
+@pyrallis.decode.register
+def _decode_float(value: float) -> float:
+    if isinstance(value, bool):
+        raise TypeError(value)
+    return float(value.lower().replace(".inf", "inf") if isinstance(value, str) else value)
+
+
+@pyrallis.decode.register
+def _decode_str(value: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value

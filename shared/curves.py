@@ -1,0 +1,45 @@
+"""Draws learning curves."""
+
+import io
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+_LABELS = {"d4rl_normalized_score": "D4RL normalised score", "return_mean": "return"}
+
+
+class Curve(NamedTuple):
+    """Evaluations over a run.
+
+    Attributes:
+        metric: `d4rl_normalized_score` or `return_mean`.
+        steps: (E,), updates done at each evaluation.
+        values: (E, n_episodes), one per episode.
+        references: The same metric of other policies by name, such as those the data came from.
+    """
+
+    metric: str
+    steps: np.ndarray
+    values: np.ndarray
+    references: dict[str, float]
+
+
+def draw_curve(curve: Curve, title: str) -> bytes:
+    """The curve as a PNG image: means with one standard deviation over the episodes, references dashed."""
+    # Figures made without pyplot share no state with a notebook's or another thread's.
+    figure = Figure(figsize=(7, 4.2), dpi=150, layout="constrained")
+    axes = figure.subplots()
+    mean, spread = curve.values.mean(axis=1), curve.values.std(axis=1)
+    axes.fill_between(curve.steps, mean - spread, mean + spread, color="C0", alpha=0.2, linewidth=0)
+    axes.plot(curve.steps, mean, "o-", color="C0", markersize=3.5, linewidth=1.2)
+    for index, (name, value) in enumerate(sorted(curve.references.items())):
+        axes.axhline(value, color=f"C{index + 1}", linestyle="--", linewidth=1, label=f"data: {name} policy")
+    if curve.references:
+        axes.legend(frameon=False, fontsize="small")
+    axes.set(title=title, xlabel="updates", ylabel=_LABELS[curve.metric])
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    image = io.BytesIO()
+    figure.savefig(image, format="png")
+    return image.getvalue()

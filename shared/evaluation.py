@@ -1,0 +1,127 @@
+"""Runs a policy for a number of episodes, all of them stepped together."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from numpy.typing import ArrayLike
+
+from shared.envs import fingerprint, make_env
+from shared.errors import InputError
+from shared.scores import normalized_score
+
+Policy = Callable[[np.ndarray], np.ndarray]
+"""Maps normalised observations (n_episodes, state_dim) float32 to actions (n_episodes, action_dim)."""
+
+
+class Evaluation(NamedTuple):
+    """Outcome of one evaluation.
+
+    `returns` (n_episodes,) are undiscounted and not normalised, float64; `lengths` (n_episodes,) are steps; `score` is
+    the mean D4RL-normalised score, None outside the environments that step as D4RL's did.
+    """
+
+    returns: np.ndarray
+    lengths: np.ndarray
+    score: float | None
+
+
+class Evaluator:
+    """Evaluates policies in one environment, each time from the same start states.
+
+    Episode k starts from a state that depends on `seed` and k only. It owns row k of what the policy sees, whatever
+    `num_envs` is: a matrix product rounds differently with another number of rows, and a compiled policy is traced
+    once per shape.
+
+    Attributes:
+        state_dim: Size of an observation.
+        action_dim: Size of an action.
+        max_action: Upper bound of the first action entry.
+        fingerprint: What a score depends on besides the policy: environment, MuJoCo version, mass, episodes, seed.
+    """
+
+    def __init__(
+        self,
+        env_id: str,
+        n_episodes: int,
+        seed: int,
+        mean: ArrayLike = 0.0,
+        std: ArrayLike = 1.0,
+        num_envs: int | None = None,
+    ) -> None:
+        """Makes the environments.
+
+        Args:
+            env_id: One of the `d4rl/...` environments or any other registered one with flat observations and actions.
+            n_episodes: Episodes of one evaluation.
+            seed: Decides the start states, 0 or more.
+            mean: Subtracted from each observation, a number or (state_dim,).
+            std: Then divides it, a number or (state_dim,).
+            num_envs: How many episodes are stepped together; by default all, at most 10.
+
+        Raises:
+            InputError: The environment is unknown or of another kind, or a number is out of range.
+        """
+        if n_episodes < 1:
+            raise InputError(f"cannot evaluate {n_episodes} episodes; ask for at least 1")
+        if seed < 0:
+            raise InputError(f"cannot seed the evaluation with {seed}; use 0 or more")
+        num_envs = min(n_episodes, 10 if num_envs is None else num_envs)
+        if num_envs < 1:
+            raise InputError(f"cannot step {num_envs} environments; ask for at least 1")
+        self._envs = [make_env(env_id) for _ in range(num_envs)]
+        self.state_dim = _flat_size(env_id, "observations", self._envs[0].observation_space)
+        self.action_dim = _flat_size(env_id, "actions", self._envs[0].action_space)
+        self.max_action = float(self._envs[0].action_space.high[0])
+        self.fingerprint: dict[str, Any] = {**fingerprint(self._envs[0]), "episodes": n_episodes, "seed": seed}
+        self._env_id = env_id
+        self._mean, self._std = np.asarray(mean), np.asarray(std)
+        # A longer sequence of seeds starts with the shorter one.
+        self._seeds = [int(word) for word in np.random.SeedSequence(seed).generate_state(n_episodes)]
+
+    def __call__(self, policy: Policy) -> Evaluation:
+        """Runs every episode once, with one call of `policy` per step."""
+        # Gymnasium's vector environments reset one step late: the step after an episode's end returns the new start
+        # with a reward of 0, and would be counted. These plain environments are reset here, when they are free.
+        n_episodes = len(self._seeds)
+        observations = np.zeros((n_episodes, self.state_dim), np.float32)
+        returns, lengths = np.zeros(n_episodes), np.zeros(n_episodes, np.int64)
+        waiting, free = list(range(n_episodes)), list(self._envs)
+        running: dict[int, gymnasium.Env] = {}
+        while waiting or running:
+            while waiting and free:
+                episode = waiting.pop(0)
+                running[episode] = free.pop()
+                observations[episode] = self._normalise(running[episode].reset(seed=self._seeds[episode])[0])
+            actions = self._actions(policy, observations)
+            for episode, env in list(running.items()):
+                observation, reward, terminated, truncated, _ = env.step(actions[episode])
+                observations[episode] = self._normalise(observation)
+                returns[episode] += reward
+                lengths[episode] += 1
+                if terminated or truncated:
+                    free.append(running.pop(episode))
+        scores = normalized_score(returns, self._env_id)
+        return Evaluation(returns, lengths, None if scores is None else float(scores.mean()))
+
+    def _normalise(self, observation: np.ndarray) -> np.ndarray:
+        return ((observation - self._mean) / self._std).astype(np.float32)
+
+    def _actions(self, policy: Policy, observations: np.ndarray) -> np.ndarray:
+        # A policy may keep what it is given (a transformer's context), and the rows change under it.
+        actions = np.asarray(policy(observations.copy()))
+        if actions.shape != (expected := (len(observations), self.action_dim)):
+            raise ValueError(f"the policy returned actions of shape {actions.shape}, not {expected}")
+        return actions
+
+    def close(self) -> None:
+        """Closes the environments."""
+        for env in self._envs:
+            env.close()
+
+
+def _flat_size(env_id: str, name: str, space: gymnasium.Space) -> int:
+    if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
+        raise InputError(f"cannot evaluate in {env_id!r}: its {name} are {space}, not a vector of real numbers")
+    return space.shape[0]

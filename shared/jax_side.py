@@ -1,0 +1,243 @@
+"""The plumbing of the JAX twins. `shared/torch_side.py` holds the same names for PyTorch.
+
+Beyond those: PyTorch's initialisers and corner cases, a network that carries its weights, and weight conversion.
+"""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from flax import serialization, struct, traverse_util
+from jax import Array
+from jax.nn.initializers import Initializer, variance_scaling
+
+from shared.data import Batch
+from shared.errors import InputError
+
+T = TypeVar("T")
+
+# ---- device, dataset, metrics --------------------------------------------------------------------------------------
+
+
+def resolve_device(name: str) -> jax.Device:
+    """The device that a config's `device` names: `auto` is JAX's first choice.
+
+    CORL's files say `cuda` everywhere, so a machine without a GPU says so on standard error and uses the CPU.
+    """
+    platform = name.split(":")[0]
+    if platform == "auto":
+        return jax.devices()[0]
+    if platform not in ("cpu", "cuda", "gpu", "tpu"):
+        raise InputError(f"device {name!r} is not one that JAX knows: use auto, cpu, cuda or tpu")
+    try:
+        return jax.devices(platform)[0]
+    except RuntimeError:
+        print(f"device {name} is not available here: using cpu", file=sys.stderr)
+        return jax.devices("cpu")[0]
+
+
+def enable_compilation_cache() -> None:
+    """Keeps compiled programs on disk, so that a second start of the same run does not compile again.
+
+    The folder is `$JAX_COMPILATION_CACHE_DIR`, else `corl-twins/jax` in the user's cache folder.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "corl-twins" / "jax"
+    jax.config.update("jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_CACHE_DIR", str(cache)))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def narrow(config: T, hyperparameters: type[T]) -> T:
+    """The part of a config that an update depends on, small and hashable: another seed compiles nothing anew."""
+    return hyperparameters(**{field.name: getattr(config, field.name) for field in fields(hyperparameters)})
+
+
+@struct.dataclass
+class PackedDataset:
+    """A dataset as one (N, 2S + A + 2) array: a batch is then a single gather."""
+
+    rows: Array
+    state_dim: int = struct.field(pytree_node=False)
+    action_dim: int = struct.field(pytree_node=False)
+
+    def __len__(self) -> int:
+        return self.rows.shape[0]
+
+
+def to_device(dataset: Batch) -> PackedDataset:
+    """The dataset on JAX's default device, packed, in JAX's default float type."""
+    columns = [np.reshape(column, (len(column), -1)) for column in dataset]
+    rows = jnp.asarray(np.concatenate(columns, axis=1), dtype=float)
+    return PackedDataset(rows, columns[0].shape[1], columns[1].shape[1])
+
+
+def take(dataset: PackedDataset, indices: Array) -> Batch:
+    """The rows `indices` (B,) of the dataset: a batch."""
+    S, A = dataset.state_dim, dataset.action_dim
+    observations, actions, rewards, next_observations, terminals = jnp.split(
+        dataset.rows[indices], np.cumsum([S, A, 1, S]), axis=1
+    )
+    return Batch(observations, actions, rewards[:, 0], next_observations, terminals[:, 0])
+
+
+def mean_metrics(history: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    """The mean of each metric over the updates that reported it.
+
+    Each mapping's values may be scalars or, out of a scan, arrays with one entry per update.
+    """
+    names = sorted({name for metrics in history for name in metrics})
+    values = {name: jnp.concatenate([jnp.ravel(m[name]) for m in history if name in m]) for name in names}
+    return {name: reports.mean() for name, reports in values.items() if reports.size}
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+Params = Mapping[str, Any]
+
+
+def torch_bias(fan_in: int) -> Initializer:
+    """PyTorch's default for a bias: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), with its layer's fan-in."""
+
+    def init(key: Array, shape: Sequence[int], dtype: Any = None) -> Array:
+        return jax.random.uniform(key, shape, dtype, -(fan_in**-0.5), fan_in**-0.5)
+
+    return init
+
+
+def xavier_uniform(gain: float) -> Initializer:
+    """`torch.nn.init.xavier_uniform_`: U(-b, b) with b = gain * sqrt(6 / (fan_in + fan_out))."""
+    return variance_scaling(gain**2, "fan_avg", "uniform")
+
+
+class Linear(nn.Module):
+    """`torch.nn.Linear` with PyTorch's initialisation; the kernel is (in, out), PyTorch's weight transposed.
+
+    `bias_init=None` is PyTorch's default, which needs the fan-in that flax does not tell a bias.
+    """
+
+    features: int
+    # U(-1/sqrt(fan_in), 1/sqrt(fan_in)): PyTorch's Kaiming-uniform with a = sqrt(5)
+    kernel_init: Initializer = variance_scaling(1 / 3, "fan_in", "uniform")
+    bias_init: Initializer | None = None
+
+    @nn.compact
+    def __call__(self, inputs: Array) -> Array:
+        """Maps (..., in) to (..., features)."""
+        fan_in = inputs.shape[-1]
+        kernel = self.param("kernel", self.kernel_init, (fan_in, self.features), inputs.dtype)
+        bias = self.param("bias", self.bias_init or torch_bias(fan_in), (self.features,), inputs.dtype)
+        return inputs @ kernel + bias
+
+
+@struct.dataclass
+class Network:
+    """A flax module together with its weights: a pytree that can be called, differentiated and averaged."""
+
+    params: Params
+    module: nn.Module = struct.field(pytree_node=False)
+
+    @classmethod
+    def create(cls, module: nn.Module, key: Array, *inputs: Array) -> Self:
+        """Initialises the weights for inputs of these shapes."""
+        return cls(module.init(key, *inputs)["params"], module)
+
+    def __call__(self, *inputs: Array) -> Any:
+        """Applies the module."""
+        return self.module.apply({"params": self.params}, *inputs)
+
+
+# ---- PyTorch's corner cases ----------------------------------------------------------------------------------------
+
+
+def clamp(inputs: Array, low: float, high: float) -> Array:
+    """`torch.clamp`: its gradient is 1 at the bounds too, where `jnp.clip` has one half."""
+    return jnp.where(inputs < low, low, jnp.where(inputs > high, high, inputs))
+
+
+def softplus(inputs: Array) -> Array:
+    """`torch.nn.functional.softplus`: the identity above 20, where ln(1 + e^x) still differs by 2e-9."""
+    return jnp.where(inputs > 20.0, inputs, jax.nn.softplus(inputs))
+
+
+# ---- weights and checkpoints ---------------------------------------------------------------------------------------
+
+
+def _torch_name(path: Sequence[str]) -> str:
+    """`('net', 'layers_0', 'kernel')` is PyTorch's `net.0.weight`."""
+    leaf = {"kernel": "weight", "scale": "weight", "embedding": "weight"}.get(path[-1], path[-1])
+    return ".".join([*(part.removeprefix("layers_") for part in path[:-1]), leaf])
+
+
+def _transposed(path: Sequence[str], values: np.ndarray) -> np.ndarray:
+    """A kernel of two axes is stored the other way round; an ensemble's (E, in, out) is not."""
+    return values.T if path[-1] == "kernel" and values.ndim == 2 else values
+
+
+def params_from_torch(state_dict: Mapping[str, Any], like: Params) -> Params:
+    """A torch `state_dict` as flax parameters with the structure and dtypes of `like`.
+
+    Raises:
+        KeyError: the state dict lacks a parameter, or has one that `like` has not.
+        ValueError: a shape differs.
+    """
+    flat = traverse_util.flatten_dict(like)
+    names = {path: _torch_name(path) for path in flat}
+    if surplus := set(state_dict) - set(names.values()):
+        raise KeyError(f"no place for {sorted(surplus)}")
+    params = {}
+    for path, name in names.items():
+        values = _transposed(path, np.asarray(state_dict[name]))
+        if values.shape != flat[path].shape:
+            raise ValueError(f"{name}: shape {values.shape}, expected {flat[path].shape}")
+        params[path] = jnp.asarray(values, flat[path].dtype)
+    return traverse_util.unflatten_dict(params)
+
+
+def params_to_torch(params: Params) -> dict[str, np.ndarray]:
+    """Flax parameters under PyTorch's names and in PyTorch's layout, as NumPy arrays."""
+    flat = traverse_util.flatten_dict(params)
+    return {_torch_name(path): _transposed(path, np.asarray(values)) for path, values in flat.items()}
+
+
+def save_checkpoint(path: Path, algorithm: str, state: Any, total_it: int) -> None:
+    """Writes a train state as MessagePack (data only, no code), atomically."""
+    content = {
+        "algorithm": algorithm,
+        "total_it": total_it,
+        "state": serialization.to_state_dict(jax.device_get(state)),
+    }
+    partial = path.with_suffix(path.suffix + ".partial")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial.write_bytes(serialization.msgpack_serialize(content))
+    os.replace(partial, path)
+
+
+def load_checkpoint(path: str, algorithm: str, state: Any) -> tuple[Any, int]:
+    """Reads what `save_checkpoint` wrote into a state of the same structure; returns it with its number of updates.
+
+    Raises:
+        InputError: the file is missing, damaged, of another algorithm or of other shapes.
+    """
+    try:
+        content = serialization.msgpack_restore(Path(path).read_bytes())
+        found = content["algorithm"]
+    except FileNotFoundError:
+        raise InputError(f"checkpoint {path} does not exist: check --load_model") from None
+    except Exception:  # MessagePack raises a dozen unrelated types on damaged bytes
+        raise InputError(f"checkpoint {path} cannot be read: is it a .msgpack file of a JAX run?") from None
+    if found != algorithm:
+        raise InputError(f"checkpoint {path} is of {found}, not of {algorithm}")
+    try:
+        restored = serialization.from_state_dict(state, content["state"])
+    except (ValueError, KeyError) as error:
+        raise InputError(f"checkpoint {path} does not fit this run's networks: {str(error).splitlines()[0]}") from None
+    if jax.tree.map(jnp.shape, restored) != jax.tree.map(jnp.shape, state):
+        raise InputError(f"checkpoint {path} does not fit this run's networks: other shapes")
+    return jax.tree.map(jnp.asarray, restored), content["total_it"]

@@ -1,0 +1,116 @@
+"""The plumbing of the PyTorch twins. `shared/jax_side.py` holds the same names for JAX."""
+
+import os
+import random
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from shared.data import Batch
+from shared.errors import InputError
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device that a config's `device` names: `auto` is the GPU where there is one.
+
+    CORL's files say `cuda` everywhere, so a machine without a GPU says so on standard error and uses the CPU.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InputError(f"device {name!r} is not one that PyTorch knows: use auto, cpu or cuda") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        print(f"device {name} is not available here: using cpu", file=sys.stderr)
+        return torch.device("cpu")
+    return device
+
+
+def seed_everything(seed: int) -> None:
+    """Seeds NumPy's global generator (batch indices), Python's and torch's, as CORL does before it builds networks."""
+    np.random.seed(seed)
+    random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def to_device(dataset: Batch, device: torch.device) -> Batch:
+    """The dataset as tensors of torch's default dtype on `device`, shapes kept."""
+    return Batch(*(torch.as_tensor(column, dtype=torch.get_default_dtype(), device=device) for column in dataset))
+
+
+def take(dataset: Batch, indices: Tensor) -> Batch:
+    """The rows `indices` (B,) of the dataset: a batch."""
+    return Batch(*(column[indices] for column in dataset))
+
+
+def mean_metrics(history: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
+    """The mean of each metric over the updates that reported it: one device sync for a whole interval."""
+    names = {name for metrics in history for name in metrics}
+    return {name: torch.stack([m[name] for m in history if name in m]).mean().item() for name in sorted(names)}
+
+
+def save_checkpoint(path: Path, algorithm: str, parts: Mapping[str, Any]) -> None:
+    """Writes modules' and optimisers' `state_dict`s, and plain numbers, under CORL's keys; atomically."""
+    content = {name: part.state_dict() if hasattr(part, "state_dict") else part for name, part in parts.items()}
+    partial = path.with_suffix(path.suffix + ".partial")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save({"algorithm": algorithm, **content}, partial)
+    os.replace(partial, path)
+
+
+def load_checkpoint(
+    path: str, algorithm: str, parts: Mapping[str, Any], optional: Sequence[str] = (), pickled: Sequence[type] = ()
+) -> dict[str, Any]:
+    """Loads one of our checkpoints, or one of CORL's, into `parts`, in place.
+
+    Args:
+        path: the `.pt` file.
+        algorithm: which algorithm the file must be of.
+        parts: modules and optimisers by the file's key, as given to `save_checkpoint`.
+        optional: keys that CORL's files lack; such a part stays as it is when the file has none.
+        pickled: classes that CORL pickled whole, under its script's name; no other class is ever unpickled.
+
+    Returns:
+        What the file holds, by key.
+
+    Raises:
+        InputError: the file is missing, damaged, of another algorithm or of other shapes.
+    """
+    # CORL's files are scripts, so what they pickle whole is named after __main__.
+    content = _read_checkpoint(path, [(cls, f"__main__.{cls.__name__}") for cls in pickled])
+    found = content.get("algorithm", algorithm)
+    if found != algorithm:
+        raise InputError(f"checkpoint {path} is of {found}, not of {algorithm}")
+    if missing := [name for name in parts if name not in content and name not in optional]:
+        raise InputError(f"checkpoint {path} is not of {algorithm}: it has no {', '.join(missing)}")
+    try:
+        for name in parts.keys() & content.keys():
+            saved = content[name]
+            parts[name].load_state_dict(saved.state_dict() if isinstance(saved, nn.Module) else saved)
+    except (RuntimeError, ValueError, KeyError, AttributeError) as error:
+        raise InputError(f"checkpoint {path} does not fit this run's networks: {_first_line(error)}") from None
+    return content
+
+
+def _read_checkpoint(path: str, allowed: Sequence[tuple[type, str]]) -> dict[str, Any]:
+    try:
+        with torch.serialization.safe_globals(list(allowed)):
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise InputError(f"checkpoint {path} does not exist: check --load_model") from None
+    except (OSError, RuntimeError, UnpicklingError, EOFError) as error:
+        raise InputError(f"checkpoint {path} cannot be read ({_first_line(error)}): is it a .pt file?") from None
+    if not isinstance(content, dict):
+        raise InputError(f"checkpoint {path} holds no networks by name: is it a run's checkpoint?")
+    return content
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,38 @@
+"""Small files in D4RL's layout."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+ROWS = 60
+
+
+@pytest.fixture
+def write_hdf5(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a file shaped like Hopper's data; keywords replace arrays, None leaves one out.
+
+    It holds six episodes of ten rows, ended in turn by a terminal and a timeout.
+    """
+
+    def write(attributes: dict[str, Any] | None = None, **arrays: Any) -> Path:
+        rng = np.random.default_rng(0)
+        content = {
+            "observations": rng.normal(size=(ROWS, 11)).astype(np.float32),
+            "actions": rng.uniform(-1, 1, size=(ROWS, 3)).astype(np.float32),
+            "rewards": rng.normal(1, 1, size=ROWS).astype(np.float32),
+            "terminals": np.arange(ROWS) % 20 == 9,
+            "timeouts": np.arange(ROWS) % 20 == 19,
+        }
+        path = tmp_path / "hopper.hdf5"
+        with h5py.File(path, "w") as file:
+            for key, values in (content | arrays).items():
+                if values is not None:
+                    file[key] = values
+            file.attrs.update({"env_id": "d4rl/hopper-v2"} if attributes is None else attributes)
+        return path
+
+    return write

@@ -1,0 +1,79 @@
+"""D4RL's reference scores and the environments that belong to its datasets."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shared import scores
+from shared.envs import D4RL_ENVS
+from shared.errors import InputError
+from shared.scores import Reference, env_of, normalized_score, reference
+
+FACTS = json.loads((Path(scores.__file__).parent / "d4rl_infos.json").read_text())
+RANGES = {  # minimum and maximum of D4RL's table
+    "d4rl/halfcheetah-v2": (-280.178953, 12135.0),
+    "d4rl/hopper-v2": (-20.272305, 3234.3),
+    "d4rl/walker2d-v2": (1.629008, 4592.3),
+    "d4rl/ant-v2": (-325.6, 3879.7),
+}
+
+
+def test_reference_of_a_dataset_with_an_environment() -> None:
+    """All four facts."""
+    assert reference("hopper-medium-v2") == Reference(-20.272305, 3234.3, 1000, "d4rl/hopper-v2")
+
+
+def test_reference_of_a_dataset_without_an_environment() -> None:
+    """The facts are there all the same: reading the dataset needs the time limit."""
+    assert reference("antmaze-umaze-v2") == Reference(0.0, 1.0, 700, None)
+
+
+@pytest.mark.parametrize("agent", ["halfcheetah", "hopper", "walker2d", "ant"])
+def test_all_locomotion_datasets_share_their_agents_environment(agent: str) -> None:
+    """Whatever the policy and the version; antmaze is not Ant's."""
+    datasets = [name for name in FACTS if name.startswith(f"{agent}-")]
+    assert len(datasets) >= 17
+    assert {env_of(name) for name in datasets} == {f"d4rl/{agent}-v2"}
+    ranges = {(reference(name).min_score, reference(name).max_score) for name in datasets}
+    assert ranges == {RANGES[f"d4rl/{agent}-v2"]}
+
+
+@pytest.mark.parametrize(
+    "dataset_id", ["antmaze-medium-play-v2", "maze2d-umaze-v1", "pen-human-v1", "door-cloned-v1", "kitchen-mixed-v0"]
+)
+def test_missing_environments_are_named_with_the_way_out(dataset_id: str) -> None:
+    """One line that says so and names the option."""
+    with pytest.raises(InputError, match=f"{dataset_id}.* is not available yet .*--eval_env") as caught:
+        env_of(dataset_id)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("look_up", [reference, env_of])
+@pytest.mark.parametrize(
+    ("dataset_id", "near"),
+    [("hopper-medium-v3", "hopper-medium-v2"), ("halfchetah-expert-v2", "halfcheetah-expert-v2")],
+)
+def test_unknown_datasets_are_answered_with_the_nearest(look_up: object, dataset_id: str, near: str) -> None:
+    """One line that names what could have been meant."""
+    with pytest.raises(InputError, match=near) as caught:
+        look_up(dataset_id)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("env_id", D4RL_ENVS)
+def test_reference_returns_score_0_and_100(env_id: str) -> None:
+    """And returns halfway between them 50, in any shape, in float64."""
+    low, high = RANGES[env_id]
+    found = normalized_score(np.array([[low, high], [(low + high) / 2, 2 * high - low]], np.float64), env_id)
+    np.testing.assert_allclose(found, [[0, 100], [50, 200]], atol=1e-12)
+    assert found.dtype == np.float64
+    assert normalized_score(np.float32(high), env_id) == pytest.approx(100, abs=1e-5)
+    assert normalized_score(np.zeros(3, np.float32), env_id).dtype == np.float64
+
+
+@pytest.mark.parametrize("env_id", ["Hopper-v4", "Hopper-v5", "Hopper-v2", "hopper-medium-v2"])
+def test_returns_measured_elsewhere_have_no_score(env_id: str) -> None:
+    """A stock environment is a different task."""
+    assert normalized_score([3000.0], env_id) is None
