@@ -510,15 +510,17 @@ def scan_updates(
     def chunk(state: CQL, first: Array, length: int) -> tuple[CQL, list[dict[str, Array]]]:
         steps = first + jnp.arange(length)
         draws = jax.vmap(lambda step: draw_noise(key, step, hp, len(dataset), dataset.action_dim, in_bc_steps))(steps)
-        whole = length - length % period
-        blocks = jax.tree.map(lambda draw: draw[:whole].reshape(-1, period, *draw.shape[1:]), draws)
-        state, history = jax.lax.scan(block, state, blocks)
+        history = []
+        if whole := length - length % period:
+            blocks = jax.tree.map(lambda draw: draw[:whole].reshape(-1, period, *draw.shape[1:]), draws)
+            state, history = jax.lax.scan(block, state, blocks)
         state, remainder = block(state, jax.tree.map(lambda draw: draw[whole:], draws))
         return state, history + remainder
 
-    whole = num_updates - num_updates % (CHUNK * period)
-    firsts = start + jnp.arange(0, whole, CHUNK * period)
-    state, history = jax.lax.scan(partial(chunk, length=CHUNK * period), state, firsts)
+    history = []
+    if whole := num_updates - num_updates % (CHUNK * period):
+        firsts = start + jnp.arange(0, whole, CHUNK * period)
+        state, history = jax.lax.scan(partial(chunk, length=CHUNK * period), state, firsts)
     state, remainder = chunk(state, start + whole, num_updates - whole)
     return state, history + remainder
 

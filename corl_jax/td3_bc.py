@@ -151,9 +151,7 @@ class Noise(NamedTuple):
     target: Array
 
 
-def draw_noise(
-    key: Array, step: Array, hp: Hyperparameters, dataset_size: int, action_dim: int
-) -> tuple[Array, Noise]:
+def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int, action_dim: int) -> tuple[Array, Noise]:
     """An update's batch indices (B,) and its noise, which depend on the key and on the update's number alone."""
     index_key, target_key = jax.random.split(jax.random.fold_in(key, step))
     indices = jax.random.randint(index_key, (hp.batch_size,), 0, dataset_size)
@@ -287,9 +285,10 @@ def train_interval(
             history.append(metrics)
         return state, history
 
-    whole = num_updates - num_updates % hp.policy_freq
-    blocks = jax.tree.map(lambda draw: draw[:whole].reshape(-1, hp.policy_freq, *draw.shape[1:]), draws)
-    state, history = jax.lax.scan(block, state, blocks, unroll=2)
+    history = []
+    if whole := num_updates - num_updates % hp.policy_freq:
+        blocks = jax.tree.map(lambda draw: draw[:whole].reshape(-1, hp.policy_freq, *draw.shape[1:]), draws)
+        state, history = jax.lax.scan(block, state, blocks, unroll=2)
     state, remainder = block(state, jax.tree.map(lambda draw: draw[whole:], draws))
     return state, mean_metrics([*history, *remainder])
 

@@ -34,11 +34,7 @@ def test_mistake_is_caught(name: str, mistake: Mistake) -> None:
     with both_in("float64"):
         rung = RUNGS[mistake.rung]
         scene = Scene.create(pair, with_mistake(pair, mistake), mistake.variant, "bundled", rung.warm)
-        try:
-            found = rung.climb(scene)
-        except (AssertionError, TypeError, ValueError) as error:  # a shape assertion of the twin itself
-            assert "shape" in str(error) or isinstance(error, AssertionError), error
-            return
+        found = rung.climb(scene)
     assert any(not value <= rung.float64 for value in found.values()), found
 
 

@@ -20,6 +20,7 @@ from jax.nn.initializers import Initializer, variance_scaling
 
 from shared.data import Batch
 from shared.errors import InputError
+from shared.files import write_atomically
 
 T = TypeVar("T")
 
@@ -213,10 +214,7 @@ def save_checkpoint(path: Path, algorithm: str, state: Any, total_it: int) -> No
         "total_it": total_it,
         "state": serialization.to_state_dict(jax.device_get(state)),
     }
-    partial = path.with_suffix(path.suffix + ".partial")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial.write_bytes(serialization.msgpack_serialize(content))
-    os.replace(partial, path)
+    write_atomically(path, serialization.msgpack_serialize(content))
 
 
 def load_checkpoint(path: str, algorithm: str, state: Any) -> tuple[Any, int]:

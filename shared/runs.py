@@ -2,15 +2,11 @@
 
 import dataclasses
 import json
-import os
-import platform
 import shutil
-import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Self, SupportsFloat
@@ -24,6 +20,8 @@ from shared.curves import Curve, draw_curve
 from shared.data import is_file_name
 from shared.errors import InputError
 from shared.evaluation import Policy
+from shared.files import write_atomically
+from shared.machine import hardware, versions
 from shared.scores import normalized_score
 from shared.task import Task
 
@@ -89,7 +87,7 @@ class Run:
                 f"cannot make {self.folder} ({error.strerror}): set runs_path to a folder of yours"
             ) from error
         try:
-            _write_atomically(self.folder / "config.yaml", dump(self._config).encode())
+            write_atomically(self.folder / "config.yaml", dump(self._config).encode())
             self._start_wandb()
         except BaseException:
             shutil.rmtree(self.folder)
@@ -212,7 +210,7 @@ class Run:
     def _draw(self) -> None:
         if self._steps:
             title = f"{self._algorithm} ({self._framework}) on {self._dataset}, seed {self._config.seed}"
-            _write_atomically(self.folder / "learning_curve.png", draw_curve(self._curve(), title))
+            write_atomically(self.folder / "learning_curve.png", draw_curve(self._curve(), title))
             self._drawn = time.perf_counter()
 
     def _finish(self) -> None:
@@ -231,8 +229,8 @@ class Run:
             "data_policies": curve.references,
             "dataset": self._task.fingerprint,
             "evaluation": self._task.evaluator.fingerprint,
-            "versions": _versions(self._framework),
-            "hardware": {"device": self._device, **_hardware()},
+            "versions": versions("numpy", "gymnasium", "mujoco", *_PACKAGES[self._framework]),
+            "hardware": {"device": self._device, **hardware()},
             "seconds": {
                 "total": time.perf_counter() - self._entered,
                 "training": self._seconds_training(),
@@ -241,7 +239,7 @@ class Run:
             },
             "updates_per_second": self._updates_per_second(),
         }
-        _write_atomically(self.folder / "result.json", (json.dumps(self.result, indent=2) + "\n").encode())
+        write_atomically(self.folder / "result.json", (json.dumps(self.result, indent=2) + "\n").encode())
         self._summarise()
 
     def _summarise(self) -> None:
@@ -263,12 +261,6 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _write_atomically(path: Path, content: bytes) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(content)
-    os.replace(partial, path)
-
-
 def _import_wandb(mode: str) -> ModuleType | None:
     """Weights & Biases if it is wanted, and able to go online without asking if it should."""
     if mode == "off":
@@ -287,37 +279,3 @@ def _import_wandb(mode: str) -> ModuleType | None:
 
 def _no_wandb(error: Exception) -> InputError:
     return InputError(f"Weights & Biases cannot start ({' '.join(str(error).split())}): use --wandb_mode offline")
-
-
-def _versions(framework: str) -> dict[str, str]:
-    packages = ("numpy", "gymnasium", "mujoco", *_PACKAGES[framework])
-    return {"python": platform.python_version(), **{package: version(package) for package in packages}}
-
-
-def _hardware() -> dict[str, Any]:
-    return {
-        "machine": platform.platform(),
-        "cpu": _cpu_model(),
-        "cores": psutil.cpu_count(),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "gpus": _gpus(),
-    }
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
-    )
-
-
-def _gpus() -> list[str]:
-    """Names of NVIDIA's GPUs; none without its driver."""
-    try:
-        query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-        return subprocess.run(query, capture_output=True, text=True, check=True, timeout=10).stdout.splitlines()
-    except (OSError, subprocess.SubprocessError):
-        return []

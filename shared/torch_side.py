@@ -1,6 +1,6 @@
 """The plumbing of the PyTorch twins. `shared/jax_side.py` holds the same names for JAX."""
 
-import os
+import io
 import random
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from shared.data import Batch
 from shared.errors import InputError
+from shared.files import write_atomically
 
 
 def resolve_device(name: str) -> torch.device:
@@ -59,10 +60,9 @@ def mean_metrics(history: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
 def save_checkpoint(path: Path, algorithm: str, parts: Mapping[str, Any]) -> None:
     """Writes modules' and optimisers' `state_dict`s, and plain numbers, under CORL's keys; atomically."""
     content = {name: part.state_dict() if hasattr(part, "state_dict") else part for name, part in parts.items()}
-    partial = path.with_suffix(path.suffix + ".partial")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save({"algorithm": algorithm, **content}, partial)
-    os.replace(partial, path)
+    buffer = io.BytesIO()
+    torch.save({"algorithm": algorithm, **content}, buffer)
+    write_atomically(path, buffer.getvalue())
 
 
 def load_checkpoint(

@@ -29,7 +29,7 @@ PAIR = Pair(
         "max backup with entropy": SMALL | {"cql_max_target_backup": True, "backup_entropy": True},
         "fixed temperature": SMALL
         | {"use_automatic_entropy_tuning": False, "alpha_multiplier": 0.3, "backup_entropy": True}
-        | {"cql_clip_diff_min": -1.0, "cql_clip_diff_max": 1.0},
+        | {"cql_clip_diff_min": 3.9, "cql_clip_diff_max": 4.3},
     },
     extra_inputs=lambda rng, size: {"log_prob": rng.normal(size=size), "gap_1": rng.normal(), "gap_2": rng.normal()},
     draw_statics=lambda config, step: {"in_bc_steps": step <= config.bc_steps},
@@ -58,7 +58,8 @@ MISTAKES = [
             "logsumexp(sampled / hp.cql_temp, axis=1)", "loss", "unweighted"),
     Mistake("mean clipped, not the rows", "gap = clamp(ood - q, hp.cql_clip_diff_min, hp.cql_clip_diff_max).mean()",
             "gap = clamp((ood - q).mean(), hp.cql_clip_diff_min, hp.cql_clip_diff_max)", "loss", "fixed temperature"),
-    Mistake("log-probability not of the best action", "        log_prob = take_along_axis(log_prob, best, 1).squeeze(-1)\n",
+    Mistake("log-probability not of the best action",
+            "        log_prob = take_along_axis(log_prob, best, 1).squeeze(-1)\n",
             "        log_prob = log_prob[:, 0]\n", "loss", "max backup with entropy"),
     Mistake("entropy not in the target", "next_q = next_q - alpha(state) * log_prob", "pass", "loss", "unweighted"),
     Mistake("policy samples not detached", "samples = sample_policy(state, batch, noise)\n    gap_1",
@@ -80,5 +81,6 @@ MISTAKES = [
             'soft_update(state.critic_1_target, state.critic_1', "update"),
     Mistake("target period ignored", "move_targets=(phase + i + 1) % period == 0", "move_targets=True",
             "shipped path", "unweighted"),
-    Mistake("same noise at every update", "jax.random.fold_in(key, step)", "jax.random.fold_in(key, 0 * step)", "draws"),
+    Mistake("same noise at every update", "jax.random.fold_in(key, step)", "jax.random.fold_in(key, 0 * step)",
+            "draws"),
 ]  # fmt: skip

@@ -1,0 +1,1 @@
+"""How fast each twin is, and how near to what the machine can do."""

@@ -1,0 +1,48 @@
+"""How much arithmetic an update is, and how much of it per second the machine can do."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.sides import ALGORITHMS, jax_interval
+
+
+def matmul_flops(jaxpr: Any) -> int:
+    """Floating-point operations of every matrix product in a program, scans multiplied by their length."""
+    total = 0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            ((contracted, _), _), left = equation.params["dimension_numbers"], equation.invars[0].aval
+            total += 2 * equation.outvars[0].aval.size * int(np.prod([left.shape[axis] for axis in contracted]))
+        repeats = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
+        for inner in jax.core.jaxprs_in_params(equation.params):
+            total += repeats * matmul_flops(inner)
+    return total
+
+
+def gflop_per_update(name: str) -> float:
+    """Matrix products of one update, averaged over a block, in 1e9 operations.
+
+    Counted in the JAX twin's program, which runs CQL's policy once for a state where the PyTorch twin, as CORL, runs
+    it on `cql_n_actions` equal rows: needless repetition is no work.
+    """
+    interval, arguments = jax_interval(name)
+    program = jax.make_jaxpr(interval)(*arguments)
+    return matmul_flops(program.jaxpr) / ALGORITHMS[name].updates / 1e9
+
+
+def matmul_peak(seconds: float = 1.0, size: int = 2048) -> float:
+    """The best rate of a large float32 matrix product on JAX's default device, in 1e9 operations per second."""
+    a = jnp.ones((size, size))
+    product: Callable = jax.jit(jnp.matmul)
+    product(a, a).block_until_ready()
+    best, end = np.inf, time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        begin = time.perf_counter()
+        product(a, a).block_until_ready()
+        best = min(best, time.perf_counter() - begin)
+    return 2 * size**3 / best / 1e9

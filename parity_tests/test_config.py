@@ -1,0 +1,37 @@
+"""Both twins are configured alike: the same fields, types and defaults, and the same effect of each dataset's row."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import yaml
+
+from parity_tests.pair import Pair
+from parity_tests.pairs import PAIRS
+from shared.configs import dump, parse
+
+ROWS = [
+    pytest.param(name, dataset, id=f"{name}-{dataset}")
+    for name in PAIRS
+    for dataset in yaml.safe_load((Path(__file__).parent.parent / "configs" / f"{name}.yaml").read_text())
+]
+
+
+@pytest.mark.parametrize("cls", ["TrainConfig", "Hyperparameters"])
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
+def test_fields_are_equal(pair: Pair, cls: str) -> None:
+    """Names, order, types, defaults and bounds."""
+    ours, reference = (
+        [(f.name, f.type, f.default, f.metadata.get("words")) for f in dataclasses.fields(getattr(twin, cls))]
+        for twin in (pair.jax, pair.torch)
+    )
+    assert ours == reference
+
+
+@pytest.mark.parametrize(("name", "dataset"), ROWS)
+def test_rows_have_the_same_effect(name: str, dataset: str) -> None:
+    """Naming a dataset gives both twins the same settings."""
+    pair = PAIRS[name]
+    ours, reference = (dump(parse(twin.TrainConfig, name, ["--env", dataset])) for twin in (pair.jax, pair.torch))
+    assert ours == reference
+    assert f"env: {dataset}" in ours

@@ -1,0 +1,269 @@
+"""The PyTorch twins against a second derivation of CORL's updates: six of them, equal to the last bit.
+
+What stands here is written as CORL states its equations: scalars per row as (B, 1) where CORL has them so, `mse_loss`,
+`torch.distributions` for the policy, repeated states, gradients that are wiped before they count. The twins are written
+for reading; both must come to the same bits, from the same weights and generator states.
+"""
+
+import copy
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributions import Normal, TransformedDistribution
+from torch.distributions.transforms import TanhTransform
+from torch.nn.functional import mse_loss
+
+from corl_torch import cql, td3_bc
+from shared.data import Batch
+from shared.torch_side import take
+
+STATE_DIM, ACTION_DIM, ROWS, UPDATES = 17, 6, 3000, 6
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Bits may depend on how a sum is split over threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Batch:
+    """Rows of random numbers, a tenth of them terminal."""
+    rng = np.random.default_rng(0)
+    columns = (
+        rng.normal(size=(ROWS, STATE_DIM)),
+        rng.uniform(-1, 1, (ROWS, ACTION_DIM)),
+        rng.normal(size=ROWS),
+        rng.normal(size=(ROWS, STATE_DIM)),
+        rng.random(ROWS) < 0.1,
+    )
+    return Batch(*(torch.as_tensor(column, dtype=torch.float32) for column in columns))
+
+
+def adam(parameters: Any, lr: float) -> torch.optim.Adam:
+    """CORL's optimiser."""
+    return torch.optim.Adam(parameters, lr=lr)
+
+
+def polyak(target: nn.Module, source: nn.Module, tau: float) -> None:
+    """CORL's target update."""
+    for old, new in zip(target.parameters(), source.parameters(), strict=True):
+        old.data.copy_((1 - tau) * old.data + tau * new.data)
+
+
+def same_draws() -> None:
+    """Both sides' generators, set alike before either begins to draw."""
+    np.random.seed(5)
+    torch.manual_seed(5)
+
+
+def columns_of(dataset: Batch, batch_size: int) -> tuple[Tensor, ...]:
+    """A batch as CORL draws it, rewards and done flags (B, 1)."""
+    indices = np.random.randint(0, len(dataset.rewards), size=batch_size)
+    s, a, r, s2, d = (column[indices] for column in dataset)
+    return s, a, r[:, None], s2, d[:, None]
+
+
+def assert_same_bits(trainer: Any, reference: dict[str, nn.Module | Tensor]) -> None:
+    """Every parameter of every part."""
+    for name, part in reference.items():
+        ours = getattr(trainer, name)
+        theirs = list(part.parameters()) if isinstance(part, nn.Module) else [part]
+        for mine, other in zip(ours.parameters(), theirs, strict=True):
+            assert torch.equal(mine, other), f"{name}: {(mine - other).abs().max():g} apart"
+
+
+def test_td3_bc(dataset: Batch) -> None:
+    """TD3+BC: critics, the delayed actor, and all three targets."""
+    config = td3_bc.TrainConfig(device="cpu")
+    trainer = td3_bc.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    actor, q1, q2 = copy.deepcopy((trainer.actor.net, trainer.critic_1.net, trainer.critic_2.net))
+    actor_t, q1_t, q2_t = copy.deepcopy((actor, q1, q2))
+    actor_adam, q1_adam, q2_adam = (adam(network.parameters(), 3e-4) for network in (actor, q1, q2))
+    same_draws()
+    for _ in range(UPDATES):
+        indices, noise = td3_bc.draw_noise(config, ROWS, ACTION_DIM, CPU)
+        trainer.update(take(dataset, indices), noise)
+    same_draws()
+    for step in range(1, UPDATES + 1):
+        s, a, r, s2, d = columns_of(dataset, config.batch_size)
+        with torch.no_grad():
+            smoothing = (torch.randn_like(a) * 0.2).clamp(-0.5, 0.5)
+            a2 = torch.cat([s2, (actor_t(s2) + smoothing).clamp(-1.0, 1.0)], 1)
+            y = r + (1 - d) * 0.99 * torch.min(q1_t(a2), q2_t(a2))
+        critic_loss = mse_loss(q1(torch.cat([s, a], 1)), y) + mse_loss(q2(torch.cat([s, a], 1)), y)
+        q1_adam.zero_grad()
+        q2_adam.zero_grad()
+        critic_loss.backward()
+        q1_adam.step()
+        q2_adam.step()
+        if step % 2 == 0:
+            pi = actor(s)
+            q = q1(torch.cat([s, pi], 1))
+            actor_loss = -(2.5 / q.abs().mean().detach()) * q.mean() + mse_loss(pi, a)
+            actor_adam.zero_grad()
+            actor_loss.backward()
+            actor_adam.step()
+            for target, source in ((q1_t, q1), (q2_t, q2), (actor_t, actor)):
+                polyak(target, source, 0.005)
+    parts = {"actor": actor, "critic_1": q1, "critic_2": q2}
+    assert_same_bits(trainer, parts | {"actor_target": actor_t, "critic_1_target": q1_t, "critic_2_target": q2_t})
+
+
+class ReferenceCQL:
+    """CQL's update, term by term."""
+
+    def __init__(self, config: cql.TrainConfig, trainer: cql.CQL) -> None:
+        self.c = config
+        self.base = copy.deepcopy(trainer.actor.base_network)
+        self.multiplier = copy.deepcopy(trainer.actor.log_std_multiplier.constant)
+        self.offset = copy.deepcopy(trainer.actor.log_std_offset.constant)
+        self.q1, self.q2 = copy.deepcopy((trainer.critic_1.network, trainer.critic_2.network))
+        self.q1_t, self.q2_t = copy.deepcopy((self.q1, self.q2))
+        self.log_alpha, self.log_alpha_prime = nn.Parameter(torch.tensor(0.0)), nn.Parameter(torch.tensor(1.0))
+        self.actor_adam = adam([*self.base.parameters(), self.multiplier, self.offset], config.policy_lr)
+        self.q1_adam, self.q2_adam = (adam(q.parameters(), config.qf_lr) for q in (self.q1, self.q2))
+        self.alpha_adam = adam([self.log_alpha], config.policy_lr)
+        self.alpha_prime_adam = adam([self.log_alpha_prime], config.qf_lr)
+
+    def policy(self, s: Tensor, repeat: int | None = None) -> tuple[Tensor, Tensor]:
+        """A fresh sample and its log-probability."""
+        if repeat is not None:
+            s = s.unsqueeze(1).repeat(1, repeat, 1)
+        mean, log_std = torch.split(self.base(s), ACTION_DIM, dim=-1)
+        std = torch.exp(torch.clamp(self.multiplier * log_std + self.offset, -20.0, 2.0))
+        squashed = TransformedDistribution(Normal(mean, std), TanhTransform(cache_size=1), validate_args=False)
+        sample = squashed.rsample()
+        return sample, torch.sum(squashed.log_prob(sample), dim=-1)
+
+    @staticmethod
+    def q(network: nn.Module, s: Tensor, a: Tensor) -> Tensor:
+        """The values of one action or of several per state."""
+        if a.ndim == 2:
+            return network(torch.cat([s, a], -1)).squeeze(-1)
+        rows = s.unsqueeze(1).repeat(1, a.shape[1], 1).reshape(-1, STATE_DIM)
+        return network(torch.cat([rows, a.reshape(-1, ACTION_DIM)], -1)).squeeze(-1).reshape(len(s), -1)
+
+    def update(self, step: int, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> None:
+        """One update in the order of the draws, then the steps."""
+        c, n = self.c, self.c.cql_n_actions
+        a_pi, log_pi = self.policy(s)
+        alpha = torch.tensor(c.alpha_multiplier)
+        if c.use_automatic_entropy_tuning:
+            alpha_loss = -(self.log_alpha * (log_pi + -float(ACTION_DIM)).detach()).mean()
+            alpha = self.log_alpha.exp() * c.alpha_multiplier
+        if step <= c.bc_steps:
+            _, own = self.policy(s)
+            policy_loss = (alpha * log_pi - own).mean()
+        else:
+            policy_loss = (alpha * log_pi - torch.min(self.q(self.q1, s, a_pi), self.q(self.q2, s, a_pi))).mean()
+        critic_loss = self.critic_loss(alpha, n, s, a, r.squeeze(1), s2, d.squeeze(1))
+        if c.use_automatic_entropy_tuning:
+            self.step(alpha_loss, self.alpha_adam)
+        self.step(policy_loss, self.actor_adam)
+        self.step(critic_loss, self.q1_adam, self.q2_adam)
+        if step % c.target_update_period == 0:
+            polyak(self.q1_t, self.q1, c.soft_target_update_rate)
+            polyak(self.q2_t, self.q2, c.soft_target_update_rate)
+
+    def critic_loss(self, alpha: Tensor, n: int, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> Tensor:
+        """Both critics' loss; steps the Lagrange multiplier on the way."""
+        c = self.c
+        q1, q2 = self.q(self.q1, s, a), self.q(self.q2, s, a)
+        a2, log_pi2 = self.policy(s2, n if c.cql_max_target_backup else None)
+        v = torch.min(self.q(self.q1_t, s2, a2), self.q(self.q2_t, s2, a2))
+        if c.cql_max_target_backup:
+            v, best = torch.max(v, dim=-1)
+            log_pi2 = torch.gather(log_pi2, -1, best.unsqueeze(-1)).squeeze(-1)
+        if c.backup_entropy:
+            v = v - alpha * log_pi2
+        y = (r + (1.0 - d) * c.discount * v).detach()
+        td_1, td_2 = mse_loss(q1, y), mse_loss(q2, y)
+        random = a.new_empty((len(s), n, ACTION_DIM), requires_grad=False).uniform_(-1, 1)
+        current, log_current = (x.detach() for x in self.policy(s, n))
+        following, log_following = (x.detach() for x in self.policy(s2, n))
+        gaps = []
+        for network, q in ((self.q1, q1), (self.q2, q2)):
+            at_random, at_current, at_next = (self.q(network, s, x) for x in (random, current, following))
+            columns = [at_random, q.unsqueeze(1), at_next, at_current]
+            if c.cql_importance_sample:
+                columns = [at_random - np.log(0.5**ACTION_DIM), at_next - log_following, at_current - log_current]
+            ood = torch.logsumexp(torch.cat(columns, 1) / c.cql_temp, dim=1) * c.cql_temp
+            gaps.append(torch.clamp(ood - q, c.cql_clip_diff_min, c.cql_clip_diff_max).mean())
+        penalties = [gap * c.cql_alpha for gap in gaps]
+        if c.cql_lagrange:
+            alpha_prime = torch.clamp(torch.exp(self.log_alpha_prime), min=0.0, max=1e6)
+            penalties = [alpha_prime * c.cql_alpha * (gap - c.cql_target_action_gap) for gap in gaps]
+            self.alpha_prime_adam.zero_grad()
+            ((-penalties[0] - penalties[1]) * 0.5).backward(retain_graph=True)
+            self.alpha_prime_adam.step()
+        return td_1 + td_2 + penalties[0] + penalties[1]
+
+    @staticmethod
+    def step(loss: Tensor, *optimizers: torch.optim.Adam) -> None:
+        """What lies in the gradients from other losses is wiped first."""
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"cql_lagrange": True, "cql_max_target_backup": True, "cql_clip_diff_min": -200.0, "q_n_hidden_layers": 5},
+        {"cql_importance_sample": False, "cql_temp": 2.0, "backup_entropy": True, "bc_steps": 3},
+        {"cql_max_target_backup": True, "backup_entropy": True, "target_update_period": 2, "orthogonal_init": False},
+        {"use_automatic_entropy_tuning": False, "cql_clip_diff_min": -1.0, "cql_clip_diff_max": 15.0},
+    ],
+    ids=["default", "Lagrange", "unweighted", "max backup", "fixed temperature"],
+)
+def test_cql(dataset: Batch, settings: dict[str, Any]) -> None:
+    """CQL: the policy, both critics and their targets, and both temperatures."""
+    config = cql.TrainConfig(device="cpu", **settings)
+    trainer = cql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    reference = ReferenceCQL(config, trainer)
+    same_draws()
+    for step in range(1, UPDATES + 1):
+        indices, noise = cql.draw_noise(config, ROWS, ACTION_DIM, CPU, step <= config.bc_steps)
+        trainer.update(take(dataset, indices), noise)
+    same_draws()
+    for step in range(1, UPDATES + 1):
+        reference.update(step, *columns_of(dataset, config.batch_size))
+    networks = {"critic_1": reference.q1, "critic_2": reference.q2}
+    networks |= {"critic_1_target": reference.q1_t, "critic_2_target": reference.q2_t}
+    temperatures = {"log_alpha": reference.log_alpha, "log_alpha_prime": reference.log_alpha_prime}
+    assert_same_bits(trainer, networks | temperatures)
+    own = [*trainer.actor.base_network.parameters(), *trainer.actor.log_std_multiplier.parameters()]
+    theirs = [*reference.base.parameters(), reference.multiplier]
+    assert all(torch.equal(mine, other) for mine, other in zip(own, theirs, strict=True))
+    assert torch.equal(trainer.actor.log_std_offset.constant, reference.offset)
+
+
+@pytest.mark.parametrize("twin", [td3_bc, cql], ids=["td3_bc", "cql"])
+def test_weights_start_where_the_seed_says(twin: Any) -> None:
+    """The first draw of the first network is the generator's first: the order of construction is CORL's."""
+    torch.manual_seed(7)
+    trainer = twin.create_trainer(twin.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
+    torch.manual_seed(7)
+    first = trainer.actor.net if twin is td3_bc else trainer.critic_1.network
+    fan_in = STATE_DIM if twin is td3_bc else STATE_DIM + ACTION_DIM
+    layers = [nn.Linear(fan_in, 256), nn.Linear(256, 256)]
+    if twin is cql:
+        layers += [nn.Linear(256, 256), nn.Linear(256, 1)]
+        for layer in layers:
+            nn.init.orthogonal_(layer.weight, gain=1e-2 if layer is layers[-1] else math.sqrt(2.0))
+    built = [layer for layer in first if isinstance(layer, nn.Linear)]
+    for mine, other in zip(built, layers, strict=False):
+        assert torch.equal(mine.weight, other.weight)

@@ -1,0 +1,83 @@
+"""Each side's own `train`, evaluation included, fed the same weights, indices and noise: the same run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from parity_tests.conftest import both_in
+from parity_tests.pairs import PAIRS
+from parity_tests.states import errors, to_jax
+from shared.runs import Run
+
+SETTINGS = {
+    "batch_size": 16,
+    "max_timesteps": 25,
+    "eval_freq": 10,
+    "n_episodes": 2,
+    "device": "cpu",
+    "seed": 1,
+}
+# What depends on the machine's mood.
+TIMES = {"updates_per_second", "seconds"}
+
+
+def rows(run: Run) -> list[dict[str, Any]]:
+    """The lines of a run's metrics file, times left out."""
+    lines = (run.folder / "metrics.jsonl").read_text().splitlines()
+    return [{key: value for key, value in json.loads(line).items() if key not in TIMES} for line in lines]
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_runs_are_equal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metrics of every interval, returns and lengths of every episode, scores: 1e-7 apart at most.
+
+    The tolerance is wider than a rung's because MuJoCo's contacts magnify the last bits of an action.
+    """
+    pair = PAIRS[name]
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "cache"))
+    settings = SETTINGS | {"runs_path": str(tmp_path)} | ({"cql_n_actions": 3} if name == "cql" else {})
+    drawn, initial = [], {}
+    draw, create = pair.torch.draw_noise, pair.torch.create_trainer
+
+    def recording_draw(*args: Any, **kwargs: Any) -> Any:
+        drawn.append(draw(*args, **kwargs))
+        return drawn[-1]
+
+    def recording_create(*args: Any) -> Any:
+        trainer = create(*args)
+        initial["state"] = to_jax(trainer, pair.jax.create_train_state(jax.random.key(0), *args))
+        return trainer
+
+    with both_in("float64"):
+        monkeypatch.setattr(pair.torch, "draw_noise", recording_draw)
+        monkeypatch.setattr(pair.torch, "create_trainer", recording_create)
+        reference = rows(pair.torch.train(pair.torch.TrainConfig(**settings)))
+        leaves = [jax.tree.leaves((indices, tuple(noise))) for indices, noise in drawn]
+        stacked = [jnp.stack([np.asarray(draw) for draw in column]) for column in zip(*leaves, strict=True)]
+
+        def replayed_draw(key: Any, step: Any, *args: Any, **kwargs: Any) -> Any:
+            indices, *draws = (column[step] for column in stacked)
+            noise = jax.tree.unflatten(jax.tree.structure(tuple(drawn[0][1])), draws)
+            return indices, pair.jax.Noise(*noise)
+
+        monkeypatch.setattr(pair.jax, "draw_noise", replayed_draw)
+        monkeypatch.setattr(pair.jax, "create_train_state", lambda *args: initial["state"])
+        jax.clear_caches()
+        ours = rows(pair.jax.train(pair.jax.TrainConfig(**settings)))
+        jax.clear_caches()
+    assert [row["step"] for row in ours] == [10, 10, 20, 20, 25, 25]
+    assert "d4rl_normalized_score" in ours[1]
+    for row, expected in zip(ours, reference, strict=True):
+        assert all(value <= 1e-7 for value in errors(row, expected).values()), errors(row, expected)
+
+
+def test_torch_defaults_are_back() -> None:
+    """No test of another precision leaks into this one."""
+    assert torch.get_default_dtype() == torch.float32
+    assert jnp.zeros(()).dtype == jnp.float32
