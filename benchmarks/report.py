@@ -2,17 +2,18 @@
 
 import json
 
-from benchmarks.results import FOLDER, table
+from benchmarks import results, seeds
 
 
 def main() -> None:
-    """Prints one table for each machine that was measured."""
-    for path in sorted(FOLDER.glob("*.json")):
+    """Prints one table for each file, with the machine and the command that it comes from."""
+    for path in sorted(results.FOLDER.glob("*.json")):
         summary = json.loads(path.read_text())
-        hardware, packages = summary["hardware"], summary["versions"]
-        print(f"### {hardware['gpus'] or hardware['cpu']}, {hardware['cores']} cores, {summary['date']}")
-        print(f"`{summary['command']}`, torch {packages['torch']}, jax {packages['jax']}, {path.name}\n")
-        print(table(summary), end="\n\n")
+        hardware = summary["hardware"]
+        print(f"### {path.name}\n")
+        print(f"`{summary['command']}` on {(hardware['gpus'] or [hardware['cpu']])[0]}, {hardware['cores']} cores, ")
+        print(f"{summary['date']}\n")
+        print(seeds.table(summary) if path.name.startswith("seeds-") else results.table(summary), end="\n\n")
 
 
 if __name__ == "__main__":

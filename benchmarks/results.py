@@ -80,9 +80,7 @@ class Results:
     def write(self) -> Path:
         """Writes the file of this machine, named after its device."""
         summary = self.summary()
-        gpus, cpu = summary["hardware"]["gpus"], summary["hardware"]["cpu"]
-        name = f"{gpus[0] if gpus else cpu}-{summary['hardware']['cores']}-cores"
-        path = FOLDER / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
+        path = results_file("updates", summary["hardware"])
         write_atomically(path, (json.dumps(summary, indent=2, default=float) + "\n").encode())
         return path
 
@@ -106,6 +104,12 @@ def table(summary: dict[str, Any]) -> str:
                 f"**{rate['max']:.1f}** | {values['share_of_matmul_peak']:.0%} | {rate['max'] / first:.2f} |"
             )
     return "\n".join(lines)
+
+
+def results_file(kind: str, machine: dict[str, Any]) -> Path:
+    """Where this machine's results of a kind are kept."""
+    name = f"{kind}-{(machine['gpus'] or [machine['cpu']])[0]}-{machine['cores']}-cores"
+    return FOLDER / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
 
 
 def _jax_precision() -> str:

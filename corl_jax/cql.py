@@ -154,16 +154,11 @@ def modify_reward(config: TrainConfig, dataset: Batch, env: str) -> Batch:
 
 def mlp(output_dim: int, n_hidden_layers: int, orthogonal: bool) -> nn.Sequential:
     """Hidden layers of 256 with ReLU; the last layer starts near 0."""
-    hidden, last = Linear(256), Linear(output_dim, xavier_uniform(gain=1e-2), zeros)
-    if orthogonal:
-        hidden, last = (
-            Linear(256, orthogonal_init(math.sqrt(2.0)), zeros),
-            Linear(output_dim, orthogonal_init(1e-2), zeros),
-        )
     layers = []
     for _ in range(n_hidden_layers):
-        layers += [hidden.copy(), nn.relu]
-    return nn.Sequential([*layers, last])
+        layers += [Linear(256, orthogonal_init(math.sqrt(2.0)), zeros) if orthogonal else Linear(256), nn.relu]
+    last_init = orthogonal_init(1e-2) if orthogonal else xavier_uniform(gain=1e-2)
+    return nn.Sequential([*layers, Linear(output_dim, last_init, zeros)])
 
 
 class Scalar(nn.Module):
@@ -268,12 +263,6 @@ def draw_noise(
 # ---- losses and update ---------------------------------------------------------------------------------------------
 
 
-def gradient_step(gradient: Any, network: Any, moments: optax.OptState, lr: float) -> tuple[Any, optax.OptState]:
-    """One step of Adam: the new network and the new moments."""
-    change, moments = optax.adam(lr).update(gradient, moments)
-    return optax.apply_updates(network, change), moments
-
-
 def soft_update(target: Network, source: Network, tau: float) -> Network:
     """Polyak: the target, a step of size tau nearer to the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
@@ -305,6 +294,12 @@ class CQL:
     log_alpha_optimizer: optax.OptState
     log_alpha_prime_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
+
+
+def gradient_step(state: CQL, part: str, gradient: Any, lr: float) -> CQL:
+    """One step of Adam on one part of the state, down its gradient."""
+    change, moments = optax.adam(lr).update(gradient, getattr(state, f"{part}_optimizer"))
+    return state.replace(**{part: optax.apply_updates(getattr(state, part), change), f"{part}_optimizer": moments})
 
 
 def alpha(state: CQL) -> Array:
@@ -430,38 +425,29 @@ def critic_loss(
 def update(state: CQL, batch: Batch, noise: Noise, move_targets: bool) -> tuple[CQL, dict[str, Array]]:
     """One gradient step: every loss at the parameters before it, then every step; last the targets."""
     hp = state.hp
-    (actor_value, aux), actor_gradient = jax.value_and_grad(actor_loss, has_aux=True)(state.actor, state, batch, noise)
-    metrics = {"log_pi": aux["log_prob"].mean(), "policy_loss": actor_value, "alpha": alpha(state)}
+    (loss, aux), actor_gradient = jax.value_and_grad(actor_loss, has_aux=True)(state.actor, state, batch, noise)
+    metrics = {"log_pi": aux["log_prob"].mean(), "policy_loss": loss, "alpha": alpha(state)}
     critics = (state.critic_1, state.critic_2)
     (_, critic_metrics), gradients = jax.value_and_grad(critic_loss, has_aux=True)(critics, state, batch, noise)
     metrics |= critic_metrics
-    new = {}
     if hp.cql_lagrange:
         gaps = metrics["cql_qf1_diff"], metrics["cql_qf2_diff"]
         (loss, _), gradient = jax.value_and_grad(alpha_prime_loss, has_aux=True)(state.log_alpha_prime, state, *gaps)
-        new["log_alpha_prime"], new["log_alpha_prime_optimizer"] = gradient_step(
-            gradient, state.log_alpha_prime, state.log_alpha_prime_optimizer, hp.qf_lr
-        )
+        state = gradient_step(state, "log_alpha_prime", gradient, hp.qf_lr)
         metrics["alpha_prime_loss"] = loss
     if hp.use_automatic_entropy_tuning:
         (loss, _), gradient = jax.value_and_grad(alpha_loss, has_aux=True)(state.log_alpha, state, aux["log_prob"])
-        new["log_alpha"], new["log_alpha_optimizer"] = gradient_step(
-            gradient, state.log_alpha, state.log_alpha_optimizer, hp.policy_lr
-        )
+        state = gradient_step(state, "log_alpha", gradient, hp.policy_lr)
         metrics["alpha_loss"] = loss
-    new["actor"], new["actor_optimizer"] = gradient_step(
-        actor_gradient, state.actor, state.actor_optimizer, hp.policy_lr
-    )
-    new["critic_1"], new["critic_1_optimizer"] = gradient_step(
-        gradients[0], state.critic_1, state.critic_1_optimizer, hp.qf_lr
-    )
-    new["critic_2"], new["critic_2_optimizer"] = gradient_step(
-        gradients[1], state.critic_2, state.critic_2_optimizer, hp.qf_lr
-    )
+    state = gradient_step(state, "actor", actor_gradient, hp.policy_lr)
+    state = gradient_step(state, "critic_1", gradients[0], hp.qf_lr)
+    state = gradient_step(state, "critic_2", gradients[1], hp.qf_lr)
     if move_targets:
-        new["critic_1_target"] = soft_update(state.critic_1_target, new["critic_1"], hp.soft_target_update_rate)
-        new["critic_2_target"] = soft_update(state.critic_2_target, new["critic_2"], hp.soft_target_update_rate)
-    return state.replace(**new), metrics
+        state = state.replace(
+            critic_1_target=soft_update(state.critic_1_target, state.critic_1, hp.soft_target_update_rate),
+            critic_2_target=soft_update(state.critic_2_target, state.critic_2, hp.soft_target_update_rate),
+        )
+    return state, metrics
 
 
 @jax.jit

@@ -165,12 +165,6 @@ def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int, 
 ADAM = optax.adam(3e-4)
 
 
-def gradient_step(gradient: Network, network: Network, moments: optax.OptState) -> tuple[Network, optax.OptState]:
-    """One step of Adam: the new network and the new moments."""
-    change, moments = ADAM.update(gradient, moments)
-    return optax.apply_updates(network, change), moments
-
-
 def soft_update(target: Network, source: Network, tau: float) -> Network:
     """Polyak: the target, a step of size tau nearer to the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
@@ -191,6 +185,12 @@ class TD3_BC:
     critic_2_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
     max_action: float = struct.field(pytree_node=False)
+
+
+def gradient_step(state: TD3_BC, part: str, gradient: Network) -> TD3_BC:
+    """One step of Adam on one part of the state, down its gradient."""
+    change, moments = ADAM.update(gradient, getattr(state, f"{part}_optimizer"))
+    return state.replace(**{part: optax.apply_updates(getattr(state, part), change), f"{part}_optimizer": moments})
 
 
 def td_target(state: TD3_BC, batch: Batch, noise: Noise) -> Array:
@@ -232,25 +232,17 @@ def update(state: TD3_BC, batch: Batch, noise: Noise, delayed: bool) -> tuple[TD
     tau = state.hp.tau
     critics = (state.critic_1, state.critic_2)
     (loss, _), gradients = jax.value_and_grad(critic_loss, has_aux=True)(critics, state, batch, noise)
-    critic_1, critic_1_optimizer = gradient_step(gradients[0], state.critic_1, state.critic_1_optimizer)
-    critic_2, critic_2_optimizer = gradient_step(gradients[1], state.critic_2, state.critic_2_optimizer)
-    state = state.replace(
-        critic_1=critic_1,
-        critic_2=critic_2,
-        critic_1_optimizer=critic_1_optimizer,
-        critic_2_optimizer=critic_2_optimizer,
-    )
+    state = gradient_step(state, "critic_1", gradients[0])
+    state = gradient_step(state, "critic_2", gradients[1])
     metrics = {"critic_loss": loss}
     if delayed:
         (loss, _), gradient = jax.value_and_grad(actor_loss, has_aux=True)(state.actor, state, batch)
-        actor, actor_optimizer = gradient_step(gradient, state.actor, state.actor_optimizer)
+        state = gradient_step(state, "actor", gradient)
         metrics["actor_loss"] = loss
         state = state.replace(
-            actor=actor,
-            actor_optimizer=actor_optimizer,
-            critic_1_target=soft_update(state.critic_1_target, critic_1, tau),
-            critic_2_target=soft_update(state.critic_2_target, critic_2, tau),
-            actor_target=soft_update(state.actor_target, actor, tau),
+            critic_1_target=soft_update(state.critic_1_target, state.critic_1, tau),
+            critic_2_target=soft_update(state.critic_2_target, state.critic_2, tau),
+            actor_target=soft_update(state.actor_target, state.actor, tau),
         )
     return state, metrics
 

@@ -69,16 +69,16 @@ MISTAKES = [
     Mistake("Lagrange without cql_alpha", "return alpha_prime * hp.cql_alpha * (gap", "return alpha_prime * (gap",
             "loss", "antmaze"),
     Mistake("biased standard deviation", "ddof=1", "ddof=0", "log"),
-    Mistake("actor sees the new critics", "    return state.replace(**new), metrics\n",
-            "    late = state.replace(critic_1=new['critic_1'], critic_2=new['critic_2'])\n"
-            "    gradient = jax.grad(actor_loss, has_aux=True)(state.actor, late, batch, noise)[0]\n"
-            "    new['actor'], new['actor_optimizer'] = gradient_step(\n"
-            "        gradient, state.actor, state.actor_optimizer, hp.policy_lr\n    )\n"
-            "    return state.replace(**new), metrics\n", "update"),
-    Mistake("learning rates swapped", "gradients[0], state.critic_1, state.critic_1_optimizer, hp.qf_lr",
-            "gradients[0], state.critic_1, state.critic_1_optimizer, hp.policy_lr", "update"),
-    Mistake("targets from the old critics", 'soft_update(state.critic_1_target, new["critic_1"]',
-            'soft_update(state.critic_1_target, state.critic_1', "update"),
+    Mistake("actor sees the new critics",
+            '    state = gradient_step(state, "actor", actor_gradient, hp.policy_lr)\n'
+            '    state = gradient_step(state, "critic_1", gradients[0], hp.qf_lr)\n',
+            '    state = gradient_step(state, "critic_1", gradients[0], hp.qf_lr)\n'
+            "    actor_gradient = jax.grad(actor_loss, has_aux=True)(state.actor, state, batch, noise)[0]\n"
+            '    state = gradient_step(state, "actor", actor_gradient, hp.policy_lr)\n', "update"),
+    Mistake("learning rates swapped", '"critic_1", gradients[0], hp.qf_lr', '"critic_1", gradients[0], hp.policy_lr',
+            "update"),
+    Mistake("targets from the old critics", "soft_update(state.critic_1_target, state.critic_1,",
+            "soft_update(state.critic_1_target, critics[0],", "update"),
     Mistake("target period ignored", "move_targets=(phase + i + 1) % period == 0", "move_targets=True",
             "shipped path", "unweighted"),
     Mistake("same noise at every update", "jax.random.fold_in(key, step)", "jax.random.fold_in(key, 0 * step)",

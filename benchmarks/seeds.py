@@ -1,0 +1,116 @@
+"""`python -m benchmarks.seeds td3_bc`: default runs of both twins over several seeds, and whether they end alike.
+
+Whole runs in processes of their own, from start to final score. The figure of a run is the mean of its last three
+evaluations; the two frameworks count as equal if their means are within one pooled standard deviation of each other.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.results import results_file
+from benchmarks.sides import ALGORITHMS
+from shared.files import write_atomically
+from shared.machine import hardware, load
+
+ROOT = Path(__file__).resolve().parent.parent
+FRAMEWORKS = ("torch", "jax")
+
+
+def whole_run(framework: str, name: str, seed: int, threads: int, settings: list[str]) -> dict[str, Any]:
+    """One run in a process of its own; what its `result.json` holds.
+
+    Raises:
+        subprocess.CalledProcessError: The run failed.
+    """
+    limits = {"OMP_NUM_THREADS": str(threads), "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={str(threads > 1).lower()}"}
+    with tempfile.TemporaryDirectory() as folder:
+        script = [sys.executable, f"corl_{framework}/{name}.py", "--seed", str(seed), "--runs_path", folder, *settings]
+        subprocess.run(script, cwd=ROOT, env=os.environ | limits, check=True, stdout=subprocess.DEVNULL)
+        (path,) = Path(folder).glob("*/result.json")
+        return json.loads(path.read_text())
+
+
+def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """What one framework's runs say."""
+    scores = np.array([run["mean_of_last_3"] for run in runs])
+    return {
+        "seeds": [run["seed"] for run in runs],
+        "mean_of_last_3": scores.tolist(),
+        "mean": float(scores.mean()),
+        "std": float(scores.std(ddof=1)) if len(scores) > 1 else 0.0,
+        "seconds_total": [run["seconds"]["total"] for run in runs],
+        "seconds_to_first_update": [run["seconds"]["to_first_update"] for run in runs],
+        "updates": runs[0]["updates"],
+    }
+
+
+def table(summary: dict[str, Any]) -> str:
+    """The outcome as a Markdown table."""
+    medium = summary["data_policies"].get("medium", float("nan"))
+    lines = [
+        "| framework | score of each seed | mean | std | lowest over the data's medium policy | minutes a run |",
+        "|---|---|---|---|---|---|",
+    ]
+    for framework in FRAMEWORKS:
+        found = summary["frameworks"][framework]
+        scores = ", ".join(f"{score:.1f}" for score in found["mean_of_last_3"])
+        lines.append(
+            f"| {framework} | {scores} | {found['mean']:.1f} | {found['std']:.1f} "
+            f"| {min(found['mean_of_last_3']) - medium:+.1f} | {np.mean(found['seconds_total']) / 60:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Runs, prints the table and writes `benchmarks/results/seeds-<algorithm>-<machine>.json`."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("algorithm", choices=ALGORITHMS)
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds, from 0 (default: 5)")
+    parser.add_argument("--jobs", type=int, default=1, help="runs side by side, sharing the cores (default: 1)")
+    args, settings = parser.parse_known_args()
+    threads = max(1, (os.cpu_count() or 1) // args.jobs)
+    cases = [(framework, seed) for seed in range(args.seeds) for framework in FRAMEWORKS]
+    before = load()
+    with ThreadPoolExecutor(args.jobs) as pool:
+        runs = list(pool.map(lambda case: whole_run(case[0], args.algorithm, case[1], threads, settings), cases))
+    by_framework = {
+        framework: summarise([run for run in runs if run["framework"] == framework]) for framework in FRAMEWORKS
+    }
+    pooled = float(np.sqrt(np.mean([found["std"] ** 2 for found in by_framework.values()])))
+    apart = abs(by_framework["torch"]["mean"] - by_framework["jax"]["mean"])
+    machine = hardware()
+    summary = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "command": " ".join(["python -m benchmarks.seeds", *sys.argv[1:]]),
+        "hardware": machine,
+        "load_before": before,
+        "threads_per_run": threads,
+        "versions": {run["framework"]: run["versions"] for run in runs},
+        "dataset": runs[0]["dataset"],
+        "evaluation": runs[0]["evaluation"],
+        "data_policies": runs[0]["data_policies"],
+        "metric": f"{runs[0]['metric']}, mean of the last three evaluations",
+        "frameworks": by_framework,
+        "pooled_std": pooled,
+        "means_apart": apart,
+        "within_one_pooled_std": apart <= pooled,
+    }
+    path = results_file(f"seeds-{args.algorithm}", machine)
+    write_atomically(path, (json.dumps(summary, indent=2) + "\n").encode())
+    print(table(summary))
+    print(f"means {apart:.1f} apart, pooled standard deviation {pooled:.1f}")
+    print(path.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
