@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import jaxprs_in_params
 
 from benchmarks.sides import ALGORITHMS, jax_interval
 
@@ -19,7 +20,7 @@ def matmul_flops(jaxpr: Any) -> int:
             ((contracted, _), _), left = equation.params["dimension_numbers"], equation.invars[0].aval
             total += 2 * equation.outvars[0].aval.size * int(np.prod([left.shape[axis] for axis in contracted]))
         repeats = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
-        for inner in jax.core.jaxprs_in_params(equation.params):
+        for inner in jaxprs_in_params(equation.params):
             total += repeats * matmul_flops(inner)
     return total
 
