@@ -483,7 +483,7 @@ def scan_updates(
 ) -> tuple[CQL, list[dict[str, Array]]]:
     """Updates in chunks whose noise is drawn at once, each a scan over blocks of `target_update_period` updates."""
     hp = state.hp
-    period = hp.target_update_period
+    period, action_dim = hp.target_update_period, state.actor.module.action_dim
 
     def block(state: CQL, draws: Any) -> tuple[CQL, list[dict[str, Array]]]:
         history = []
@@ -495,7 +495,7 @@ def scan_updates(
 
     def chunk(state: CQL, first: Array, length: int) -> tuple[CQL, list[dict[str, Array]]]:
         steps = first + jnp.arange(length)
-        draws = jax.vmap(lambda step: draw_noise(key, step, hp, len(dataset), dataset.action_dim, in_bc_steps))(steps)
+        draws = jax.vmap(lambda step: draw_noise(key, step, hp, len(dataset), action_dim, in_bc_steps))(steps)
         history = []
         if whole := length - length % period:
             blocks = jax.tree.map(lambda draw: draw[:whole].reshape(-1, period, *draw.shape[1:]), draws)

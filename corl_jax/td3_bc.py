@@ -267,7 +267,7 @@ def train_interval(
     """
     hp = state.hp
     steps = start + jnp.arange(num_updates)
-    draws = jax.vmap(lambda step: draw_noise(key, step, hp, len(dataset), dataset.action_dim))(steps)
+    draws = jax.vmap(lambda step: draw_noise(key, step, hp, len(dataset), state.actor.module.action_dim))(steps)
 
     def block(state: TD3_BC, draws: Any) -> tuple[TD3_BC, list[dict[str, Array]]]:
         history = []

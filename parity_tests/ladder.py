@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from parity_tests.pair import Pair
-from parity_tests.states import errors, named, part_names, to_jax, torch_part
+from parity_tests.states import errors, named, parameters, part_names, to_jax, torch_part
 from shared import data, jax_side
 from shared.data import Batch
 
@@ -71,7 +71,8 @@ class Scene:
         pair: The adapter.
         jax_twin: The JAX module; a planted mistake is a changed one.
         config: Of the torch module; the JAX module's has the same fields.
-        dataset: NumPy columns.
+        dataset: The pair's named tuple of NumPy columns.
+        sizes: S and A.
         trainer: The torch twin, after `updates` updates.
         updates: Updates done.
     """
@@ -79,19 +80,21 @@ class Scene:
     pair: Pair
     jax_twin: ModuleType
     config: Any
-    dataset: Batch
+    dataset: Any
+    sizes: tuple[int, int]
     trainer: Any
     updates: int = 0
 
     @classmethod
     def create(cls, pair: Pair, jax_twin: ModuleType, variant: str, dataset: str, warm: bool = True) -> "Scene":
         """Fresh twins under a variant's settings, then `WARM_UPDATES` updates of the torch twin."""
-        columns = DATASETS[dataset]()
+        transitions = DATASETS[dataset]()
         config = pair.torch.TrainConfig(**{"device": "cpu", "batch_size": BATCH_SIZE} | pair.variants[variant])
         np.random.seed(0)
         torch.manual_seed(0)
-        state_dim, action_dim = columns.observations.shape[1], columns.actions.shape[1]
-        scene = cls(pair, jax_twin, config, columns, pair.torch.create_trainer(config, state_dim, action_dim, 1.0))
+        sizes = transitions.observations.shape[1], transitions.actions.shape[1]
+        trainer = pair.torch.create_trainer(config, *sizes, 1.0)
+        scene = cls(pair, jax_twin, config, pair.make_dataset(transitions), sizes, trainer)
         return scene.advanced(WARM_UPDATES) if warm else scene
 
     def advanced(self, updates: int) -> "Scene":
@@ -106,12 +109,7 @@ class Scene:
         while True:
             step += 1
             statics = self.pair.draw_statics(self.config, step)
-            yield self.pair.torch.draw_noise(self.config, DATASET_SIZE, self.action_dim, torch.device("cpu"), **statics)
-
-    @property
-    def action_dim(self) -> int:
-        """A."""
-        return self.dataset.actions.shape[1]
+            yield self.pair.torch.draw_noise(self.config, DATASET_SIZE, self.sizes[1], torch.device("cpu"), **statics)
 
     def torch_batch(self, indices: Any) -> Any:
         """Rows of the dataset as tensors of the default dtype."""
@@ -122,8 +120,7 @@ class Scene:
         return self._batch(indices, lambda column: jnp.asarray(column, dtype=float))
 
     def _batch(self, indices: Any, convert: Callable[[np.ndarray], Any]) -> Any:
-        columns = self.dataset._asdict()
-        return self.pair.make_batch({name: convert(column[np.asarray(indices)]) for name, column in columns.items()})
+        return type(self.dataset)(*(convert(column[np.asarray(indices)]) for column in self.dataset))
 
     def jax_noise(self, noise: Any) -> Any:
         """The torch twin's noise as the JAX twin's."""
@@ -140,8 +137,7 @@ class Scene:
 
     def fresh_state(self) -> Any:
         """A state of the JAX twin's own."""
-        state_dim = self.dataset.observations.shape[1]
-        return self.jax_twin.create_train_state(jax.random.key(0), self.jax_config, state_dim, self.action_dim, 1.0)
+        return self.jax_twin.create_train_state(jax.random.key(0), self.jax_config, *self.sizes, 1.0)
 
     def losses(self) -> dict[str, Any]:
         """The pair's losses that this config uses."""
@@ -216,12 +212,12 @@ def gradient(scene: Scene) -> Errors:
     ours_given, given = _inputs(scene)
     for name, loss in scene.losses().items():
         value, _ = getattr(scene.trainer, name)(*(given[x] for x in loss.inputs))
-        modules = {part: getattr(scene.trainer, part) for part in loss.of}
-        reference = iter(torch.autograd.grad(value, [p for module in modules.values() for p in module.parameters()]))
+        parts = {part: parameters(getattr(scene.trainer, part)) for part in loss.of}
+        reference = iter(torch.autograd.grad(value, [p for part in parts.values() for p in part.values()]))
         by = _differentiated(state, loss.of)
         ours, _ = compiled_gradient(scene.jax_twin, name)(by, state, *(ours_given[x] for x in loss.inputs))
-        for (part, module), leaf in zip(modules.items(), ours if len(modules) > 1 else [ours], strict=True):
-            theirs = {key: next(reference).numpy() for key, _ in module.named_parameters()}
+        for part, leaf in zip(parts, ours if len(parts) > 1 else [ours], strict=True):
+            theirs = {key: next(reference).numpy() for key in parts[part]}
             leaves = errors(named(leaf), theirs, together=True)
             found |= {f"{name} by {part}.{key}": value for key, value in leaves.items()}
     return found
@@ -273,7 +269,7 @@ def shipped_path(scene: Scene, start: int = 1, num_updates: int = 9) -> Errors:
     for step in range(start + 1, start + num_updates + 1):
         statics = scene.pair.draw_statics(scene.config, step)
         # The number of an update starts at 0 in its draws.
-        indices, noise = twin.draw_noise(key, step - 1, hp, DATASET_SIZE, scene.action_dim, **statics)
+        indices, noise = twin.draw_noise(key, step - 1, hp, DATASET_SIZE, scene.sizes[1], **statics)
         update = compiled_update(twin, **scene.pair.update_statics(scene.config, step))
         expected, metrics = update(expected, scene.jax_batch(indices), noise)
         history.append(metrics)
@@ -292,7 +288,7 @@ def draws(scene: Scene) -> Errors:
     hp = jax_side.narrow(scene.jax_config, twin.Hyperparameters)
     statics = scene.pair.draw_statics(scene.config, scene.updates + 1)
     (first, noise), (second, other) = (
-        twin.draw_noise(key, step, hp, DATASET_SIZE, scene.action_dim, **statics) for step in (0, 1)
+        twin.draw_noise(key, step, hp, DATASET_SIZE, scene.sizes[1], **statics) for step in (0, 1)
     )
     reference_indices, reference = next(scene.draws())
     within = first.shape == reference_indices.shape and 0 <= int(first.min()) <= int(first.max()) < DATASET_SIZE

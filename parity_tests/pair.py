@@ -10,8 +10,6 @@ import numpy as np
 
 from shared.data import Batch
 
-Columns = Mapping[str, np.ndarray]
-
 
 @dataclass(frozen=True)
 class Loss:
@@ -47,7 +45,7 @@ class Pair:
         draw_statics: From a config and an update's number (from 1) to the further arguments of `draw_noise`.
         update_statics: Likewise to the static arguments of the JAX `update`.
         interval_statics: From a config, the updates before an interval and its length to those of `train_interval`.
-        make_batch: From the columns of a dataset to the pair's own batch type.
+        make_dataset: From transitions to the named tuple of columns that the pair learns from, (N, ...) each.
     """
 
     name: str
@@ -58,7 +56,7 @@ class Pair:
     draw_statics: Callable[[Any, int], dict[str, Any]] = no_statics
     update_statics: Callable[[Any, int], dict[str, Any]] = no_statics
     interval_statics: Callable[[Any, int, int], dict[str, Any]] = lambda config, start, num_updates: {}
-    make_batch: Callable[[Columns], Any] = lambda columns: Batch(**columns)
+    make_dataset: Callable[[Batch], Any] = lambda transitions: transitions
 
     @property
     def torch(self) -> ModuleType:

@@ -20,14 +20,19 @@ def part_names(state: Any) -> list[str]:
     return [name for name, field in state.__dataclass_fields__.items() if field.metadata.get("pytree_node", True)]
 
 
+def parameters(part: nn.Module | torch.Tensor) -> dict[str, torch.Tensor]:
+    """The trained tensors of a torch part by name: of a module, or of a bare one (a temperature, say)."""
+    return {"constant": part} if isinstance(part, torch.Tensor) else dict(part.named_parameters())
+
+
 def named(part: Any) -> Named:
     """A part's numbers under PyTorch's names and in PyTorch's layout, whichever framework it comes from.
 
     Optimisers give their moments, `m/<parameter>` and `v/<parameter>`, and their number of steps.
     """
-    if isinstance(part, nn.Module):
+    if isinstance(part, nn.Module | torch.Tensor):
         # Copies: JAX may keep NumPy's memory as it is, and torch's optimisers write into theirs.
-        return {name: value.detach().numpy().copy() for name, value in part.named_parameters()}
+        return {name: value.detach().numpy().copy() for name, value in parameters(part).items()}
     if isinstance(part, Network):
         return params_to_torch(part.params)
     if isinstance(part, jax.Array):
@@ -39,14 +44,16 @@ def named(part: Any) -> Named:
     return {**_prefixed("m/", m), **_prefixed("v/", v), "steps": np.asarray(adam.count)}
 
 
-def torch_moments(optimizer: torch.optim.Optimizer, module: nn.Module) -> Named:
-    """The moments of the optimiser of `module`, as `named` gives those of an optax state; zeros before any step."""
-    states = {name: optimizer.state.get(parameter, {}) for name, parameter in module.named_parameters()}
-    shapes = {name: parameter.detach() for name, parameter in module.named_parameters()}
-    m = {f"m/{name}": s.get("exp_avg", torch.zeros_like(shapes[name])).numpy().copy() for name, s in states.items()}
-    v = {f"v/{name}": s.get("exp_avg_sq", torch.zeros_like(shapes[name])).numpy().copy() for name, s in states.items()}
-    steps = max(int(s.get("step", 0)) for s in states.values())
-    return {**m, **v, "steps": np.asarray(steps)}
+def torch_moments(optimizer: torch.optim.Optimizer, part: nn.Module | torch.Tensor) -> Named:
+    """The moments of a part's optimiser, as `named` gives those of an optax state; zeros before any step."""
+    moments: Named = {"steps": np.asarray(0)}
+    for name, parameter in parameters(part).items():
+        state = optimizer.state.get(parameter, {})
+        zeros = torch.zeros_like(parameter.detach())
+        moments[f"m/{name}"] = state.get("exp_avg", zeros).numpy().copy()
+        moments[f"v/{name}"] = state.get("exp_avg_sq", zeros).numpy().copy()
+        moments["steps"] = np.asarray(int(state.get("step", 0)))
+    return moments
 
 
 def torch_part(trainer: Any, name: str) -> Named:
@@ -67,13 +74,20 @@ def _filled(values: Named, like: Any) -> Any:
         return like.replace(params=params_from_torch(values, like.params))
     if isinstance(like, jax.Array):
         return jnp.asarray(values["constant"], like.dtype)
-    adam = _adam(like)
+    adam, count = _adam(like), jnp.asarray(values["steps"], jnp.int32)
     m = {name.removeprefix("m/"): value for name, value in values.items() if name.startswith("m/")}
     v = {name.removeprefix("v/"): value for name, value in values.items() if name.startswith("v/")}
-    filled = adam._replace(
-        count=jnp.asarray(values["steps"], adam.count.dtype), mu=_filled(m, adam.mu), nu=_filled(v, adam.nu)
-    )
-    return jax.tree.map(lambda part: filled if part is adam else part, like, is_leaf=_is_adam)
+    moments = adam._replace(mu=_filled(m, adam.mu), nu=_filled(v, adam.nu))
+
+    def fill(part: Any) -> Any:
+        # A schedule in the same chain counts the same steps.
+        return (moments if part is adam else part)._replace(count=count) if _counts(part) else part
+
+    return jax.tree.map(fill, like, is_leaf=_counts)
+
+
+def _counts(part: Any) -> bool:
+    return "count" in getattr(part, "_fields", ())
 
 
 def _is_adam(part: Any) -> bool:

@@ -30,9 +30,10 @@ def scans(jaxpr: Any) -> list:
 def program(pair: Pair) -> Any:
     """The program of an interval under default settings."""
     twin, config = pair.jax, pair.jax.TrainConfig()
-    dataset = jax_side.to_device(bundled_dataset())
+    dataset = jax_side.to_device(pair.make_dataset(bundled_dataset()))
     assert len(dataset) == DATASET_SIZE
-    state = twin.create_train_state(jax.random.key(0), config, dataset.state_dim, dataset.action_dim, 1.0)
+    (state_dim,), (action_dim,), *_ = dataset.shapes
+    state = twin.create_train_state(jax.random.key(0), config, state_dim, action_dim, 1.0)
     statics = pair.interval_statics(config, 0, NUM_UPDATES)
 
     def interval(state: Any, key: Any) -> Any:

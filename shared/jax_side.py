@@ -3,6 +3,7 @@
 Beyond those: PyTorch's initialisers and corner cases, a network that carries its weights, and weight conversion.
 """
 
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,6 @@ from flax import serialization, struct, traverse_util
 from jax import Array
 from jax.nn.initializers import Initializer, variance_scaling
 
-from shared.data import Batch
 from shared.errors import InputError
 from shared.files import write_atomically
 
@@ -62,30 +62,35 @@ def narrow(config: T, hyperparameters: type[T]) -> T:
 
 @struct.dataclass
 class PackedDataset:
-    """A dataset as one (N, 2S + A + 2) array: a batch is then a single gather."""
+    """A dataset as one array with a row per transition, (N, 2S + A + 2) for a `Batch`: a batch is a single gather.
+
+    Attributes:
+        rows: The columns, flattened and side by side.
+        kind: The named tuple that a batch is.
+        shapes: The shape of each column's rows.
+    """
 
     rows: Array
-    state_dim: int = struct.field(pytree_node=False)
-    action_dim: int = struct.field(pytree_node=False)
+    kind: type = struct.field(pytree_node=False)
+    shapes: tuple[tuple[int, ...], ...] = struct.field(pytree_node=False)
 
     def __len__(self) -> int:
         return self.rows.shape[0]
 
 
-def to_device(dataset: Batch) -> PackedDataset:
+def to_device(dataset: Any) -> PackedDataset:
     """The dataset on JAX's default device, packed, in JAX's default float type."""
     columns = [np.reshape(column, (len(column), -1)) for column in dataset]
     rows = jnp.asarray(np.concatenate(columns, axis=1), dtype=float)
-    return PackedDataset(rows, columns[0].shape[1], columns[1].shape[1])
+    return PackedDataset(rows, type(dataset), tuple(np.shape(column)[1:] for column in dataset))
 
 
-def take(dataset: PackedDataset, indices: Array) -> Batch:
-    """The rows `indices` (B,) of the dataset: a batch."""
-    S, A = dataset.state_dim, dataset.action_dim
-    observations, actions, rewards, next_observations, terminals = jnp.split(
-        dataset.rows[indices], np.cumsum([S, A, 1, S]), axis=1
-    )
-    return Batch(observations, actions, rewards[:, 0], next_observations, terminals[:, 0])
+def take(dataset: PackedDataset, indices: Array) -> Any:
+    """The rows `indices` (B,) of the dataset: a batch of its kind."""
+    ends = np.cumsum([math.prod(shape) for shape in dataset.shapes])
+    columns = jnp.split(dataset.rows[indices], ends[:-1], axis=1)
+    pairs = zip(columns, dataset.shapes, strict=True)
+    return dataset.kind(*(column.reshape(len(indices), *shape) for column, shape in pairs))
 
 
 def mean_metrics(history: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
