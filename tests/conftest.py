@@ -1,5 +1,6 @@
-"""Small files in D4RL's layout."""
+"""Small files in D4RL's layout, and a compilation cache that is not the user's."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,12 @@ import numpy as np
 import pytest
 
 ROWS = 60
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compilation_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Runs of these tests, in processes of their own too, share compiled programs with each other only."""
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path_factory.mktemp("compiled"))
 
 
 @pytest.fixture

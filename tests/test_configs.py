@@ -1,7 +1,6 @@
 """Where a setting comes from, what its text may be, and what the user is told otherwise."""
 
 # A test's name says what it holds.
-# ruff: noqa: D103
 
 import dataclasses
 import math

@@ -1,7 +1,6 @@
 """The dataset reader against D4RL's and CORL's rules, written out row by row, and against bad files."""
 
 # A test's name says what it holds.
-# ruff: noqa: D103
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,6 @@
 """What a run leaves behind, and what it tells meanwhile."""
 
 # A test's name says what it holds.
-# ruff: noqa: D103
 
 import dataclasses
 import json

@@ -1,7 +1,6 @@
 """Datasets and environments put together as a config asks, and refused where they do not fit."""
 
 # A test's name says what it holds.
-# ruff: noqa: D103
 
 import dataclasses
 import hashlib
