@@ -1,7 +1,5 @@
 """Where a setting comes from, what its text may be, and what the user is told otherwise."""
 
-# A test's name says what it holds.
-
 import dataclasses
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The dataset reader against D4RL's and CORL's rules, written out row by row, and against bad files."""
 
-# A test's name says what it holds.
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

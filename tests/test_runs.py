@@ -1,7 +1,5 @@
 """What a run leaves behind, and what it tells meanwhile."""
 
-# A test's name says what it holds.
-
 import dataclasses
 import json
 import sys

@@ -1,7 +1,5 @@
 """Datasets and environments put together as a config asks, and refused where they do not fit."""
 
-# A test's name says what it holds.
-
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator
