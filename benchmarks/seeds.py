@@ -72,8 +72,10 @@ def table(summary: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Runs, prints the table and writes `benchmarks/results/seeds-<algorithm>-<machine>.json`."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Runs, prints the table and writes `benchmarks/results/seeds-<algorithm>-<updates>-<machine>.json`."""
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], epilog="Further flags are the runs' own: --max_timesteps 10000, say."
+    )
     parser.add_argument("algorithm", choices=ALGORITHMS)
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds, from 0 (default: 5)")
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side, sharing the cores (default: 1)")
@@ -105,7 +107,7 @@ def main() -> None:
         "means_apart": apart,
         "within_one_pooled_std": apart <= pooled,
     }
-    path = results_file(f"seeds-{args.algorithm}", machine)
+    path = results_file(f"seeds-{args.algorithm}-{runs[0]['updates']}-updates", machine)
     write_atomically(path, (json.dumps(summary, indent=2) + "\n").encode())
     print(table(summary))
     print(f"means {apart:.1f} apart, pooled standard deviation {pooled:.1f}")
