@@ -6,15 +6,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shared.data import Batch
 from shared.errors import InputError
 from shared.files import write_atomically
+
+# A named tuple of columns, such as a `Batch`
+Rows = TypeVar("Rows", bound=tuple)
 
 
 def resolve_device(name: str) -> torch.device:
@@ -41,14 +43,15 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def to_device(dataset: Batch, device: torch.device) -> Batch:
-    """The dataset as tensors of torch's default dtype on `device`, shapes kept."""
-    return Batch(*(torch.as_tensor(column, dtype=torch.get_default_dtype(), device=device) for column in dataset))
+def to_device(dataset: Rows, device: torch.device) -> Rows:
+    """The dataset as tensors of torch's default dtype on `device`, shapes and kind of tuple kept."""
+    dtype = torch.get_default_dtype()
+    return type(dataset)(*(torch.as_tensor(column, dtype=dtype, device=device) for column in dataset))
 
 
-def take(dataset: Batch, indices: Tensor) -> Batch:
+def take(dataset: Rows, indices: Tensor) -> Rows:
     """The rows `indices` (B,) of the dataset: a batch."""
-    return Batch(*(column[indices] for column in dataset))
+    return type(dataset)(*(column[indices] for column in dataset))
 
 
 def mean_metrics(history: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
@@ -88,7 +91,7 @@ def load_checkpoint(
     found = content.get("algorithm", algorithm)
     if found != algorithm:
         raise InputError(f"checkpoint {path} is of {found}, not of {algorithm}")
-    if missing := [name for name in parts if name not in content and name not in optional]:
+    if missing := [name for name in [*parts, "total_it"] if name not in content and name not in optional]:
         raise InputError(f"checkpoint {path} is not of {algorithm}: it has no {', '.join(missing)}")
     try:
         for name in parts.keys() & content.keys():

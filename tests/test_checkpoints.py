@@ -150,6 +150,15 @@ def test_nothing_else_is_unpickled(write: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "owned").exists()
 
 
+def test_a_file_that_lacks_a_part_is_refused(tmp_path: Path) -> None:
+    """It names what is missing, the update's number too."""
+    trainer = trained(td3_bc, 1)
+    content = {name: part.state_dict() for name, part in trainer.parts().items() if name != "critic_2"}
+    torch.save(content, tmp_path / "checkpoint.pt")
+    with pytest.raises(InputError, match="it has no critic_2, total_it"):
+        td3_bc.load(trainer, str(tmp_path / "checkpoint.pt"))
+
+
 @pytest.mark.parametrize("name", TWINS)
 def test_other_shapes_are_refused(name: str, tmp_path: Path) -> None:
     """A checkpoint of another environment."""
