@@ -4,6 +4,7 @@ A rung takes a `Scene` (both twins at the same weights, a batch, the same noise)
 this file knows an algorithm: names that both twins share, and a short adapter (`pair.py`), tell what there is.
 """
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 
 from parity_tests.pair import Pair
+from parity_tests.pairs import PAIRS
 from parity_tests.states import errors, named, parameters, part_names, to_jax, torch_part
 from shared import data, jax_side
 from shared.data import Batch
@@ -87,15 +89,11 @@ class Scene:
 
     @classmethod
     def create(cls, pair: Pair, jax_twin: ModuleType, variant: str, dataset: str, warm: bool = True) -> "Scene":
-        """Fresh twins under a variant's settings, then `WARM_UPDATES` updates of the torch twin."""
-        transitions = DATASETS[dataset]()
-        config = pair.torch.TrainConfig(**{"device": "cpu", "batch_size": BATCH_SIZE} | pair.variants[variant])
-        np.random.seed(0)
-        torch.manual_seed(0)
-        sizes = transitions.observations.shape[1], transitions.actions.shape[1]
-        trainer = pair.torch.create_trainer(config, *sizes, 1.0)
-        scene = cls(pair, jax_twin, config, pair.make_dataset(transitions), sizes, trainer)
-        return scene.advanced(WARM_UPDATES) if warm else scene
+        """Twins under a variant's settings: fresh, or after `WARM_UPDATES` updates of the torch twin."""
+        scene = _scene(pair.name, variant, dataset, warm, torch.get_default_dtype())
+        np.random.seed(1)
+        torch.manual_seed(1)
+        return replace(scene, jax_twin=jax_twin, trainer=copy.deepcopy(scene.trainer))
 
     def advanced(self, updates: int) -> "Scene":
         """The scene after further updates of the torch twin, which is changed in place."""
@@ -133,15 +131,31 @@ class Scene:
 
     def state(self) -> Any:
         """The JAX twin's state at the torch twin's present weights."""
-        return to_jax(self.trainer, self.fresh_state())
-
-    def fresh_state(self) -> Any:
-        """A state of the JAX twin's own."""
-        return self.jax_twin.create_train_state(jax.random.key(0), self.jax_config, *self.sizes, 1.0)
+        return to_jax(self.trainer, _fresh_state(self.jax_twin, self.jax_config, self.sizes, jax.config.jax_enable_x64))
 
     def losses(self) -> dict[str, Any]:
         """The pair's losses that this config uses."""
         return {name: loss for name, loss in self.pair.losses.items() if loss.used(self.config)}
+
+
+# Made once, since many rungs start from the same place; the precision is an argument because it decides the dtypes.
+
+
+@cache
+def _scene(name: str, variant: str, dataset: str, warm: bool, dtype: torch.dtype) -> Scene:
+    pair, transitions = PAIRS[name], DATASETS[dataset]()
+    config = pair.torch.TrainConfig(**{"device": "cpu", "batch_size": BATCH_SIZE} | pair.variants[variant])
+    np.random.seed(0)
+    torch.manual_seed(0)
+    sizes = transitions.observations.shape[1], transitions.actions.shape[1]
+    trainer = pair.torch.create_trainer(config, *sizes, 1.0)
+    scene = Scene(pair, pair.jax, config, pair.make_dataset(transitions), sizes, trainer)
+    return scene.advanced(WARM_UPDATES) if warm else scene
+
+
+@cache
+def _fresh_state(twin: ModuleType, config: Any, sizes: tuple[int, int], x64: bool) -> Any:
+    return twin.create_train_state(jax.random.key(0), config, *sizes, 1.0)
 
 
 # Compiled once for each twin and set of static arguments: scenes of equal shapes and settings share the programs.

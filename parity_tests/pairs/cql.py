@@ -26,9 +26,9 @@ PAIR = Pair(
         "unweighted": SMALL
         | {"cql_importance_sample": False, "cql_temp": 2.0, "backup_entropy": True, "bc_steps": 3}
         | {"orthogonal_init": False, "policy_log_std_multiplier": 0.5, "target_update_period": 2},
-        "max backup with entropy": SMALL | {"cql_max_target_backup": True, "backup_entropy": True},
         "fixed temperature": SMALL
-        | {"use_automatic_entropy_tuning": False, "alpha_multiplier": 0.3, "backup_entropy": True}
+        | {"use_automatic_entropy_tuning": False, "alpha_multiplier": 0.3}
+        | {"backup_entropy": True, "cql_max_target_backup": True}
         | {"cql_clip_diff_min": 3.9, "cql_clip_diff_max": 4.3},
     },
     extra_inputs=lambda rng, size: {"log_prob": rng.normal(size=size), "gap_1": rng.normal(), "gap_2": rng.normal()},
@@ -60,7 +60,7 @@ MISTAKES = [
             "gap = clamp((ood - q).mean(), hp.cql_clip_diff_min, hp.cql_clip_diff_max)", "loss", "fixed temperature"),
     Mistake("log-probability not of the best action",
             "        log_prob = take_along_axis(log_prob, best, 1).squeeze(-1)\n",
-            "        log_prob = log_prob[:, 0]\n", "loss", "max backup with entropy"),
+            "        log_prob = log_prob[:, 0]\n", "loss", "fixed temperature"),
     Mistake("entropy not in the target", "next_q = next_q - alpha(state) * log_prob", "pass", "loss", "unweighted"),
     Mistake("policy samples not detached", "samples = sample_policy(state, batch, noise)\n    gap_1",
             "samples = sample_policy(state, batch, noise)\n    samples = samples._replace("
