@@ -29,7 +29,9 @@ Errors = dict[str, float]
 # where g is near eps. Some 30 steps later it is smooth.
 WARM_UPDATES = 30
 TRAJECTORY_UPDATES = 50
+# Small, to keep the ladder quick; the variant FULL_SIZE has CORL's defaults instead.
 BATCH_SIZE = 32
+FULL_SIZE = "full size"
 DATASET_SIZE = 200
 
 
@@ -144,7 +146,8 @@ class Scene:
 @cache
 def _scene(name: str, variant: str, dataset: str, warm: bool, dtype: torch.dtype) -> Scene:
     pair, transitions = PAIRS[name], DATASETS[dataset]()
-    config = pair.torch.TrainConfig(**{"device": "cpu", "batch_size": BATCH_SIZE} | pair.variants[variant])
+    settings = {} if variant == FULL_SIZE else {"batch_size": BATCH_SIZE} | pair.variants[variant]
+    config = pair.torch.TrainConfig(device="cpu", **settings)
     np.random.seed(0)
     torch.manual_seed(0)
     sizes = transitions.observations.shape[1], transitions.actions.shape[1]

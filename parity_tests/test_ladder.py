@@ -2,7 +2,7 @@
 
 import pytest
 
-from parity_tests.ladder import DATASETS, RUNGS, Scene
+from parity_tests.ladder import DATASETS, FULL_SIZE, RUNGS, Scene
 from parity_tests.pairs import PAIRS
 
 CASES = [
@@ -13,6 +13,10 @@ CASES = [
     for dataset in DATASETS
     for rung in RUNGS
     if getattr(RUNGS[rung], precision) is not None
+] + [
+    pytest.param(name, FULL_SIZE, "cornered", "float32", rung, id=f"{name}-{FULL_SIZE}-{rung}")
+    for name in PAIRS
+    for rung in ("gradient", "update")
 ]
 
 
