@@ -83,8 +83,11 @@ def main() -> None:
     threads = max(1, (os.cpu_count() or 1) // args.jobs)
     cases = [(framework, seed) for seed in range(args.seeds) for framework in FRAMEWORKS]
     before = load()
-    with ThreadPoolExecutor(args.jobs) as pool:
-        runs = list(pool.map(lambda case: whole_run(case[0], args.algorithm, case[1], threads, settings), cases))
+    try:
+        with ThreadPoolExecutor(args.jobs) as pool:
+            runs = list(pool.map(lambda case: whole_run(case[0], args.algorithm, case[1], threads, settings), cases))
+    except subprocess.CalledProcessError as error:
+        sys.exit(error.returncode)  # the run itself has said why
     by_framework = {
         framework: summarise([run for run in runs if run["framework"] == framework]) for framework in FRAMEWORKS
     }

@@ -71,13 +71,13 @@ class Pair:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A mistake to plant into the JAX twin's source: the ladder must catch it, at this rung or before.
+    """A mistake to plant into the JAX twin's source: the ladder must catch it at this rung.
 
     Attributes:
         name: What went wrong, in a few words.
         old: Text that stands in the source exactly once.
         new: What a tired person might have written instead.
-        rung: The first rung that fails.
+        rung: A rung that fails, and passes without the mistake.
         variant: The settings under which it shows.
     """
 
