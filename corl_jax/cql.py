@@ -9,14 +9,14 @@ import math
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import optax
 from flax import linen as nn
 from flax import struct
-from jax import Array
+from jax import Array, value_and_grad
 from jax.nn import logsumexp
 from jax.nn.initializers import orthogonal as orthogonal_init
 from jax.nn.initializers import zeros
@@ -265,6 +265,12 @@ def draw_noise(
 # ---- losses and update ---------------------------------------------------------------------------------------------
 
 
+def gradient_step(state: "CQL", part: str, gradient: Any, lr: float) -> "CQL":
+    """One step of Adam on one part of the state, down its gradient."""
+    change, moments = optax.adam(lr).update(gradient, getattr(state, f"{part}_optimizer"))
+    return state.replace(**{part: optax.apply_updates(getattr(state, part), change), f"{part}_optimizer": moments})
+
+
 def soft_update(target: Network, source: Network, tau: float) -> Network:
     """Polyak: the target, a step of size tau nearer to the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
@@ -297,159 +303,143 @@ class CQL:
     log_alpha_prime_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
 
+    def alpha(self) -> Array:
+        """The entropy temperature: a constant in every loss but its own."""
+        hp = self.hp
+        if not hp.use_automatic_entropy_tuning:
+            return jnp.asarray(hp.alpha_multiplier)
+        return exp(self.log_alpha) * hp.alpha_multiplier
 
-def gradient_step(state: CQL, part: str, gradient: Any, lr: float) -> CQL:
-    """One step of Adam on one part of the state, down its gradient."""
-    change, moments = optax.adam(lr).update(gradient, getattr(state, f"{part}_optimizer"))
-    return state.replace(**{part: optax.apply_updates(getattr(state, part), change), f"{part}_optimizer": moments})
+    def alpha_loss(self, log_alpha: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
+        """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
+        return -(log_alpha * (log_prob - self.actor.module.action_dim)).mean(), {}
 
+    def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
+        """Soft actor-critic's: the value under the smaller critic, plus entropy."""
+        critic_1, critic_2 = self.critic_1, self.critic_2
+        actions, log_prob = sample(actor, batch.observations, noise.actor)
+        if noise.bc is None:
+            q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
+        else:
+            # CORL's behaviour cloning scores a fresh sample of the policy's own, not the data's action.
+            _, q = sample(actor, batch.observations, noise.bc)
+        assert log_prob.shape == q.shape == batch.rewards.shape
+        return (self.alpha() * log_prob - q).mean(), {"log_prob": log_prob}
 
-def alpha(state: CQL) -> Array:
-    """The entropy temperature: a constant in every loss but its own."""
-    hp = state.hp
-    if not hp.use_automatic_entropy_tuning:
-        return jnp.asarray(hp.alpha_multiplier)
-    return exp(state.log_alpha) * hp.alpha_multiplier
+    def td_target(self, batch: Batch, noise: Noise) -> tuple[Array, Array]:
+        """The regression target of both critics and the next value in it, both (B,)."""
+        hp, actor, critic_1, critic_2 = self.hp, self.actor, self.critic_1_target, self.critic_2_target
+        actions, log_prob = sample(actor, batch.next_observations, noise.target)
+        next_q = minimum(critic_1(batch.next_observations, actions), critic_2(batch.next_observations, actions))
+        if hp.cql_max_target_backup:
+            best = next_q.argmax(axis=-1)[:, None]
+            next_q = take_along_axis(next_q, best, 1).squeeze(-1)
+            log_prob = take_along_axis(log_prob, best, 1).squeeze(-1)
+        if hp.backup_entropy:
+            next_q = next_q - self.alpha() * log_prob
+        assert next_q.shape == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards + (1.0 - batch.terminals) * hp.discount * next_q, next_q
 
+    def sample_policy(self, batch: Batch, noise: Noise) -> PolicySamples:
+        """The policy's actions at which the critics are pushed down; the next ones are judged in the current states."""
+        current, current_log_prob = sample(self.actor, batch.observations, noise.current)
+        next, next_log_prob = sample(self.actor, batch.next_observations, noise.next)
+        return PolicySamples(current, current_log_prob, next, next_log_prob)
 
-def alpha_loss(log_alpha: Array, state: CQL, log_prob: Array) -> tuple[Array, dict[str, Array]]:
-    """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
-    return -(log_alpha * (log_prob - state.actor.module.action_dim)).mean(), {}
+    def gap(
+        self, critic: Network, batch: Batch, q: Array, random: Array, samples: PolicySamples
+    ) -> tuple[Array, dict[str, Array]]:
+        """How far the soft maximum over sampled actions lies above the data's value q (B,), on average."""
+        hp = self.hp
+        q_random = critic(batch.observations, random)
+        q_current = critic(batch.observations, samples.current)
+        q_next = critic(batch.observations, samples.next)
+        everything = concatenate([q_random, q[:, None], q_next, q_current], axis=1)
+        sampled = everything
+        if hp.cql_importance_sample:
+            log_density = math.log(0.5 ** random.shape[-1])
+            q_ratios = [q_random - log_density, q_next - samples.next_log_prob, q_current - samples.current_log_prob]
+            sampled = concatenate(q_ratios, axis=1)
+        ood = logsumexp(sampled / hp.cql_temp, axis=1) * hp.cql_temp
+        assert ood.shape == q.shape
+        gap = clamp(ood - q, hp.cql_clip_diff_min, hp.cql_clip_diff_max).mean()
+        metrics = {
+            "cql_std_q{}": std(everything, axis=1, ddof=1).mean(),
+            "cql_q{}_rand": q_random.mean(),
+            "cql_q{}_current_actions": q_current.mean(),
+            "cql_q{}_next_actions": q_next.mean(),
+            "cql_qf{}_diff": gap,
+        }
+        return gap, metrics
 
+    def penalty(self, gap: Array, alpha_prime: Array) -> Array:
+        """The conservative term; as in CORL, cql_alpha also weighs the Lagrange form."""
+        hp = self.hp
+        if hp.cql_lagrange:
+            return alpha_prime * hp.cql_alpha * (gap - hp.cql_target_action_gap)
+        return hp.cql_alpha * gap
 
-def actor_loss(actor: Network, state: CQL, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-    """Soft actor-critic's: the value under the smaller critic, plus entropy."""
-    critic_1, critic_2 = state.critic_1, state.critic_2
-    actions, log_prob = sample(actor, batch.observations, noise.actor)
-    if noise.bc is None:
-        q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
-    else:
-        # CORL's behaviour cloning scores a fresh sample of the policy's own, not the data's action.
-        _, q = sample(actor, batch.observations, noise.bc)
-    assert log_prob.shape == q.shape == batch.rewards.shape
-    return (alpha(state) * log_prob - q).mean(), {"log_prob": log_prob}
+    def alpha_prime_loss(self, log_alpha_prime: Array, gap_1: Array, gap_2: Array) -> tuple[Array, dict[str, Array]]:
+        """Raises the conservative term's weight while the gaps lie above their target."""
+        alpha_prime = clamp(exp(log_alpha_prime), 0.0, 1e6)
+        return -0.5 * (self.penalty(gap_1, alpha_prime) + self.penalty(gap_2, alpha_prime)), {}
 
+    def critic_loss(
+        self, critics: tuple[Network, Network], batch: Batch, noise: Noise
+    ) -> tuple[Array, dict[str, Array]]:
+        """Both critics' squared error to the same target, and their conservative terms."""
+        critic_1, critic_2 = critics
+        q1 = critic_1(batch.observations, batch.actions)
+        q2 = critic_2(batch.observations, batch.actions)
+        target, next_q = self.td_target(batch, noise)
+        assert q1.shape == q2.shape == target.shape
+        qf1_loss = square(q1 - target).mean()
+        qf2_loss = square(q2 - target).mean()
+        samples = self.sample_policy(batch, noise)
+        gap_1, metrics_1 = self.gap(critic_1, batch, q1, noise.random, samples)
+        gap_2, metrics_2 = self.gap(critic_2, batch, q2, noise.random, samples)
+        alpha_prime = clamp(exp(self.log_alpha_prime), 0.0, 1e6)
+        penalty_1, penalty_2 = self.penalty(gap_1, alpha_prime), self.penalty(gap_2, alpha_prime)
+        metrics = {
+            "qf1_loss": qf1_loss,
+            "qf2_loss": qf2_loss,
+            "average_qf1": q1.mean(),
+            "average_qf2": q2.mean(),
+            "average_target_q": next_q.mean(),
+            **{name.format(1): value for name, value in metrics_1.items()},
+            **{name.format(2): value for name, value in metrics_2.items()},
+            "cql_min_qf1_loss": penalty_1,
+            "cql_min_qf2_loss": penalty_2,
+            "alpha_prime": alpha_prime,
+        }
+        return qf1_loss + qf2_loss + penalty_1 + penalty_2, metrics
 
-def td_target(state: CQL, batch: Batch, noise: Noise) -> tuple[Array, Array]:
-    """The regression target of both critics and the next value in it, both (B,)."""
-    hp, actor, critic_1, critic_2 = state.hp, state.actor, state.critic_1_target, state.critic_2_target
-    actions, log_prob = sample(actor, batch.next_observations, noise.target)
-    next_q = minimum(critic_1(batch.next_observations, actions), critic_2(batch.next_observations, actions))
-    if hp.cql_max_target_backup:
-        best = next_q.argmax(axis=-1)[:, None]
-        next_q = take_along_axis(next_q, best, 1).squeeze(-1)
-        log_prob = take_along_axis(log_prob, best, 1).squeeze(-1)
-    if hp.backup_entropy:
-        next_q = next_q - alpha(state) * log_prob
-    assert next_q.shape == batch.rewards.shape == batch.terminals.shape
-    return batch.rewards + (1.0 - batch.terminals) * hp.discount * next_q, next_q
-
-
-def sample_policy(state: CQL, batch: Batch, noise: Noise) -> PolicySamples:
-    """The policy's actions at which the critics are pushed down; the next ones are judged in the current states."""
-    current, current_log_prob = sample(state.actor, batch.observations, noise.current)
-    next, next_log_prob = sample(state.actor, batch.next_observations, noise.next)
-    return PolicySamples(current, current_log_prob, next, next_log_prob)
-
-
-def gap(
-    critic: Network, state: CQL, batch: Batch, q: Array, random: Array, samples: PolicySamples
-) -> tuple[Array, dict[str, Array]]:
-    """How far the soft maximum over sampled actions lies above the data's value q (B,), on average."""
-    hp = state.hp
-    q_random = critic(batch.observations, random)
-    q_current = critic(batch.observations, samples.current)
-    q_next = critic(batch.observations, samples.next)
-    everything = concatenate([q_random, q[:, None], q_next, q_current], axis=1)
-    sampled = everything
-    if hp.cql_importance_sample:
-        log_density = math.log(0.5 ** random.shape[-1])
-        q_ratios = [q_random - log_density, q_next - samples.next_log_prob, q_current - samples.current_log_prob]
-        sampled = concatenate(q_ratios, axis=1)
-    ood = logsumexp(sampled / hp.cql_temp, axis=1) * hp.cql_temp
-    assert ood.shape == q.shape
-    gap = clamp(ood - q, hp.cql_clip_diff_min, hp.cql_clip_diff_max).mean()
-    metrics = {
-        "cql_std_q{}": std(everything, axis=1, ddof=1).mean(),
-        "cql_q{}_rand": q_random.mean(),
-        "cql_q{}_current_actions": q_current.mean(),
-        "cql_q{}_next_actions": q_next.mean(),
-        "cql_qf{}_diff": gap,
-    }
-    return gap, metrics
-
-
-def penalty(state: CQL, gap: Array, alpha_prime: Array) -> Array:
-    """The conservative term; as in CORL, cql_alpha also weighs the Lagrange form."""
-    hp = state.hp
-    if hp.cql_lagrange:
-        return alpha_prime * hp.cql_alpha * (gap - hp.cql_target_action_gap)
-    return hp.cql_alpha * gap
-
-
-def alpha_prime_loss(log_alpha_prime: Array, state: CQL, gap_1: Array, gap_2: Array) -> tuple[Array, dict[str, Array]]:
-    """Raises the conservative term's weight while the gaps lie above their target."""
-    alpha_prime = clamp(exp(log_alpha_prime), 0.0, 1e6)
-    return -0.5 * (penalty(state, gap_1, alpha_prime) + penalty(state, gap_2, alpha_prime)), {}
-
-
-def critic_loss(
-    critics: tuple[Network, Network], state: CQL, batch: Batch, noise: Noise
-) -> tuple[Array, dict[str, Array]]:
-    """Both critics' squared error to the same target, and their conservative terms."""
-    critic_1, critic_2 = critics
-    q1 = critic_1(batch.observations, batch.actions)
-    q2 = critic_2(batch.observations, batch.actions)
-    target, next_q = td_target(state, batch, noise)
-    assert q1.shape == q2.shape == target.shape
-    qf1_loss = square(q1 - target).mean()
-    qf2_loss = square(q2 - target).mean()
-    samples = sample_policy(state, batch, noise)
-    gap_1, metrics_1 = gap(critic_1, state, batch, q1, noise.random, samples)
-    gap_2, metrics_2 = gap(critic_2, state, batch, q2, noise.random, samples)
-    alpha_prime = clamp(exp(state.log_alpha_prime), 0.0, 1e6)
-    penalty_1, penalty_2 = penalty(state, gap_1, alpha_prime), penalty(state, gap_2, alpha_prime)
-    metrics = {
-        "qf1_loss": qf1_loss,
-        "qf2_loss": qf2_loss,
-        "average_qf1": q1.mean(),
-        "average_qf2": q2.mean(),
-        "average_target_q": next_q.mean(),
-        **{name.format(1): value for name, value in metrics_1.items()},
-        **{name.format(2): value for name, value in metrics_2.items()},
-        "cql_min_qf1_loss": penalty_1,
-        "cql_min_qf2_loss": penalty_2,
-        "alpha_prime": alpha_prime,
-    }
-    return qf1_loss + qf2_loss + penalty_1 + penalty_2, metrics
-
-
-def update(state: CQL, batch: Batch, noise: Noise, move_targets: bool) -> tuple[CQL, dict[str, Array]]:
-    """One gradient step: every loss at the parameters before it, then every step; last the targets."""
-    hp = state.hp
-    (loss, aux), actor_gradient = jax.value_and_grad(actor_loss, has_aux=True)(state.actor, state, batch, noise)
-    metrics = {"log_pi": aux["log_prob"].mean(), "policy_loss": loss, "alpha": alpha(state)}
-    critics = (state.critic_1, state.critic_2)
-    (_, critic_metrics), gradients = jax.value_and_grad(critic_loss, has_aux=True)(critics, state, batch, noise)
-    metrics |= critic_metrics
-    if hp.cql_lagrange:
-        gaps = metrics["cql_qf1_diff"], metrics["cql_qf2_diff"]
-        (loss, _), gradient = jax.value_and_grad(alpha_prime_loss, has_aux=True)(state.log_alpha_prime, state, *gaps)
-        state = gradient_step(state, "log_alpha_prime", gradient, hp.qf_lr)
-        metrics["alpha_prime_loss"] = loss
-    if hp.use_automatic_entropy_tuning:
-        (loss, _), gradient = jax.value_and_grad(alpha_loss, has_aux=True)(state.log_alpha, state, aux["log_prob"])
-        state = gradient_step(state, "log_alpha", gradient, hp.policy_lr)
-        metrics["alpha_loss"] = loss
-    state = gradient_step(state, "actor", actor_gradient, hp.policy_lr)
-    state = gradient_step(state, "critic_1", gradients[0], hp.qf_lr)
-    state = gradient_step(state, "critic_2", gradients[1], hp.qf_lr)
-    if move_targets:
-        state = state.replace(
-            critic_1_target=soft_update(state.critic_1_target, state.critic_1, hp.soft_target_update_rate),
-            critic_2_target=soft_update(state.critic_2_target, state.critic_2, hp.soft_target_update_rate),
-        )
-    return state, metrics
+    def update(self, batch: Batch, noise: Noise, move_targets: bool) -> tuple[Self, dict[str, Array]]:
+        """One gradient step: every loss at the parameters before it, then every step; last the targets."""
+        state, hp = self, self.hp
+        (loss, aux), actor_gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch, noise)
+        metrics = {"log_pi": aux["log_prob"].mean(), "policy_loss": loss, "alpha": state.alpha()}
+        critics = (state.critic_1, state.critic_2)
+        (_, critic_metrics), gradients = value_and_grad(state.critic_loss, has_aux=True)(critics, batch, noise)
+        metrics |= critic_metrics
+        if hp.cql_lagrange:
+            gaps = metrics["cql_qf1_diff"], metrics["cql_qf2_diff"]
+            (loss, _), gradient = value_and_grad(state.alpha_prime_loss, has_aux=True)(state.log_alpha_prime, *gaps)
+            state = gradient_step(state, "log_alpha_prime", gradient, hp.qf_lr)
+            metrics["alpha_prime_loss"] = loss
+        if hp.use_automatic_entropy_tuning:
+            (loss, _), gradient = value_and_grad(state.alpha_loss, has_aux=True)(state.log_alpha, aux["log_prob"])
+            state = gradient_step(state, "log_alpha", gradient, hp.policy_lr)
+            metrics["alpha_loss"] = loss
+        state = gradient_step(state, "actor", actor_gradient, hp.policy_lr)
+        state = gradient_step(state, "critic_1", gradients[0], hp.qf_lr)
+        state = gradient_step(state, "critic_2", gradients[1], hp.qf_lr)
+        if move_targets:
+            state = state.replace(
+                critic_1_target=soft_update(state.critic_1_target, state.critic_1, hp.soft_target_update_rate),
+                critic_2_target=soft_update(state.critic_2_target, state.critic_2, hp.soft_target_update_rate),
+            )
+        return state, metrics
 
 
 @jax.jit
@@ -491,7 +481,8 @@ def scan_updates(
         history = []
         for i in range(len(draws[0])):
             indices, noise = jax.tree.map(itemgetter(i), draws)
-            state, metrics = update(state, take(dataset, indices), noise, move_targets=(phase + i + 1) % period == 0)
+            move_targets = (phase + i + 1) % period == 0
+            state, metrics = state.update(take(dataset, indices), noise, move_targets)
             history.append(metrics)
         return state, history
 

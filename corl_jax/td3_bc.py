@@ -6,14 +6,14 @@ Fujimoto & Gu, A Minimalist Approach to Offline Reinforcement Learning, 2021, ht
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import optax
 from flax import linen as nn
 from flax import struct
-from jax import Array
+from jax import Array, value_and_grad
 from jax.lax import stop_gradient
 from jax.numpy import clip, minimum, square
 
@@ -165,6 +165,12 @@ def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int, 
 ADAM = optax.adam(3e-4)
 
 
+def gradient_step(state: "TD3_BC", part: str, gradient: Network) -> "TD3_BC":
+    """One step of Adam on one part of the state, down its gradient."""
+    change, moments = ADAM.update(gradient, getattr(state, f"{part}_optimizer"))
+    return state.replace(**{part: optax.apply_updates(getattr(state, part), change), f"{part}_optimizer": moments})
+
+
 def soft_update(target: Network, source: Network, tau: float) -> Network:
     """Polyak: the target, a step of size tau nearer to the source."""
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
@@ -186,65 +192,59 @@ class TD3_BC:
     hp: Hyperparameters = struct.field(pytree_node=False)
     max_action: float = struct.field(pytree_node=False)
 
-
-def gradient_step(state: TD3_BC, part: str, gradient: Network) -> TD3_BC:
-    """One step of Adam on one part of the state, down its gradient."""
-    change, moments = ADAM.update(gradient, getattr(state, f"{part}_optimizer"))
-    return state.replace(**{part: optax.apply_updates(getattr(state, part), change), f"{part}_optimizer": moments})
-
-
-def td_target(state: TD3_BC, batch: Batch, noise: Noise) -> Array:
-    """The regression target of both critics, (B,): the smaller target value of a smoothed target action."""
-    hp, max_action = state.hp, state.max_action
-    actor, critic_1, critic_2 = state.actor_target, state.critic_1_target, state.critic_2_target
-    smoothing = clip(
-        noise.target * (hp.policy_noise * max_action), -hp.noise_clip * max_action, hp.noise_clip * max_action
-    )
-    next_actions = clip(actor(batch.next_observations) + smoothing, -max_action, max_action)
-    next_q = minimum(critic_1(batch.next_observations, next_actions), critic_2(batch.next_observations, next_actions))
-    assert next_q.shape == batch.rewards.shape == batch.terminals.shape
-    return batch.rewards + (1.0 - batch.terminals) * hp.discount * next_q
-
-
-def critic_loss(critics: tuple[Network, Network], state: TD3_BC, batch: Batch, noise: Noise) -> tuple[Array, dict]:
-    """The squared error of both critics to the same target."""
-    critic_1, critic_2 = critics
-    target = td_target(state, batch, noise)
-    q1 = critic_1(batch.observations, batch.actions)
-    q2 = critic_2(batch.observations, batch.actions)
-    assert q1.shape == q2.shape == target.shape
-    return square(q1 - target).mean() + square(q2 - target).mean(), {}
-
-
-def actor_loss(actor: Network, state: TD3_BC, batch: Batch) -> tuple[Array, dict]:
-    """The value under critic 1, scaled by its own size, against the distance to the data's actions."""
-    critic_1 = state.critic_1
-    actions = actor(batch.observations)
-    q = critic_1(batch.observations, actions)
-    # There is no epsilon below |Q|, as in the authors' code.
-    weight = state.hp.alpha / stop_gradient(jnp.abs(q).mean())
-    assert actions.shape == batch.actions.shape
-    return -weight * q.mean() + square(actions - batch.actions).mean(), {}
-
-
-def update(state: TD3_BC, batch: Batch, noise: Noise, delayed: bool) -> tuple[TD3_BC, dict[str, Array]]:
-    """One gradient step: the critics; where `delayed` also the actor, on the new critic, and the targets."""
-    tau = state.hp.tau
-    critics = (state.critic_1, state.critic_2)
-    (loss, _), gradients = jax.value_and_grad(critic_loss, has_aux=True)(critics, state, batch, noise)
-    state = gradient_step(state, "critic_1", gradients[0])
-    state = gradient_step(state, "critic_2", gradients[1])
-    metrics = {"critic_loss": loss}
-    if delayed:
-        (loss, _), gradient = jax.value_and_grad(actor_loss, has_aux=True)(state.actor, state, batch)
-        state = gradient_step(state, "actor", gradient)
-        metrics["actor_loss"] = loss
-        state = state.replace(
-            critic_1_target=soft_update(state.critic_1_target, state.critic_1, tau),
-            critic_2_target=soft_update(state.critic_2_target, state.critic_2, tau),
-            actor_target=soft_update(state.actor_target, state.actor, tau),
+    def td_target(self, batch: Batch, noise: Noise) -> Array:
+        """The regression target of both critics, (B,): the smaller target value of a smoothed target action."""
+        hp, max_action = self.hp, self.max_action
+        actor, critic_1, critic_2 = self.actor_target, self.critic_1_target, self.critic_2_target
+        smoothing = clip(
+            noise.target * (hp.policy_noise * max_action), -hp.noise_clip * max_action, hp.noise_clip * max_action
         )
-    return state, metrics
+        next_actions = clip(actor(batch.next_observations) + smoothing, -max_action, max_action)
+        next_q = minimum(
+            critic_1(batch.next_observations, next_actions), critic_2(batch.next_observations, next_actions)
+        )
+        assert next_q.shape == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards + (1.0 - batch.terminals) * hp.discount * next_q
+
+    def critic_loss(
+        self, critics: tuple[Network, Network], batch: Batch, noise: Noise
+    ) -> tuple[Array, dict[str, Array]]:
+        """The squared error of both critics to the same target."""
+        critic_1, critic_2 = critics
+        target = self.td_target(batch, noise)
+        q1 = critic_1(batch.observations, batch.actions)
+        q2 = critic_2(batch.observations, batch.actions)
+        assert q1.shape == q2.shape == target.shape
+        return square(q1 - target).mean() + square(q2 - target).mean(), {}
+
+    def actor_loss(self, actor: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
+        """The value under critic 1, scaled by its own size, against the distance to the data's actions."""
+        critic_1 = self.critic_1
+        actions = actor(batch.observations)
+        q = critic_1(batch.observations, actions)
+        # There is no epsilon below |Q|, as in the authors' code.
+        weight = self.hp.alpha / stop_gradient(jnp.abs(q).mean())
+        assert actions.shape == batch.actions.shape
+        return -weight * q.mean() + square(actions - batch.actions).mean(), {}
+
+    def update(self, batch: Batch, noise: Noise, delayed: bool) -> tuple[Self, dict[str, Array]]:
+        """One gradient step: the critics; where `delayed` also the actor, on the new critic, and the targets."""
+        state, hp = self, self.hp
+        critics = (state.critic_1, state.critic_2)
+        (loss, _), gradients = value_and_grad(state.critic_loss, has_aux=True)(critics, batch, noise)
+        state = gradient_step(state, "critic_1", gradients[0])
+        state = gradient_step(state, "critic_2", gradients[1])
+        metrics = {"critic_loss": loss}
+        if delayed:
+            (loss, _), gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch)
+            state = gradient_step(state, "actor", gradient)
+            metrics["actor_loss"] = loss
+            state = state.replace(
+                critic_1_target=soft_update(state.critic_1_target, state.critic_1, hp.tau),
+                critic_2_target=soft_update(state.critic_2_target, state.critic_2, hp.tau),
+                actor_target=soft_update(state.actor_target, state.actor, hp.tau),
+            )
+        return state, metrics
 
 
 @jax.jit
@@ -273,7 +273,8 @@ def train_interval(
         history = []
         for i in range(len(draws[0])):
             indices, noise = jax.tree.map(itemgetter(i), draws)
-            state, metrics = update(state, take(dataset, indices), noise, delayed=(phase + i + 1) % hp.policy_freq == 0)
+            delayed = (phase + i + 1) % hp.policy_freq == 0
+            state, metrics = state.update(take(dataset, indices), noise, delayed)
             history.append(metrics)
         return state, history
 

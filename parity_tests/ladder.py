@@ -165,15 +165,15 @@ def _fresh_state(twin: ModuleType, config: Any, sizes: tuple[int, int], x64: boo
 
 
 @cache
-def compiled_gradient(twin: ModuleType, loss: str) -> Callable:
-    """The gradient of one of the twin's losses, with its second output."""
-    return jax.jit(jax.grad(getattr(twin, loss), has_aux=True))
+def compiled_gradient(state: type, loss: str) -> Callable:
+    """The gradient of one of the JAX twin's losses, with its second output, as a function of the state and more."""
+    return jax.jit(jax.grad(getattr(state, loss), argnums=1, has_aux=True))
 
 
 @cache
-def compiled_update(twin: ModuleType, **statics: Any) -> Callable:
-    """The twin's `update` under these static arguments."""
-    return jax.jit(partial(twin.update, **statics))
+def compiled_update(state: type, **statics: Any) -> Callable:
+    """The JAX twin's `update` under these static arguments."""
+    return jax.jit(partial(state.update, **statics))
 
 
 def compare_states(state: Any, trainer: Any) -> Errors:
@@ -219,7 +219,7 @@ def loss(scene: Scene) -> Errors:
         value, _ = getattr(scene.trainer, name)(*(given[x] for x in loss.inputs))
         reference[name] = value.detach()
         by = _differentiated(state, loss.of)
-        values[name], _ = getattr(scene.jax_twin, name)(by, state, *(ours_given[x] for x in loss.inputs))
+        values[name], _ = getattr(state, name)(by, *(ours_given[x] for x in loss.inputs))
     return errors(values, reference)
 
 
@@ -232,7 +232,7 @@ def gradient(scene: Scene) -> Errors:
         parts = {part: parameters(getattr(scene.trainer, part)) for part in loss.of}
         reference = iter(torch.autograd.grad(value, [p for part in parts.values() for p in part.values()]))
         by = _differentiated(state, loss.of)
-        ours, _ = compiled_gradient(scene.jax_twin, name)(by, state, *(ours_given[x] for x in loss.inputs))
+        ours, _ = compiled_gradient(type(state), name)(state, by, *(ours_given[x] for x in loss.inputs))
         for part, leaf in zip(parts, ours if len(parts) > 1 else [ours], strict=True):
             theirs = {key: next(reference).numpy() for key in parts[part]}
             leaves = errors(named(leaf), theirs, together=True)
@@ -248,7 +248,7 @@ def _one_update(scene: Scene) -> tuple[Errors, Errors]:
         state = to_jax(scene.trainer, state)  # each update from the reference's own state: this is no trajectory
         indices, noise = next(draws)
         statics = scene.pair.update_statics(scene.config, step)
-        update = compiled_update(scene.jax_twin, **statics)
+        update = compiled_update(type(state), **statics)
         state, metrics = update(state, scene.jax_batch(indices), scene.jax_noise(noise))
         reference = scene.trainer.update(scene.torch_batch(indices), noise)
         for found, total in ((compare_states(state, scene.trainer), worst), (errors(metrics, reference), log)):
@@ -271,7 +271,7 @@ def trajectory(scene: Scene) -> Errors:
     state = scene.state()
     for step, (indices, noise) in enumerate(islice(scene.draws(), TRAJECTORY_UPDATES), start=scene.updates + 1):
         statics = scene.pair.update_statics(scene.config, step)
-        update = compiled_update(scene.jax_twin, **statics)
+        update = compiled_update(type(state), **statics)
         state, _ = update(state, scene.jax_batch(indices), scene.jax_noise(noise))
         scene.trainer.update(scene.torch_batch(indices), noise)
     return compare_states(state, scene.trainer)
@@ -287,7 +287,7 @@ def shipped_path(scene: Scene, start: int = 1, num_updates: int = 9) -> Errors:
         statics = scene.pair.draw_statics(scene.config, step)
         # The number of an update starts at 0 in its draws.
         indices, noise = twin.draw_noise(key, step - 1, hp, DATASET_SIZE, scene.sizes[1], **statics)
-        update = compiled_update(twin, **scene.pair.update_statics(scene.config, step))
+        update = compiled_update(type(expected), **scene.pair.update_statics(scene.config, step))
         expected, metrics = update(expected, scene.jax_batch(indices), noise)
         history.append(metrics)
     statics = scene.pair.interval_statics(scene.config, start, num_updates)

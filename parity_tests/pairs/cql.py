@@ -59,27 +59,27 @@ MISTAKES = [
     Mistake("mean clipped, not the rows", "gap = clamp(ood - q, hp.cql_clip_diff_min, hp.cql_clip_diff_max).mean()",
             "gap = clamp((ood - q).mean(), hp.cql_clip_diff_min, hp.cql_clip_diff_max)", "loss", "fixed temperature"),
     Mistake("log-probability not of the best action",
-            "        log_prob = take_along_axis(log_prob, best, 1).squeeze(-1)\n",
-            "        log_prob = log_prob[:, 0]\n", "loss", "fixed temperature"),
-    Mistake("entropy not in the target", "next_q = next_q - alpha(state) * log_prob", "pass", "loss", "unweighted"),
-    Mistake("policy samples not detached", "samples = sample_policy(state, batch, noise)\n    gap_1",
-            "samples = sample_policy(state, batch, noise)\n    samples = samples._replace("
+            "            log_prob = take_along_axis(log_prob, best, 1).squeeze(-1)\n",
+            "            log_prob = log_prob[:, 0]\n", "loss", "fixed temperature"),
+    Mistake("entropy not in the target", "next_q = next_q - self.alpha() * log_prob", "pass", "loss", "unweighted"),
+    Mistake("policy samples not detached", "samples = self.sample_policy(batch, noise)\n        gap_1",
+            "samples = self.sample_policy(batch, noise)\n        samples = samples._replace("
             "next_log_prob=samples.next_log_prob + 0 * q1[:, None] + critic_1(batch.observations, samples.next) "
-            "- jax.lax.stop_gradient(critic_1(batch.observations, samples.next)))\n    gap_1", "gradient"),
+            "- jax.lax.stop_gradient(critic_1(batch.observations, samples.next)))\n        gap_1", "gradient"),
     Mistake("Lagrange without cql_alpha", "return alpha_prime * hp.cql_alpha * (gap", "return alpha_prime * (gap",
             "loss", "antmaze"),
     Mistake("biased standard deviation", "ddof=1", "ddof=0", "log"),
     Mistake("actor sees the new critics",
-            '    state = gradient_step(state, "actor", actor_gradient, hp.policy_lr)\n'
-            '    state = gradient_step(state, "critic_1", gradients[0], hp.qf_lr)\n',
-            '    state = gradient_step(state, "critic_1", gradients[0], hp.qf_lr)\n'
-            "    actor_gradient = jax.grad(actor_loss, has_aux=True)(state.actor, state, batch, noise)[0]\n"
-            '    state = gradient_step(state, "actor", actor_gradient, hp.policy_lr)\n', "update"),
+            '        state = gradient_step(state, "actor", actor_gradient, hp.policy_lr)\n'
+            '        state = gradient_step(state, "critic_1", gradients[0], hp.qf_lr)\n',
+            '        state = gradient_step(state, "critic_1", gradients[0], hp.qf_lr)\n'
+            "        actor_gradient = jax.grad(state.actor_loss, has_aux=True)(state.actor, batch, noise)[0]\n"
+            '        state = gradient_step(state, "actor", actor_gradient, hp.policy_lr)\n', "update"),
     Mistake("learning rates swapped", '"critic_1", gradients[0], hp.qf_lr', '"critic_1", gradients[0], hp.policy_lr',
             "update"),
     Mistake("targets from the old critics", "soft_update(state.critic_1_target, state.critic_1,",
             "soft_update(state.critic_1_target, critics[0],", "update"),
-    Mistake("target period ignored", "move_targets=(phase + i + 1) % period == 0", "move_targets=True",
+    Mistake("target period ignored", "move_targets = (phase + i + 1) % period == 0", "move_targets = True",
             "shipped path", "unweighted"),
     Mistake("same noise at every update", "jax.random.fold_in(key, step)", "jax.random.fold_in(key, 0 * step)",
             "draws"),

@@ -30,11 +30,11 @@ MISTAKES = [
     Mistake("maximum for minimum", "next_q = minimum(", "next_q = jnp.maximum(", "loss"),
     Mistake("no noise on the target action", "actor(batch.next_observations) + smoothing",
             "actor(batch.next_observations)", "loss"),
-    Mistake("noise not clipped", "smoothing = clip(\n        noise.target * (hp.policy_noise * max_action), "
-            "-hp.noise_clip * max_action, hp.noise_clip * max_action\n    )",
+    Mistake("noise not clipped", "smoothing = clip(\n            noise.target * (hp.policy_noise * max_action), "
+            "-hp.noise_clip * max_action, hp.noise_clip * max_action\n        )",
             "smoothing = noise.target * (hp.policy_noise * max_action)", "loss", "other"),
-    Mistake("online actor in the target", "state.actor_target, state.critic_1_target",
-            "state.actor, state.critic_1_target", "loss"),
+    Mistake("online actor in the target", "self.actor_target, self.critic_1_target",
+            "self.actor, self.critic_1_target", "loss"),
     Mistake("missing stop_gradient", "stop_gradient(jnp.abs(q).mean())", "jnp.abs(q).mean()", "gradient"),
     Mistake("epsilon below |Q|", "stop_gradient(jnp.abs(q).mean())",
             "(stop_gradient(jnp.abs(q).mean()) + 1e-3)", "loss"),
@@ -44,15 +44,14 @@ MISTAKES = [
             "return (batch.rewards[:, None] + (1.0 - batch.terminals[:, None]) * hp.discount * next_q).mean(1)",
             "loss"),
     Mistake("Adam's epsilon", "optax.adam(3e-4)", "optax.adam(3e-4, eps=1e-5)", "update"),
-    Mistake("actor before critic", "(state.actor, state, batch)\n",
-            "(state.actor, state.replace(critic_1=critics[0]), batch)\n", "update"),
-    Mistake("target from the old network", "soft_update(state.critic_1_target, state.critic_1, tau)",
-            "soft_update(state.critic_1_target, critics[0], tau)", "update"),
+    Mistake("actor before critic", "value_and_grad(state.actor_loss,", "value_and_grad(self.actor_loss,", "update"),
+    Mistake("target from the old network", "soft_update(state.critic_1_target, state.critic_1, hp.tau)",
+            "soft_update(state.critic_1_target, critics[0], hp.tau)", "update"),
     Mistake("tau the wrong way round", "(1.0 - tau) * old + tau * new", "tau * old + (1.0 - tau) * new", "update"),
-    Mistake("targets moved at every step", "    if delayed:\n", "    state = state.replace(critic_1_target="
-            "soft_update(state.critic_1_target, state.critic_1, tau))\n    if delayed:\n", "trajectory"),
-    Mistake("delayed one step early", "delayed=(phase + i + 1) % hp.policy_freq == 0",
-            "delayed=(phase + i) % hp.policy_freq == 0", "shipped path"),
+    Mistake("targets moved at every step", "        if delayed:\n", "        state = state.replace(critic_1_target="
+            "soft_update(state.critic_1_target, state.critic_1, hp.tau))\n        if delayed:\n", "trajectory"),
+    Mistake("delayed one step early", "delayed = (phase + i + 1) % hp.policy_freq == 0",
+            "delayed = (phase + i) % hp.policy_freq == 0", "shipped path"),
     Mistake("same noise at every update", "jax.random.fold_in(key, step)", "jax.random.fold_in(key, 0 * step)",
             "draws"),
 ]  # fmt: skip
