@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import torch
 
-from benchmarks.sides import ACTION_DIM, ALGORITHMS, ROWS, SIDES, STATE_DIM
+from benchmarks.sides import ACTION_DIM, ROWS, SIDES, STATE_DIM, UPDATES
 from shared.files import write_atomically
 from shared.machine import hardware, load, versions
 
@@ -41,7 +41,7 @@ class Results:
 
     def rates(self, name: str, side: str) -> np.ndarray:
         """Updates per second of each block."""
-        return ALGORITHMS[name].updates / np.array(self.seconds[name][side])
+        return UPDATES[name] / np.array(self.seconds[name][side])
 
     def summary(self) -> dict[str, Any]:
         """What the results file holds."""
@@ -64,7 +64,7 @@ class Results:
         torch_best, jax_best = (sides[side]["updates_per_second"]["max"] for side in SIDES)
         return {
             "gflop_per_update": self.gflop[name],
-            "updates_per_block": ALGORITHMS[name].updates,
+            "updates_per_block": UPDATES[name],
             "sides": sides,
             "jax_over_torch": jax_best / torch_best,
         }

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results import results_file
-from benchmarks.sides import ALGORITHMS
+from benchmarks.sides import UPDATES
 from shared.files import write_atomically
 from shared.machine import hardware, load
 
@@ -76,7 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0], epilog="Further flags are the runs' own: --max_timesteps 10000, say."
     )
-    parser.add_argument("algorithm", choices=ALGORITHMS)
+    parser.add_argument("algorithm", choices=UPDATES)
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds, from 0 (default: 5)")
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side, sharing the cores (default: 1)")
     args, settings = parser.parse_known_args()

@@ -1,65 +1,48 @@
 """What is timed: each twin's own loop over updates, data on the device, nothing logged, nothing evaluated."""
 
-import importlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
+from parity_tests.pairs import PAIRS
 from shared import jax_side, torch_side
-from shared.data import Batch
 
 # The size of HalfCheetah's and Walker2d's states and actions; CORL's defaults give the rest.
 STATE_DIM, ACTION_DIM, ROWS = 17, 6, 100_000
 
 
-@dataclass(frozen=True)
-class Algorithm:
-    """One pair as the benchmark sees it.
-
-    Attributes:
-        updates: Updates in a block; some seconds' worth.
-        interval_statics: The further arguments of the JAX twin's `train_interval`.
-    """
-
-    updates: int
-    interval_statics: Mapping[str, int]
+# Updates in a block: some seconds' worth
+UPDATES = {"td3_bc": 500, "cql": 20}
 
 
-ALGORITHMS = {
-    "td3_bc": Algorithm(updates=500, interval_statics={"phase": 0}),
-    "cql": Algorithm(updates=20, interval_statics={"phase": 0, "bc_updates": 0}),
-}
-
-
-def made_up_dataset() -> Batch:
-    """Rows of the benchmark's size, float32."""
-    rng = np.random.default_rng(0)
-    columns = (
-        rng.normal(size=(ROWS, STATE_DIM)),
-        rng.uniform(-1.0, 1.0, size=(ROWS, ACTION_DIM)),
-        rng.normal(size=ROWS),
-        rng.normal(size=(ROWS, STATE_DIM)),
-        rng.random(ROWS) < 0.01,
-    )
-    return Batch(*(column.astype(np.float32) for column in columns))
+def made_up_rows() -> dict[str, np.ndarray]:
+    """A dataset file's rows of the benchmark's size, float32."""
+    rng, size = np.random.default_rng(0), ROWS + 1
+    return {
+        "observations": rng.normal(size=(size, STATE_DIM)).astype(np.float32),
+        "actions": rng.uniform(-1.0, 1.0, size=(size, ACTION_DIM)).astype(np.float32),
+        "rewards": rng.normal(size=size).astype(np.float32),
+        "terminals": rng.random(size) < 0.01,
+        "timeouts": np.arange(size) == size - 1,
+    }
 
 
 def torch_eager(name: str) -> Callable[[], None]:
     """A block of the PyTorch twin's updates, as its `train` makes them."""
-    twin = importlib.import_module(f"corl_torch.{name}")
-    config = twin.TrainConfig()
-    trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    pair = PAIRS[name]
+    config, columns = pair.torch.TrainConfig(), pair.load(made_up_rows())
+    trainer = pair.torch.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     device = torch_side.resolve_device(config.device)
-    dataset = torch_side.to_device(made_up_dataset(), device)
+    dataset = torch_side.to_device(columns, device)
+    draw_inputs = (pair.torch_draw_inputs or pair.draw_inputs)(columns, ACTION_DIM)
 
     def block() -> None:
-        for _ in range(ALGORITHMS[name].updates):
-            indices, noise = twin.draw_noise(config, ROWS, ACTION_DIM, device)
-            metrics = trainer.update(torch_side.take(dataset, indices), noise)
+        for _ in range(UPDATES[name]):
+            indices, noise = pair.torch.draw_noise(config, *draw_inputs, device)
+            metrics = trainer.update(pair.take(pair.torch, dataset, indices, config), noise)
         next(iter(metrics.values())).item()  # waits for the device
 
     return block
@@ -67,11 +50,12 @@ def torch_eager(name: str) -> Callable[[], None]:
 
 def jax_interval(name: str) -> tuple[Callable, tuple]:
     """The JAX twin's compiled interval, without its arguments' values filled in, and those arguments."""
-    twin = importlib.import_module(f"corl_jax.{name}")
-    state = twin.create_train_state(jax.random.key(0), twin.TrainConfig(), STATE_DIM, ACTION_DIM, 1.0)
-    dataset = jax_side.to_device(made_up_dataset())
-    algorithm = ALGORITHMS[name]
-    interval = partial(twin.train_interval, num_updates=algorithm.updates, **algorithm.interval_statics)
+    pair = PAIRS[name]
+    config, updates = pair.jax.TrainConfig(), UPDATES[name]
+    state = pair.jax.create_train_state(jax.random.key(0), config, STATE_DIM, ACTION_DIM, 1.0)
+    dataset = jax_side.to_device(pair.load(made_up_rows()))
+    statics = pair.interval_statics(config, 0, updates)
+    interval = partial(pair.jax.train_interval, num_updates=updates, **statics)
     return interval, (state, jax.random.key(1), dataset, 0)
 
 

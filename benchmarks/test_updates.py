@@ -10,12 +10,12 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from benchmarks.results import BLOCKS, Results
-from benchmarks.sides import ALGORITHMS, SIDES
+from benchmarks.sides import SIDES, UPDATES
 from benchmarks.work import gflop_per_update, matmul_peak
 
 CASES = [
     pytest.param(name, side, id=f"{name}-block {block}-{side}")
-    for name in ALGORITHMS
+    for name in UPDATES
     for block in range(BLOCKS)
     for side in SIDES
 ]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxprs_in_params
 
-from benchmarks.sides import ALGORITHMS, jax_interval
+from benchmarks.sides import UPDATES, jax_interval
 
 
 def matmul_flops(jaxpr: Any) -> int:
@@ -33,7 +33,7 @@ def gflop_per_update(name: str) -> float:
     """
     interval, arguments = jax_interval(name)
     program = jax.make_jaxpr(interval)(*arguments)
-    return matmul_flops(program.jaxpr) / ALGORITHMS[name].updates / 1e9
+    return matmul_flops(program.jaxpr) / UPDATES[name] / 1e9
 
 
 def matmul_peak(seconds: float = 1.0, size: int = 2048) -> float:

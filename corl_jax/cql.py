@@ -542,7 +542,7 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    task = load_task(config, partial(modify_reward, config))
+    task = load_task(config, partial(modify_reward, config) if config.normalize_reward else None, config.normalize)
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

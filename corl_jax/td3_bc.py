@@ -18,7 +18,7 @@ from jax.lax import stop_gradient
 from jax.numpy import clip, minimum, square
 
 from shared.configs import bounded, choice, cli
-from shared.data import Batch
+from shared.data import Batch, modify_rewards
 from shared.jax_side import (
     Linear,
     Network,
@@ -316,7 +316,7 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    task = load_task(config)
+    task = load_task(config, modify_rewards if config.normalize_reward else None, config.normalize)
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

@@ -487,7 +487,7 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    task = load_task(config, partial(modify_reward, config))
+    task = load_task(config, partial(modify_reward, config) if config.normalize_reward else None, config.normalize)
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)

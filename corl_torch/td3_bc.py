@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, clip, minimum, nn, square
 
 from shared.configs import bounded, choice, cli
-from shared.data import Batch
+from shared.data import Batch, modify_rewards
 from shared.runs import Run
 from shared.task import load_task
 from shared.torch_side import (
@@ -289,7 +289,7 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    task = load_task(config)
+    task = load_task(config, modify_rewards if config.normalize_reward else None, config.normalize)
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)

@@ -20,8 +20,7 @@ import torch
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
 from parity_tests.states import errors, named, parameters, part_names, to_jax, torch_part
-from shared import data, jax_side
-from shared.data import Batch
+from shared import data, jax_side, torch_side
 
 Errors = dict[str, float]
 
@@ -35,36 +34,33 @@ FULL_SIZE = "full size"
 DATASET_SIZE = 200
 
 
-def bundled_dataset() -> Batch:
-    """Rows of the bundled dataset around the end of an episode, normalised as a run normalises them."""
+def bundled_rows() -> dict[str, np.ndarray]:
+    """Rows of the bundled dataset's file around the end of an episode."""
     raw = data.read_hdf5(data.dataset_path("mini/hopper-medium-expert"))
-    dataset = data.extract_transitions(raw)
-    end = int(np.flatnonzero(dataset.terminals)[0])
+    end = int(np.flatnonzero(raw["terminals"])[0])
     first = max(0, end - DATASET_SIZE // 2)
-    mean, std = data.state_statistics(dataset.observations)
-    dataset = dataset._replace(
-        observations=data.normalise(dataset.observations, mean, std),
-        next_observations=data.normalise(dataset.next_observations, mean, std),
-    )
-    return Batch(*(column[first : first + DATASET_SIZE] for column in dataset))
+    rows = {key: values[first : first + DATASET_SIZE + 1].copy() for key, values in raw.items()}
+    rows["timeouts"][-1] = True
+    return rows
 
 
-def cornered_dataset(state_dim: int = 11, action_dim: int = 3) -> Batch:
+def cornered_rows(state_dim: int = 11, action_dim: int = 3) -> dict[str, np.ndarray]:
     """Made-up rows that reach the corners: terminals, actions at their bounds, extreme rewards, states, and ties."""
-    rng = np.random.default_rng(0)
-    observations, next_observations = rng.normal(size=(2, DATASET_SIZE, state_dim))
+    rng, size = np.random.default_rng(0), DATASET_SIZE + 1
+    observations = rng.normal(size=(size, state_dim))
     observations[::7] *= 10.0
-    actions = np.clip(rng.normal(size=(DATASET_SIZE, action_dim)), -1.0, 1.0)
-    rewards = rng.choice([-100.0, -1.0, 0.0, 1.0, 1000.0], size=DATASET_SIZE)
-    terminals = rng.random(DATASET_SIZE) < 0.3
-    columns = (observations, actions, rewards, next_observations, terminals)
-    columns = [np.asarray(column, np.float32) for column in columns]
-    for column in columns:
-        column[1::10] = column[::10]
-    return Batch(*columns)
+    rows = {
+        "observations": observations,
+        "actions": np.clip(rng.normal(size=(size, action_dim)), -1.0, 1.0),
+        "rewards": rng.choice([-100.0, -1.0, 0.0, 1.0, 1000.0], size=size),
+        "terminals": rng.random(size) < 0.3,
+    }
+    for column in rows.values():
+        column[1::10] = column[:-1:10]
+    return rows | {"timeouts": np.arange(size) == size - 1}
 
 
-DATASETS = {"bundled": bundled_dataset, "cornered": cornered_dataset}
+DATASETS = {"bundled": bundled_rows, "cornered": cornered_rows}
 
 
 @dataclass(frozen=True)
@@ -109,18 +105,31 @@ class Scene:
         while True:
             step += 1
             statics = self.pair.draw_statics(self.config, step)
-            yield self.pair.torch.draw_noise(self.config, DATASET_SIZE, self.sizes[1], torch.device("cpu"), **statics)
+            inputs = (self.pair.torch_draw_inputs or self.pair.draw_inputs)(self.dataset, self.sizes[1])
+            yield self.pair.torch.draw_noise(self.config, *inputs, torch.device("cpu"), **statics)
+
+    def jax_draw(self, key: Any, step: int, statics: dict[str, Any]) -> tuple[Any, Any]:
+        """Indices and noise as the JAX twin draws them; the number of an update starts at 0 in its draws."""
+        hp = jax_side.narrow(self.jax_config, self.jax_twin.Hyperparameters)
+        inputs = self.pair.draw_inputs(self.dataset, self.sizes[1])
+        return self.jax_twin.draw_noise(key, step, hp, *inputs, **statics)
 
     def torch_batch(self, indices: Any) -> Any:
-        """Rows of the dataset as tensors of the default dtype."""
-        return self._batch(indices, lambda column: torch.as_tensor(column, dtype=torch.get_default_dtype()))
+        """A batch as the torch twin takes it."""
+        return self.pair.take(self.pair.torch, self._torch_dataset, torch.as_tensor(np.asarray(indices)), self.config)
 
     def jax_batch(self, indices: Any) -> Any:
-        """Rows of the dataset as JAX arrays of the default dtype."""
-        return self._batch(indices, lambda column: jnp.asarray(column, dtype=float))
+        """A batch as the JAX twin takes it."""
+        return self.pair.take(self.jax_twin, self.jax_dataset, jnp.asarray(np.asarray(indices)), self.jax_config)
 
-    def _batch(self, indices: Any, convert: Callable[[np.ndarray], Any]) -> Any:
-        return type(self.dataset)(*(convert(column[np.asarray(indices)]) for column in self.dataset))
+    @cached_property
+    def _torch_dataset(self) -> Any:
+        return torch_side.to_device(self.dataset, torch.device("cpu"))
+
+    @cached_property
+    def jax_dataset(self) -> Any:
+        """The dataset, packed."""
+        return jax_side.to_device(self.dataset)
 
     def jax_noise(self, noise: Any) -> Any:
         """The torch twin's noise as the JAX twin's."""
@@ -145,14 +154,15 @@ class Scene:
 
 @cache
 def _scene(name: str, variant: str, dataset: str, warm: bool, dtype: torch.dtype) -> Scene:
-    pair, transitions = PAIRS[name], DATASETS[dataset]()
+    pair = PAIRS[name]
+    columns = pair.load(DATASETS[dataset]())
     settings = {} if variant == FULL_SIZE else {"batch_size": BATCH_SIZE} | pair.variants[variant]
     config = pair.torch.TrainConfig(device="cpu", **settings)
     np.random.seed(0)
     torch.manual_seed(0)
-    sizes = transitions.observations.shape[1], transitions.actions.shape[1]
+    sizes = columns.observations.shape[1], columns.actions.shape[1]
     trainer = pair.torch.create_trainer(config, *sizes, 1.0)
-    scene = Scene(pair, pair.jax, config, pair.make_dataset(transitions), sizes, trainer)
+    scene = Scene(pair, pair.jax, config, columns, sizes, trainer)
     return scene.advanced(WARM_UPDATES) if warm else scene
 
 
@@ -280,18 +290,15 @@ def trajectory(scene: Scene) -> Errors:
 def shipped_path(scene: Scene, start: int = 1, num_updates: int = 9) -> Errors:
     """The loop that `train` runs against single updates, from a phase and over a length that fit no period."""
     twin, key = scene.jax_twin, jax.random.key(1)
-    dataset = jax_side.to_device(scene.dataset)
     expected, history = scene.state(), []
-    hp = jax_side.narrow(scene.jax_config, twin.Hyperparameters)
     for step in range(start + 1, start + num_updates + 1):
         statics = scene.pair.draw_statics(scene.config, step)
-        # The number of an update starts at 0 in its draws.
-        indices, noise = twin.draw_noise(key, step - 1, hp, DATASET_SIZE, scene.sizes[1], **statics)
+        indices, noise = scene.jax_draw(key, step - 1, statics)
         update = compiled_update(type(expected), **scene.pair.update_statics(scene.config, step))
         expected, metrics = update(expected, scene.jax_batch(indices), noise)
         history.append(metrics)
     statics = scene.pair.interval_statics(scene.config, start, num_updates)
-    state, metrics = twin.train_interval(scene.state(), key, dataset, start, num_updates, **statics)
+    state, metrics = twin.train_interval(scene.state(), key, scene.jax_dataset, start, num_updates, **statics)
     found = errors(metrics, jax_side.mean_metrics(history))
     for name in part_names(state):
         parts = errors(named(getattr(state, name)), named(getattr(expected, name)))
@@ -301,19 +308,19 @@ def shipped_path(scene: Scene, start: int = 1, num_updates: int = 9) -> Errors:
 
 def draws(scene: Scene) -> Errors:
     """An update's indices and noise: within bounds, of the torch twin's shapes and kinds, never the same twice."""
-    twin, key = scene.jax_twin, jax.random.key(2)
-    hp = jax_side.narrow(scene.jax_config, twin.Hyperparameters)
     statics = scene.pair.draw_statics(scene.config, scene.updates + 1)
-    (first, noise), (second, other) = (
-        twin.draw_noise(key, step, hp, DATASET_SIZE, scene.sizes[1], **statics) for step in (0, 1)
-    )
+    (first, noise), (second, other) = (scene.jax_draw(jax.random.key(2), step, statics) for step in (0, 1))
     reference_indices, reference = next(scene.draws())
-    within = first.shape == reference_indices.shape and 0 <= int(first.min()) <= int(first.max()) < DATASET_SIZE
+    rows = len(scene.dataset[0])
+    within = first.shape == reference_indices.shape and 0 <= int(first.min()) <= int(first.max()) < rows
     found = {"indices": 0.0 if within and bool((first != second).any()) else np.inf}
     for name, ours in noise._asdict().items():
         theirs = getattr(reference, name)
         if ours is None or theirs is None:
             found[name] = 0.0 if ours is theirs else np.inf
+            continue
+        if jax_side.is_key(ours):
+            found[name] = 0.0 if (ours != getattr(other, name)).all() else np.inf
             continue
         values = np.asarray(ours)
         same_kind = values.shape == theirs.shape and abs(values.std() - theirs.numpy().std()) < 0.25

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shared import data
 from shared.data import Batch
 
 
@@ -31,6 +32,16 @@ def no_statics(config: Any, step: int) -> dict[str, Any]:
     return {}
 
 
+def load_transitions(raw: dict[str, np.ndarray]) -> Batch:
+    """Transitions with normalised states."""
+    dataset = data.extract_transitions(raw)
+    mean, std = data.state_statistics(dataset.observations)
+    return dataset._replace(
+        observations=data.normalise(dataset.observations, mean, std),
+        next_observations=data.normalise(dataset.next_observations, mean, std),
+    )
+
+
 @dataclass(frozen=True)
 class Pair:
     """An adapter. Networks, targets, optimisers and temperatures are found by their names, equal in both twins.
@@ -42,10 +53,15 @@ class Pair:
         losses: Each loss by its function's name.
         variants: Settings under which the ladder is climbed, by name; `default` holds none.
         extra_inputs: From a generator and a batch size to further inputs of losses, by name.
+        draw_inputs: From the dataset's columns and A to what `draw_noise` is told of them, between config and device.
+        torch_draw_inputs: Likewise for the PyTorch twin, where CORL's draws need to know more; None: the same.
         draw_statics: From a config and an update's number (from 1) to the further arguments of `draw_noise`.
         update_statics: Likewise to the static arguments of the JAX `update`.
         interval_statics: From a config, the updates before an interval and its length to those of `train_interval`.
-        make_dataset: From transitions to the named tuple of columns that the pair learns from, (N, ...) each.
+        take: From a twin, its dataset on the device, indices and config to a batch.
+        load: From a dataset file's arrays to the named tuple of columns that the pair learns from, (N, ...) each.
+        gathers: Look-ups by index in one update, the batch's own included.
+        draws_inside: Whether the scanned loop itself draws, what would be too large to draw ahead.
     """
 
     name: str
@@ -53,10 +69,17 @@ class Pair:
     losses: Mapping[str, Loss]
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"default": {}})
     extra_inputs: Callable[[np.random.Generator, int], dict[str, np.ndarray]] = lambda rng, size: {}
+    draw_inputs: Callable[[Any, int], tuple] = lambda dataset, action_dim: (len(dataset[0]), action_dim)
+    torch_draw_inputs: Callable[[Any, int], tuple] | None = None
     draw_statics: Callable[[Any, int], dict[str, Any]] = no_statics
     update_statics: Callable[[Any, int], dict[str, Any]] = no_statics
     interval_statics: Callable[[Any, int, int], dict[str, Any]] = lambda config, start, num_updates: {}
-    make_dataset: Callable[[Batch], Any] = lambda transitions: transitions
+    take: Callable[[ModuleType, Any, Any, Any], Any] = lambda twin, dataset, indices, config: twin.take(
+        dataset, indices
+    )
+    load: Callable[[dict[str, np.ndarray]], Any] = load_transitions
+    gathers: int = 1
+    draws_inside: bool = False
 
     @property
     def torch(self) -> ModuleType:

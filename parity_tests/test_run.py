@@ -41,7 +41,7 @@ def test_runs_are_equal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """
     pair = PAIRS[name]
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "cache"))
-    settings = SETTINGS | {"runs_path": str(tmp_path)} | ({"cql_n_actions": 3} if name == "cql" else {})
+    settings = SETTINGS | {"runs_path": str(tmp_path)} | pair.variants["default"]
     drawn, initial = [], {}
     draw, create = pair.torch.draw_noise, pair.torch.create_trainer
 
@@ -71,8 +71,7 @@ def test_runs_are_equal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         jax.clear_caches()
         ours = rows(pair.jax.train(pair.jax.TrainConfig(**settings)))
         jax.clear_caches()
-    assert [row["step"] for row in ours] == [10, 10, 20, 20, 25, 25]
-    assert "d4rl_normalized_score" in ours[1]
+    assert {row["step"] for row in ours if "d4rl_normalized_score" in row} == {10, 20, 25}
     for row, expected in zip(ours, reference, strict=True):
         assert all(value <= 1e-7 for value in errors(row, expected).values()), errors(row, expected)
 

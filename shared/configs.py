@@ -25,13 +25,14 @@ from shared.errors import InputError
 Config = TypeVar("Config")
 
 _TABLES = Path(__file__).resolve().parent.parent / "configs"
-_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-_METAVARS = {bool: "true|false", int: "INT", float: "FLOAT", str: "TEXT"}
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", tuple: "a list of numbers"}
+_METAVARS = {bool: "true|false", int: "INT", float: "FLOAT", str: "TEXT", tuple: "[FLOAT,...]"}
 # What a run is, in contrast to how its algorithm learns: a group of its own in --help.
 _RUN_SETTINGS = frozenset(
     [
         *("env", "eval_env", "seed", "device", "project", "group", "name", "wandb_mode", "runs_path"),
         *("checkpoints_path", "load_model", "max_timesteps", "eval_freq", "n_episodes", "buffer_size"),
+        *("eval_seed", "deterministic_torch"),
     ]
 )
 
@@ -50,11 +51,21 @@ def positive(default: float) -> Any:
     return _restricted(default, lambda value: 0 < value < math.inf, f"{_finite(default)}greater than 0")
 
 
-def bounded(default: float, low: float, high: float | None = None) -> Any:
+def bounded(default: float | None, low: float, high: float | None = None) -> Any:
     """A field for finite numbers from `low` to `high`, both included; without `high`, for those of at least `low`."""
     if high is None:
         return _restricted(default, lambda value: low <= value < math.inf, f"{_finite(default)}at least {low}")
     return _restricted(default, lambda value: low <= value <= high, f"between {low} and {high}")
+
+
+def numbers(default: tuple[float, ...], low: float = -math.inf, high: float = math.inf) -> Any:
+    """A field for one or more finite numbers from `low` up to `high`."""
+    limits = "" if math.isinf(high) else f" between {low} and {high}"
+    return _restricted(
+        default,
+        lambda values: len(values) > 0 and all(low <= value <= high and math.isfinite(value) for value in values),
+        f"one or more finite numbers{limits}",
+    )
 
 
 def choice(default: str, *others: str) -> Any:
@@ -73,7 +84,7 @@ def check(config: Any) -> None:
         value = getattr(config, field.name)
         if not _has_type(field.type, value):
             raise InputError(f"{field.name} must be {_kind(field.type)}, not {value!r}")
-        if "allows" in field.metadata and not field.metadata["allows"](value):
+        if value is not None and "allows" in field.metadata and not field.metadata["allows"](value):
             raise InputError(f"{field.name} must be {field.metadata['words']}, not {value!r}")
 
 
@@ -87,6 +98,9 @@ def parse(config_class: type[Config], algorithm: str, args: Sequence[str] | None
 
     A setting is taken from the command line, else from the file given as `--config_path`, else from the row that
     `configs/<algorithm>.yaml` holds for the dataset, else from the dataclass. `--help` prints the settings and exits.
+
+    A config class may have `CORL_NAMES`, from CORL's names to its own: what CORL calls differently from file to file is
+    called alike here, and understood by both names.
 
     Args:
         config_class: A dataclass with a field `env`, the dataset.
@@ -175,7 +189,7 @@ def _read_flags(config_class: type, algorithm: str, args: Sequence[str] | None) 
     parser = _parser(config_class, algorithm)
     flags, unknown = parser.parse_known_args(args)
     if unknown:
-        known = [f"--{field.name}" for field in dataclasses.fields(config_class)]
+        known = [f"--{name}" for name in (*_field_types(config_class), *_corl_names(config_class))]
         flag = unknown[0].partition("=")[0]
         raise InputError(f"unknown argument {flag!r}; {nearest(flag, [*known, '--config_path', '--help'])}")
     return vars(flags)
@@ -196,7 +210,9 @@ def _parser(config_class: type, algorithm: str) -> argparse.ArgumentParser:
     for field in dataclasses.fields(config_class):
         groups[field.name in _RUN_SETTINGS].add_argument(
             f"--{field.name}",
-            metavar=_METAVARS[_base_type(field.type)],
+            *(f"--{corl}" for corl, ours in _corl_names(config_class).items() if ours == field.name),
+            dest=field.name,
+            metavar=_METAVARS[_scalar_or_tuple(field.type)],
             type=_text_or_null if _is_optional(field.type) else str,
             help=_help(config_class, field),
         )
@@ -214,6 +230,8 @@ def _text(value: Any) -> str:
     """A value as one types it."""
     if value is None:
         return "null"
+    if isinstance(value, tuple):
+        return f"[{','.join(map(str, value))}]"
     return str(value).lower() if isinstance(value, bool) else str(value) or "empty"
 
 
@@ -223,18 +241,39 @@ def _text_or_null(text: str) -> str | None:
 
 def _decode(config_class: type, values: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Turns text into values of the fields' types; `where` begins the message if that fails."""
-    types = {field.name: field.type for field in dataclasses.fields(config_class)}
+    types, corl_names = _field_types(config_class), _corl_names(config_class)
     decoded = {}
-    for name, value in values.items():
+    for given, value in values.items():
+        name = corl_names.get(given, given)
         if name not in types:
-            raise InputError(f"{where}{name} is not a setting; {nearest(str(name), types)}")
+            raise InputError(f"{where}{given} is not a setting; {nearest(str(given), [*types, *corl_names])}")
+        if name in decoded:
+            raise InputError(f"{where}{given} is given twice: {name} is the same setting")
         try:
-            # pyrallis does not know `str | None`.
-            nothing = value is None and _is_optional(types[name])
-            decoded[name] = None if nothing else pyrallis.decode(_base_type(types[name]), value)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{where}{name} must be {_kind(types[name])}, not {value!r}") from error
+            decoded[name] = _decoded(types[name], value)
+        except (TypeError, ValueError, yaml.YAMLError) as error:
+            raise InputError(f"{where}{given} must be {_kind(types[name])}, not {value!r}") from error
     return decoded
+
+
+def _decoded(kind: Any, value: Any) -> Any:
+    """One value of a field's type; pyrallis knows neither `str | None` nor `tuple[float, ...]`."""
+    if value is None and _is_optional(kind):
+        return None
+    if _scalar_or_tuple(kind) is not tuple:
+        return pyrallis.decode(_base_type(kind), value)
+    entries = yaml.load(value, _TextLoader) if isinstance(value, str) else value
+    if not isinstance(entries, list | tuple):
+        raise TypeError(value)
+    return tuple(pyrallis.decode(typing.get_args(kind)[0], entry) for entry in entries)
+
+
+def _field_types(config_class: type) -> dict[str, Any]:
+    return {field.name: field.type for field in dataclasses.fields(config_class)}
+
+
+def _corl_names(config_class: type) -> dict[str, str]:
+    return getattr(config_class, "CORL_NAMES", {})
 
 
 def _is_optional(kind: Any) -> bool:
@@ -246,14 +285,28 @@ def _base_type(kind: Any) -> type:
     return typing.get_args(kind)[0] if _is_optional(kind) else kind
 
 
+def _scalar_or_tuple(kind: Any) -> type:
+    """`tuple` for `tuple[float, ...]`, the base type of any other."""
+    return tuple if typing.get_origin(kind) is tuple else _base_type(kind)
+
+
 def _kind(kind: Any) -> str:
-    return _KINDS[_base_type(kind)] + (" or null" if _is_optional(kind) else "")
+    words = _KINDS[_scalar_or_tuple(kind)]
+    if _scalar_or_tuple(kind) is tuple and ... not in typing.get_args(kind):
+        words = f"a list of {len(typing.get_args(kind))} numbers"
+    return words + (" or null" if _is_optional(kind) else "")
 
 
 def _has_type(kind: Any, value: Any) -> bool:
     if value is None:
         return _is_optional(kind)
-    if kind is float:
+    if _scalar_or_tuple(kind) is tuple:
+        if type(value) is not tuple:
+            return False
+        first, *others = typing.get_args(kind)
+        fits = others == [...] or len(value) == 1 + len(others)
+        return fits and all(_has_type(first, entry) for entry in value)
+    if _base_type(kind) is float:
         return type(value) in (int, float) and not math.isnan(value)
     return type(value) is _base_type(kind)
 

@@ -1,5 +1,6 @@
 """Runs a policy for a number of episodes, all of them stepped together."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,6 +14,23 @@ from shared.scores import normalized_score
 
 Policy = Callable[[np.ndarray], np.ndarray]
 """Maps normalised observations (n_episodes, state_dim) float32 to actions (n_episodes, action_dim)."""
+
+
+class ContextPolicy(ABC):
+    """A policy that remembers each episode, and is told how far it has come."""
+
+    @abstractmethod
+    def __call__(self, observations: np.ndarray, returns: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """The actions of one step.
+
+        Args:
+            observations: (n_episodes, state_dim) float32, normalised.
+            returns: (n_episodes,), the rewards of each episode so far, summed.
+            lengths: (n_episodes,), its steps so far; 0 where it begins.
+
+        Returns:
+            Actions (n_episodes, action_dim).
+        """
 
 
 class Evaluation(NamedTuple):
@@ -38,6 +56,8 @@ class Evaluator:
         state_dim: Size of an observation.
         action_dim: Size of an action.
         max_action: Upper bound of the first action entry.
+        mean: Subtracted from each observation, () or (state_dim,).
+        std: Then divides it, () or (state_dim,).
         fingerprint: What a score depends on besides the policy: environment, MuJoCo version, mass, episodes, seed.
     """
 
@@ -49,6 +69,7 @@ class Evaluator:
         mean: ArrayLike = 0.0,
         std: ArrayLike = 1.0,
         num_envs: int | None = None,
+        max_steps: int | None = None,
     ) -> None:
         """Makes the environments.
 
@@ -59,6 +80,7 @@ class Evaluator:
             mean: Subtracted from each observation, a number or (state_dim,).
             std: Then divides it, a number or (state_dim,).
             num_envs: How many episodes are stepped together; by default all, at most 10.
+            max_steps: An episode is cut after this many steps, if its environment does not end it before.
 
         Raises:
             InputError: The environment is unknown or of another kind, or a number is out of range.
@@ -76,11 +98,12 @@ class Evaluator:
         self.max_action = float(self._envs[0].action_space.high[0])
         self.fingerprint: dict[str, Any] = {**fingerprint(self._envs[0]), "episodes": n_episodes, "seed": seed}
         self._env_id = env_id
-        self._mean, self._std = np.asarray(mean), np.asarray(std)
+        self.mean, self.std = np.asarray(mean), np.asarray(std)
+        self._max_steps = max_steps
         # A longer sequence of seeds starts with the shorter one.
         self._seeds = [int(word) for word in np.random.SeedSequence(seed).generate_state(n_episodes)]
 
-    def __call__(self, policy: Policy) -> Evaluation:
+    def __call__(self, policy: Policy | ContextPolicy) -> Evaluation:
         """Runs every episode once, with one call of `policy` per step."""
         # Gymnasium's vector environments reset one step late: the step after an episode's end returns the new start
         # with a reward of 0, and would be counted. These plain environments are reset here, when they are free.
@@ -94,23 +117,26 @@ class Evaluator:
                 episode = waiting.pop(0)
                 running[episode] = free.pop()
                 observations[episode] = self._normalise(running[episode].reset(seed=self._seeds[episode])[0])
-            actions = self._actions(policy, observations)
+            actions = self._actions(policy, observations, returns, lengths)
             for episode, env in list(running.items()):
                 observation, reward, terminated, truncated, _ = env.step(actions[episode])
                 observations[episode] = self._normalise(observation)
                 returns[episode] += reward
                 lengths[episode] += 1
-                if terminated or truncated:
+                if terminated or truncated or lengths[episode] == self._max_steps:
                     free.append(running.pop(episode))
         scores = normalized_score(returns, self._env_id)
         return Evaluation(returns, lengths, None if scores is None else float(scores.mean()))
 
     def _normalise(self, observation: np.ndarray) -> np.ndarray:
-        return ((observation - self._mean) / self._std).astype(np.float32)
+        return ((observation - self.mean) / self.std).astype(np.float32)
 
-    def _actions(self, policy: Policy, observations: np.ndarray) -> np.ndarray:
-        # A policy may keep what it is given (a transformer's context), and the rows change under it.
-        actions = np.asarray(policy(observations.copy()))
+    def _actions(
+        self, policy: Policy | ContextPolicy, observations: np.ndarray, returns: np.ndarray, lengths: np.ndarray
+    ) -> np.ndarray:
+        # A policy may keep what it is given, and the rows change under it.
+        progress = (returns.copy(), lengths.copy()) if isinstance(policy, ContextPolicy) else ()
+        actions = np.asarray(policy(observations.copy(), *progress))
         if actions.shape != (expected := (len(observations), self.action_dim)):
             raise ValueError(f"the policy returned actions of shape {actions.shape}, not {expected}")
         return actions

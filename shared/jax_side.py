@@ -86,11 +86,11 @@ def to_device(dataset: Any) -> PackedDataset:
 
 
 def take(dataset: PackedDataset, indices: Array) -> Any:
-    """The rows `indices` (B,) of the dataset: a batch of its kind."""
+    """The rows `indices`, (B,) for a batch or (B, K) for windows, of the dataset: a tuple of its kind."""
     ends = np.cumsum([math.prod(shape) for shape in dataset.shapes])
-    columns = jnp.split(dataset.rows[indices], ends[:-1], axis=1)
+    columns = jnp.split(dataset.rows[indices], ends[:-1], axis=-1)
     pairs = zip(columns, dataset.shapes, strict=True)
-    return dataset.kind(*(column.reshape(len(indices), *shape) for column, shape in pairs))
+    return dataset.kind(*(column.reshape(*indices.shape, *shape) for column, shape in pairs))
 
 
 def mean_metrics(history: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
@@ -157,6 +157,19 @@ class Network:
     def __call__(self, *inputs: Array) -> Any:
         """Applies the module."""
         return self.module.apply({"params": self.params}, *inputs)
+
+
+# ---- dropout -------------------------------------------------------------------------------------------------------
+
+
+def is_key(dropout: Any) -> bool:
+    """Whether noise carries a random key in place of what is drawn from it."""
+    return isinstance(dropout, Array) and jnp.issubdtype(dropout.dtype, jax.dtypes.prng_key)
+
+
+def dropout_mask(key: Array, rate: float, shape: Sequence[int]) -> Array:
+    """A mask to multiply by: 0 at the rate given, else 1 / (1 - rate)."""
+    return jax.random.bernoulli(key, 1.0 - rate, shape) / (1.0 - rate)
 
 
 # ---- PyTorch's corner cases ----------------------------------------------------------------------------------------

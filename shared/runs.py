@@ -19,7 +19,7 @@ from shared.configs import dump
 from shared.curves import Curve, draw_curve
 from shared.data import is_file_name
 from shared.errors import InputError
-from shared.evaluation import Policy
+from shared.evaluation import ContextPolicy, Policy
 from shared.files import write_atomically
 from shared.machine import hardware, versions
 from shared.scores import normalized_score
@@ -132,25 +132,32 @@ class Run:
         """Writes the metrics of the update number `step` (from 1) as one line."""
         self._write(step, {name: float(value) for name, value in metrics.items()})
 
-    def evaluate(self, step: int, policy: Policy) -> None:
+    def evaluate(self, step: int, policy: Policy | ContextPolicy, prompt: float | None = None) -> None:
         """Evaluates the policy after `step` updates, writes the outcome, prints it and redraws the curve.
 
         Args:
             step: Updates done.
             policy: From normalised observations (n_episodes, S) float32 to actions (n_episodes, A).
+            prompt: The return that the policy was asked for, if it is asked for one. The run is scored by the first
+                of several, as CORL's is; the others are written under their prompt's name alone.
         """
         begin = time.perf_counter()
         returns, lengths, score = self._task.evaluator(policy)
-        self._steps.append(step)
-        self._returns.append(returns)
         row = {"return_mean": float(returns.mean()), "returns": returns.tolist(), "lengths": lengths.tolist()}
         if score is not None:
             row["d4rl_normalized_score"] = score
+        first = not self._steps or self._steps[-1] != step
+        if first:
+            self._steps.append(step)
+            self._returns.append(returns)
+        if prompt is not None:
+            named_row = {f"eval/{prompt}_{name}": value for name, value in row.items()}
+            row = named_row | row if first else named_row
         self._write(step, row)
+        asked = "" if prompt is None else f" (asked for {prompt:g})"
         named_score = "" if score is None else f"D4RL score {score:.1f}, "
-        _say(
-            f"update {step}: {named_score}return {returns.mean():.1f} +- {returns.std():.1f} ({len(returns)} episodes)"
-        )
+        spread = f"return {returns.mean():.1f} +- {returns.std():.1f}"
+        _say(f"update {step}{asked}: {named_score}{spread} ({len(returns)} episodes)")
         if time.perf_counter() - self._drawn > _SECONDS_BETWEEN_DRAWINGS:
             self._draw()
         self._evaluating += time.perf_counter() - begin

@@ -4,12 +4,12 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 
-from shared import data
+from shared import data, sequences
 from shared.configs import check
 from shared.data import Batch
 from shared.errors import InputError
@@ -22,7 +22,7 @@ class Task:
     """What a run learns from and what scores it.
 
     Attributes:
-        dataset: The transitions, rewards modified and states normalised as the config asks; float32 NumPy arrays.
+        dataset: A `Batch` of transitions, or `Trajectories`, as the algorithm sees them; float32 NumPy arrays.
         evaluator: Runs episodes; it normalises states with the same `mean` and `std`.
         state_dim: S.
         action_dim: A.
@@ -33,7 +33,7 @@ class Task:
         fingerprint: Name, number of transitions and SHA-256 of the dataset's file.
     """
 
-    dataset: Batch
+    dataset: Any
     evaluator: Evaluator
     state_dim: int
     action_dim: int
@@ -44,47 +44,106 @@ class Task:
     fingerprint: dict[str, Any]
 
 
-def load_task(config: Any, modify_reward: Callable[[Batch, str], Batch] = data.modify_rewards) -> Task:
+def load_task(
+    config: Any,
+    prepare: Callable[[Batch, str], Batch] | None = None,
+    normalize: bool = True,
+    eval_seed: int | None = None,
+) -> Task:
     """Loads the dataset that the config names and makes the environment that scores it; writes nothing.
 
-    In CORL's order: transitions are extracted, rewards modified, then states normalised.
+    In CORL's order: transitions are extracted, prepared (rewards modified, or the best trajectories kept), then states
+    are normalised.
 
     Args:
-        config: Has `env`, `eval_env`, `buffer_size`, `normalize`, `normalize_reward`, `n_episodes` and `seed`.
-        modify_reward: From the transitions and the name that tells the family (the dataset's, or the environment's
-            for a file of one's own) to transitions with other rewards; called if `config.normalize_reward`.
+        config: Has `env`, `eval_env`, `buffer_size`, `n_episodes` and `seed`.
+        prepare: From the transitions and the name that tells the family (the dataset's, or the environment's for a file
+            of one's own) to the transitions that are learnt from; None leaves them as they are.
+        normalize: Whether states are normalised to mean 0 and standard deviation 1.
+        eval_seed: Decides the start states of evaluations; None: the config's `seed`.
 
     Raises:
         InputError: A setting, the dataset or the environment cannot be used, or the two do not fit.
     """
     check(config)
-    path = data.dataset_path(config.env)
-    raw = data.read_hdf5(path)
-    attributes = data.read_attributes(path)
-    env_id = config.eval_env or _own_env(config.env, attributes)
-    dataset = data.extract_transitions(raw, _max_episode_steps(config.env, env_id))
+    source = _open(config)
+    dataset = data.extract_transitions(source.raw, _max_episode_steps(config.env, source.env_id))
     if len(dataset.rewards) > config.buffer_size:
         rows = len(dataset.rewards)
         raise InputError(
             f"the dataset has {rows} transitions; set buffer_size to at least that, not {config.buffer_size}"
         )
-    if config.normalize_reward:
-        dataset = modify_reward(dataset, env_id if data.is_file_name(config.env) else config.env)
-    state_dim, action_dim = dataset.observations.shape[1], dataset.actions.shape[1]
-    mean, std = np.zeros(state_dim, np.float32), np.ones(state_dim, np.float32)
-    if config.normalize:
+    if prepare is not None:
+        dataset = prepare(dataset, source.family)
+    mean, std = _no_statistics(source.raw)
+    if normalize:
         mean, std = data.state_statistics(dataset.observations)
-    evaluator = Evaluator(env_id, config.n_episodes, config.seed, mean, std)
+        dataset = dataset._replace(
+            observations=data.normalise(dataset.observations, mean, std),
+            next_observations=data.normalise(dataset.next_observations, mean, std),
+        )
+    seed = config.seed if eval_seed is None else eval_seed
+    return _task(config, source, dataset, Evaluator(source.env_id, config.n_episodes, seed, mean, std))
+
+
+def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = None) -> Task:
+    """Loads whole trajectories, for algorithms that learn from sequences; otherwise as `load_task`.
+
+    As in CORL the statistics of the states are those of all rows of the file, those after the last trajectory included.
+
+    Args:
+        config: Has `env`, `eval_env`, `n_episodes`, `episode_len` (where an evaluated episode is cut) and `seed`.
+        reward_scale: Factor on returns-to-go.
+        eval_seed: Decides the start states of evaluations; None: the config's `seed`.
+
+    Raises:
+        InputError: A setting, the dataset or the environment cannot be used, or the two do not fit.
+    """
+    check(config)
+    source = _open(config)
+    dataset = sequences.split_trajectories(source.raw)
+    mean, std = sequences.state_statistics(source.raw["observations"])
+    dataset = dataset._replace(
+        observations=data.normalise(dataset.observations, mean, std),
+        returns=dataset.returns * np.float32(reward_scale),
+    )
+    seed = config.seed if eval_seed is None else eval_seed
+    # A policy with a context is so costly that rows of episodes which wait for an environment would be a waste.
+    limits = {"num_envs": config.n_episodes, "max_steps": config.episode_len}
+    return _task(config, source, dataset, Evaluator(source.env_id, config.n_episodes, seed, mean, std, **limits))
+
+
+class _Source(NamedTuple):
+    """A dataset's file, read: its arrays, what it says about itself, and where its episodes are evaluated."""
+
+    path: Path
+    raw: dict[str, np.ndarray]
+    attributes: dict[str, Any]
+    env_id: str
+    family: str
+
+
+def _open(config: Any) -> _Source:
+    path = data.dataset_path(config.env)
+    raw, attributes = data.read_hdf5(path), data.read_attributes(path)
+    env_id = config.eval_env or _own_env(config.env, attributes)
+    return _Source(path, raw, attributes, env_id, env_id if data.is_file_name(config.env) else config.env)
+
+
+def _no_statistics(raw: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean 0 and standard deviation 1 for every component of the state."""
+    state_dim = raw["observations"].shape[1]
+    return np.zeros(state_dim, np.float32), np.ones(state_dim, np.float32)
+
+
+def _task(config: Any, source: _Source, dataset: Any, evaluator: Evaluator) -> Task:
+    state_dim, action_dim = dataset.observations.shape[1], dataset.actions.shape[1]
     if (evaluator.state_dim, evaluator.action_dim) != (state_dim, action_dim):
         evaluator.close()
         raise InputError(
             f"dataset {config.env!r} has states of size {state_dim} and actions of size {action_dim}, environment "
-            f"{env_id!r} {evaluator.state_dim} and {evaluator.action_dim}: set eval_env to the one it was recorded in"
-        )
-    if config.normalize:
-        dataset = dataset._replace(
-            observations=data.normalise(dataset.observations, mean, std),
-            next_observations=data.normalise(dataset.next_observations, mean, std),
+            f"{source.env_id!r} {evaluator.state_dim} and {evaluator.action_dim}: "
+            "set eval_env to the one it was recorded in"
         )
     return Task(
         dataset=dataset,
@@ -92,10 +151,10 @@ def load_task(config: Any, modify_reward: Callable[[Batch, str], Batch] = data.m
         state_dim=state_dim,
         action_dim=action_dim,
         max_action=evaluator.max_action,
-        mean=mean,
-        std=std,
-        attributes=attributes,
-        fingerprint={"name": config.env, "transitions": len(dataset.rewards), "sha256": _sha256(path)},
+        mean=evaluator.mean,
+        std=evaluator.std,
+        attributes=source.attributes,
+        fingerprint={"name": config.env, "transitions": len(dataset.actions), "sha256": _sha256(source.path)},
     )
 
 

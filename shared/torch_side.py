@@ -50,8 +50,13 @@ def to_device(dataset: Rows, device: torch.device) -> Rows:
 
 
 def take(dataset: Rows, indices: Tensor) -> Rows:
-    """The rows `indices` (B,) of the dataset: a batch."""
+    """The rows `indices`, (B,) for a batch or (B, K) for windows, of the dataset: a tuple of its kind."""
     return type(dataset)(*(column[indices] for column in dataset))
+
+
+def dropout_mask(rate: float, shape: Sequence[int], device: torch.device) -> Tensor:
+    """A mask to multiply by: 0 at the rate given, else 1 / (1 - rate); the draw of `torch.nn.functional.dropout`."""
+    return torch.empty(*shape, device=device).bernoulli_(1.0 - rate).div_(1.0 - rate)
 
 
 def mean_metrics(history: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:

@@ -4,14 +4,14 @@ import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, ClassVar, Optional
 
 import pyrallis
 import pytest
 import yaml
 
 from shared import configs
-from shared.configs import bounded, check, choice, cli, dataset_row, dump, parse, positive
+from shared.configs import bounded, check, choice, cli, dataset_row, dump, numbers, parse, positive
 from shared.errors import InputError
 
 
@@ -48,6 +48,14 @@ class Config(Base):
     wandb_mode: str = choice("off", "offline", "online")
     # The older way to write that it may be null
     load_model: Optional[str] = None  # noqa: UP045
+    # Rates of the moments
+    betas: tuple[float, float] = numbers((0.9, 0.999), low=0.0, high=1.0)
+    # Returns to ask for
+    target_returns: tuple[float, ...] = numbers((12000.0, 6000.0))
+    # Largest gradient
+    clip_grad: float | None = positive(0.25)
+
+    CORL_NAMES: ClassVar[dict[str, str]] = {"env_name": "env", "train_seed": "seed"}
 
 
 @pytest.fixture(autouse=True)
@@ -125,6 +133,11 @@ def test_a_known_dataset_without_a_row_and_a_file_take_the_defaults(capsys: pyte
         ("load_model", "null", None),
         ("load_model", "007", "007"),
         ("wandb_mode", "offline", "offline"),
+        ("betas", "[0.8, 0.99]", (0.8, 0.99)),
+        ("target_returns", "[3600]", (3600.0,)),
+        ("target_returns", "[1, 5e-1]", (1.0, 0.5)),
+        ("clip_grad", "null", None),
+        ("clip_grad", "1", 1.0),
     ],
 )
 def test_text_becomes_a_value_of_the_fields_type(flag: str, text: str, value: Any) -> None:
@@ -154,6 +167,14 @@ def test_text_becomes_a_value_of_the_fields_type(flag: str, text: str, value: An
         ("discount", "-0.01", "discount must be between 0 and 1"),
         ("seed", "-1", "seed must be at least 0, not -1"),
         ("wandb_mode", "on", "wandb_mode must be one of off, offline, online, not 'on'"),
+        ("betas", "[0.9]", "betas must be a list of 2 numbers, not (0.9,)"),
+        ("betas", "[0.9, 1.5]", "betas must be one or more finite numbers between 0.0 and 1.0, not (0.9, 1.5)"),
+        ("target_returns", "12000", "--target_returns must be a list of numbers, not '12000'"),
+        ("target_returns", "[1, fast]", "--target_returns must be a list of numbers, not '[1, fast]'"),
+        ("target_returns", "[1", "--target_returns must be a list of numbers, not '[1'"),
+        ("target_returns", "[]", "target_returns must be one or more finite numbers, not ()"),
+        ("target_returns", "[inf]", "target_returns must be one or more finite numbers, not (inf,)"),
+        ("clip_grad", "0", "clip_grad must be finite and greater than 0, not 0.0"),
     ],
 )
 def test_a_bad_value_is_refused(flag: str, text: str, message: str) -> None:
@@ -175,10 +196,14 @@ def test_pyrallis_by_itself_coerces_nothing_silently_either(kind: type, value: A
     ("args", "message"),
     [
         (["--learning_rat", "1"], "unknown argument '--learning_rat'; nearest: --learning_rate"),
+        (
+            ["--env_name", "hopper-medium-v2", "--train_sed", "1"],
+            "unknown argument '--train_sed'; nearest: --train_seed",
+        ),
         (["--see=3"], "unknown argument '--see'; nearest: --seed"),
         (["--config-path", "x"], "unknown argument '--config-path'; nearest: --config_path"),
         (["stray"], "unknown argument 'stray'"),
-        (["--seed"], "argument --seed: expected one argument"),
+        (["--seed"], "argument --seed/--train_seed: expected one argument"),
         (["--clip", "-inf"], "write --flag=VALUE if the value begins with a minus"),
         (["--env", "hoper-medium-v2"], "unknown dataset 'hoper-medium-v2'; nearest: hopper-medium-v2"),
         (
@@ -214,6 +239,8 @@ def test_a_bad_command_line_is_refused(args: list[str], message: str) -> None:
         ("- seed", "must hold lines such as"),
         ("name: \0", "is not valid YAML"),
         ("1: 2", "1 is not a setting"),
+        ("train_seed: x", "train_seed must be a whole number, not 'x'"),
+        ("seed: 1\ntrain_seed: 2", "train_seed is given twice: seed is the same setting"),
     ],
 )
 def test_a_bad_file_is_refused(yaml_file: Callable[[str], str], content: str, message: str) -> None:
@@ -221,6 +248,16 @@ def test_a_bad_file_is_refused(yaml_file: Callable[[str], str], content: str, me
         read("--config_path", yaml_file(content))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_corls_names_are_understood(yaml_file: Callable[[str], str]) -> None:
+    path = yaml_file("env_name: hopper-medium-v2\ntrain_seed: 4\ntarget_returns: [2900, 1450]\n")
+    expected = Config(
+        env="hopper-medium-v2", seed=4, batch_size=100, learning_rate=1e-4, target_returns=(2900.0, 1450.0)
+    )
+    assert read("--config_path", path) == expected
+    assert read("--config_path", path, "--train_seed", "5").seed == 5
+    assert read("--env_name", "hopper-medium-v2") == read("--env", "hopper-medium-v2")
 
 
 def test_a_file_of_corl_loads(yaml_file: Callable[[str], str]) -> None:

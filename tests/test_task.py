@@ -26,8 +26,6 @@ class Config:
     env: str
     eval_env: str = ""
     buffer_size: int = 2_000_000
-    normalize: bool = True
-    normalize_reward: bool = False
     n_episodes: int = 1
     seed: int = 0
     batch_size: int = positive(256)
@@ -38,8 +36,8 @@ def load() -> Iterator[Callable[..., Task]]:
     """`load_task`, with the environments closed after the test."""
     tasks = []
 
-    def load_and_remember(config: Config, *args: Any) -> Task:
-        tasks.append(load_task(config, *args))
+    def load_and_remember(config: Config, *args: Any, **kwargs: Any) -> Task:
+        tasks.append(load_task(config, *args, **kwargs))
         return tasks[-1]
 
     yield load_and_remember
@@ -76,13 +74,13 @@ def test_a_task_holds_normalised_transitions_and_an_evaluator_that_agrees(
 
 def test_without_normalisation_the_statistics_are_neutral(write_hdf5: WriteHDF5, load: Callable[..., Task]) -> None:
     path = write_hdf5()
-    loaded = load(Config(str(path), normalize=False))
+    loaded = load(Config(str(path)), normalize=False)
     np.testing.assert_array_equal(loaded.dataset.observations, data.extract_transitions(data.read_hdf5(path))[0])
     assert loaded.mean.tolist() == [0] * 11
     assert loaded.std.tolist() == [1] * 11
 
 
-def test_rewards_are_modified_before_states_are_normalised_and_only_if_asked(
+def test_transitions_are_prepared_before_states_are_normalised(
     write_hdf5: WriteHDF5, load: Callable[..., Task]
 ) -> None:
     path = write_hdf5()
@@ -94,9 +92,7 @@ def test_rewards_are_modified_before_states_are_normalised_and_only_if_asked(
         np.testing.assert_array_equal(dataset.observations, plain.observations)
         return dataset._replace(rewards=-dataset.rewards)
 
-    assert load(Config(str(path)), negate).dataset.rewards.tolist() == plain.rewards.tolist()
-    assert calls == []
-    modified = load(Config(str(path), normalize_reward=True, eval_env="Hopper-v5"), negate)
+    modified = load(Config(str(path), eval_env="Hopper-v5"), negate)
     assert modified.dataset.rewards.tolist() == (-plain.rewards).tolist()
     assert calls == ["Hopper-v5"]  # a file's own name says nothing about its family
 
@@ -108,7 +104,7 @@ def test_a_d4rl_dataset_is_scored_where_it_was_recorded(
     monkeypatch.setenv("D4RL_DATASET_DIR", str(path.parent))
     path.rename(path.parent / "hopper_medium-v2.hdf5")
     calls = []
-    loaded = load(Config("hopper-medium-v2", normalize_reward=True), lambda dataset, env: calls.append(env) or dataset)
+    loaded = load(Config("hopper-medium-v2"), lambda dataset, env: calls.append(env) or dataset)
     assert calls == ["hopper-medium-v2"]
     assert loaded.evaluator.fingerprint["env"] == "d4rl/hopper-v2"
     assert loaded.evaluator.fingerprint["d4rl_exact"]
@@ -118,7 +114,7 @@ def test_a_d4rl_dataset_is_scored_where_it_was_recorded(
 def test_without_timeouts_the_time_limit_is_the_environments(write_hdf5: WriteHDF5, load: Callable[..., Task]) -> None:
     arrays = {"observations": np.zeros((1500, 11)), "actions": np.zeros((1500, 3)), "rewards": np.arange(1500.0)}
     path = write_hdf5(**arrays, terminals=np.zeros(1500), timeouts=None)
-    kept = load(Config(str(path), normalize=False)).dataset.rewards
+    kept = load(Config(str(path)), normalize=False).dataset.rewards
     assert sorted(set(range(1500)) - set(kept.tolist())) == [999, 1499]
 
 
@@ -156,6 +152,12 @@ def test_environments_of_a_refused_task_are_closed(write_hdf5: WriteHDF5, monkey
     with pytest.raises(InputError):
         load_task(Config(str(write_hdf5()), eval_env="d4rl/walker2d-v2"))
     assert len(closed) == 1
+
+
+def test_evaluations_have_a_seed_of_their_own_if_asked(write_hdf5: WriteHDF5, load: Callable[..., Task]) -> None:
+    path = str(write_hdf5())
+    assert load(Config(path, seed=3)).evaluator.fingerprint["seed"] == 3
+    assert load(Config(path, seed=3), eval_seed=69).evaluator.fingerprint["seed"] == 69
 
 
 def test_a_file_that_names_no_environment_needs_one(write_hdf5: WriteHDF5, load: Callable[..., Task]) -> None:

@@ -1,13 +1,7 @@
-"""The PyTorch twins against a second derivation of CORL's updates: six of them, equal to the last bit.
-
-What stands here is written as CORL states its equations: scalars per row as (B, 1) where CORL has them so, `mse_loss`,
-`torch.distributions` for the policy, repeated states, gradients that are wiped before they count. The twins are written
-for reading; both must come to the same bits, from the same weights and generator states.
-"""
+"""CQL: six updates in five settings, equal to the last bit."""
 
 import copy
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,105 +12,21 @@ from torch.distributions import Normal, TransformedDistribution
 from torch.distributions.transforms import TanhTransform
 from torch.nn.functional import mse_loss
 
-from corl_torch import cql, td3_bc
+from corl_torch import cql
+from parity_tests.reference.common import (
+    ACTION_DIM,
+    CPU,
+    ROWS,
+    STATE_DIM,
+    UPDATES,
+    adam,
+    assert_same_bits,
+    columns_of,
+    polyak,
+    same_draws,
+)
 from shared.data import Batch
 from shared.torch_side import take
-
-STATE_DIM, ACTION_DIM, ROWS, UPDATES = 17, 6, 3000, 6
-CPU = torch.device("cpu")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Bits may depend on how a sum is split over threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="module")
-def dataset() -> Batch:
-    """Rows of random numbers, a tenth of them terminal."""
-    rng = np.random.default_rng(0)
-    columns = (
-        rng.normal(size=(ROWS, STATE_DIM)),
-        rng.uniform(-1, 1, (ROWS, ACTION_DIM)),
-        rng.normal(size=ROWS),
-        rng.normal(size=(ROWS, STATE_DIM)),
-        rng.random(ROWS) < 0.1,
-    )
-    return Batch(*(torch.as_tensor(column, dtype=torch.float32) for column in columns))
-
-
-def adam(parameters: Any, lr: float) -> torch.optim.Adam:
-    """CORL's optimiser."""
-    return torch.optim.Adam(parameters, lr=lr)
-
-
-def polyak(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """CORL's target update."""
-    for old, new in zip(target.parameters(), source.parameters(), strict=True):
-        old.data.copy_((1 - tau) * old.data + tau * new.data)
-
-
-def same_draws() -> None:
-    """Both sides' generators, set alike before either begins to draw."""
-    np.random.seed(5)
-    torch.manual_seed(5)
-
-
-def columns_of(dataset: Batch, batch_size: int) -> tuple[Tensor, ...]:
-    """A batch as CORL draws it, rewards and done flags (B, 1)."""
-    indices = np.random.randint(0, len(dataset.rewards), size=batch_size)
-    s, a, r, s2, d = (column[indices] for column in dataset)
-    return s, a, r[:, None], s2, d[:, None]
-
-
-def assert_same_bits(trainer: Any, reference: dict[str, nn.Module | Tensor]) -> None:
-    """Every parameter of every part."""
-    for name, part in reference.items():
-        ours = getattr(trainer, name)
-        theirs = list(part.parameters()) if isinstance(part, nn.Module) else [part]
-        for mine, other in zip(ours.parameters(), theirs, strict=True):
-            assert torch.equal(mine, other), f"{name}: {(mine - other).abs().max():g} apart"
-
-
-def test_td3_bc(dataset: Batch) -> None:
-    """TD3+BC: critics, the delayed actor, and all three targets."""
-    config = td3_bc.TrainConfig(device="cpu")
-    trainer = td3_bc.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
-    actor, q1, q2 = copy.deepcopy((trainer.actor.net, trainer.critic_1.net, trainer.critic_2.net))
-    actor_t, q1_t, q2_t = copy.deepcopy((actor, q1, q2))
-    actor_adam, q1_adam, q2_adam = (adam(network.parameters(), 3e-4) for network in (actor, q1, q2))
-    same_draws()
-    for _ in range(UPDATES):
-        indices, noise = td3_bc.draw_noise(config, ROWS, ACTION_DIM, CPU)
-        trainer.update(take(dataset, indices), noise)
-    same_draws()
-    for step in range(1, UPDATES + 1):
-        s, a, r, s2, d = columns_of(dataset, config.batch_size)
-        with torch.no_grad():
-            smoothing = (torch.randn_like(a) * 0.2).clamp(-0.5, 0.5)
-            a2 = torch.cat([s2, (actor_t(s2) + smoothing).clamp(-1.0, 1.0)], 1)
-            y = r + (1 - d) * 0.99 * torch.min(q1_t(a2), q2_t(a2))
-        critic_loss = mse_loss(q1(torch.cat([s, a], 1)), y) + mse_loss(q2(torch.cat([s, a], 1)), y)
-        q1_adam.zero_grad()
-        q2_adam.zero_grad()
-        critic_loss.backward()
-        q1_adam.step()
-        q2_adam.step()
-        if step % 2 == 0:
-            pi = actor(s)
-            q = q1(torch.cat([s, pi], 1))
-            actor_loss = -(2.5 / q.abs().mean().detach()) * q.mean() + mse_loss(pi, a)
-            actor_adam.zero_grad()
-            actor_loss.backward()
-            actor_adam.step()
-            for target, source in ((q1_t, q1), (q2_t, q2), (actor_t, actor)):
-                polyak(target, source, 0.005)
-    parts = {"actor": actor, "critic_1": q1, "critic_2": q2}
-    assert_same_bits(trainer, parts | {"actor_target": actor_t, "critic_1_target": q1_t, "critic_2_target": q2_t})
 
 
 class ReferenceCQL:
@@ -251,19 +161,14 @@ def test_cql(dataset: Batch, settings: dict[str, Any]) -> None:
     assert torch.equal(trainer.actor.log_std_offset.constant, reference.offset)
 
 
-@pytest.mark.parametrize("twin", [td3_bc, cql], ids=["td3_bc", "cql"])
-def test_weights_start_where_the_seed_says(twin: Any) -> None:
-    """The first draw of the first network is the generator's first: the order of construction is CORL's."""
+def test_weights_start_where_the_seed_says() -> None:
+    """Critic 1 is built first, its layers made orthogonal after all of them are drawn."""
     torch.manual_seed(7)
-    trainer = twin.create_trainer(twin.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
+    trainer = cql.create_trainer(cql.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
     torch.manual_seed(7)
-    first = trainer.actor.net if twin is td3_bc else trainer.critic_1.network
-    fan_in = STATE_DIM if twin is td3_bc else STATE_DIM + ACTION_DIM
-    layers = [nn.Linear(fan_in, 256), nn.Linear(256, 256)]
-    if twin is cql:
-        layers += [nn.Linear(256, 256), nn.Linear(256, 1)]
-        for layer in layers:
-            nn.init.orthogonal_(layer.weight, gain=1e-2 if layer is layers[-1] else math.sqrt(2.0))
-    built = [layer for layer in first if isinstance(layer, nn.Linear)]
-    for mine, other in zip(built, layers, strict=False):
+    layers = [nn.Linear(STATE_DIM + ACTION_DIM, 256), nn.Linear(256, 256), nn.Linear(256, 256), nn.Linear(256, 1)]
+    for layer in layers:
+        nn.init.orthogonal_(layer.weight, gain=1e-2 if layer is layers[-1] else math.sqrt(2.0))
+    built = [layer for layer in trainer.critic_1.network if isinstance(layer, nn.Linear)]
+    for mine, other in zip(built, layers, strict=True):
         assert torch.equal(mine.weight, other.weight)
