@@ -89,8 +89,7 @@ class Scene:
     def create(cls, pair: Pair, jax_twin: ModuleType, variant: str, dataset: str, warm: bool = True) -> "Scene":
         """Twins under a variant's settings: fresh, or after `WARM_UPDATES` updates of the torch twin."""
         scene = _scene(pair.name, variant, dataset, warm, torch.get_default_dtype())
-        np.random.seed(1)
-        torch.manual_seed(1)
+        torch_side.seed_everything(1)
         return replace(scene, jax_twin=jax_twin, trainer=copy.deepcopy(scene.trainer))
 
     def advanced(self, updates: int) -> "Scene":
@@ -158,8 +157,7 @@ def _scene(name: str, variant: str, dataset: str, warm: bool, dtype: torch.dtype
     columns = pair.load(DATASETS[dataset]())
     settings = {} if variant == FULL_SIZE else {"batch_size": BATCH_SIZE} | pair.variants[variant]
     config = pair.torch.TrainConfig(device="cpu", **settings)
-    np.random.seed(0)
-    torch.manual_seed(0)
+    torch_side.seed_everything(0)
     sizes = columns.observations.shape[1], columns.actions.shape[1]
     trainer = pair.torch.create_trainer(config, *sizes, 1.0)
     scene = Scene(pair, pair.jax, config, columns, sizes, trainer)

@@ -80,8 +80,8 @@ def _filled(values: Named, like: Any) -> Any:
     moments = adam._replace(mu=_filled(m, adam.mu), nu=_filled(v, adam.nu))
 
     def fill(part: Any) -> Any:
-        # A schedule in the same chain counts the same steps.
-        return (moments if part is adam else part)._replace(count=count) if _counts(part) else part
+        # A schedule in the same chain counts the same steps, in an array of its own: a donated state holds none twice.
+        return (moments if part is adam else part)._replace(count=jnp.copy(count)) if _counts(part) else part
 
     return jax.tree.map(fill, like, is_leaf=_counts)
 

@@ -29,6 +29,24 @@ class Trajectories(NamedTuple):
     remaining: Any
 
 
+class Windows(NamedTuple):
+    """A batch of pieces of trajectories, K steps each.
+
+    Attributes:
+        observations: (B, K, S).
+        actions: (B, K, A).
+        returns: (B, K), the returns-to-go.
+        timesteps: (B, K), whole numbers: each step's number in its trajectory.
+        mask: (B, K), 1 for steps of the trajectory and 0 behind its end, where all but the time steps are 0.
+    """
+
+    observations: Any
+    actions: Any
+    returns: Any
+    timesteps: Any
+    mask: Any
+
+
 def split_trajectories(raw: dict[str, np.ndarray]) -> Trajectories:
     """Splits the rows of a file as CORL's Decision Transformer does: a terminal or a timeout closes a trajectory.
 

@@ -1,5 +1,6 @@
 """The plumbing of the PyTorch twins. `shared/jax_side.py` holds the same names for JAX."""
 
+import codecs
 import io
 import random
 import sys
@@ -36,11 +37,17 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def seed_everything(seed: int) -> None:
-    """Seeds NumPy's global generator (batch indices), Python's and torch's, as CORL does before it builds networks."""
+def seed_everything(seed: int, deterministic: bool = False) -> None:
+    """Seeds NumPy's global generator (batch indices), Python's and torch's, as CORL does before it builds networks.
+
+    Args:
+        seed: Of all three.
+        deterministic: Makes torch refuse what it cannot do deterministically.
+    """
     np.random.seed(seed)
     random.seed(seed)
     torch.manual_seed(seed)
+    torch.use_deterministic_algorithms(deterministic)
 
 
 def to_device(dataset: Rows, device: torch.device) -> Rows:
@@ -65,8 +72,15 @@ def mean_metrics(history: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
     return {name: torch.stack([m[name] for m in history if name in m]).mean().item() for name in sorted(names)}
 
 
+# What NumPy's arrays of numbers are pickled as: by its first major version and by later ones
+_ARRAYS = [
+    *((np.empty(0).__reduce__()[0], f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),
+    *(np.ndarray, np.dtype, *map(type, map(np.dtype, (np.float32, np.float64))), codecs.encode),
+]
+
+
 def save_checkpoint(path: Path, algorithm: str, parts: Mapping[str, Any]) -> None:
-    """Writes modules' and optimisers' `state_dict`s, and plain numbers, under CORL's keys; atomically."""
+    """Writes modules' and optimisers' `state_dict`s, arrays and plain numbers, under CORL's keys; atomically."""
     content = {name: part.state_dict() if hasattr(part, "state_dict") else part for name, part in parts.items()}
     buffer = io.BytesIO()
     torch.save({"algorithm": algorithm, **content}, buffer)
@@ -83,7 +97,7 @@ def load_checkpoint(
         algorithm: which algorithm the file must be of.
         parts: modules and optimisers by the file's key, as given to `save_checkpoint`.
         optional: keys that CORL's files lack; such a part stays as it is when the file has none.
-        pickled: classes that CORL pickled whole, under its script's name; no other class is ever unpickled.
+        pickled: classes that CORL pickled whole, under its script's name; no class but NumPy's arrays besides.
 
     Returns:
         What the file holds, by key.
@@ -109,7 +123,7 @@ def load_checkpoint(
 
 def _read_checkpoint(path: str, allowed: Sequence[tuple[type, str]]) -> dict[str, Any]:
     try:
-        with torch.serialization.safe_globals(list(allowed)):
+        with torch.serialization.safe_globals([*_ARRAYS, *allowed]):
             content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise InputError(f"checkpoint {path} does not exist: check --load_model") from None

@@ -373,7 +373,7 @@ def rows(algorithm: str) -> dict[str, dict[str, Any]]:
     return yaml.safe_load((REPOSITORY / "configs" / f"{algorithm}.yaml").read_text())
 
 
-@pytest.mark.parametrize("algorithm", ["td3_bc", "cql"])
+@pytest.mark.parametrize("algorithm", ["any_percent_bc", "td3_bc", "awac", "cql", "iql"])
 def test_the_tables_have_corls_datasets(algorithm: str) -> None:
     kinds = ("random", "medium", "medium-replay", "medium-expert", "expert", "full-replay")
     mazes = ("umaze", "umaze-diverse", "medium-play", "medium-diverse", "large-play", "large-diverse")
@@ -398,6 +398,27 @@ def test_the_tables_have_corls_datasets(algorithm: str) -> None:
             "antmaze-large-diverse-v2",
             {"buffer_size": 10_000_000, "normalize_reward": True, "n_episodes": 100},
         ),
+        ("any_percent_bc", "hopper-random-v2", {"buffer_size": 10_000_000, "discount": 1.0}),
+        ("any_percent_bc", "maze2d-large-v1", {"buffer_size": 10_000_000, "discount": 1.0, "n_episodes": 100}),
+        (
+            "awac",
+            "walker2d-medium-replay-v2",
+            {"buffer_size": 10_000_000, "awac_lambda": 0.3333, "deterministic_torch": True},
+        ),
+        (
+            "awac",
+            "antmaze-umaze-v2",
+            {"buffer_size": 10_000_000, "awac_lambda": 0.1, "normalize_reward": True, "n_episodes": 100},
+        ),
+        ("awac", "hammer-human-v1", {"buffer_size": 10_000_000, "awac_lambda": 0.1}),
+        ("iql", "walker2d-medium-v2", {"buffer_size": 10_000_000}),
+        ("iql", "hopper-medium-expert-v2", {"buffer_size": 10_000_000, "beta": 6.0, "iql_tau": 0.5}),
+        (
+            "iql",
+            "hopper-medium-v2",
+            {"buffer_size": 10_000_000, "iql_deterministic": True, "normalize_reward": True, "tau": 0.001},
+        ),
+        ("iql", "pen-human-v1", {"buffer_size": 10_000_000, "iql_tau": 0.8, "actor_dropout": 0.1}),
         ("cql", "hopper-random-v2", {"buffer_size": 10_000_000, "reward_scale": 1.0, "reward_bias": 0.0}),
         (
             "cql",

@@ -212,6 +212,38 @@ def test_returns_are_summed_in_float64() -> None:
     assert float(low) == float(high) == 1e8 + 3
 
 
+@pytest.mark.parametrize(
+    ("frac", "discount", "kept"),
+    [
+        (1.0, 1.0, [3, 4, 0, 1, 5, 6, 2]),  # returns 3, 1, 7 and 2; the open tail (7, 8) is lost
+        (0.5, 1.0, [3, 4, 0, 1]),
+        (0.74, 1.0, [3, 4, 0, 1]),  # rounded down
+        (0.1, 1.0, [3, 4]),  # but one at least
+        (0.0, 1.0, [3, 4]),
+        (0.5, 0.0, [5, 6, 0, 1]),  # the first reward alone: 1.5, 1, 1, 2
+        (0.25, 0.5, [3, 4]),  # 2.5, 1, 4, 2
+    ],
+)
+def test_the_best_pieces_are_kept_in_order(frac: float, discount: float, kept: list[int]) -> None:
+    rewards, terminals = [1.5, 1.5, 1, 1, 6, 2, 0, 50, 50], [0, 1, 1, 0, 1, 0, 1, 0, 0]
+    dataset = transitions(rewards, terminals)._replace(actions=np.arange(9.0)[:, None])
+    best = data.keep_best(dataset, frac, discount)
+    assert best.actions[:, 0].tolist() == kept
+    assert best.rewards.tolist() == [rewards[row] for row in kept]
+    assert all(len(column) == len(kept) for column in best)
+
+
+def test_pieces_are_cut_after_a_thousand() -> None:
+    dataset = transitions([1.0] * 1000 + [3.0] * 1000 + [9.0] * 999, [0] * 2999)
+    assert data.keep_best(dataset, 0.5, 1.0).rewards.tolist() == [3.0] * 1000
+    assert data.keep_best(dataset, 1.0, 1.0).rewards.tolist() == [3.0] * 1000 + [1.0] * 1000
+
+
+def test_without_a_complete_piece_there_is_no_best() -> None:
+    with pytest.raises(InputError, match="has no complete episode"):
+        data.keep_best(transitions([1.0, 2.0], [0, 0]), 0.1, 1.0)
+
+
 @pytest.mark.parametrize("env", ["hopper-medium-v2", "mini/halfcheetah-x", "Walker2d-v5"])
 def test_locomotion_rewards_are_scaled_in_two_float32_steps(env: str) -> None:
     dataset = transitions([0.1, 0.2, 0.7, 3.3, 0.3], [0, 1, 0, 1, 0])

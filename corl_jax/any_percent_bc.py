@@ -1,0 +1,223 @@
+"""Behaviour cloning in JAX, of a dataset's best trajectories or of all. Its twin is `corl_torch/any_percent_bc.py`.
+
+Pomerleau, Efficient Training of Artificial Neural Networks for Autonomous Navigation, 1991; as a baseline of its best
+tenth: Chen et al., Decision Transformer, 2021, https://arxiv.org/abs/2106.01345
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+from flax import struct
+from jax import Array, value_and_grad
+from jax.numpy import square
+
+from shared.configs import bounded, choice, cli
+from shared.data import Batch, keep_best
+from shared.jax_side import (
+    Linear,
+    Network,
+    PackedDataset,
+    enable_compilation_cache,
+    load_checkpoint,
+    mean_metrics,
+    narrow,
+    resolve_device,
+    save_checkpoint,
+    take,
+    to_device,
+)
+from shared.runs import Run
+from shared.task import load_task
+
+# ---- config --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What an update depends on."""
+
+    # Transitions in a batch
+    batch_size: int = bounded(256, low=1)
+
+
+@dataclass(frozen=True)
+class TrainConfig(Hyperparameters):
+    """A whole run."""
+
+    # Project in Weights & Biases
+    project: str = "CORL"
+    # Group in Weights & Biases
+    group: str = "BC-D4RL"
+    # First part of the run's name
+    name: str = "BC"
+    # Dataset: mini/hopper-medium-expert, a D4RL id, or the path of an HDF5 file
+    env: str = "mini/hopper-medium-expert"
+    # Environment to evaluate in; empty: the dataset's own
+    eval_env: str = ""
+    # Updates in all
+    max_timesteps: int = bounded(1_000_000, low=1)
+    # Largest dataset accepted, in transitions
+    buffer_size: int = bounded(2_000_000, low=1)
+    # Share of the trajectories that is learnt from, those of the highest returns; 1 is plain behaviour cloning
+    frac: float = bounded(0.1, low=0, high=1)
+    # CORL declares it and never uses it, kept so that its files load; trajectories are cut after 1000 transitions
+    max_traj_len: int = bounded(1000, low=1)
+    # Normalise states to mean 0 and standard deviation 1
+    normalize: bool = True
+    # Discount factor of the returns by which trajectories are ranked
+    discount: float = bounded(0.99, low=0, high=1)
+    # Updates between two evaluations
+    eval_freq: int = bounded(5000, low=1)
+    # Episodes in an evaluation
+    n_episodes: int = bounded(10, low=1)
+    # Folder for a checkpoint at each evaluation; null: only the last one, in the run's folder
+    checkpoints_path: str | None = None
+    # Checkpoint to start from
+    load_model: str = ""
+    # Seed of the weights, the batches and the evaluation's start states
+    seed: int = bounded(0, low=0)
+    # auto, cpu or cuda
+    device: str = "auto"
+    # Where run folders are made
+    runs_path: str = "runs"
+    # Weights & Biases: off, offline or online
+    wandb_mode: str = choice("off", "offline", "online")
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+class Actor(nn.Module):
+    """The deterministic policy: (B, S) to (B, A), within [-max_action, max_action]."""
+
+    action_dim: int
+    max_action: float
+
+    def setup(self) -> None:
+        self.net = nn.Sequential([
+            Linear(256),
+            nn.relu,
+            Linear(256),
+            nn.relu,
+            Linear(self.action_dim),
+            nn.tanh,
+        ])  # fmt: skip
+
+    def __call__(self, observations: Array) -> Array:
+        """The actions (B, A) for observations (B, S)."""
+        return self.max_action * self.net(observations)
+
+
+# ---- randomness ----------------------------------------------------------------------------------------------------
+
+
+class Noise(NamedTuple):
+    """What an update draws besides its batch: nothing."""
+
+
+def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int) -> tuple[Array, Noise]:
+    """An update's batch indices (B,), which depend on the key and on the update's number alone."""
+    indices = jax.random.randint(jax.random.fold_in(key, step), (hp.batch_size,), 0, dataset_size)
+    return indices, Noise()
+
+
+# ---- losses and update ---------------------------------------------------------------------------------------------
+
+ADAM = optax.adam(3e-4)
+
+
+def gradient_step(state: "BC", part: str, gradient: Network) -> "BC":
+    """One step of Adam on one part of the state, down its gradient."""
+    change, moments = ADAM.update(gradient, getattr(state, f"{part}_optimizer"))
+    return state.replace(**{part: optax.apply_updates(getattr(state, part), change), f"{part}_optimizer": moments})
+
+
+@struct.dataclass
+class BC:
+    """All that an update reads and writes."""
+
+    actor: Network
+    actor_optimizer: optax.OptState
+    hp: Hyperparameters = struct.field(pytree_node=False)
+
+    def actor_loss(self, actor: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
+        """The squared distance to the data's actions."""
+        actions = actor(batch.observations)
+        assert actions.shape == batch.actions.shape
+        return square(actions - batch.actions).mean(), {}
+
+    def update(self, batch: Batch, noise: Noise) -> tuple[Self, dict[str, Array]]:
+        """One gradient step."""
+        (loss, _), gradient = value_and_grad(self.actor_loss, has_aux=True)(self.actor, batch)
+        return gradient_step(self, "actor", gradient), {"actor_loss": loss}
+
+
+@jax.jit
+def act(actor: Network, observations: Array) -> Array:
+    """The policy's actions (E, A) for normalised observations (E, S)."""
+    return actor(observations)
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+@partial(jax.jit, static_argnames="num_updates", donate_argnames="state")
+def train_interval(
+    state: BC, key: Array, dataset: PackedDataset, start: Array, num_updates: int
+) -> tuple[BC, dict[str, Array]]:
+    """The updates `start + 1` to `start + num_updates` as one scan, their batches drawn before it."""
+    steps = start + jnp.arange(num_updates)
+    draws = jax.vmap(lambda step: draw_noise(key, step, state.hp, len(dataset)))(steps)
+
+    def step(state: BC, draw: Any) -> tuple[BC, dict[str, Array]]:
+        indices, noise = draw
+        return state.update(take(dataset, indices), noise)
+
+    state, history = jax.lax.scan(step, state, draws, unroll=2)
+    return state, mean_metrics([history])
+
+
+def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> BC:
+    """A fresh network with PyTorch's initialisation."""
+    actor = Network.create(Actor(action_dim, max_action), key, jnp.zeros((1, state_dim)))
+    return BC(actor=actor, actor_optimizer=ADAM.init(actor), hp=narrow(config, Hyperparameters))
+
+
+def train(config: TrainConfig) -> Run:
+    """Trains, evaluates every `eval_freq` updates and fills the run's folder.
+
+    Raises:
+        InputError: the dataset, the environment or the checkpoint cannot be used.
+    """
+    task = load_task(config, lambda data, _: keep_best(data, config.frac, config.discount), config.normalize)
+    device = resolve_device(config.device)
+    enable_compilation_cache()
+    with jax.default_device(device):
+        weights_key, draws_key = jax.random.split(jax.random.key(config.seed))
+        state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
+        total_it = 0
+        if config.load_model:
+            state, total_it = load_checkpoint(config.load_model, "any_percent_bc", state)
+        dataset = to_device(task.dataset)
+        with Run(config, task, "any_percent_bc", "jax", device) as run:
+            for start in range(0, config.max_timesteps, config.eval_freq):
+                num_updates = min(config.eval_freq, config.max_timesteps - start)
+                state, metrics = train_interval(state, draws_key, dataset, start, num_updates)
+                run.started()
+                step = start + num_updates
+                run.log(step, metrics)
+                run.advance(num_updates)
+                run.evaluate(step, partial(act, state.actor))
+                if config.checkpoints_path:
+                    save_checkpoint(run.checkpoint_path(step, ".msgpack"), "any_percent_bc", state, total_it + step)
+            save_checkpoint(run.folder / "checkpoint.msgpack", "any_percent_bc", state, total_it + step)
+    return run
+
+
+if __name__ == "__main__":
+    cli(train, TrainConfig, "any_percent_bc")

@@ -1,0 +1,366 @@
+"""AWAC in JAX: a policy that imitates the data's actions, the better ones more. Its twin is `corl_torch/awac.py`.
+
+Nair et al., AWAC: Accelerating Online Reinforcement Learning with Offline Datasets, 2020,
+https://arxiv.org/abs/2006.09359
+"""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+from flax import struct
+from jax import Array, value_and_grad
+from jax.nn.initializers import zeros
+from jax.numpy import broadcast_to, concatenate, exp, log, minimum, square
+
+from shared.configs import bounded, choice, cli, positive
+from shared.data import Batch, modify_rewards
+from shared.jax_side import (
+    Linear,
+    Network,
+    PackedDataset,
+    clamp,
+    enable_compilation_cache,
+    load_checkpoint,
+    mean_metrics,
+    narrow,
+    resolve_device,
+    save_checkpoint,
+    take,
+    to_device,
+)
+from shared.runs import Run
+from shared.task import load_task
+
+# ---- config --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What an update depends on."""
+
+    # Learning rate of the policy and of both critics
+    learning_rate: float = positive(3e-4)
+    # Discount factor of the return
+    discount: float = bounded(0.99, low=0, high=1)
+    # Rate at which the targets follow their networks
+    tau: float = bounded(0.005, low=0, high=1)
+    # Temperature: an action with advantage A weighs exp(A / awac_lambda), at most 100
+    awac_lambda: float = positive(1.0)
+    # Transitions in a batch
+    batch_size: int = bounded(256, low=1)
+
+
+@dataclass(frozen=True)
+class TrainConfig(Hyperparameters):
+    """A whole run."""
+
+    # Project in Weights & Biases
+    project: str = "CORL"
+    # Group in Weights & Biases
+    group: str = "AWAC-D4RL"
+    # First part of the run's name
+    name: str = "AWAC"
+    # Dataset: mini/hopper-medium-expert, a D4RL id, or the path of an HDF5 file
+    env: str = "mini/hopper-medium-expert"
+    # Environment to evaluate in; empty: the dataset's own
+    eval_env: str = ""
+    # Width of every hidden layer
+    hidden_dim: int = bounded(256, low=1)
+    # Updates in all
+    max_timesteps: int = bounded(1_000_000, low=1)
+    # Largest dataset accepted, in transitions
+    buffer_size: int = bounded(2_000_000, low=1)
+    # Scale rewards as CORL does for this kind of dataset
+    normalize_reward: bool = False
+    # Updates between two evaluations
+    eval_freq: int = bounded(1000, low=1)
+    # Episodes in an evaluation
+    n_episodes: int = bounded(10, low=1)
+    # Folder for a checkpoint at each evaluation; null: only the last one, in the run's folder
+    checkpoints_path: str | None = None
+    # Checkpoint to start from
+    load_model: str = ""
+    # Refuse operations that are not deterministic, in PyTorch; of no effect in JAX
+    deterministic_torch: bool = False
+    # Seed of the weights, the batches and the noise
+    seed: int = bounded(42, low=0)
+    # Seed of the evaluation's start states
+    eval_seed: int = bounded(69, low=0)
+    # auto, cpu or cuda
+    device: str = "auto"
+    # Where run folders are made
+    runs_path: str = "runs"
+    # Weights & Biases: off, offline or online
+    wandb_mode: str = choice("off", "offline", "online")
+
+    CORL_NAMES: ClassVar[dict[str, str]] = {
+        "env_name": "env",
+        "gamma": "discount",
+        "num_train_ops": "max_timesteps",
+        "eval_frequency": "eval_freq",
+        "n_test_episodes": "n_episodes",
+        "test_seed": "eval_seed",
+    }
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+class Actor(nn.Module):
+    """The policy: a normal distribution whose deviation is the same in every state."""
+
+    action_dim: int
+    hidden_dim: int
+
+    def setup(self) -> None:
+        self._mlp = nn.Sequential([
+            Linear(self.hidden_dim),
+            nn.relu,
+            Linear(self.hidden_dim),
+            nn.relu,
+            Linear(self.hidden_dim),
+            nn.relu,
+            Linear(self.action_dim),
+        ])  # fmt: skip
+        self._log_std = self.param("_log_std", zeros, (self.action_dim,), float)
+
+    def __call__(self, observations: Array) -> tuple[Array, Array]:
+        """Mean (B, A), bounded by nothing, and standard deviation (B, A), for observations (B, S)."""
+        mean = self._mlp(observations)
+        return mean, broadcast_to(exp(clamp(self._log_std, -20.0, 2.0)), mean.shape)
+
+
+def sample(actor: Network, observations: Array, noise: Array) -> Array:
+    """Actions (B, A) for noise (B, A), cut to [-1, 1]."""
+    mean, std = actor(observations)
+    return clamp(mean + noise * std, -1.0, 1.0)
+
+
+def log_prob(actor: Network, observations: Array, actions: Array) -> Array:
+    """The log-density (B,) of actions (B, A); that samples are cut does not enter it."""
+    mean, std = actor(observations)
+    log_density = -square(actions - mean) / (2.0 * square(std)) - log(std) - LOG_SQRT_2PI
+    return log_density.sum(axis=-1)
+
+
+LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
+
+
+class Critic(nn.Module):
+    """Q(s, a): (B, S) and (B, A) to (B,)."""
+
+    hidden_dim: int
+
+    def setup(self) -> None:
+        self._mlp = nn.Sequential([
+            Linear(self.hidden_dim),
+            nn.relu,
+            Linear(self.hidden_dim),
+            nn.relu,
+            Linear(self.hidden_dim),
+            nn.relu,
+            Linear(1),
+        ])  # fmt: skip
+
+    def __call__(self, observations: Array, actions: Array) -> Array:
+        """The values (B,) of actions (B, A) in observations (B, S)."""
+        return self._mlp(concatenate([observations, actions], axis=-1)).squeeze(-1)
+
+
+# ---- randomness ----------------------------------------------------------------------------------------------------
+
+
+class Noise(NamedTuple):
+    """What an update draws besides its batch."""
+
+    # Standard normal, (B, A): the policy's next actions in the target
+    target: Array
+    # Standard normal, (B, A): the policy's actions with which the data's are compared
+    actor: Array
+
+
+def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int, action_dim: int) -> tuple[Array, Noise]:
+    """An update's batch indices (B,) and its noise, which depend on the key and on the update's number alone."""
+    index_key, target_key, actor_key = jax.random.split(jax.random.fold_in(key, step), 3)
+    indices = jax.random.randint(index_key, (hp.batch_size,), 0, dataset_size)
+    noise = Noise(
+        target=jax.random.normal(target_key, (hp.batch_size, action_dim)),
+        actor=jax.random.normal(actor_key, (hp.batch_size, action_dim)),
+    )
+    return indices, noise
+
+
+# ---- losses and update ---------------------------------------------------------------------------------------------
+
+# The largest weight of an action
+MAX_WEIGHT = 100.0
+
+
+def gradient_step(state: "AWAC", part: str, gradient: Network) -> "AWAC":
+    """One step of Adam on one part of the state, down its gradient."""
+    adam = optax.adam(state.hp.learning_rate)
+    change, moments = adam.update(gradient, getattr(state, f"{part}_optimizer"))
+    return state.replace(**{part: optax.apply_updates(getattr(state, part), change), f"{part}_optimizer": moments})
+
+
+def soft_update(target: Network, source: Network, tau: float) -> Network:
+    """Polyak: the target, a step of size tau nearer to the source."""
+    return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
+
+
+@struct.dataclass
+class AWAC:
+    """All that an update reads and writes."""
+
+    actor: Network
+    critic_1: Network
+    critic_2: Network
+    critic_1_target: Network
+    critic_2_target: Network
+    actor_optimizer: optax.OptState
+    critic_1_optimizer: optax.OptState
+    critic_2_optimizer: optax.OptState
+    hp: Hyperparameters = struct.field(pytree_node=False)
+
+    def td_target(self, batch: Batch, noise: Noise) -> Array:
+        """The regression target of both critics, (B,): the smaller target value of a sampled next action."""
+        hp, actor, critic_1, critic_2 = self.hp, self.actor, self.critic_1_target, self.critic_2_target
+        next_actions = sample(actor, batch.next_observations, noise.target)
+        next_q = minimum(
+            critic_1(batch.next_observations, next_actions), critic_2(batch.next_observations, next_actions)
+        )
+        assert next_q.shape == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards + hp.discount * (1.0 - batch.terminals) * next_q
+
+    def critic_loss(
+        self, critics: tuple[Network, Network], batch: Batch, noise: Noise
+    ) -> tuple[Array, dict[str, Array]]:
+        """The squared error of both critics to the same target."""
+        critic_1, critic_2 = critics
+        target = self.td_target(batch, noise)
+        q1 = critic_1(batch.observations, batch.actions)
+        q2 = critic_2(batch.observations, batch.actions)
+        assert q1.shape == q2.shape == target.shape
+        return square(q1 - target).mean() + square(q2 - target).mean(), {}
+
+    def weights(self, batch: Batch, noise: Noise) -> Array:
+        """How much each of the data's actions counts, (B,): by its advantage over a sampled action."""
+        actor, critic_1, critic_2 = self.actor, self.critic_1, self.critic_2
+        actions = sample(actor, batch.observations, noise.actor)
+        value = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
+        q = minimum(critic_1(batch.observations, batch.actions), critic_2(batch.observations, batch.actions))
+        assert q.shape == value.shape == batch.rewards.shape
+        return minimum(exp((q - value) / self.hp.awac_lambda), MAX_WEIGHT)
+
+    def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
+        """Imitation of the data's actions, each with its weight."""
+        # The weights are of the state's own actor, which is not what is differentiated here.
+        weights = self.weights(batch, noise)
+        log_probs = log_prob(actor, batch.observations, batch.actions)
+        assert log_probs.shape == weights.shape
+        return (-log_probs * weights).mean(), {}
+
+    def update(self, batch: Batch, noise: Noise) -> tuple[Self, dict[str, Array]]:
+        """One gradient step: the critics; the actor, on the new critics; the targets."""
+        state, hp = self, self.hp
+        critics = (state.critic_1, state.critic_2)
+        (critic_loss, _), gradients = value_and_grad(state.critic_loss, has_aux=True)(critics, batch, noise)
+        state = gradient_step(state, "critic_1", gradients[0])
+        state = gradient_step(state, "critic_2", gradients[1])
+        (actor_loss, _), gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch, noise)
+        state = gradient_step(state, "actor", gradient)
+        state = state.replace(
+            critic_1_target=soft_update(state.critic_1_target, state.critic_1, hp.tau),
+            critic_2_target=soft_update(state.critic_2_target, state.critic_2, hp.tau),
+        )
+        return state, {"critic_loss": critic_loss, "actor_loss": actor_loss}
+
+
+@jax.jit
+def act(actor: Network, observations: Array) -> Array:
+    """The policy's most likely actions (E, A), bounded by nothing, for normalised observations (E, S)."""
+    mean, _ = actor(observations)
+    return mean
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+@partial(jax.jit, static_argnames="num_updates", donate_argnames="state")
+def train_interval(
+    state: AWAC, key: Array, dataset: PackedDataset, start: Array, num_updates: int
+) -> tuple[AWAC, dict[str, Array]]:
+    """The updates `start + 1` to `start + num_updates` as one scan, their batches and noise drawn before it."""
+    steps, action_dim = start + jnp.arange(num_updates), state.actor.module.action_dim
+    draws = jax.vmap(lambda step: draw_noise(key, step, state.hp, len(dataset), action_dim))(steps)
+
+    def step(state: AWAC, draw: Any) -> tuple[AWAC, dict[str, Array]]:
+        indices, noise = draw
+        return state.update(take(dataset, indices), noise)
+
+    state, history = jax.lax.scan(step, state, draws, unroll=2)
+    return state, mean_metrics([history])
+
+
+def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> AWAC:
+    """Fresh networks with PyTorch's initialisation."""
+    observations, actions = jnp.zeros((1, state_dim)), jnp.zeros((1, action_dim))
+    actor_key, critic_1_key, critic_2_key = jax.random.split(key, 3)
+    actor = Network.create(Actor(action_dim, config.hidden_dim), actor_key, observations)
+    critic_1 = Network.create(Critic(config.hidden_dim), critic_1_key, observations, actions)
+    critic_2 = Network.create(Critic(config.hidden_dim), critic_2_key, observations, actions)
+    # A donated state may hold no array twice, so the targets are copies.
+    critic_1_target, critic_2_target = jax.tree.map(jnp.copy, (critic_1, critic_2))
+    adam = optax.adam(config.learning_rate)
+    return AWAC(
+        actor=actor,
+        critic_1=critic_1,
+        critic_2=critic_2,
+        critic_1_target=critic_1_target,
+        critic_2_target=critic_2_target,
+        actor_optimizer=adam.init(actor),
+        critic_1_optimizer=adam.init(critic_1),
+        critic_2_optimizer=adam.init(critic_2),
+        hp=narrow(config, Hyperparameters),
+    )
+
+
+def train(config: TrainConfig) -> Run:
+    """Trains, evaluates every `eval_freq` updates and fills the run's folder.
+
+    Raises:
+        InputError: the dataset, the environment or the checkpoint cannot be used.
+    """
+    task = load_task(config, modify_rewards if config.normalize_reward else None, eval_seed=config.eval_seed)
+    device = resolve_device(config.device)
+    enable_compilation_cache()
+    with jax.default_device(device):
+        weights_key, draws_key = jax.random.split(jax.random.key(config.seed))
+        state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
+        total_it = 0
+        if config.load_model:
+            state, total_it = load_checkpoint(config.load_model, "awac", state)
+        dataset = to_device(task.dataset)
+        with Run(config, task, "awac", "jax", device) as run:
+            for start in range(0, config.max_timesteps, config.eval_freq):
+                num_updates = min(config.eval_freq, config.max_timesteps - start)
+                state, metrics = train_interval(state, draws_key, dataset, start, num_updates)
+                run.started()
+                step = start + num_updates
+                run.log(step, metrics)
+                run.advance(num_updates)
+                run.evaluate(step, partial(act, state.actor))
+                if config.checkpoints_path:
+                    save_checkpoint(run.checkpoint_path(step, ".msgpack"), "awac", state, total_it + step)
+            save_checkpoint(run.folder / "checkpoint.msgpack", "awac", state, total_it + step)
+    return run
+
+
+if __name__ == "__main__":
+    cli(train, TrainConfig, "awac")

@@ -1,0 +1,217 @@
+"""Behaviour cloning in PyTorch, of a dataset's best trajectories or of all. Its twin is `corl_jax/any_percent_bc.py`.
+
+Pomerleau, Efficient Training of Artificial Neural Networks for Autonomous Navigation, 1991; as a baseline of its best
+tenth: Chen et al., Decision Transformer, 2021, https://arxiv.org/abs/2106.01345
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn, square
+
+from shared.configs import bounded, choice, cli
+from shared.data import Batch, keep_best
+from shared.runs import Run
+from shared.task import load_task
+from shared.torch_side import (
+    load_checkpoint,
+    mean_metrics,
+    resolve_device,
+    save_checkpoint,
+    seed_everything,
+    take,
+    to_device,
+)
+
+# ---- config --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What an update depends on."""
+
+    # Transitions in a batch
+    batch_size: int = bounded(256, low=1)
+
+
+@dataclass(frozen=True)
+class TrainConfig(Hyperparameters):
+    """A whole run."""
+
+    # Project in Weights & Biases
+    project: str = "CORL"
+    # Group in Weights & Biases
+    group: str = "BC-D4RL"
+    # First part of the run's name
+    name: str = "BC"
+    # Dataset: mini/hopper-medium-expert, a D4RL id, or the path of an HDF5 file
+    env: str = "mini/hopper-medium-expert"
+    # Environment to evaluate in; empty: the dataset's own
+    eval_env: str = ""
+    # Updates in all
+    max_timesteps: int = bounded(1_000_000, low=1)
+    # Largest dataset accepted, in transitions
+    buffer_size: int = bounded(2_000_000, low=1)
+    # Share of the trajectories that is learnt from, those of the highest returns; 1 is plain behaviour cloning
+    frac: float = bounded(0.1, low=0, high=1)
+    # CORL declares it and never uses it, kept so that its files load; trajectories are cut after 1000 transitions
+    max_traj_len: int = bounded(1000, low=1)
+    # Normalise states to mean 0 and standard deviation 1
+    normalize: bool = True
+    # Discount factor of the returns by which trajectories are ranked
+    discount: float = bounded(0.99, low=0, high=1)
+    # Updates between two evaluations
+    eval_freq: int = bounded(5000, low=1)
+    # Episodes in an evaluation
+    n_episodes: int = bounded(10, low=1)
+    # Folder for a checkpoint at each evaluation; null: only the last one, in the run's folder
+    checkpoints_path: str | None = None
+    # Checkpoint to start from
+    load_model: str = ""
+    # Seed of the weights, the batches and the evaluation's start states
+    seed: int = bounded(0, low=0)
+    # auto, cpu or cuda
+    device: str = "auto"
+    # Where run folders are made
+    runs_path: str = "runs"
+    # Weights & Biases: off, offline or online
+    wandb_mode: str = choice("off", "offline", "online")
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+class Actor(nn.Module):
+    """The deterministic policy: (B, S) to (B, A), within [-max_action, max_action]."""
+
+    def __init__(self, state_dim: int, action_dim: int, max_action: float) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Linear(state_dim, 256),
+            nn.ReLU(),
+            nn.Linear(256, 256),
+            nn.ReLU(),
+            nn.Linear(256, action_dim),
+            nn.Tanh(),
+        )
+        self.max_action = max_action
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """The actions (B, A) for observations (B, S)."""
+        return self.max_action * self.net(observations)
+
+
+# ---- randomness ----------------------------------------------------------------------------------------------------
+
+
+class Noise(NamedTuple):
+    """What an update draws besides its batch: nothing."""
+
+
+def draw_noise(hp: Hyperparameters, dataset_size: int, device: torch.device) -> tuple[Tensor, Noise]:
+    """An update's batch indices (B,), from NumPy's global generator as in CORL."""
+    indices = np.random.randint(0, dataset_size, size=hp.batch_size)
+    return torch.as_tensor(indices, device=device), Noise()
+
+
+# ---- losses and update ---------------------------------------------------------------------------------------------
+
+
+def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
+    """One step of each optimiser down the gradient of the loss."""
+    for optimizer in optimizers:
+        optimizer.zero_grad()
+    loss.backward()
+    for optimizer in optimizers:
+        optimizer.step()
+
+
+class BC:
+    """All that an update reads and writes."""
+
+    def __init__(self, hp: Hyperparameters, actor: Actor) -> None:
+        self.hp = hp
+        self.actor = actor
+        self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=3e-4)
+        self.total_it = 0
+
+    def actor_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The squared distance to the data's actions."""
+        actor = self.actor
+        actions = actor(batch.observations)
+        assert actions.shape == batch.actions.shape
+        return square(actions - batch.actions).mean(), {}
+
+    def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
+        """One gradient step."""
+        self.total_it += 1
+        loss, _ = self.actor_loss(batch)
+        gradient_step(loss, self.actor_optimizer)
+        return {"actor_loss": loss.detach()}
+
+    @torch.no_grad()
+    def act(self, observations: np.ndarray) -> np.ndarray:
+        """The policy's actions (E, A) for normalised observations (E, S)."""
+        weight = next(self.actor.parameters())
+        return self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device)).cpu().numpy()
+
+    def parts(self) -> dict[str, Any]:
+        """What a checkpoint holds, under CORL's keys."""
+        return {"actor": self.actor, "actor_optimizer": self.actor_optimizer}
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> BC:
+    """A fresh network, drawn from torch's generator on the CPU."""
+    actor = Actor(state_dim, action_dim, max_action)
+    device = resolve_device(config.device)
+    return BC(config, actor.to(device))
+
+
+def save(trainer: BC, path: Path) -> None:
+    """Writes a checkpoint that CORL's own code could load."""
+    save_checkpoint(path, "any_percent_bc", {**trainer.parts(), "total_it": trainer.total_it})
+
+
+def load(trainer: BC, path: str) -> None:
+    """Loads a checkpoint of ours or of CORL's."""
+    content = load_checkpoint(path, "any_percent_bc", trainer.parts())
+    trainer.total_it = content["total_it"]
+
+
+def train(config: TrainConfig) -> Run:
+    """Trains, evaluates every `eval_freq` updates and fills the run's folder.
+
+    Raises:
+        InputError: the dataset, the environment or the checkpoint cannot be used.
+    """
+    task = load_task(config, lambda data, _: keep_best(data, config.frac, config.discount), config.normalize)
+    device = resolve_device(config.device)
+    seed_everything(config.seed)
+    trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
+    if config.load_model:
+        load(trainer, config.load_model)
+    dataset = to_device(task.dataset, device)
+    with Run(config, task, "any_percent_bc", "torch", device) as run:
+        history = []
+        for step in range(1, config.max_timesteps + 1):
+            indices, noise = draw_noise(config, len(dataset.rewards), device)
+            history.append(trainer.update(take(dataset, indices), noise))
+            run.advance(1)
+            if step % config.eval_freq == 0 or step == config.max_timesteps:
+                run.log(step, mean_metrics(history))
+                history.clear()
+                run.evaluate(step, trainer.act)
+                if config.checkpoints_path:
+                    save(trainer, run.checkpoint_path(step, ".pt"))
+        save(trainer, run.folder / "checkpoint.pt")
+    return run
+
+
+if __name__ == "__main__":
+    cli(train, TrainConfig, "any_percent_bc")

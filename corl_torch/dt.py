@@ -1,0 +1,421 @@
+"""Decision Transformer in PyTorch: a sequence model that is asked for a return and names the action that earns it.
+
+Its twin is `corl_jax/dt.py`.
+
+Chen et al., Decision Transformer: Reinforcement Learning via Sequence Modeling, 2021, https://arxiv.org/abs/2106.01345
+"""
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, arange, einsum, nn, softmax, square, stack, where
+
+from shared.configs import bounded, choice, cli, numbers, positive
+from shared.errors import InputError
+from shared.runs import Run
+from shared.sequences import PromptedPolicy, Trajectories, Windows, trajectory_lengths
+from shared.task import load_trajectories
+from shared.torch_side import (
+    dropout_mask,
+    load_checkpoint,
+    mean_metrics,
+    resolve_device,
+    save_checkpoint,
+    seed_everything,
+    take,
+    to_device,
+)
+
+# ---- config --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What an update depends on."""
+
+    # Width of a token
+    embedding_dim: int = bounded(128, low=1)
+    # Transformer blocks
+    num_layers: int = bounded(3, low=1)
+    # Attention heads, a divisor of embedding_dim
+    num_heads: int = bounded(1, low=1)
+    # Steps that the model sees at once; each is three tokens
+    seq_len: int = bounded(20, low=1)
+    # Share of the attention weights that dropout zeroes
+    attention_dropout: float = bounded(0.1, low=0, high=0.99)
+    # Share of what a block adds to its tokens that dropout zeroes
+    residual_dropout: float = bounded(0.1, low=0, high=0.99)
+    # Share of the embedded tokens that dropout zeroes
+    embedding_dropout: float = bounded(0.1, low=0, high=0.99)
+    # Learning rate after the warm-up
+    learning_rate: float = positive(1e-4)
+    # Adam's rates of forgetting: of the gradient, of its square
+    betas: tuple[float, float] = numbers((0.9, 0.999), low=0.0, high=1.0)
+    # Weight decay, on every parameter
+    weight_decay: float = bounded(1e-4, low=0)
+    # Largest norm of a gradient; null: any
+    clip_grad: float | None = positive(0.25)
+    # Windows in a batch
+    batch_size: int = bounded(64, low=1)
+    # Updates over which the learning rate rises to its full value
+    warmup_steps: int = bounded(10_000, low=1)
+
+
+@dataclass(frozen=True)
+class TrainConfig(Hyperparameters):
+    """A whole run."""
+
+    # What CORL calls differently here than in its other files
+    CORL_NAMES: ClassVar[dict[str, str]] = {
+        "env_name": "env",
+        "update_steps": "max_timesteps",
+        "eval_every": "eval_freq",
+        "eval_episodes": "n_episodes",
+        "train_seed": "seed",
+    }
+
+    # Project in Weights & Biases
+    project: str = "CORL"
+    # Group in Weights & Biases
+    group: str = "DT-D4RL"
+    # First part of the run's name
+    name: str = "DT"
+    # Dataset: mini/hopper-medium-expert, a D4RL id, or the path of an HDF5 file
+    env: str = "mini/hopper-medium-expert"
+    # Environment to evaluate in; empty: the dataset's own
+    eval_env: str = ""
+    # Longest episode in steps: evaluated ones are cut there, and the data's may be one longer
+    episode_len: int = bounded(1000, low=1)
+    # Bound of every action component
+    max_action: float = positive(1.0)
+    # Factor on returns
+    reward_scale: float = positive(0.001)
+    # Loader processes in CORL, without effect here; kept so that its files load
+    num_workers: int = bounded(4, low=0)
+    # Returns to ask for, each in an evaluation of its own; the first one's score is the run's
+    target_returns: tuple[float, ...] = numbers((12000.0, 6000.0))
+    # Updates in all
+    max_timesteps: int = bounded(100_000, low=1)
+    # Updates between two evaluations
+    eval_freq: int = bounded(10_000, low=1)
+    # Episodes in an evaluation
+    n_episodes: int = bounded(100, low=1)
+    # Folder for a checkpoint at each evaluation; null: only the last one, in the run's folder
+    checkpoints_path: str | None = None
+    # Checkpoint to start from
+    load_model: str = ""
+    # Refuse PyTorch's operations whose result may differ from run to run; without effect in JAX
+    deterministic_torch: bool = False
+    # Seed of the weights, the batches and dropout
+    seed: int = bounded(10, low=0)
+    # Seed of the evaluation's start states
+    eval_seed: int = bounded(42, low=0)
+    # auto, cpu or cuda
+    device: str = "auto"
+    # Where run folders are made
+    runs_path: str = "runs"
+    # Weights & Biases: off, offline or online
+    wandb_mode: str = choice("off", "offline", "online")
+
+
+# ---- windows -------------------------------------------------------------------------------------------------------
+
+
+def take_windows(dataset: Trajectories, indices: Tensor, seq_len: int) -> Windows:
+    """The windows of K = `seq_len` steps that begin at the rows `indices` (B,), filled with zeros behind the end."""
+    steps = arange(seq_len, device=indices.device)
+    rows = take(dataset, (indices[:, None] + steps).clip(max=len(dataset.actions) - 1))
+    inside = steps < rows.remaining[:, :1]
+    return Windows(
+        observations=where(inside[..., None], rows.observations, 0.0),
+        actions=where(inside[..., None], rows.actions, 0.0),
+        returns=where(inside, rows.returns, 0.0),
+        # They count on behind the end, as in CORL.
+        timesteps=rows.timesteps[:, :1].to(steps.dtype) + steps,
+        mask=inside.to(rows.returns.dtype),
+    )
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+class BlockDropout(NamedTuple):
+    """Masks to multiply by in a block, for Q queries: all 3K tokens, or in the last block the K states alone."""
+
+    # (B, H, Q, 3K): the attention weights
+    attention: Tensor | None
+    # (B, Q, E): what attention adds to its tokens
+    output: Tensor | None
+    # (B, Q, E): what the MLP adds to its tokens
+    mlp: Tensor | None
+
+
+class Dropout(NamedTuple):
+    """Masks to multiply by; each is None at a rate of 0, all of them where the policy acts."""
+
+    # (B, 3K, E): the embedded tokens
+    embedding: Tensor | None
+    blocks: tuple[BlockDropout, ...]
+
+
+def dropped(inputs: Tensor, mask: Tensor | None) -> Tensor:
+    """Inputs under a dropout mask of their shape, if there is one."""
+    return inputs if mask is None else inputs * mask
+
+
+class Attention(nn.MultiheadAttention):
+    """Multi-head attention with its dropout mask as an argument; PyTorch's own module holds the weights."""
+
+    def forward(self, queries: Tensor, tokens: Tensor, forbidden: Tensor, mask: Tensor | None) -> Tensor:
+        """What queries (B, Q, E) find in tokens (B, T, E), (B, Q, E); `forbidden` is (Q, T)."""
+        weights, biases = self.in_proj_weight.chunk(3), self.in_proj_bias.chunk(3)
+        heads = []
+        for inputs, weight, bias in zip((queries, tokens, tokens), weights, biases, strict=True):
+            projected = nn.functional.linear(inputs, weight, bias)
+            heads.append(projected.reshape(*inputs.shape[:2], self.num_heads, self.head_dim))
+        q, k, v = heads
+        scores = einsum("bqhd,bthd->bhqt", q * self.head_dim**-0.5, k)
+        weights = dropped(softmax(where(forbidden, -torch.inf, scores), axis=-1), mask)
+        return self.out_proj(einsum("bhqt,bthd->bqhd", weights, v).reshape(queries.shape))
+
+
+class Block(nn.Module):
+    """Attention and an MLP, each of which adds to the tokens what it makes of their normalised values."""
+
+    def __init__(self, hp: Hyperparameters) -> None:
+        super().__init__()
+        width = hp.embedding_dim
+        self.norm1 = nn.LayerNorm(width)
+        self.norm2 = nn.LayerNorm(width)
+        self.attention = Attention(width, hp.num_heads, batch_first=True)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width),
+            nn.GELU(),
+            nn.Linear(4 * width, width),
+        )
+        # A buffer because CORL's checkpoints hold it
+        num_tokens = 3 * hp.seq_len
+        self.register_buffer("causal_mask", torch.ones(num_tokens, num_tokens, dtype=torch.bool).triu(1))
+
+    def forward(self, tokens: Tensor, queries: slice, dropout: BlockDropout) -> Tensor:
+        """The tokens `queries` (B, Q, E) of all tokens (B, T, E), each informed by those up to itself."""
+        num_tokens = tokens.shape[1]
+        normed = self.norm1(tokens)
+        forbidden = self.causal_mask[:num_tokens, :num_tokens][queries]
+        found = self.attention(normed[:, queries], normed, forbidden, dropout.attention)
+        tokens = tokens[:, queries] + dropped(found, dropout.output)
+        return tokens + dropped(self.mlp(self.norm2(tokens)), dropout.mlp)
+
+
+ALL, STATES = slice(None), slice(1, None, 3)
+
+
+class DecisionTransformer(nn.Module):
+    """From each step's return-to-go and state, and all that came before, to its action."""
+
+    def __init__(
+        self, hp: Hyperparameters, state_dim: int, action_dim: int, episode_len: int, max_action: float
+    ) -> None:
+        super().__init__()
+        width = hp.embedding_dim
+        self.emb_norm = nn.LayerNorm(width)
+        self.out_norm = nn.LayerNorm(width)
+        self.timestep_emb = nn.Embedding(episode_len + hp.seq_len, width)
+        self.state_emb = nn.Linear(state_dim, width)
+        self.action_emb = nn.Linear(action_dim, width)
+        self.return_emb = nn.Linear(1, width)
+        self.blocks = nn.ModuleList([Block(hp) for _ in range(hp.num_layers)])
+        self.action_head = nn.Sequential(nn.Linear(width, action_dim), nn.Tanh())
+        self.max_action = max_action
+        self.apply(reset_parameters)
+
+    def forward(
+        self, observations: Tensor, actions: Tensor, returns: Tensor, timesteps: Tensor, dropout: Dropout
+    ) -> Tensor:
+        """The actions (B, T, A) for windows of T steps, see `Windows`; the one at a step ignores what comes after."""
+        times = self.timestep_emb(timesteps)
+        embedded = (self.return_emb(returns[..., None]), self.state_emb(observations), self.action_emb(actions))
+        # A return, a state and an action for each step: (B, 3T, E)
+        tokens = (stack(embedded, axis=2) + times[:, :, None]).reshape(len(times), -1, times.shape[-1])
+        tokens = dropped(self.emb_norm(tokens), dropout.embedding)
+        # Of the last block nothing but the states is read.
+        queries = [ALL] * (len(self.blocks) - 1) + [STATES]
+        for block, *arguments in zip(self.blocks, queries, dropout.blocks, strict=True):
+            tokens = block(tokens, *arguments)
+        return self.action_head(self.out_norm(tokens)) * self.max_action
+
+
+def reset_parameters(module: nn.Module) -> None:
+    """CORL's initialisation; the packed projection of attention, a bare parameter, keeps its Xavier-uniform values."""
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, mean=0.0, std=0.02)
+    if isinstance(module, nn.Linear):
+        nn.init.zeros_(module.bias)
+
+
+def no_dropout(hp: Hyperparameters) -> Dropout:
+    """Where the policy acts."""
+    return Dropout(None, (BlockDropout(None, None, None),) * hp.num_layers)
+
+
+# ---- randomness ----------------------------------------------------------------------------------------------------
+
+
+class Noise(NamedTuple):
+    """What an update draws besides its batch."""
+
+    dropout: Dropout
+
+
+def draw_noise(hp: Hyperparameters, lengths: np.ndarray, device: torch.device) -> tuple[Tensor, Noise]:
+    """The rows (B,) at which an update's windows begin, and its dropout masks.
+
+    As in CORL without loader processes: for each window a trajectory from NumPy's global generator, each as likely as
+    it is long, and a step of it from Python's; then the masks from torch's.
+
+    Args:
+        hp: Tells the sizes.
+        lengths: The number of rows of each trajectory.
+        device: Of both results.
+    """
+    shares = np.cumsum(lengths / lengths.sum())
+    chosen = np.searchsorted(shares / shares[-1], np.random.random_sample(hp.batch_size), side="right")
+    firsts = (np.cumsum(lengths) - lengths)[chosen]
+    steps = [random.randint(0, length - 1) for length in lengths[chosen].tolist()]
+    return torch.as_tensor(firsts + steps, device=device), Noise(draw_dropout(hp, device))
+
+
+def draw_dropout(hp: Hyperparameters, device: torch.device) -> Dropout:
+    """An update's masks in CORL's order, drawn whole, whatever the last block uses of them."""
+    size, width, num_tokens = hp.batch_size, hp.embedding_dim, 3 * hp.seq_len
+    scores = (size, hp.num_heads, num_tokens, num_tokens)
+
+    def draw(rate: float, *shape: int) -> Tensor | None:
+        return dropout_mask(rate, shape, device) if rate > 0 else None
+
+    embedding, blocks = draw(hp.embedding_dropout, size, num_tokens, width), []
+    for _ in range(hp.num_layers):
+        attention = draw(hp.attention_dropout, *scores)
+        # PyTorch's attention returns a transposed array, and dropout draws in the order of the memory.
+        output = draw(hp.residual_dropout, num_tokens, size, width)
+        mlp = draw(hp.residual_dropout, size, num_tokens, width)
+        blocks.append(BlockDropout(attention, output if output is None else output.transpose(0, 1), mlp))
+    attention, output, mlp = (mask if mask is None else mask[..., STATES, :] for mask in blocks[-1])
+    return Dropout(embedding, (*blocks[:-1], BlockDropout(attention, output, mlp)))
+
+
+# ---- losses and update ---------------------------------------------------------------------------------------------
+
+
+class DT:
+    """All that an update reads and writes."""
+
+    def __init__(self, hp: Hyperparameters, model: DecisionTransformer) -> None:
+        self.hp = hp
+        self.model = model
+        self.model_optimizer = torch.optim.AdamW(
+            model.parameters(), lr=hp.learning_rate, betas=hp.betas, weight_decay=hp.weight_decay
+        )
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(
+            self.model_optimizer, lambda updates: min((updates + 1) / hp.warmup_steps, 1.0)
+        )
+        self.total_it = 0
+
+    def action_loss(self, batch: Windows, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
+        """The squared error to the data's actions; steps behind a trajectory's end count as entries without error."""
+        model = self.model
+        predicted = model(batch.observations, batch.actions, batch.returns, batch.timesteps, noise.dropout)
+        assert predicted.shape == batch.actions.shape
+        assert predicted.shape[:-1] == batch.mask.shape
+        return (square(predicted - batch.actions) * batch.mask[..., None]).mean(), {}
+
+    def update(self, batch: Windows, noise: Noise) -> dict[str, Tensor]:
+        """One gradient step, and one of the learning rate."""
+        hp = self.hp
+        loss, _ = self.action_loss(batch, noise)
+        self.model_optimizer.zero_grad()
+        loss.backward()
+        if hp.clip_grad is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), hp.clip_grad)
+        self.model_optimizer.step()
+        self.schedule.step()
+        self.total_it += 1
+        # As in CORL, the learning rate is the next update's.
+        return {"train_loss": loss.detach(), "learning_rate": torch.tensor(self.schedule.get_last_lr()[0])}
+
+    @torch.no_grad()
+    def act(self, observations: np.ndarray, actions: np.ndarray, returns: np.ndarray, timesteps: np.ndarray) -> Any:
+        """The model's actions (E, K, A) for windows of K steps of E episodes, see `Windows`."""
+        weight = self.model.timestep_emb.weight
+        windows = (torch.as_tensor(x, dtype=weight.dtype, device=weight.device) for x in (observations, actions, returns))
+        timesteps = torch.as_tensor(timesteps, device=weight.device)
+        return self.model(*windows, timesteps, no_dropout(self.hp)).cpu().numpy()
+
+    def parts(self) -> dict[str, Any]:
+        """What a checkpoint holds besides the statistics of the states; the last two are ours alone."""
+        return {"model_state": self.model, "model_optimizer": self.model_optimizer, "schedule": self.schedule}
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> DT:
+    """A fresh model, drawn from torch's generator on the CPU in CORL's order."""
+    model = DecisionTransformer(config, state_dim, action_dim, config.episode_len, max_action)
+    return DT(config, model.to(resolve_device(config.device)))
+
+
+def save(trainer: DT, path: Path, mean: np.ndarray, std: np.ndarray) -> None:
+    """Writes a checkpoint with CORL's keys and the statistics (S,) that states were normalised by."""
+    statistics = {"state_mean": mean[None], "state_std": std[None]}
+    save_checkpoint(path, "dt", {**trainer.parts(), **statistics, "total_it": trainer.total_it})
+
+
+def load(trainer: DT, path: str) -> None:
+    """Loads a checkpoint of ours or of CORL's, which holds the model alone."""
+    content = load_checkpoint(path, "dt", trainer.parts(), optional=("model_optimizer", "schedule", "total_it"))
+    trainer.total_it = content.get("total_it", 0)
+
+
+def train(config: TrainConfig) -> Run:
+    """Trains, evaluates every `eval_freq` updates, once for each return to ask for, and fills the run's folder.
+
+    Raises:
+        InputError: the dataset, the environment or the checkpoint cannot be used, or a setting contradicts another.
+    """
+    if config.embedding_dim % config.num_heads:
+        raise InputError(f"embedding_dim must be a multiple of num_heads ({config.num_heads}): change either")
+    task = load_trajectories(config, config.reward_scale, config.eval_seed)
+    device = resolve_device(config.device)
+    torch.use_deterministic_algorithms(config.deterministic_torch)
+    seed_everything(config.seed)
+    trainer = create_trainer(config, task.state_dim, task.action_dim, config.max_action)
+    if config.load_model:
+        load(trainer, config.load_model)
+    # CORL's data loader begins with a draw of its own.
+    torch.empty((), dtype=torch.int64).random_()
+    dataset, lengths = to_device(task.dataset, device), trajectory_lengths(task.dataset)
+    with Run(config, task, "dt", "torch", device) as run:
+        history = []
+        for step in range(1, config.max_timesteps + 1):
+            indices, noise = draw_noise(config, lengths, device)
+            history.append(trainer.update(take_windows(dataset, indices, config.seq_len), noise))
+            run.advance(1)
+            if step % config.eval_freq == 0 or step == config.max_timesteps:
+                run.log(step, mean_metrics(history))
+                history.clear()
+                for prompt in config.target_returns:
+                    policy = PromptedPolicy(trainer.act, prompt, config.reward_scale, config.seq_len, task.action_dim)
+                    run.evaluate(step, policy, prompt)
+                if config.checkpoints_path:
+                    save(trainer, run.checkpoint_path(step, ".pt"), task.mean, task.std)
+        save(trainer, run.folder / "checkpoint.pt", task.mean, task.std)
+    return run
+
+
+if __name__ == "__main__":
+    cli(train, TrainConfig, "dt")

@@ -1,0 +1,51 @@
+"""Behaviour cloning: six updates, equal to the last bit."""
+
+import copy
+
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+
+from corl_torch import any_percent_bc
+from parity_tests.reference.common import (
+    ACTION_DIM,
+    CPU,
+    ROWS,
+    STATE_DIM,
+    UPDATES,
+    adam,
+    assert_same_bits,
+    columns_of,
+    same_draws,
+)
+from shared.data import Batch
+from shared.torch_side import take
+
+
+def test_any_percent_bc(dataset: Batch) -> None:
+    """The policy."""
+    config = any_percent_bc.TrainConfig(device="cpu")
+    trainer = any_percent_bc.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    actor = copy.deepcopy(trainer.actor.net)
+    optimizer = adam(actor.parameters(), 3e-4)
+    same_draws()
+    for _ in range(UPDATES):
+        indices, noise = any_percent_bc.draw_noise(config, ROWS, CPU)
+        trainer.update(take(dataset, indices), noise)
+    same_draws()
+    for _ in range(UPDATES):
+        s, a, _, _, _ = columns_of(dataset, config.batch_size)
+        loss = mse_loss(actor(s), a)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert_same_bits(trainer, {"actor": actor})
+
+
+def test_weights_start_where_the_seed_says() -> None:
+    """There is one network, its layers drawn in order."""
+    torch.manual_seed(7)
+    trainer = any_percent_bc.create_trainer(any_percent_bc.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
+    torch.manual_seed(7)
+    for mine, sizes in ((trainer.actor.net[0], (STATE_DIM, 256)), (trainer.actor.net[2], (256, 256))):
+        assert torch.equal(mine.weight, nn.Linear(*sizes).weight)

@@ -1,0 +1,143 @@
+"""IQL: six updates in four settings, equal to the last bit."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributions import Normal
+from torch.nn.functional import mse_loss
+
+from corl_torch import iql
+from parity_tests.reference.common import (
+    ACTION_DIM,
+    CPU,
+    ROWS,
+    STATE_DIM,
+    UPDATES,
+    adam,
+    assert_same_bits,
+    columns_of,
+    polyak,
+    same_draws,
+)
+from shared.data import Batch
+from shared.torch_side import take
+
+
+class ReferenceIQL:
+    """IQL's update, term by term: each network steps before the next one's loss is taken."""
+
+    def __init__(self, config: iql.TrainConfig, trainer: iql.IQL) -> None:
+        self.c = config
+        self.q = nn.ModuleList(copy.deepcopy([trainer.qf.q1.net, trainer.qf.q2.net]))
+        self.q_t = copy.deepcopy(self.q)
+        self.v = copy.deepcopy(trainer.vf.v.net)
+        layers = [layer for layer in copy.deepcopy(trainer.actor.net.net) if isinstance(layer, nn.Linear)]
+        after = [nn.ReLU()] if config.actor_dropout is None else [nn.ReLU(), nn.Dropout(config.actor_dropout)]
+        self.mean = nn.Sequential(layers[0], *after, layers[1], *copy.deepcopy(after), layers[2], nn.Tanh())
+        self.log_std = nn.Parameter(torch.zeros(ACTION_DIM))
+        own = [] if config.iql_deterministic else [self.log_std]
+        self.v_adam, self.q_adam = adam(self.v.parameters(), config.vf_lr), adam(self.q.parameters(), config.qf_lr)
+        self.actor_adam = adam([*own, *self.mean.parameters()], config.actor_lr)
+        self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.actor_adam, config.max_timesteps)
+
+    def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> None:
+        """One update in CORL's order."""
+        c, sa = self.c, torch.cat([s, a], 1)
+        with torch.no_grad():
+            next_v = self.v(s2).squeeze(-1)
+            target_q = torch.min(*(q(sa).squeeze(-1) for q in self.q_t))
+        adv = target_q - self.v(s).squeeze(-1)
+        side = (adv < 0).float()
+        self.step(torch.mean(torch.abs(c.iql_tau - side) * adv**2), self.v_adam)
+        y = r.squeeze(-1) + (1.0 - d.squeeze(-1)) * c.discount * next_v
+        losses = [mse_loss(q(sa).squeeze(-1), y) for q in self.q]
+        self.step(sum(losses) / len(losses), self.q_adam)
+        polyak(self.q_t, self.q, c.tau)
+        weight = torch.exp(c.beta * adv.detach()).clamp(max=100.0)
+        self.step(torch.mean(weight * self.cloning(self.mean(s), a)), self.actor_adam)
+        self.schedule.step()
+
+    def cloning(self, mean: Tensor, a: Tensor) -> Tensor:
+        """What the policy is charged for each action, (B,)."""
+        if self.c.iql_deterministic:
+            return torch.sum((mean - a) ** 2, dim=1)
+        return -Normal(mean, torch.exp(self.log_std.clamp(-20.0, 2.0))).log_prob(a).sum(-1)
+
+    @staticmethod
+    def step(loss: Tensor, optimizer: torch.optim.Adam) -> None:
+        """One step."""
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"actor_dropout": 0.1, "iql_tau": 0.9, "beta": 10.0, "max_timesteps": 4},
+        {"iql_deterministic": True, "tau": 0.001, "discount": 0.9},
+        {"iql_deterministic": True, "actor_dropout": 0.3, "vf_lr": 1e-3, "qf_lr": 1e-4, "actor_lr": 1e-2},
+    ],
+    ids=["default", "dropout past the cosine's end", "deterministic", "deterministic with dropout"],
+)
+def test_iql(dataset: Batch, settings: dict[str, Any]) -> None:
+    """IQL: both critics, their targets, V and the policy; six updates also end at the same learning rate."""
+    config = iql.TrainConfig(device="cpu", **settings)
+    trainer = iql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    reference = ReferenceIQL(config, trainer)
+    same_draws()
+    for _ in range(UPDATES):
+        indices, noise = iql.draw_noise(config, ROWS, ACTION_DIM, CPU)
+        trainer.update(take(dataset, indices), noise)
+    same_draws()
+    for _ in range(UPDATES):
+        reference.update(*columns_of(dataset, config.batch_size))
+    assert_same_bits(trainer, {"qf": reference.q, "q_target": reference.q_t, "vf": reference.v})
+    assert_same_bits(trainer.actor, {"net": reference.mean})
+    assert trainer.actor_lr_schedule.get_last_lr() == reference.schedule.get_last_lr()
+    if not config.iql_deterministic:
+        assert torch.equal(trainer.actor.log_std, reference.log_std)
+        assert (trainer.actor.log_std != 0).all()
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.5])
+def test_masks_are_torchs_own(rate: float) -> None:
+    """Two masks drawn ahead are what two dropout layers draw from the same generator state."""
+    config, layer, ones = iql.TrainConfig(actor_dropout=rate, batch_size=64), nn.Dropout(rate), torch.ones(64, 256)
+    torch.manual_seed(3)
+    _, noise = iql.draw_noise(config, ROWS, ACTION_DIM, CPU)
+    torch.manual_seed(3)
+    assert all(torch.equal(mask, layer(ones)) for mask in noise.dropout)
+    assert all(mask.max() > 1.0 for mask in noise.dropout) == (rate > 0.0)
+
+
+def test_acting_drops_nothing(dataset: Batch) -> None:
+    """Actions are those of CORL's policy in evaluation mode, bounded by the largest action."""
+    config = iql.TrainConfig(device="cpu", actor_dropout=0.5)
+    trainer = iql.create_trainer(config, STATE_DIM, ACTION_DIM, 2.0)
+    mean = ReferenceIQL(config, trainer).mean.eval()
+    expected = (2.0 * mean(dataset.observations[:10])).clamp(-2.0, 2.0)
+    assert torch.equal(torch.as_tensor(trainer.act(dataset.observations[:10].numpy())), expected)
+
+
+def test_weights_start_where_the_seed_says() -> None:
+    """Critic 1 is built first, then critic 2, V and the policy."""
+    torch.manual_seed(7)
+    trainer = iql.create_trainer(iql.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
+    torch.manual_seed(7)
+    inputs_and_outputs = (
+        (STATE_DIM + ACTION_DIM, 1),
+        (STATE_DIM + ACTION_DIM, 1),
+        (STATE_DIM, 1),
+        (STATE_DIM, ACTION_DIM),
+    )
+    networks = trainer.qf.q1, trainer.qf.q2, trainer.vf.v, trainer.actor.net
+    for network, (inputs, outputs) in zip(networks, inputs_and_outputs, strict=True):
+        layers = nn.Linear(inputs, 256), nn.Linear(256, 256), nn.Linear(256, outputs)
+        assert all(torch.equal(network.net[2 * i].weight, layer.weight) for i, layer in enumerate(layers))
+        assert all(torch.equal(network.net[2 * i].bias, layer.bias) for i, layer in enumerate(layers))
+    assert not trainer.actor.log_std.any()

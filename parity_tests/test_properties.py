@@ -1,0 +1,225 @@
+"""Properties that need no reference: each would have caught a mistake that was once published.
+
+Both twins of a pair could share a mistake; the ladder would be silent. These say what an algorithm must do whatever the
+framework. They look at the JAX twin, to which the ladder ties the other, and each is tried on planted mistakes.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from parity_tests.conftest import both_in
+from parity_tests.ladder import Scene, cornered_rows
+from parity_tests.pairs import MISTAKES, PAIRS
+from parity_tests.states import part_names
+from parity_tests.test_mistakes import with_mistake
+from shared.jax_side import Network
+
+# The loss in which rewards are learnt from
+REWARDED = {"td3_bc": "critic_loss", "awac": "critic_loss", "cql": "critic_loss", "iql": "q_loss"}
+RATES = {"cql": "soft_target_update_rate"}
+
+
+def scene_of(name: str, twin: ModuleType, variant: str = "default") -> tuple[Any, Any, Any, Scene]:
+    """A warm state of the JAX twin, a batch with terminals in it, noise, and the scene they come from."""
+    scene = Scene.create(PAIRS[name], twin, variant, "cornered")
+    indices, noise = next(scene.draws())
+    return scene.state(), scene.jax_batch(indices), scene.jax_noise(noise), scene
+
+
+def flat(tree: Any) -> np.ndarray:
+    """All numbers of a tree in one row."""
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+def rewarded_gradient(name: str, state: Any, batch: Any, noise: Any) -> np.ndarray:
+    """The gradient of the loss that rewards enter."""
+    loss = PAIRS[name].losses[REWARDED[name]]
+    parts = tuple(getattr(state, part) for part in loss.of)
+    given = {"batch": batch, "noise": noise}
+    gradient, _ = jax.grad(getattr(state, REWARDED[name]), has_aux=True)(
+        parts if len(parts) > 1 else parts[0], *(given[x] for x in loss.inputs)
+    )
+    return flat(gradient)
+
+
+def rewards_belong_to_their_rows(name: str, twin: ModuleType) -> None:
+    """Handing the batch's rewards to other rows changes the critics' gradient; (B, 1) against (B,) would not notice."""
+    state, batch, noise, _ = scene_of(name, twin)
+    here = rewarded_gradient(name, state, batch, noise)
+    there = rewarded_gradient(name, state, batch._replace(rewards=jnp.roll(batch.rewards, 1)), noise)
+    assert np.abs(here - there).max() > 1e-3 * np.abs(here).max()
+
+
+def terminals_are_masked(name: str, twin: ModuleType) -> None:
+    """What comes after a terminal row does not enter its target; what comes after any other row does."""
+    state, batch, noise, _ = scene_of(name, twin)
+    assert 0 < batch.terminals.sum() < len(batch.terminals)
+    further = () if name == "iql" else (noise,)
+
+    def target(next_observations: jax.Array) -> jax.Array:
+        # CQL's returns the next values besides.
+        return jax.tree.leaves(state.td_target(batch._replace(next_observations=next_observations), *further))[0]
+
+    changed = target(batch.next_observations) != target(batch.next_observations + 0.5)
+    np.testing.assert_array_equal(changed, batch.terminals == 0.0)
+
+
+def imitation_td3_bc(actor: Network, batch: Any) -> jax.Array:
+    """Behaviour cloning by squared error."""
+    return jnp.square(actor(batch.observations) - batch.actions).mean()
+
+
+def imitation_gaussian(actor: Network, batch: Any) -> jax.Array:
+    """Behaviour cloning by likelihood, constants left out."""
+    mean, std = actor(batch.observations)
+    return (jnp.square(batch.actions - mean) / (2.0 * jnp.square(std)) + jnp.log(std)).sum(axis=-1).mean()
+
+
+IMITATION: dict[str, Callable[[Network, Any], jax.Array]] = {
+    "td3_bc": imitation_td3_bc,
+    "awac": imitation_gaussian,
+    "iql": imitation_gaussian,
+}
+
+
+# Temperatures at which advantages count after so few updates
+SHARP = {"td3_bc": {}, "awac": {"awac_lambda": 0.01}, "iql": {"beta": 100.0}}
+
+
+def actor_does_more_than_imitate(name: str, twin: ModuleType) -> None:
+    """The policy's gradient points elsewhere than behaviour cloning's."""
+    state, batch, noise, _ = scene_of(name, twin)
+    state = state.replace(hp=dataclasses.replace(state.hp, **SHARP[name]))
+    given = {"batch": batch, "noise": noise}
+    if name == "iql":
+        given["adv"] = state.value_loss(state.vf, batch)[1]["adv"]
+    inputs = PAIRS[name].losses["actor_loss"].inputs
+    ours = flat(jax.grad(state.actor_loss, has_aux=True)(state.actor, *(given[x] for x in inputs))[0])
+    cloning = flat(jax.grad(IMITATION[name])(state.actor, batch))
+    cosine = ours @ cloning / (np.linalg.norm(ours) * np.linalg.norm(cloning))
+    assert abs(cosine) < 0.99
+
+
+def targets_move_once_when_due(name: str, twin: ModuleType) -> None:
+    """Each target takes one Polyak step in an update that moves it, and stands still in any other."""
+    variant = "unweighted" if name == "cql" else "default"
+    state, batch, noise, scene = scene_of(name, twin, variant)
+    tau = getattr(state.hp, RATES.get(name, "tau"))
+    targets = [part for part in part_names(state) if part.endswith("_target")]
+    assert targets
+    for step in range(1, 7):
+        statics = PAIRS[name].update_statics(scene.config, step)
+        due = all(statics.values())
+        after, _ = state.update(batch, noise, **statics)
+        for target in targets:
+            source = {"q_target": "qf"}.get(target, target.removesuffix("_target"))
+            old, moved, new = (flat(getattr(s, x)) for s, x in ((state, target), (after, target), (after, source)))
+            expected = (1.0 - tau) * old + tau * new if due else old
+            np.testing.assert_allclose(moved, expected, rtol=1e-12, atol=1e-15)
+            assert np.array_equal(moved, old) != due
+        state = after
+
+
+def actor_steps_at_multiples_of_its_period(name: str, twin: ModuleType) -> None:
+    """Whatever the interval's start and length, the actor learns in updates 2, 4, 6, ... and in no other."""
+    _, _, _, scene = scene_of(name, twin)
+    period = scene.config.policy_freq
+    for start, num_updates in ((0, 1), (1, 1), (0, 5), (1, 4), (3, 8)):
+        statics = PAIRS[name].interval_statics(scene.config, start, num_updates)
+        state = scene.state()
+        before = int(jax.tree.leaves(state.actor_optimizer)[0])
+        key = jax.random.key(0)
+        after, _ = twin.train_interval(state, key, scene.jax_dataset, start, num_updates, **statics)
+        steps = sum(step % period == 0 for step in range(start + 1, start + num_updates + 1))
+        assert int(jax.tree.leaves(after.actor_optimizer)[0]) == before + steps
+
+
+PROPERTIES: list[tuple[Callable[[str, ModuleType], None], list[str]]] = [
+    (rewards_belong_to_their_rows, list(REWARDED)),
+    (terminals_are_masked, list(REWARDED)),
+    (actor_does_more_than_imitate, list(IMITATION)),
+    (targets_move_once_when_due, list(REWARDED)),
+    (actor_steps_at_multiples_of_its_period, ["td3_bc"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("check", "name"),
+    [pytest.param(check, name, id=f"{check.__name__}-{name}") for check, names in PROPERTIES for name in names],
+)
+def test_property_holds(check: Callable[[str, ModuleType], None], name: str) -> None:
+    """In the JAX twin as it stands."""
+    with both_in("float64"):
+        check(name, PAIRS[name].jax)
+
+
+@pytest.mark.parametrize(
+    ("check", "name", "mistake"),
+    [
+        (rewards_belong_to_their_rows, "awac", "targets broadcast to (B, B)"),
+        (terminals_are_masked, "td3_bc", "inverted done flag"),
+        (terminals_are_masked, "awac", "inverted done flag"),
+        (actor_does_more_than_imitate, "awac", "weights broadcast to (B, B): behaviour cloning"),
+        (targets_move_once_when_due, "td3_bc", "targets moved at every step"),
+        (targets_move_once_when_due, "td3_bc", "tau the wrong way round"),
+        (targets_move_once_when_due, "awac", "one target not moved"),
+        (targets_move_once_when_due, "cql", "targets from the old critics"),
+        (actor_steps_at_multiples_of_its_period, "td3_bc", "delayed one step early"),
+    ],
+)
+def test_property_catches_a_mistake(check: Callable[[str, ModuleType], None], name: str, mistake: str) -> None:
+    """The published mistakes, planted into our twins."""
+    (planted,) = (m for m in MISTAKES[name] if m.name == mistake)
+    with both_in("float64"), pytest.raises(AssertionError):
+        check(name, with_mistake(PAIRS[name], planted))
+
+
+def test_a_time_limit_is_no_terminal() -> None:
+    """Of a file's rows, those that end in a true terminal are masked; those that a time limit cuts are left out."""
+    rows = cornered_rows()
+    rows["timeouts"] = rows["timeouts"] | (np.arange(len(rows["timeouts"])) % 11 == 10)
+    rows["actions"][:, 0] = np.arange(len(rows["actions"]))
+    for name in REWARDED:
+        dataset = PAIRS[name].load(rows)
+        kept = dataset.actions[:, 0].astype(int)
+        np.testing.assert_array_equal(dataset.terminals, rows["terminals"][kept])
+        assert not rows["timeouts"][kept].any()
+        assert len(kept) == (~rows["timeouts"][:-1]).sum()
+
+
+# ---- learning rates ------------------------------------------------------------------------------------------------
+
+
+def applied_rates(name: str, part: str, settings: dict[str, Any], steps: int) -> np.ndarray:
+    """The learning rate that the JAX twin applies in each of its first updates.
+
+    Under a gradient of 1 everywhere, both of Adam's corrected moments are 1, so that it steps by the rate itself.
+    """
+    twin = PAIRS[name].jax
+    config = twin.TrainConfig(**PAIRS[name].variants["default"], **settings)
+    state = twin.create_train_state(jax.random.key(0), config, 5, 2, 1.0)
+    rates = []
+    for _ in range(steps):
+        before = getattr(state, part)
+        after = twin.gradient_step(state, part, jax.tree.map(jnp.ones_like, before))
+        change = flat(before) - flat(getattr(after, part))
+        assert np.ptp(change) <= 1e-12
+        rates.append(change[0])
+        state = after
+    return np.array(rates) * (1.0 + 1e-8)
+
+
+def test_iqls_policy_rate_follows_a_cosine() -> None:
+    """In full at the first update, half-way at half time, 0 at the end, and up again after it, as PyTorch's."""
+    with both_in("float64"):
+        rates = applied_rates("iql", "actor", {"max_timesteps": 20}, 31)
+    np.testing.assert_allclose(rates, 3e-4 * (1 + np.cos(np.pi * np.arange(31) / 20)) / 2, rtol=1e-6, atol=1e-15)
+    assert rates[[0, 1, 10, 20]] == pytest.approx([3e-4, 2.98153e-4, 1.5e-4, 0.0], rel=1e-5)
+    assert rates[21] > rates[20]
