@@ -6,14 +6,15 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.results import Results
+from benchmarks.sides import UPDATES
 
 
 @pytest.fixture(scope="session")
 def results(request: pytest.FixtureRequest) -> Iterator[Results]:
-    """The session's measurements; written and printed when it ends."""
+    """The session's measurements, printed when it ends; written too, unless a part would replace the whole."""
     gathered = Results(command=" ".join(["pytest", *sys.argv[1:]]))
     yield gathered
-    if gathered.complete():
-        path = gathered.write()
+    if gathered.complete(gathered.seconds):
+        place = gathered.write() if gathered.complete(UPDATES) else "not written: these are not all algorithms"
         with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-            print(f"\n\n{gathered.table()}\n\n{path}")
+            print(f"\n\n{gathered.table()}\n\n{place}")

@@ -1,19 +1,118 @@
-"""`python -m benchmarks.report`: every results file as a table."""
+"""`python -m benchmarks.report`: every results file as a table; `--write` puts them into the README and the docs.
 
+A page has a place for a table between two comments, `<!-- updates -->` and `<!-- /updates -->`: all algorithms' speed,
+or one's where its name follows; `<!-- seeds NAME -->`: whole runs of an algorithm; `<!-- scores -->`: all of them in
+short; `<!-- likeness -->`: how alike the twins are. What stands between is replaced: no figure is typed by hand.
+"""
+
+import argparse
 import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from benchmarks import results, seeds
+from parity_tests import likeness
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_PLACE = re.compile(r"(<!-- (\w+)(?: (\w+))? -->\n)(.*?)(<!-- /\2 -->)", re.DOTALL)
+
+
+def files(kind: str) -> list[Path]:
+    """All results files of a kind, `updates` or `seeds`."""
+    return sorted(results.FOLDER.glob(f"{kind}-*.json"))
+
+
+def measured(summary: dict[str, Any]) -> str:
+    """Where and how a results file was made."""
+    machine = summary["hardware"]
+    device = (machine["gpus"] or [machine["cpu"]])[0]
+    return f"`{summary['command']}` on {device}, {machine['cores']} cores, {summary['date']}"
+
+
+def updates(name: str | None) -> str:
+    """Updates per second of all algorithms, or of one, on every machine that measured them."""
+    found = []
+    for path in files("updates"):
+        summary = json.loads(path.read_text())
+        if name is not None:
+            summary["algorithms"] = {key: rows for key, rows in summary["algorithms"].items() if key == name}
+        if summary["algorithms"]:
+            versions = summary["versions"]
+            found.append(
+                f"{measured(summary)}; torch {versions['torch']}, jax {versions['jax']}, "
+                f"load {summary['load']['before']:.1f} before:\n\n{results.table(summary)}\n"
+            )
+    return "\n".join(found)
+
+
+def whole_runs(name: str | None) -> str:
+    """Whole runs over seeds: of one algorithm, or of all."""
+    found = []
+    for path in files("seeds"):
+        summary = json.loads(path.read_text())
+        if name in (None, summary["algorithm"]):
+            verdict = f"The means are {summary['means_apart']:.1f} apart, the pooled standard deviation is "
+            verdict += f"{summary['pooled_std']:.1f}."
+            found.append(f"{measured(summary)}:\n\n{seeds.table(summary)}\n\n{verdict}\n")
+    return "\n".join(found)
+
+
+def scores(_: str | None) -> str:
+    """One row for each file of whole runs."""
+    lines = [
+        "| algorithm | updates | seeds | PyTorch | JAX | apart, pooled deviation | lowest over the medium policy "
+        "| minutes a run, PyTorch and JAX |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for path in files("seeds"):
+        summary = json.loads(path.read_text())
+        sides = [summary["frameworks"][framework] for framework in seeds.FRAMEWORKS]
+        means = " | ".join(f"{side['mean']:.1f} +- {side['std']:.1f}" for side in sides)
+        lowest = min(min(side["mean_of_last_3"]) for side in sides) - summary["data_policies"]["medium"]
+        minutes = ", ".join(f"{np.mean(side['seconds_total']) / 60:.1f}" for side in sides)
+        lines.append(
+            f"| {summary['algorithm']} | {sides[0]['updates']} | {len(sides[0]['seeds'])} | {means} "
+            f"| {summary['means_apart']:.1f}, {summary['pooled_std']:.1f} | {lowest:+.1f} | {minutes} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def alike(_: str | None) -> str:
+    """How many lines the twins share."""
+    return likeness.table() + "\n"
+
+
+TABLES: dict[str, Callable[[str | None], str]] = {
+    "updates": updates,
+    "seeds": whole_runs,
+    "scores": scores,
+    "likeness": alike,
+}
+
+
+def filled(page: str) -> str:
+    """A page with its places filled; one that no results file fills stays empty.
+
+    Raises:
+        KeyError: A place is of an unknown kind.
+    """
+    return _PLACE.sub(lambda place: place[1] + "\n" + TABLES[place[2]](place[3]) + "\n" + place[5], page)
 
 
 def main() -> None:
-    """Prints one table for each file, with the machine and the command that it comes from."""
-    for path in sorted(results.FOLDER.glob("*.json")):
-        summary = json.loads(path.read_text())
-        hardware = summary["hardware"]
-        print(f"### {path.name}\n")
-        print(f"`{summary['command']}` on {(hardware['gpus'] or [hardware['cpu']])[0]}, {hardware['cores']} cores, ")
-        print(f"{summary['date']}\n")
-        print(seeds.table(summary) if path.name.startswith("seeds-") else results.table(summary), end="\n\n")
+    """Prints every table, or writes them into the pages."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="fill the tables of README.md and docs/*.md")
+    if parser.parse_args().write:
+        for page in PAGES:
+            page.write_text(filled(page.read_text()))
+    else:
+        print("\n".join(table(None) for table in TABLES.values()))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import json
 import re
 from collections import defaultdict
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,10 @@ class Results:
         self.seconds[name][side].append(seconds)
         self.loads.append(load())
 
-    def complete(self) -> bool:
-        """Whether every side of an algorithm that was begun has all its blocks."""
-        blocks = [len(seconds) for sides in self.seconds.values() for seconds in sides.values()]
-        return bool(blocks) and len(blocks) == len(self.seconds) * len(SIDES) and min(blocks) >= BLOCKS
+    def complete(self, names: Collection[str]) -> bool:
+        """Whether there are such algorithms, and every side of each has all its blocks."""
+        blocks = [len(self.seconds.get(name, {}).get(side, [])) for name in names for side in SIDES]
+        return bool(blocks) and min(blocks) >= BLOCKS
 
     def rates(self, name: str, side: str) -> np.ndarray:
         """Updates per second of each block."""

@@ -95,6 +95,7 @@ def main() -> None:
     apart = abs(by_framework["torch"]["mean"] - by_framework["jax"]["mean"])
     machine = hardware()
     summary = {
+        "algorithm": args.algorithm,
         "date": datetime.now(UTC).date().isoformat(),
         "command": " ".join(["python -m benchmarks.seeds", *sys.argv[1:]]),
         "hardware": machine,

@@ -338,7 +338,7 @@ def adamw(hp: Hyperparameters) -> optax.GradientTransformation:
 
 def clip_norm(gradient: Network, largest: float) -> Network:
     """PyTorch's `clip_grad_norm_`; optax has no epsilon beside the norm."""
-    factor = jnp.minimum(largest / (optax.global_norm(gradient) + 1e-6), 1.0)
+    factor = jnp.minimum(largest / (optax.tree.norm(gradient) + 1e-6), 1.0)
     return jax.tree.map(lambda leaf: leaf * factor, gradient)
 
 
@@ -358,7 +358,7 @@ class DT:
         return (square(predicted - batch.actions) * batch.mask[..., None]).mean(), {}
 
     def update(self, batch: Windows, noise: Noise) -> tuple[Self, dict[str, Array]]:
-        """One gradient step, and one of the learning rate."""
+        """One gradient step."""
         state, hp = self, self.hp
         if is_key(noise.dropout):
             noise = Noise(draw_dropout(noise.dropout, hp))

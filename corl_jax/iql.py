@@ -196,8 +196,8 @@ class Actor(nn.Module):
 class Noise(NamedTuple):
     """What an update draws besides its batch."""
 
-    # What the policy's hidden layers are multiplied by, (B, 256) each, or a key to draw it from; None without dropout
-    dropout: Array | tuple[Array, Array] | None
+    # What the policy's two hidden layers are multiplied by, (B, 256) each, or a key to draw it; None without dropout
+    dropout: Array | tuple[Array, ...] | None
 
 
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int, action_dim: int) -> tuple[Array, Noise]:
@@ -210,13 +210,12 @@ def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int, 
     return indices, Noise(dropout=None if hp.actor_dropout is None else dropout_key)
 
 
-def dropout_masks(noise: Noise, hp: Hyperparameters) -> tuple[Array, Array] | None:
+def dropout_masks(noise: Noise, hp: Hyperparameters) -> tuple[Array, ...] | None:
     """The masks for the policy's hidden layers: the noise's own, or drawn from its key."""
     if not is_key(noise.dropout):
         return noise.dropout
     keys = jax.random.split(noise.dropout)
-    first, second = (dropout_mask(key, hp.actor_dropout, (hp.batch_size, 256)) for key in keys)
-    return first, second
+    return tuple(dropout_mask(key, hp.actor_dropout, (hp.batch_size, 256)) for key in keys)
 
 
 # ---- losses and update ---------------------------------------------------------------------------------------------

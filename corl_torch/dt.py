@@ -311,18 +311,23 @@ def draw_dropout(hp: Hyperparameters, device: torch.device) -> Dropout:
 # ---- losses and update ---------------------------------------------------------------------------------------------
 
 
+def learning_rate(hp: Hyperparameters, updates: int) -> float:
+    """The learning rate after so many updates."""
+    return hp.learning_rate * min((updates + 1.0) / hp.warmup_steps, 1.0)
+
+
+def adamw(hp: Hyperparameters, model: nn.Module) -> torch.optim.Optimizer:
+    """The model's optimiser; it decays every parameter."""
+    return torch.optim.AdamW(model.parameters(), betas=hp.betas, weight_decay=hp.weight_decay)
+
+
 class DT:
     """All that an update reads and writes."""
 
     def __init__(self, hp: Hyperparameters, model: DecisionTransformer) -> None:
         self.hp = hp
         self.model = model
-        self.model_optimizer = torch.optim.AdamW(
-            model.parameters(), lr=hp.learning_rate, betas=hp.betas, weight_decay=hp.weight_decay
-        )
-        self.schedule = torch.optim.lr_scheduler.LambdaLR(
-            self.model_optimizer, lambda updates: min((updates + 1) / hp.warmup_steps, 1.0)
-        )
+        self.model_optimizer = adamw(hp, model)
         self.total_it = 0
 
     def action_loss(self, batch: Windows, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
@@ -334,30 +339,35 @@ class DT:
         return (square(predicted - batch.actions) * batch.mask[..., None]).mean(), {}
 
     def update(self, batch: Windows, noise: Noise) -> dict[str, Tensor]:
-        """One gradient step, and one of the learning rate."""
+        """One gradient step."""
         hp = self.hp
         loss, _ = self.action_loss(batch, noise)
         self.model_optimizer.zero_grad()
         loss.backward()
         if hp.clip_grad is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), hp.clip_grad)
+        for group in self.model_optimizer.param_groups:
+            group["lr"] = learning_rate(hp, self.total_it)
         self.model_optimizer.step()
-        self.schedule.step()
         self.total_it += 1
         # As in CORL, the learning rate is the next update's.
-        return {"train_loss": loss.detach(), "learning_rate": torch.tensor(self.schedule.get_last_lr()[0])}
+        return {"train_loss": loss.detach(), "learning_rate": torch.tensor(learning_rate(hp, self.total_it))}
 
     @torch.no_grad()
-    def act(self, observations: np.ndarray, actions: np.ndarray, returns: np.ndarray, timesteps: np.ndarray) -> Any:
+    def act(
+        self, observations: np.ndarray, actions: np.ndarray, returns: np.ndarray, timesteps: np.ndarray
+    ) -> np.ndarray:
         """The model's actions (E, K, A) for windows of K steps of E episodes, see `Windows`."""
         weight = self.model.timestep_emb.weight
-        windows = (torch.as_tensor(x, dtype=weight.dtype, device=weight.device) for x in (observations, actions, returns))
+        columns = (
+            torch.as_tensor(x, dtype=weight.dtype, device=weight.device) for x in (observations, actions, returns)
+        )
         timesteps = torch.as_tensor(timesteps, device=weight.device)
-        return self.model(*windows, timesteps, no_dropout(self.hp)).cpu().numpy()
+        return self.model(*columns, timesteps, no_dropout(self.hp)).cpu().numpy()
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds besides the statistics of the states; the last two are ours alone."""
-        return {"model_state": self.model, "model_optimizer": self.model_optimizer, "schedule": self.schedule}
+        """What a checkpoint holds, the model under CORL's key; it leaves out the optimiser, we do not."""
+        return {"model_state": self.model, "model_optimizer": self.model_optimizer}
 
 
 # ---- training ------------------------------------------------------------------------------------------------------
@@ -377,7 +387,7 @@ def save(trainer: DT, path: Path, mean: np.ndarray, std: np.ndarray) -> None:
 
 def load(trainer: DT, path: str) -> None:
     """Loads a checkpoint of ours or of CORL's, which holds the model alone."""
-    content = load_checkpoint(path, "dt", trainer.parts(), optional=("model_optimizer", "schedule", "total_it"))
+    content = load_checkpoint(path, "dt", trainer.parts(), optional=("model_optimizer", "total_it"))
     trainer.total_it = content.get("total_it", 0)
 
 

@@ -184,8 +184,8 @@ class Actor(nn.Module):
 class Noise(NamedTuple):
     """What an update draws besides its batch."""
 
-    # What the policy's hidden layers are multiplied by, (B, 256) each; None without dropout
-    dropout: tuple[Tensor, Tensor] | None
+    # What the policy's two hidden layers are multiplied by, (B, 256) each; None without dropout
+    dropout: tuple[Tensor, ...] | None
 
 
 def draw_noise(hp: Hyperparameters, dataset_size: int, action_dim: int, device: torch.device) -> tuple[Tensor, Noise]:
@@ -193,8 +193,7 @@ def draw_noise(hp: Hyperparameters, dataset_size: int, action_dim: int, device: 
     indices = np.random.randint(0, dataset_size, size=hp.batch_size)
     masks = None
     if hp.actor_dropout is not None:
-        first, second = (dropout_mask(hp.actor_dropout, (hp.batch_size, 256), device) for _ in range(2))
-        masks = first, second
+        masks = tuple(dropout_mask(hp.actor_dropout, (hp.batch_size, 256), device) for _ in range(2))
     return torch.as_tensor(indices, device=device), Noise(dropout=masks)
 
 

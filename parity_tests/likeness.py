@@ -35,15 +35,14 @@ def mean_share() -> float:
     return sum(share(*of_pair(name)) for name in PAIRS) / len(PAIRS)
 
 
-def main() -> None:
-    """Prints a row for each pair, and the average."""
-    print("| pair | equal lines | lines in PyTorch | lines in JAX | equal share |")
-    print("|---|---|---|---|---|")
+def table() -> str:
+    """A row for each pair, and the average, as Markdown."""
+    lines = ["| pair | equal lines | lines in PyTorch | lines in JAX | equal share |", "|---|---|---|---|---|"]
     for name in PAIRS:
         equal, torch_lines, jax_lines = of_pair(name)
-        print(f"| {name} | {equal} | {torch_lines} | {jax_lines} | {share(equal, torch_lines, jax_lines):.0%} |")
-    print(f"| average | | | | {mean_share():.0%} |")
+        lines.append(f"| {name} | {equal} | {torch_lines} | {jax_lines} | {share(equal, torch_lines, jax_lines):.0%} |")
+    return "\n".join([*lines, f"| average | | | | {mean_share():.0%} |"])
 
 
 if __name__ == "__main__":
-    main()
+    print(table())

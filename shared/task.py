@@ -92,7 +92,8 @@ def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = 
     As in CORL the statistics of the states are those of all rows of the file, those after the last trajectory included.
 
     Args:
-        config: Has `env`, `eval_env`, `n_episodes`, `episode_len` (where an evaluated episode is cut) and `seed`.
+        config: Has `env`, `eval_env`, `n_episodes`, `seed` and `episode_len`, where an evaluated episode is cut; the
+            data's may be a step longer, as D4RL's of antmaze are.
         reward_scale: Factor on returns-to-go.
         eval_seed: Decides the start states of evaluations; None: the config's `seed`.
 
@@ -102,6 +103,9 @@ def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = 
     check(config)
     source = _open(config)
     dataset = sequences.split_trajectories(source.raw)
+    longest = int(sequences.trajectory_lengths(dataset).max())
+    if longest > config.episode_len + 1:
+        raise InputError(f"a trajectory of the dataset has {longest} steps: set episode_len to at least {longest - 1}")
     mean, std = sequences.state_statistics(source.raw["observations"])
     dataset = dataset._replace(
         observations=data.normalise(dataset.observations, mean, std),

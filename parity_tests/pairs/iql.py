@@ -31,10 +31,8 @@ def bounded_std(actor: Any, observations: Any, action_dim: int) -> Any:
 
 
 def advantages(rng: np.random.Generator, size: int) -> dict[str, np.ndarray]:
-    """Some of which bring the policy's weight to its cap, one exactly."""
-    adv = rng.normal(size=size)
-    adv[:2] = 100.0, np.log(100.0)
-    return {"adv": adv}
+    """Some of which bring the policy's weight to its cap, whatever the temperature."""
+    return {"adv": rng.normal(size=size, scale=10.0)}
 
 
 PAIR = Pair(
@@ -47,8 +45,8 @@ PAIR = Pair(
     },
     variants={
         "default": {},
-        # The cosine's end lies within the ladder's trajectory, after which the rate rises again.
-        "other": {"discount": 0.9, "tau": 0.1, "beta": 1.0, "iql_tau": 0.9, "iql_deterministic": True}
+        # The cosine's end lies within the ladder's trajectory, then the rate rises again; weights reach their cap.
+        "other": {"discount": 0.9, "tau": 0.1, "beta": 20.0, "iql_tau": 0.9, "iql_deterministic": True}
         | {"max_timesteps": 40, "vf_lr": 1e-3, "qf_lr": 1e-4, "actor_lr": 1e-3},
         "dropout": {"actor_dropout": 0.1},
     },

@@ -1,0 +1,34 @@
+"""The README's and the docs' tables are those of the results files."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import report
+
+
+@pytest.mark.parametrize("page", report.PAGES, ids=[page.name for page in report.PAGES])
+def test_pages_hold_what_was_measured(page: Path) -> None:
+    """`python -m benchmarks.report --write` was run after the last measurement, and no figure was changed by hand."""
+    assert report.filled(page.read_text()) == page.read_text()
+
+
+def test_a_place_is_filled_again_and_the_rest_stays() -> None:
+    page = "# A\n<!-- likeness -->\n| old |\n<!-- /likeness -->\nrest\n"
+    filled = report.filled(page)
+    assert filled.startswith("# A\n<!-- likeness -->\n\n| pair |")
+    assert filled.endswith("\n\n<!-- /likeness -->\nrest\n")
+    assert "old" not in filled
+    assert report.filled(filled) == filled
+
+
+def test_an_unknown_table_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        report.filled("<!-- speed -->\n<!-- /speed -->")
+
+
+def test_tables_are_of_the_algorithm_that_is_asked_for() -> None:
+    assert "td3_bc" in report.updates("td3_bc")
+    assert "cql" not in report.updates("td3_bc").replace("benchmark", "")
+    assert "benchmarks.seeds cql" in report.whole_runs("cql")
+    assert "benchmarks.seeds cql" not in report.whole_runs("td3_bc")
