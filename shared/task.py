@@ -1,20 +1,18 @@
 """A task: the dataset as an algorithm sees it, and the evaluator that scores what was learnt from it."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from shared import data
+from shared import data, sources
 from shared.configs import check
 from shared.data import Batch
 from shared.errors import InputError
 from shared.evaluation import Evaluator
-from shared.scores import env_of, reference
+from shared.scores import env_of
 
 
 @dataclass(frozen=True)
@@ -44,8 +42,10 @@ class Task:
     fingerprint: dict[str, Any]
 
 
-def load_task(config: Any, modify_reward: Callable[[Batch, str], Batch] = data.modify_rewards) -> Task:
-    """Loads the dataset that the config names and makes the environment that scores it; writes nothing.
+def load_task(
+    config: Any, modify_reward: Callable[[Batch, str], Batch] = data.modify_rewards, source: Any = None
+) -> Task:
+    """Loads the dataset that the config names and makes the environment that scores it.
 
     In CORL's order: transitions are extracted, rewards modified, then states normalised.
 
@@ -53,16 +53,15 @@ def load_task(config: Any, modify_reward: Callable[[Batch, str], Batch] = data.m
         config: Has `env`, `eval_env`, `buffer_size`, `normalize`, `normalize_reward`, `n_episodes` and `seed`.
         modify_reward: From the transitions and the name that tells the family (the dataset's, or the environment's
             for a file of one's own) to transitions with other rewards; called if `config.normalize_reward`.
+        source: Anything with D4RL's `get_dataset()`, read in place of the dataset that `config.env` then only names.
 
     Raises:
         InputError: A setting, the dataset or the environment cannot be used, or the two do not fit.
     """
     check(config)
-    path = data.dataset_path(config.env)
-    raw = data.read_hdf5(path)
-    attributes = data.read_attributes(path)
-    env_id = config.eval_env or _own_env(config.env, attributes)
-    dataset = data.extract_transitions(raw, _max_episode_steps(config.env, env_id))
+    read = sources.read(config.env) if source is None else sources.from_object(source)
+    env_id = config.eval_env or _own_env(config.env, read.attributes)
+    dataset = data.extract_transitions(read.raw, read.max_episode_steps or _max_episode_steps(env_id))
     if len(dataset.rewards) > config.buffer_size:
         rows = len(dataset.rewards)
         raise InputError(
@@ -94,8 +93,8 @@ def load_task(config: Any, modify_reward: Callable[[Batch, str], Batch] = data.m
         max_action=evaluator.max_action,
         mean=mean,
         std=std,
-        attributes=attributes,
-        fingerprint={"name": config.env, "transitions": len(dataset.rewards), "sha256": _sha256(path)},
+        attributes=read.attributes,
+        fingerprint={"name": config.env, "transitions": len(dataset.rewards), "sha256": read.sha256},
     )
 
 
@@ -103,19 +102,13 @@ def _own_env(name: str, attributes: dict[str, Any]) -> str:
     """The environment that a dataset's file names, else the one that D4RL recorded it in."""
     if "env_id" in attributes:
         return str(attributes["env_id"])
-    if data.is_file_name(name):
-        raise InputError(f"{name} names no environment: set eval_env, or write the file's attribute 'env_id'")
+    if name not in data.D4RL_FACTS:
+        hint = ", or write the file's attribute 'env_id'" if data.is_file_name(name) else ""
+        raise InputError(f"{name} names no environment: set eval_env{hint}")
     return env_of(name)
 
 
-def _max_episode_steps(name: str, env_id: str) -> int | None:
-    """The time limit under which the dataset was recorded."""
-    if name in data.D4RL_FACTS:
-        return reference(name).max_episode_steps
+def _max_episode_steps(env_id: str) -> int | None:
+    """The time limit of a registered environment."""
     spec = gymnasium.registry.get(env_id)
     return None if spec is None else spec.max_episode_steps
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
