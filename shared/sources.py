@@ -44,9 +44,7 @@ def from_object(env: Any) -> Source:
         InputError: The object has no such method, or the arrays cannot be used.
     """
     if not callable(getattr(env, "get_dataset", None)):
-        raise InputError(
-            f"a source must have D4RL's get_dataset(), {type(env).__name__} has not: give its name instead"
-        )
+        raise InputError(f"a source must have D4RL's get_dataset(), {type(env).__name__} has none: name a dataset")
     raw = checked_arrays(env.get_dataset(), type(env).__name__)
     digest = hashlib.sha256()
     for key, values in raw.items():
