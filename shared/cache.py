@@ -51,7 +51,7 @@ def cached(files: Sequence[Path], read: Callable[[], Source]) -> Source:
     entry = folder() / f"{hashlib.sha256(str(files[0].resolve()).encode()).hexdigest()[:24]}.npz"
     if (source := _load(entry, stamp)) is not None:
         return source
-    source = read()._replace(sha256=_sha256(files))
+    source = read()._replace(sha256=sha256_of(files))
     if len(source.raw["rewards"]) >= LARGE:
         _store(entry, stamp, source)
     return source
@@ -68,7 +68,8 @@ def _stamp(file: Path) -> list[Any]:
     return [str(file.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
-def _sha256(files: Sequence[Path]) -> str:
+def sha256_of(files: Sequence[Path]) -> str:
+    """SHA-256 of the files' content, one after the other."""
     digest = hashlib.sha256()
     for path in files:
         with path.open("rb") as file:

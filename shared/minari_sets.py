@@ -4,6 +4,7 @@ An episode of T actions holds T + 1 observations, so actions and observations mu
 episode: joined first and cut afterwards, each episode's observations would lie one row further from its actions.
 """
 
+import json
 import os
 import re
 from collections.abc import Iterable
@@ -122,12 +123,30 @@ def _attributes(spec: Any) -> dict[str, Any]:
     return {}
 
 
-def local() -> list[str]:
-    """Names of Minari's datasets on this machine; none without Minari."""
+def path(name: str) -> Path:
+    """The folder of a dataset, downloaded if it is not here.
+
+    Raises:
+        InputError: As `read`.
+    """
+    return Path(_open(name).storage.data_path).parent
+
+
+def local() -> dict[str, tuple[str, str]]:
+    """Minari's datasets on this machine by name: their rows and the sizes of states and actions, as they declare them.
+
+    There are none without Minari.
+    """
     if not Path(os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets").is_dir():
-        return []  # asked, Minari would make the folder
+        return {}  # asked, Minari would make the folder
     try:
         import minari
     except ImportError:
-        return []
-    return [f"{MINARI}{key}" for key in minari.list_local_datasets()]
+        return {}
+    return {f"{MINARI}{key}": _declared(facts) for key, facts in minari.list_local_datasets().items()}
+
+
+def _declared(facts: dict[str, Any]) -> tuple[str, str]:
+    spaces = [json.loads(facts[key]) for key in ("observation_space", "action_space")]
+    sizes = [str(space["shape"][0]) if space["type"] == "Box" else space["type"] for space in spaces]
+    return f"{facts['total_steps']:,}", "+".join(sizes)

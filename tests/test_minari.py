@@ -216,9 +216,9 @@ def test_a_damaged_set_is_one_line(record: Callable[..., list[list[Any]]], tmp_p
 def test_local_sets_are_listed(
     record: Callable[..., list[list[Any]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert minari_sets.local() == []
+    assert minari_sets.local() == {}
     record("pendulum-v0", "Pendulum-v1", [5])
-    assert minari_sets.local() == ["minari:pendulum-v0"]
+    assert minari_sets.local() == {"minari:pendulum-v0": ("5", "3+1")}
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "none"))
-    assert minari_sets.local() == []
+    assert minari_sets.local() == {}
     assert not (tmp_path / "none").exists()
