@@ -52,9 +52,9 @@ def fetch(name: str) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _only_one(path):
-            if not path.is_file():
-                known = facts.get("sha256") and f"sha256:{facts['sha256']}"
-                pooch.retrieve(url, known, path.name, path.parent, downloader=_downloader(path, facts))
+            # What another process has fetched while this one waited, pooch finds.
+            known = facts.get("sha256") and f"sha256:{facts['sha256']}"
+            pooch.retrieve(url, known, path.name, path.parent, downloader=_downloader(path, facts))
     except (OSError, ValueError) as error:  # the network's and pooch's errors are of these kinds
         _refuse(name, path, url, error)
     return path

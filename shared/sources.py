@@ -5,7 +5,7 @@ from typing import Any
 
 from shared import download, minari_sets
 from shared.cache import Source, cached
-from shared.data import D4RL_FACTS, MINARI, checked_arrays, dataset_location, dataset_path, read_hdf5
+from shared.data import D4RL_FACTS, MINARI, checked_arrays, dataset_path, read_hdf5
 from shared.errors import InputError
 from shared.hdf5 import read_attributes
 
@@ -22,9 +22,7 @@ def read(name: str) -> Source:
     """
     if name.startswith(MINARI):
         return minari_sets.read(name)
-    if name in D4RL_FACTS and not dataset_location(name).is_file():
-        download.fetch(name)
-    path = dataset_path(name)
+    path = download.fetch(name) if name in D4RL_FACTS else dataset_path(name)
     source = cached([path], lambda: Source(read_hdf5(path), read_attributes(path)))
     limit = D4RL_FACTS[name]["max_episode_steps"] if name in D4RL_FACTS else None
     return source._replace(max_episode_steps=limit)

@@ -7,11 +7,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
 from shared import cache, sources
 from shared.cache import Source
+from shared.task import load_task
+from tests.test_task import Config
 
 WriteHDF5 = Callable[..., Path]
 ROWS = 60
@@ -138,18 +141,24 @@ def test_the_time_limit_is_that_of_the_name_not_of_the_copy(
     assert sources.read("hopper-medium-v2").max_episode_steps == 1000
 
 
-def test_a_million_transitions_are_there_within_a_second_at_the_second_start(tmp_path: Path) -> None:
-    raw = {
-        "observations": np.zeros((1_000_000, 17), np.float32),
-        "actions": np.zeros((1_000_000, 6), np.float32),
-        "rewards": np.zeros(1_000_000, np.float32),
-        "terminals": np.zeros(1_000_000, bool),
-        "timeouts": np.zeros(1_000_000, bool),
-    }
-    file = tmp_path / "large.hdf5"
-    file.write_bytes(b"large")
-    cache.cached([file], lambda: Source(raw, {}))
-    start = time.perf_counter()
-    kept = cache.cached([file], lambda: pytest.fail("the copy was not used"))
-    assert time.perf_counter() - start < 1
-    assert kept.raw["observations"].shape == (1_000_000, 17)
+def test_the_second_start_with_a_million_transitions_takes_less_than_a_second(tmp_path: Path) -> None:
+    rows, rng = 1_000_000, np.random.default_rng(0)
+    path = tmp_path / "halfcheetah.hdf5"
+    with h5py.File(path, "w") as file:
+        for key, size in (("observations", 17), ("actions", 6)):
+            values = rng.integers(0, 16, size=(rows, size)).astype(np.float32)
+            file.create_dataset(key, data=values, compression="gzip", compression_opts=1)
+        file["rewards"] = rng.normal(size=rows).astype(np.float32)
+        file["terminals"] = np.arange(rows) % 2000 == 777
+        file["timeouts"] = np.arange(rows) % 1000 == 999
+    config = Config(str(path), eval_env="d4rl/halfcheetah-v2", normalize_reward=True)
+    seconds = []
+    for _ in range(3):
+        # Of this process, which another job on the machine does not change.
+        start = time.process_time()
+        task = load_task(config)
+        seconds.append(time.process_time() - start)
+        task.evaluator.close()
+    print(f"a million transitions: {seconds[0]:.2f} s at the first start, {min(seconds[1:]):.2f} s at later ones")
+    assert len(task.dataset.rewards) == rows - 1000
+    assert min(seconds[1:]) < 1

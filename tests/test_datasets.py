@@ -107,7 +107,9 @@ def test_the_picture_is_named_after_the_dataset(
     run: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run("show", "mini/hopper-medium-expert")[-1].endswith(": mini-hopper-medium-expert-returns.png")
+    *_, extraction, picture = run("show", "mini/hopper-medium-expert")
+    assert "keeps 50,672 of 50,697 rows; without a next row of their own: 24 that a time limit ended" in extraction
+    assert picture.endswith(": mini-hopper-medium-expert-returns.png")
     assert [path.name for path in tmp_path.iterdir()] == ["mini-hopper-medium-expert-returns.png"]
 
 

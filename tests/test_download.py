@@ -114,6 +114,7 @@ def test_a_file_that_is_there_is_used_as_it_is(host: Host, write_hdf5: Callable[
     assert "timeouts" not in sources.read(NAME).raw
     assert host.requests == []
     assert path.read_bytes() == other
+    assert list(path.parent.iterdir()) == [path], "a folder of someone else's needs no lock to be read"
 
 
 def test_a_cut_download_goes_on_where_it_was_cut(host: Host) -> None:
