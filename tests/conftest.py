@@ -23,8 +23,7 @@ def dataset_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
     """No test reads or writes the user's datasets, and none reaches the hosts that D4RL's and Minari's come from."""
     for variable in ("XDG_CACHE_HOME", "D4RL_DATASET_DIR", "MINARI_DATASETS_PATH"):
         os.environ[variable] = str(tmp_path_factory.mktemp(variable.lower()))
-    nobody = "http://127.0.0.1:9"
-    os.environ.update({"D4RL_DATASET_URL": nobody, "HF_ENDPOINT": nobody})
+    os.environ.update({"D4RL_DATASET_URL": "http://127.0.0.1:9", "HF_HUB_OFFLINE": "1"})
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Minari's datasets, recorded here with its own collector in real environments, against what was seen step by step."""
 
 import dataclasses
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -196,6 +197,21 @@ def test_both_ends_on_one_step_are_a_terminal() -> None:
 def test_bad_names_are_refused_before_anything_is_asked(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         sources.read(name)
+
+
+def test_a_set_that_cannot_be_downloaded_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot load 'minari:mujoco/hopper/medium-v0' ") as caught:
+        sources.read("minari:mujoco/hopper/medium-v0")
+    assert "\n" not in str(caught.value)
+    assert "put its folder where Minari looks" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_minari_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "minari", None)
+    with pytest.raises(InputError, match=r"needs Minari: pip install 'corl-twins\[minari\]'"):
+        sources.read("minari:pendulum-v0")
+    assert minari_sets.local() == {}
 
 
 def test_a_set_of_other_observations_is_refused(record: Callable[..., list[list[Any]]]) -> None:
