@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from email.utils import formatdate, parsedate_to_datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -103,13 +104,20 @@ def _downloader(path: Path, facts: dict[str, Any]) -> Callable[[str, str, Any], 
         _complete(url, part, facts.get("size_bytes"))
         # Not every file has a known hash, but a page that says "moved" must never lie where a dataset belongs.
         try:
-            read_hdf5(part)
+            _check_structure(part, facts)
         except InputError:
             part.unlink()
             raise
         os.replace(part, output_file)
 
     return download
+
+
+def _check_structure(part: Path, facts: dict[str, Any]) -> None:
+    raw = read_hdf5(part)
+    sizes = (raw["observations"].shape[1], raw["actions"].shape[1])
+    if sizes != (wanted := (facts["obs_dim"], facts["act_dim"])):
+        raise InputError(f"its file there has states and actions of sizes {sizes}, D4RL's {wanted}")
 
 
 def _complete(url: str, part: Path, size: int | None) -> None:
@@ -134,7 +142,9 @@ def _complete(url: str, part: Path, size: int | None) -> None:
 
 def _fetch_rest(url: str, part: Path, start: int, size: int | None) -> None:
     """Appends to `part` what comes after its first `start` bytes, or writes it anew if the host sends all of it."""
-    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
+    headers = {"Accept-Encoding": "identity"}
+    if start:  # the rest of the same file, or all of another
+        headers |= {"Range": f"bytes={start}-", "If-Range": formatdate(part.stat().st_mtime, usegmt=True)}
     with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
         if start and response.status_code == requests.codes.requested_range_not_satisfiable:
             if response.headers.get("Content-Range") != f"bytes */{start}":  # there is more than the file has
@@ -147,6 +157,7 @@ def _fetch_rest(url: str, part: Path, start: int, size: int | None) -> None:
         if size is not None and total is not None and total != size:
             raise InputError(f"the host's file has {total:,} bytes, D4RL's {size:,}")
         with (
+            _dated(part, response.headers.get("Last-Modified")),
             part.open("ab" if start else "wb") as file,
             # A bar redrawn into a log file would flood it, so there is one on terminals only.
             tqdm(total=total, initial=start, unit="B", unit_scale=True, desc=part.stem, disable=None) as bar,
@@ -156,6 +167,17 @@ def _fetch_rest(url: str, part: Path, start: int, size: int | None) -> None:
                 bar.update(len(block))
     if (got := part.stat().st_size) != (total or size or got):
         raise requests.ConnectionError(f"{got:,} of {total or size:,} bytes came")
+
+
+@contextmanager
+def _dated(part: Path, date: str | None) -> Iterator[None]:
+    """Gives `part` the file's date on the host, cut off or not: by it the host tells whether it is still that file."""
+    try:
+        yield
+    finally:
+        if date is not None and part.exists():
+            seconds = parsedate_to_datetime(date).timestamp()
+            os.utime(part, (seconds, seconds))
 
 
 def _total(response: requests.Response, start: int) -> int | None:

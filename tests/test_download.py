@@ -2,13 +2,16 @@
 
 import hashlib
 import multiprocessing
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator
+from email.utils import parsedate_to_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from shared import data, download, sources
@@ -31,6 +34,7 @@ class Host(ThreadingHTTPServer):
         self.knows_ranges = True
         self.cut_after: list[int] = []  # bytes sent in answer to each of the next requests
         self.states_length = True
+        self.date = "Sun, 06 Nov 1994 08:49:37 GMT"  # of the file
         self.shift = 0  # bytes by which the answer to a range is wrong
 
 
@@ -46,7 +50,8 @@ class Handler(BaseHTTPRequestHandler):
         if host.status != 200:
             self.send_error(host.status)
             return
-        start = int(re.fullmatch(r"bytes=(\d+)-", asked)[1]) if asked and host.knows_ranges else 0
+        of_this_file = host.knows_ranges and self.headers["If-Range"] == host.date
+        start = int(re.fullmatch(r"bytes=(\d+)-", asked)[1]) if asked and of_this_file else 0
         if start and start >= len(host.content):
             self.send_response(416)
             self.send_header("Content-Range", f"bytes */{len(host.content)}")
@@ -57,6 +62,7 @@ class Handler(BaseHTTPRequestHandler):
         if start:
             place = f"bytes {start + host.shift}-{len(host.content) - 1}/{len(host.content)}"
             self.send_header("Content-Range", place)
+        self.send_header("Last-Modified", host.date)
         if host.states_length:
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -135,22 +141,42 @@ def test_the_next_start_goes_on_where_the_last_was_cut(host: Host) -> None:
     assert data.dataset_path(NAME).read_bytes() == host.content
 
 
+def test_the_rest_of_another_file_is_not_appended(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_hash(monkeypatch)
+    host.cut_after = [3000, 0]
+    with pytest.raises(InputError, match=r"3,000 bytes that came"):
+        download.fetch(NAME)
+    host.content, host.date = changed(host.content, at=1000), "Mon, 07 Nov 1994 08:49:37 GMT"
+    download.fetch(NAME)
+    assert data.dataset_path(NAME).read_bytes() == host.content
+
+
+def changed(content: bytes, at: int) -> bytes:
+    """The same but for one byte."""
+    return content[:at] + bytes([content[at] ^ 255]) + content[at + 1 :]
+
+
+def put_part(host: Host, content: bytes) -> None:
+    """What an earlier start has left."""
+    part = data.dataset_location(NAME).with_name(f"{FILE}.part")
+    part.parent.mkdir(parents=True)
+    part.write_bytes(content)
+    seconds = parsedate_to_datetime(host.date).timestamp()
+    os.utime(part, (seconds, seconds))
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_what_is_whole_already_is_not_fetched_again(host: Host, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not known:
         forget_hash(monkeypatch)
-    part = data.dataset_location(NAME).with_name(f"{FILE}.part")
-    part.parent.mkdir(parents=True)
-    part.write_bytes(host.content)
+    put_part(host, host.content)
     download.fetch(NAME)
     assert [asked for _, asked in host.requests] == ([] if known else [f"bytes={len(host.content)}-"])
     assert data.dataset_path(NAME).read_bytes() == host.content
 
 
 def test_what_is_longer_than_the_file_is_thrown_away(host: Host) -> None:
-    part = data.dataset_location(NAME).with_name(f"{FILE}.part")
-    part.parent.mkdir(parents=True)
-    part.write_bytes(host.content + b"more")
+    put_part(host, host.content + b"more")
     download.fetch(NAME)
     assert data.dataset_path(NAME).read_bytes() == host.content
 
@@ -198,11 +224,18 @@ def test_wrong_bytes_are_refused_and_not_kept(host: Host, known: bool, monkeypat
     assert folder() == []
 
 
+def test_a_dataset_of_another_robot_is_refused(
+    host: Host, write_hdf5: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_hash(monkeypatch)
+    host.content = write_hdf5(actions=np.zeros((60, 6))).read_bytes()
+    with pytest.raises(InputError, match=r"states and actions of sizes \(11, 6\), D4RL's \(11, 3\)"):
+        download.fetch(NAME)
+    assert folder() == []
+
+
 def test_another_dataset_is_refused_by_its_hash(host: Host) -> None:
-    changed = bytearray(host.content)
-    place = changed.find(data.read_hdf5(_saved(host))["observations"].tobytes())
-    changed[place : place + 4] = b"\0\0\0\0"
-    host.content = bytes(changed)
+    host.content = changed(host.content, at=host.content.find(data.read_hdf5(_saved(host))["actions"].tobytes()))
     with pytest.raises(InputError, match="SHA256 hash") as caught:
         download.fetch(NAME)
     assert "\n" not in str(caught.value)
