@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: setup run test lint benchmark
+.PHONY: setup run test test-d4rl lint benchmark
 
 setup: $(READY)
 
@@ -17,6 +17,12 @@ run: setup
 
 test: setup
 	$(VENV)/bin/python -m pytest tests parity_tests
+
+# Where the package cannot be imported the tests would be skipped; the import fails then. It makes the folder it is given.
+test-d4rl: setup
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/d4rl.txt
+	D4RL_SUPPRESS_IMPORT_ERROR=1 D4RL_DATASET_DIR=$(VENV)/d4rl $(VENV)/bin/python -c 'import d4rl'
+	$(VENV)/bin/python -m pytest -m d4rl tests/conformance
 
 lint: setup
 	$(VENV)/bin/ruff check .

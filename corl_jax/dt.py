@@ -181,7 +181,7 @@ def dropped(inputs: Array, mask: Array | None) -> Array:
 
 
 def gelu(inputs: Array) -> Array:
-    """The exact one, as in PyTorch; `jax.nn.gelu` has an approximation by default, and the exact one by a dearer way."""
+    """The exact one, as in PyTorch; `jax.nn.gelu` approximates by default, and its exact one costs more on a CPU."""
     return 0.5 * inputs * (1.0 + erf(inputs * 2**-0.5))
 
 

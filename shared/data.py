@@ -7,13 +7,13 @@ published scores start from the same numbers. Arrays of transitions are float32 
 import difflib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import h5py
 import numpy as np
 
+from shared import hdf5
 from shared.errors import InputError
 
 BUNDLED = Path(__file__).resolve().parent.parent / "datasets"
@@ -23,6 +23,7 @@ D4RL_FACTS = json.loads(Path(__file__).with_name("d4rl_infos.json").read_text())
 _REQUIRED = ("observations", "actions", "rewards", "terminals")
 _DIMENSIONS = {"observations": 2, "actions": 2, "rewards": 1, "terminals": 1, "timeouts": 1}
 _FILE_SUFFIXES = (".hdf5", ".h5")
+MINARI = "minari:"  # what the names of Minari's datasets begin with here
 
 
 class Batch(NamedTuple):
@@ -54,42 +55,48 @@ def is_file_name(name: str) -> bool:
 
 
 def is_known(name: str) -> bool:
-    """Whether `name` is a D4RL id, a bundled dataset or the path of a file; the file need not be there."""
-    return name in D4RL_FACTS or name in _bundled() or is_file_name(name)
+    """Whether `name` is a D4RL id, a bundled or Minari's dataset or the path of a file, which need not be there."""
+    return name in D4RL_FACTS or name in bundled() or is_file_name(name) or name.startswith(MINARI)
 
 
 def dataset_path(name: str) -> Path:
-    """Finds a dataset's file.
+    """Finds a dataset's file, and downloads nothing.
 
     Args:
         name: `mini/...` for a bundled dataset, a D4RL id such as `hopper-medium-v2`, or the path of an `.hdf5` file.
-            D4RL files lie in `$D4RL_DATASET_DIR`, else in `~/.d4rl/datasets`, where the d4rl package puts them too.
 
     Raises:
         InputError: The name is unknown, or the file is not where it belongs.
     """
-    if not is_known(name):
-        raise InputError(
-            f"unknown dataset {name!r}; {nearest(name, [*D4RL_FACTS, *_bundled()])}, or give the path of an .hdf5 file"
-        )
-    if is_file_name(name):
-        path = Path(name)
-    elif name in D4RL_FACTS:
-        folder = os.environ.get("D4RL_DATASET_DIR") or Path.home() / ".d4rl" / "datasets"
-        path = Path(folder) / Path(D4RL_FACTS[name]["url_path"]).name
-    else:
-        path = _bundled_path(name)
+    path = dataset_location(name)
     if not path.is_file():
         where = ", or set D4RL_DATASET_DIR to the folder that holds it" if name in D4RL_FACTS else ""
         raise InputError(f"dataset {name!r} is missing: put its file at {path}{where}")
     return path
 
 
-def _bundled_path(name: str) -> Path:
-    return BUNDLED / f"{name}.hdf5"
+def dataset_location(name: str) -> Path:
+    """Where the file of a dataset of `dataset_path` belongs, whether it is there or not.
+
+    D4RL's files lie in `$D4RL_DATASET_DIR`, else in `~/.d4rl/datasets`, where the d4rl package puts them too.
+
+    Raises:
+        InputError: The name is unknown.
+    """
+    if is_file_name(name):
+        return Path(name)
+    if name in D4RL_FACTS:
+        folder = os.environ.get("D4RL_DATASET_DIR") or Path.home() / ".d4rl" / "datasets"
+        return Path(folder) / Path(D4RL_FACTS[name]["url_path"]).name
+    if name in bundled():
+        return BUNDLED / f"{name}.hdf5"
+    raise InputError(
+        f"unknown dataset {name!r}; {nearest(name, [*D4RL_FACTS, *bundled()])}, or give the path of an .hdf5 file"
+    )
 
 
-def _bundled() -> list[str]:
+def bundled() -> list[str]:
+    """Names of the datasets that are part of the repository."""
     return sorted(path.relative_to(BUNDLED).with_suffix("").as_posix() for path in BUNDLED.glob("mini/*.hdf5"))
 
 
@@ -104,88 +111,95 @@ def read_hdf5(path: Path) -> dict[str, np.ndarray]:
         in the file's own types.
 
     Raises:
-        InputError: The file is missing or damaged, lacks a key, or holds arrays of the wrong shape, fewer than two
-            rows, NaN or infinities.
+        InputError: The file is missing, damaged or refers to other files, lacks a key, or holds arrays of the wrong
+            shape or of a size that cannot be, fewer than two rows, NaN or infinities.
     """
-    if not path.is_file():
-        raise InputError(f"no dataset at {path}: put the file there or correct the path")
-    try:
-        with h5py.File(path) as file:
-            raw = {key: file[key][()] for key in _DIMENSIONS if isinstance(file.get(key), h5py.Dataset)}
-    except (OSError, RuntimeError, KeyError) as error:
-        raise InputError(f"{path} is truncated or not an HDF5 file: fetch it again ({_one_line(error)})") from error
+    return checked_arrays(hdf5.read_arrays(path, _DIMENSIONS), str(path))
+
+
+def checked_arrays(raw: Mapping[str, Any], where: str) -> dict[str, np.ndarray]:
+    """The arrays of a dataset, checked: their shapes, types, lengths and values.
+
+    Args:
+        raw: As `read_hdf5` returns, not yet checked; keys of no use here are left out.
+        where: Names the dataset at the beginning of messages.
+
+    Raises:
+        InputError: As `read_hdf5`, for what does not lie in the file's format.
+    """
     for key in _REQUIRED:
         if key not in raw:
-            raise InputError(f"{path} has no array {key!r}; a dataset needs {', '.join(_REQUIRED)}")
-    raw = {key: _checked_array(path, key, values) for key, values in raw.items()}
-    rows = {key: len(values) for key, values in raw.items()}
+            raise InputError(f"{where} has no array {key!r}; a dataset needs {', '.join(_REQUIRED)}")
+    arrays = {key: _checked_array(where, key, raw[key]) for key in _DIMENSIONS if key in raw}
+    rows = {key: len(values) for key, values in arrays.items()}
     if len(set(rows.values())) > 1:
         counts = ", ".join(f"{key} {count}" for key, count in rows.items())
-        raise InputError(f"{path} has arrays of unequal length ({counts}): write one row per step into each")
+        raise InputError(f"{where} has arrays of unequal length ({counts}): write one row per step into each")
     if rows["observations"] < 2:
-        raise InputError(f"{path} has fewer than two rows: a transition needs its next row")
-    return raw
+        raise InputError(f"{where} has fewer than two rows: a transition needs its next row")
+    return arrays
 
 
-def read_attributes(path: Path) -> dict[str, Any]:
-    """The attributes of an HDF5 file that `read_hdf5` accepts, NumPy scalars as Python's own."""
-    with h5py.File(path) as file:
-        return {key: value.item() if isinstance(value, np.generic) else value for key, value in file.attrs.items()}
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
-
-
-def _checked_array(path: Path, key: str, values: Any) -> np.ndarray:
-    """One array of the file with its shape, type and values checked, (N, 1) flattened where rows are numbers."""
+def _checked_array(where: str, key: str, values: Any) -> np.ndarray:
+    """One array with its shape, type and values checked, (N, 1) flattened where rows are numbers."""
     values = np.asarray(values)
     if _DIMENSIONS[key] == 1 and values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != _DIMENSIONS[key]:
         wanted = "(rows,)" if _DIMENSIONS[key] == 1 else "(rows, size)"
-        raise InputError(f"{path}: {key} has shape {values.shape}; write it as {wanted}")
+        raise InputError(f"{where}: {key} has shape {values.shape}; write it as {wanted}")
     if values.dtype.kind not in "biuf":
-        raise InputError(f"{path}: {key} holds {values.dtype}; write it as numbers")
-    bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+        raise InputError(f"{where}: {key} holds {values.dtype}; write it as numbers")
+    bad = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1)) if values.size else ()
     if len(bad):
-        raise InputError(f"{path}: {key} holds NaN or an infinity, first in row {bad[0]}: remove that episode")
+        raise InputError(f"{where}: {key} holds NaN or an infinity, first in row {bad[0]}: remove that episode")
     return values
 
 
 def extract_transitions(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) -> Batch:
-    """Turns the rows of a file into transitions exactly as D4RL's `qlearning_dataset` does.
+    """Turns the rows of a dataset into transitions, those of a file in D4RL's layout as its `qlearning_dataset` does.
 
-    Row i becomes a transition into the observation of row i + 1. The last row and the rows that a time limit ended
-    are dropped: their next row belongs to another episode. After a terminal it does too, but nothing bootstraps there.
+    There, row i becomes a transition into the observation of row i + 1. The last row and the rows that a time limit
+    ended are dropped: their next row belongs to another episode. After a terminal it does too, but nothing bootstraps
+    there. Where `raw` says what came after every row, as Minari's datasets do, no row is dropped.
 
     Args:
-        raw: The arrays of `read_hdf5`.
+        raw: The arrays of `read_hdf5`, or those with `next_observations` (N, S) beside them.
         max_episode_steps: Time limit of the environment in steps; used only if there are no `timeouts`.
 
     Returns:
-        The dataset of n <= N - 1 transitions, float32.
+        The dataset of n <= N transitions, float32.
 
     Raises:
         InputError: No transition is left, or neither timeouts nor a time limit say where episodes end.
     """
+    if "next_observations" in raw:
+        return Batch(*(raw[key].astype(np.float32, copy=False) for key in Batch._fields))
     terminals = raw["terminals"][:-1].astype(bool)
-    if "timeouts" in raw:
-        keep = ~raw["timeouts"][:-1].astype(bool)
-    elif max_episode_steps is not None:
-        keep = ~_counted_timeouts(terminals, max_episode_steps)
-    else:
-        raise InputError("the dataset has no array 'timeouts' and its environment no time limit: add the array")
-    if not keep.any():
+    rows = np.flatnonzero(~ended_by_time(raw, max_episode_steps)[:-1])
+    if not len(rows):
         raise InputError("the dataset holds no transition: every row is marked in 'timeouts'")
     observations = raw["observations"]
     return Batch(
-        observations=observations[:-1][keep].astype(np.float32, copy=False),
-        actions=raw["actions"][:-1][keep].astype(np.float32, copy=False),
-        rewards=raw["rewards"][:-1][keep].astype(np.float32, copy=False),
-        next_observations=observations[1:][keep].astype(np.float32, copy=False),
-        terminals=terminals[keep].astype(np.float32, copy=False),
+        observations=observations.take(rows, axis=0).astype(np.float32, copy=False),
+        actions=raw["actions"].take(rows, axis=0).astype(np.float32, copy=False),
+        rewards=raw["rewards"][rows].astype(np.float32, copy=False),
+        next_observations=observations.take(rows + 1, axis=0).astype(np.float32, copy=False),
+        terminals=terminals[rows].astype(np.float32, copy=False),
     )
+
+
+def ended_by_time(raw: dict[str, np.ndarray], max_episode_steps: int | None) -> np.ndarray:
+    """Rows (N,) that a time limit ended: as `timeouts` says, else counted as D4RL counts.
+
+    Raises:
+        InputError: There are neither timeouts nor a time limit.
+    """
+    if "timeouts" in raw:
+        return raw["timeouts"].astype(bool)
+    if max_episode_steps is None:
+        raise InputError("the dataset has no array 'timeouts' and its environment no time limit: add the array")
+    return _counted_timeouts(raw["terminals"].astype(bool), max_episode_steps)
 
 
 def _counted_timeouts(terminals: np.ndarray, max_episode_steps: int) -> np.ndarray:
@@ -219,7 +233,9 @@ def state_statistics(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def normalise(observations: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
     """Observations (..., S) in units of `std` (S,) around `mean` (S,)."""
-    return (observations - mean) / std
+    shifted = observations - mean
+    shifted /= std
+    return shifted
 
 
 def is_locomotion(env: str) -> bool:

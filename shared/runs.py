@@ -62,7 +62,9 @@ class Run:
             InputError: Weights & Biases should be online but nobody is logged in.
         """
         self._dataset = Path(config.env).stem if is_file_name(config.env) else config.env
-        name = f"{config.name}-{self._dataset}-s{config.seed}-{framework}-{uuid.uuid4().hex[:8]}".replace("/", "-")
+        name = f"{config.name}-{self._dataset}-s{config.seed}-{framework}-{uuid.uuid4().hex[:8]}".replace(
+            "/", "-"
+        ).replace(":", "-")
         self.folder = Path(config.runs_path) / name
         self.result: dict[str, Any] = {}
         self._config, self._task, self._algorithm, self._framework = config, task, algorithm, framework

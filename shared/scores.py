@@ -79,4 +79,4 @@ def normalized_score(returns: ArrayLike, env_id: str) -> np.ndarray | None:
     if not is_d4rl_exact(env_id):
         return None
     low, high = _score_range(env_id)
-    return 100 * (np.asarray(returns, np.float64) - low) / (high - low)
+    return (np.asarray(returns, np.float64) - low) / (high - low) * 100

@@ -1,20 +1,19 @@
 """A task: the dataset as an algorithm sees it, and the evaluator that scores what was learnt from it."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 
-from shared import data, sequences
+from shared import data, sequences, sources
+from shared.cache import Source
 from shared.configs import check
 from shared.data import Batch
 from shared.errors import InputError
 from shared.evaluation import Evaluator
-from shared.scores import env_of, reference
+from shared.scores import env_of
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,9 @@ def load_task(
     prepare: Callable[[Batch, str], Batch] | None = None,
     normalize: bool = True,
     eval_seed: int | None = None,
+    source: Any = None,
 ) -> Task:
-    """Loads the dataset that the config names and makes the environment that scores it; writes nothing.
+    """Loads the dataset that the config names and makes the environment that scores it.
 
     In CORL's order: transitions are extracted, prepared (rewards modified, or the best trajectories kept), then states
     are normalised.
@@ -61,21 +61,23 @@ def load_task(
             of one's own) to the transitions that are learnt from; None leaves them as they are.
         normalize: Whether states are normalised to mean 0 and standard deviation 1.
         eval_seed: Decides the start states of evaluations; None: the config's `seed`.
+        source: Anything with D4RL's `get_dataset()`, read in place of the dataset that `config.env` then only names.
 
     Raises:
         InputError: A setting, the dataset or the environment cannot be used, or the two do not fit.
     """
     check(config)
-    source = _open(config)
-    dataset = data.extract_transitions(source.raw, _max_episode_steps(config.env, source.env_id))
+    opened = _open(config, source)
+    raw = opened.read.raw
+    dataset = data.extract_transitions(raw, opened.read.max_episode_steps or _max_episode_steps(opened.env_id))
     if len(dataset.rewards) > config.buffer_size:
         rows = len(dataset.rewards)
         raise InputError(
             f"the dataset has {rows} transitions; set buffer_size to at least that, not {config.buffer_size}"
         )
     if prepare is not None:
-        dataset = prepare(dataset, source.family)
-    mean, std = _no_statistics(source.raw)
+        dataset = prepare(dataset, opened.family)
+    mean, std = _no_statistics(raw)
     if normalize:
         mean, std = data.state_statistics(dataset.observations)
         dataset = dataset._replace(
@@ -83,10 +85,10 @@ def load_task(
             next_observations=data.normalise(dataset.next_observations, mean, std),
         )
     seed = config.seed if eval_seed is None else eval_seed
-    return _task(config, source, dataset, Evaluator(source.env_id, config.n_episodes, seed, mean, std))
+    return _task(config, opened, dataset, Evaluator(opened.env_id, config.n_episodes, seed, mean, std))
 
 
-def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = None) -> Task:
+def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = None, source: Any = None) -> Task:
     """Loads whole trajectories, for algorithms that learn from sequences; otherwise as `load_task`.
 
     As in CORL the statistics of the states are those of all rows of the file, those after the last trajectory included.
@@ -96,17 +98,18 @@ def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = 
             data's may be a step longer, as D4RL's of antmaze are.
         reward_scale: Factor on returns-to-go.
         eval_seed: Decides the start states of evaluations; None: the config's `seed`.
+        source: As in `load_task`.
 
     Raises:
         InputError: A setting, the dataset or the environment cannot be used, or the two do not fit.
     """
     check(config)
-    source = _open(config)
-    dataset = sequences.split_trajectories(source.raw)
+    opened = _open(config, source)
+    dataset = sequences.split_trajectories(opened.read.raw)
     longest = int(sequences.trajectory_lengths(dataset).max())
     if longest > config.episode_len + 1:
         raise InputError(f"a trajectory of the dataset has {longest} steps: set episode_len to at least {longest - 1}")
-    mean, std = sequences.state_statistics(source.raw["observations"])
+    mean, std = sequences.state_statistics(opened.read.raw["observations"])
     dataset = dataset._replace(
         observations=data.normalise(dataset.observations, mean, std),
         returns=dataset.returns * np.float32(reward_scale),
@@ -114,24 +117,21 @@ def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = 
     seed = config.seed if eval_seed is None else eval_seed
     # A policy with a context is so costly that rows of episodes which wait for an environment would be a waste.
     limits = {"num_envs": config.n_episodes, "max_steps": config.episode_len}
-    return _task(config, source, dataset, Evaluator(source.env_id, config.n_episodes, seed, mean, std, **limits))
+    return _task(config, opened, dataset, Evaluator(opened.env_id, config.n_episodes, seed, mean, std, **limits))
 
 
-class _Source(NamedTuple):
-    """A dataset's file, read: its arrays, what it says about itself, and where its episodes are evaluated."""
+class _Opened(NamedTuple):
+    """A dataset as read, the environment that scores what is learnt from it, and the name that tells the family."""
 
-    path: Path
-    raw: dict[str, np.ndarray]
-    attributes: dict[str, Any]
+    read: Source
     env_id: str
     family: str
 
 
-def _open(config: Any) -> _Source:
-    path = data.dataset_path(config.env)
-    raw, attributes = data.read_hdf5(path), data.read_attributes(path)
-    env_id = config.eval_env or _own_env(config.env, attributes)
-    return _Source(path, raw, attributes, env_id, env_id if data.is_file_name(config.env) else config.env)
+def _open(config: Any, source: Any) -> _Opened:
+    read = sources.read(config.env) if source is None else sources.from_object(source)
+    env_id = config.eval_env or _own_env(config.env, read.attributes)
+    return _Opened(read, env_id, env_id if data.is_file_name(config.env) else config.env)
 
 
 def _no_statistics(raw: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -140,13 +140,13 @@ def _no_statistics(raw: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     return np.zeros(state_dim, np.float32), np.ones(state_dim, np.float32)
 
 
-def _task(config: Any, source: _Source, dataset: Any, evaluator: Evaluator) -> Task:
+def _task(config: Any, opened: _Opened, dataset: Any, evaluator: Evaluator) -> Task:
     state_dim, action_dim = dataset.observations.shape[1], dataset.actions.shape[1]
     if (evaluator.state_dim, evaluator.action_dim) != (state_dim, action_dim):
         evaluator.close()
         raise InputError(
             f"dataset {config.env!r} has states of size {state_dim} and actions of size {action_dim}, environment "
-            f"{source.env_id!r} {evaluator.state_dim} and {evaluator.action_dim}: "
+            f"{opened.env_id!r} {evaluator.state_dim} and {evaluator.action_dim}: "
             "set eval_env to the one it was recorded in"
         )
     return Task(
@@ -157,8 +157,8 @@ def _task(config: Any, source: _Source, dataset: Any, evaluator: Evaluator) -> T
         max_action=evaluator.max_action,
         mean=evaluator.mean,
         std=evaluator.std,
-        attributes=source.attributes,
-        fingerprint={"name": config.env, "transitions": len(dataset.actions), "sha256": _sha256(source.path)},
+        attributes=opened.read.attributes,
+        fingerprint={"name": config.env, "transitions": len(dataset.actions), "sha256": opened.read.sha256},
     )
 
 
@@ -166,19 +166,13 @@ def _own_env(name: str, attributes: dict[str, Any]) -> str:
     """The environment that a dataset's file names, else the one that D4RL recorded it in."""
     if "env_id" in attributes:
         return str(attributes["env_id"])
-    if data.is_file_name(name):
-        raise InputError(f"{name} names no environment: set eval_env, or write the file's attribute 'env_id'")
+    if name not in data.D4RL_FACTS:
+        hint = ", or write the file's attribute 'env_id'" if data.is_file_name(name) else ""
+        raise InputError(f"{name} names no environment: set eval_env{hint}")
     return env_of(name)
 
 
-def _max_episode_steps(name: str, env_id: str) -> int | None:
-    """The time limit under which the dataset was recorded."""
-    if name in data.D4RL_FACTS:
-        return reference(name).max_episode_steps
+def _max_episode_steps(env_id: str) -> int | None:
+    """The time limit of a registered environment."""
     spec = gymnasium.registry.get(env_id)
     return None if spec is None else spec.max_episode_steps
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""Small files in D4RL's layout, and a compilation cache that is not the user's."""
+"""Small files in D4RL's layout, and caches that are not the user's."""
 
 import os
 from collections.abc import Callable
@@ -16,6 +16,14 @@ ROWS = 60
 def compilation_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Runs of these tests, in processes of their own too, share compiled programs with each other only."""
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path_factory.mktemp("compiled"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def dataset_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test reads or writes the user's datasets, and none reaches the hosts that D4RL's and Minari's come from."""
+    for variable in ("XDG_CACHE_HOME", "D4RL_DATASET_DIR", "MINARI_DATASETS_PATH"):
+        os.environ[variable] = str(tmp_path_factory.mktemp(variable.lower()))
+    os.environ.update({"D4RL_DATASET_URL": "http://127.0.0.1:9", "HF_HUB_OFFLINE": "1"})
 
 
 @pytest.fixture

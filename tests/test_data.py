@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from shared import data
+from shared import data, hdf5
 from shared.data import Batch
 from shared.errors import InputError
 
@@ -96,7 +96,7 @@ def test_reads_what_the_file_holds(write_hdf5: WriteHDF5) -> None:
 
 
 def test_attributes_are_python_values(write_hdf5: WriteHDF5) -> None:
-    attributes = data.read_attributes(write_hdf5({"env_id": "d4rl/hopper-v2", "expert_return_mean": np.float64(3000)}))
+    attributes = hdf5.read_attributes(write_hdf5({"env_id": "d4rl/hopper-v2", "expert_return_mean": np.float64(3000)}))
     assert attributes == {"env_id": "d4rl/hopper-v2", "expert_return_mean": 3000.0}
     assert type(attributes["expert_return_mean"]) is float
 

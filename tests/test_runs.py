@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -244,9 +245,13 @@ def test_wandb_offline_holds_the_same_rows(config: Config) -> None:
     config = dataclasses.replace(config, wandb_mode="offline")
     run = run_to_the_end(config, load_task(config))
     (record,) = (run.folder / "wandb").glob("offline-run-*/run-*.wandb")
-    content = record.read_bytes()
-    for text in (b"d4rl_normalized_score", b"loss", b"CQL-D4RL", run.folder.name.encode()):
-        assert text in content
+    texts = (b"d4rl_normalized_score", b"loss", b"CQL-D4RL", run.folder.name.encode())
+    # Its own process writes the file, and on a busy machine a moment after the run has ended.
+    end = time.monotonic() + 30
+    while time.monotonic() < end and not all(text in record.read_bytes() for text in texts):
+        time.sleep(0.1)
+    for text in texts:
+        assert text in record.read_bytes()
     assert len(rows(run)) == 8
 
 
