@@ -62,6 +62,7 @@ class Pair:
         load: From a dataset file's arrays to the named tuple of columns that the pair learns from, (N, ...) each.
         gathers: Look-ups by index in one update, the batch's own included.
         draws_inside: Whether the scanned loop itself draws, what would be too large to draw ahead.
+        float32: A rung's tolerance in single precision, by its name, where the ladder's own cannot be had.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Pair:
     load: Callable[[dict[str, np.ndarray]], Any] = load_transitions
     gathers: int = 1
     draws_inside: bool = False
+    float32: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def torch(self) -> ModuleType:

@@ -213,6 +213,24 @@ def test_dropout_masks_are_alike() -> None:
     assert dt.draw_dropout(dt.TrainConfig(**settings | none), CPU) == dt.no_dropout(dt.TrainConfig(**settings))
 
 
+def test_weights_start_alike() -> None:
+    """Every parameter has the deviation of PyTorch's, which CORL's seed decides; biases are 0, norms 1."""
+    settings = SMALL | {"embedding_dim": 64, "episode_len": 500}
+    torch.manual_seed(0)
+    reference = dt.create_trainer(dt.TrainConfig(**settings, device="cpu"), 11, 3, 1.0).model
+    state = jax_dt.create_train_state(jax.random.key(0), jax_dt.TrainConfig(**settings), 11, 3, 1.0)
+    ours = jax_side.params_to_torch(state.model.params)
+    assert ours.keys() == dict(reference.named_parameters()).keys()
+    for name, parameter in reference.named_parameters():
+        theirs = parameter.detach().numpy()
+        if theirs.std() == 0:
+            np.testing.assert_array_equal(ours[name], theirs)
+        else:
+            assert ours[name].std() == pytest.approx(theirs.std(), rel=5 / np.sqrt(theirs.size)), name
+    packed = np.abs(ours["blocks.1.attention.in_proj_weight"]).max()
+    assert packed == pytest.approx(np.sqrt(1.5 / 64), rel=1e-3)
+
+
 # ---- policies ------------------------------------------------------------------------------------------------------
 
 

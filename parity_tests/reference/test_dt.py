@@ -203,6 +203,6 @@ def test_dt(trajectories: Trajectories, settings: dict[str, Any], precision: str
         assert float(log["train_loss"]) == pytest.approx(loss.item(), rel=1e-12)
         assert float(log["learning_rate"]) == pytest.approx(schedule.get_last_lr()[0], rel=1e-12)
     ours, theirs = dict(trainer.model.named_parameters()), dict(reference.named_parameters())
-    largest = max(float((theirs[name] - start[name]).abs().max()) for name in theirs)
+    largest = max((theirs[name] - start[name]).abs().max().item() for name in theirs)
     for name in theirs:
         assert (ours[name] - theirs[name]).abs().max() <= 1e-8 * largest, name
