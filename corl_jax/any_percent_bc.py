@@ -178,7 +178,7 @@ def train_interval(
         indices, noise = draw
         return state.update(take(dataset, indices), noise)
 
-    state, history = jax.lax.scan(step, state, draws, unroll=2)
+    state, history = jax.lax.scan(step, state, draws, unroll=4)
     return state, mean_metrics([history])
 
 

@@ -13,12 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 
 from parity_tests.conftest import both_in
 from parity_tests.ladder import Scene, cornered_rows
 from parity_tests.pairs import MISTAKES, PAIRS
 from parity_tests.states import part_names
 from parity_tests.test_mistakes import with_mistake
+from shared import torch_side
 from shared.jax_side import Network
 
 # The loss in which rewards are learnt from
@@ -223,3 +225,72 @@ def test_iqls_policy_rate_follows_a_cosine() -> None:
     np.testing.assert_allclose(rates, 3e-4 * (1 + np.cos(np.pi * np.arange(31) / 20)) / 2, rtol=1e-6, atol=1e-15)
     assert rates[[0, 1, 10, 20]] == pytest.approx([3e-4, 2.98153e-4, 1.5e-4, 0.0], rel=1e-5)
     assert rates[21] > rates[20]
+
+
+def test_the_transformers_rate_warms_up_and_stays() -> None:
+    """A tenth of it at the first of ten updates, in full at the tenth and ever after: no decay, and none to zero."""
+    twin = PAIRS["dt"].jax
+    config = twin.TrainConfig(**PAIRS["dt"].variants["default"] | {"learning_rate": 1e-2, "warmup_steps": 10})
+    with both_in("float64"):
+        optimizer, weights = twin.adamw(config), {"weight": jnp.zeros(3)}
+        moments, rates = optimizer.init(weights), []
+        for _ in range(30):
+            # From 0 on, so that no decay of the weight itself is in the step.
+            change, moments = optimizer.update({"weight": jnp.ones(3)}, moments, weights)
+            rates.append(-float(change["weight"][0]) * (1.0 + 1e-8))
+    assert rates[:2] + rates[8:11] + rates[-1:] == pytest.approx([1e-3, 2e-3, 9e-3, 1e-2, 1e-2, 1e-2], rel=1e-6)
+
+
+@pytest.mark.parametrize(("name", "part"), [("td3_bc", "actor"), ("awac", "critic_1"), ("iql", "vf")])
+def test_other_rates_are_constant(name: str, part: str) -> None:
+    """From the first update on."""
+    with both_in("float64"):
+        assert applied_rates(name, part, {}, 5) == pytest.approx([3e-4] * 5, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["iql", "dt"])
+def test_pytorch_applies_the_same_rates(name: str) -> None:
+    """What the PyTorch twin's optimiser steps with, update by update, past a warm-up's or a cosine's end."""
+    settings = {"iql": {"max_timesteps": 20}, "dt": {"warmup_steps": 10}}[name]
+    pair, part = PAIRS[name], {"iql": "actor", "dt": "model"}[name]
+    config = pair.torch.TrainConfig(device="cpu", **dict(pair.variants["default"]) | {"batch_size": 4} | settings)
+    columns = pair.load(cornered_rows())
+    trainer = pair.torch.create_trainer(config, 11, 3, 1.0)
+    dataset, rates = torch_side.to_device(columns, torch.device("cpu")), []
+    optimizer = getattr(trainer, f"{part}_optimizer")
+    optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
+    inputs = (pair.torch_draw_inputs or pair.draw_inputs)(columns, 3)
+    for _ in range(25):
+        indices, noise = pair.torch.draw_noise(config, *inputs, torch.device("cpu"))
+        trainer.update(pair.take(pair.torch, dataset, indices, config), noise)
+    expected = {
+        "iql": lambda k: 3e-4 * (1 + np.cos(np.pi * k / 20)) / 2,
+        "dt": lambda k: config.learning_rate * min((k + 1) / 10, 1.0),
+    }
+    np.testing.assert_allclose(rates, [expected[name](step) for step in range(25)], rtol=1e-9, atol=1e-15)
+
+
+# ---- what the ladder cannot see ------------------------------------------------------------------------------------
+
+
+def test_returns_are_what_the_transformer_is_asked_for() -> None:
+    """Handing the batch's returns-to-go to other rows changes the transformer's gradient."""
+    state, batch, noise, _ = scene_of("dt", PAIRS["dt"].jax)
+
+    def gradient(batch: Any) -> np.ndarray:
+        return flat(jax.grad(state.action_loss, has_aux=True)(state.model, batch, noise)[0])
+
+    here = gradient(batch)
+    there = gradient(batch._replace(returns=jnp.roll(batch.returns, 1, axis=0)))
+    assert np.abs(here - there).max() > 1e-4 * np.abs(here).max()
+
+
+def test_masks_drawn_from_a_key_differ_and_keep_the_mean() -> None:
+    """The ladder hands masks in; those of a run come from a key, each from one of its own."""
+    iql = PAIRS["iql"].jax
+    first, second = iql.dropout_masks(iql.Noise(jax.random.key(0)), iql.TrainConfig(actor_dropout=0.1))
+    assert first.shape == second.shape == (256, 256)
+    assert not np.array_equal(first, second)
+    for mask in (first, second):
+        assert set(np.unique(np.asarray(mask)).tolist()) == {0.0, float(np.float32(1 / 0.9))}
+        assert float(mask.mean()) == pytest.approx(1.0, abs=0.01)
