@@ -23,6 +23,7 @@ from shared.errors import InputError
 
 STATE_DIM, ACTION_DIM = 5, 2
 CPU = torch.device("cpu")
+STATISTICS = {"state_mean": np.zeros(STATE_DIM, np.float32), "state_std": np.ones(STATE_DIM, np.float32)}
 
 # What CORL's files hold, by key
 CORL_KEYS = {
@@ -32,6 +33,7 @@ CORL_KEYS = {
     ],
     "awac": ["actor", "critic_1", "critic_2"],
     "iql": ["qf", "q_optimizer", "vf", "v_optimizer", "actor", "actor_optimizer", "actor_lr_schedule", "total_it"],
+    "dt": ["model_state"],
 }
 # What it names some of their tensors
 CORL_TENSORS = {
@@ -39,6 +41,7 @@ CORL_TENSORS = {
     "td3_bc": ["actor.net.4.weight", "critic_1.net.0.bias"],
     "awac": ["actor._log_std", "actor._mlp.6.weight", "critic_2._mlp.0.bias"],
     "iql": ["qf.q1.net.0.weight", "qf.q2.net.4.bias", "vf.v.net.2.weight", "actor.log_std", "actor.net.net.4.weight"],
+    "dt": ["model_state.timestep_emb.weight", "model_state.blocks.0.attention.in_proj_weight"],
 }
 
 
@@ -70,6 +73,11 @@ def proceed(pair: Pair, trainer: Any, updates: int) -> None:
         trainer.update(pair.take(pair.torch, rows, indices, trainer.hp), noise)
 
 
+def save(pair: Pair, trainer: Any, path: Path) -> None:
+    """As a run does; the transformer's checkpoint also holds the statistics of the states, as CORL's does."""
+    pair.torch.save(trainer, path, *(STATISTICS.values() if pair.name == "dt" else ()))
+
+
 def numbers(trainer: Any) -> list[torch.Tensor]:
     """All parameters of all parts, targets included."""
     modules = [part for part in vars(trainer).values() if isinstance(part, nn.Module)]
@@ -80,7 +88,7 @@ def numbers(trainer: Any) -> list[torch.Tensor]:
 def test_torch_goes_on_where_it_was_saved(pair: Pair, tmp_path: Path) -> None:
     """Weights, targets, moments, schedules and the update's number: three more updates give the same bits."""
     trainer, other = trained(pair, 3), trained(pair, 1, seed=9)
-    pair.torch.save(trainer, tmp_path / "checkpoint.pt")
+    save(pair, trainer, tmp_path / "checkpoint.pt")
     pair.torch.load(other, str(tmp_path / "checkpoint.pt"))
     assert other.total_it == 3
     for each in (trainer, other):
@@ -112,7 +120,7 @@ def test_corls_file_loads(name: str, tmp_path: Path) -> None:
     content = {key: ours[key] for key in CORL_KEYS[name]}
     tensors = {f"{key}.{tensor}" for key, part in content.items() if key != "total_it" for tensor in part}
     assert set(CORL_TENSORS[name]) <= tensors
-    torch.save(content, tmp_path / "checkpoint_3.pt")
+    torch.save(content | (STATISTICS if name == "dt" else {}), tmp_path / "checkpoint_3.pt")
     pair.torch.load(other, str(tmp_path / "checkpoint_3.pt"))
     assert other.total_it == content.get("total_it", 0)
     for key in content.keys() - {"total_it"}:
@@ -186,7 +194,7 @@ def test_a_file_that_lacks_a_part_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 def test_other_shapes_are_refused(pair: Pair, tmp_path: Path) -> None:
     """A checkpoint of another environment."""
-    pair.torch.save(trained(pair, 1), tmp_path / "checkpoint.pt")
+    save(pair, trained(pair, 1), tmp_path / "checkpoint.pt")
     config = pair.torch.TrainConfig(device="cpu", **settings(pair))
     wider = pair.torch.create_trainer(config, STATE_DIM + 1, ACTION_DIM, 1.0)
     with pytest.raises(InputError, match="does not fit"):
