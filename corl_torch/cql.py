@@ -88,7 +88,7 @@ class TrainConfig(Hyperparameters):
     group: str = "CQL-D4RL"
     # First part of the run's name
     name: str = "CQL"
-    # Dataset: mini/hopper-medium-expert, a D4RL id, or the path of an HDF5 file
+    # Dataset: mini/hopper-medium-expert, a D4RL id, minari:NAME, or the path of an HDF5 file
     env: str = "mini/hopper-medium-expert"
     # Environment to evaluate in; empty: the dataset's own
     eval_env: str = ""

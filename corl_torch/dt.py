@@ -84,7 +84,7 @@ class TrainConfig(Hyperparameters):
     group: str = "DT-D4RL"
     # First part of the run's name
     name: str = "DT"
-    # Dataset: mini/hopper-medium-expert, a D4RL id, or the path of an HDF5 file
+    # Dataset: mini/hopper-medium-expert, a D4RL id, minari:NAME, or the path of an HDF5 file
     env: str = "mini/hopper-medium-expert"
     # Environment to evaluate in; empty: the dataset's own
     eval_env: str = ""
