@@ -1,11 +1,14 @@
 """Precision for a test, set on both sides and taken back after it."""
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import jax
 import pytest
 import torch
+
+from parity_tests.ladder import forget_programs
 
 
 @contextmanager
@@ -20,6 +23,17 @@ def both_in(precision: str) -> Iterator[None]:
     finally:
         torch.set_default_dtype(torch.float32)
         torch.set_num_threads(threads)
+
+
+_tests = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def few_programs() -> Iterator[None]:
+    """Compiled programs are kept for a while, since tests share them, but not for ever."""
+    yield
+    if next(_tests) % 50 == 0:
+        forget_programs()
 
 
 @pytest.fixture

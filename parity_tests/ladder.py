@@ -184,6 +184,13 @@ def compiled_update(state: type, **statics: Any) -> Callable:
     return jax.jit(partial(state.update, **statics))
 
 
+def forget_programs() -> None:
+    """Drops every compiled program: some thousands of them exhaust the memory maps that Linux grants a process."""
+    for cached in (_fresh_state, compiled_gradient, compiled_update):
+        cached.cache_clear()
+    jax.clear_caches()
+
+
 def compare_states(state: Any, trainer: Any) -> Errors:
     """Every part of the JAX state against the torch twin's part of the same name."""
     parts = {name: errors(named(getattr(state, name)), torch_part(trainer, name)) for name in part_names(state)}
