@@ -37,11 +37,11 @@ def torch_eager(name: str) -> Callable[[], None]:
     trainer = pair.torch.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     device = torch_side.resolve_device(config.device)
     dataset = torch_side.to_device(columns, device)
-    draw_inputs = (pair.torch_draw_inputs or pair.draw_inputs)(columns, ACTION_DIM)
+    draw = pair.torch_draws(config, columns, ACTION_DIM, device)
 
     def block() -> None:
         for _ in range(UPDATES[name]):
-            indices, noise = pair.torch.draw_noise(config, *draw_inputs, device)
+            indices, noise = draw()
             metrics = trainer.update(pair.take(pair.torch, dataset, indices, config), noise)
         next(iter(metrics.values())).item()  # waits for the device
 

@@ -17,7 +17,7 @@ from jax import Array, value_and_grad
 from jax.numpy import square
 
 from shared.configs import bounded, choice, cli
-from shared.data import Batch, keep_best
+from shared.data import Batch
 from shared.jax_side import (
     Linear,
     Network,
@@ -31,6 +31,7 @@ from shared.jax_side import (
     take,
     to_device,
 )
+from shared.rewards import keep_best
 from shared.runs import Run
 from shared.task import load_task
 

@@ -19,7 +19,7 @@ from jax.nn.initializers import zeros
 from jax.numpy import broadcast_to, concatenate, exp, log, minimum, square
 
 from shared.configs import bounded, choice, cli, positive
-from shared.data import Batch, modify_rewards
+from shared.data import Batch
 from shared.jax_side import (
     Linear,
     Network,
@@ -34,6 +34,7 @@ from shared.jax_side import (
     take,
     to_device,
 )
+from shared.rewards import modify_rewards
 from shared.runs import Run
 from shared.task import load_task
 

@@ -23,7 +23,7 @@ from jax.nn.initializers import zeros
 from jax.numpy import concatenate, exp, log, minimum, square, std, take_along_axis, tanh
 
 from shared.configs import bounded, choice, cli, positive
-from shared.data import Batch, scale_rewards
+from shared.data import Batch
 from shared.jax_side import (
     Linear,
     Network,
@@ -40,6 +40,7 @@ from shared.jax_side import (
     to_device,
     xavier_uniform,
 )
+from shared.rewards import scale_rewards
 from shared.runs import Run
 from shared.task import load_task
 

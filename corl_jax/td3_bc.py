@@ -18,7 +18,7 @@ from jax.lax import stop_gradient
 from jax.numpy import clip, minimum, square
 
 from shared.configs import bounded, choice, cli
-from shared.data import Batch, modify_rewards
+from shared.data import Batch
 from shared.jax_side import (
     Linear,
     Network,
@@ -32,6 +32,7 @@ from shared.jax_side import (
     take,
     to_device,
 )
+from shared.rewards import modify_rewards
 from shared.runs import Run
 from shared.task import load_task
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn, square
 
 from shared.configs import bounded, choice, cli
-from shared.data import Batch, keep_best
+from shared.data import Batch
+from shared.rewards import keep_best
 from shared.runs import Run
 from shared.task import load_task
 from shared.torch_side import (

@@ -18,7 +18,8 @@ from torch import Tensor, clamp, concatenate, exp, log, logsumexp, minimum, nn, 
 from torch.nn.functional import softplus
 
 from shared.configs import bounded, choice, cli, positive
-from shared.data import Batch, scale_rewards
+from shared.data import Batch
+from shared.rewards import scale_rewards
 from shared.runs import Run
 from shared.task import load_task
 from shared.torch_side import (

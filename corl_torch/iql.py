@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, broadcast_to, clamp, exp, log, minimum, nn, square, tanh
 
 from shared.configs import bounded, choice, cli, positive
-from shared.data import Batch, modify_rewards
+from shared.data import Batch
+from shared.rewards import modify_rewards
 from shared.runs import Run
 from shared.task import load_task
 from shared.torch_side import (

@@ -101,11 +101,10 @@ class Scene:
     def draws(self) -> Any:
         """Endlessly (indices, noise) as the torch twin draws them, from the next update on."""
         step = self.updates
+        draw = self.pair.torch_draws(self.config, self.dataset, self.sizes[1], torch.device("cpu"))
         while True:
             step += 1
-            statics = self.pair.draw_statics(self.config, step)
-            inputs = (self.pair.torch_draw_inputs or self.pair.draw_inputs)(self.dataset, self.sizes[1])
-            yield self.pair.torch.draw_noise(self.config, *inputs, torch.device("cpu"), **statics)
+            yield draw(**self.pair.draw_statics(self.config, step))
 
     def jax_draw(self, key: Any, step: int, statics: dict[str, Any]) -> tuple[Any, Any]:
         """Indices and noise as the JAX twin draws them; the number of an update starts at 0 in its draws."""

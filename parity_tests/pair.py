@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -34,12 +35,7 @@ def no_statics(config: Any, step: int) -> dict[str, Any]:
 
 def load_transitions(raw: dict[str, np.ndarray]) -> Batch:
     """Transitions with normalised states."""
-    dataset = data.extract_transitions(raw)
-    mean, std = data.state_statistics(dataset.observations)
-    return dataset._replace(
-        observations=data.normalise(dataset.observations, mean, std),
-        next_observations=data.normalise(dataset.next_observations, mean, std),
-    )
+    return data.normalise_states(data.extract_transitions(raw))[0]
 
 
 @dataclass(frozen=True)
@@ -82,6 +78,11 @@ class Pair:
     gathers: int = 1
     draws_inside: bool = False
     float32: Mapping[str, float] = field(default_factory=dict)
+
+    def torch_draws(self, config: Any, dataset: Any, action_dim: int, device: Any) -> Callable[..., tuple]:
+        """The PyTorch twin's `draw_noise` for these columns; what is left to give are the arguments of a step."""
+        inputs = (self.torch_draw_inputs or self.draw_inputs)(dataset, action_dim)
+        return partial(self.torch.draw_noise, config, *inputs, device)
 
     @property
     def torch(self) -> ModuleType:

@@ -259,9 +259,9 @@ def test_pytorch_applies_the_same_rates(name: str) -> None:
     dataset, rates = torch_side.to_device(columns, torch.device("cpu")), []
     optimizer = getattr(trainer, f"{part}_optimizer")
     optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
-    inputs = (pair.torch_draw_inputs or pair.draw_inputs)(columns, 3)
+    draw = pair.torch_draws(config, columns, 3, torch.device("cpu"))
     for _ in range(25):
-        indices, noise = pair.torch.draw_noise(config, *inputs, torch.device("cpu"))
+        indices, noise = draw()
         trainer.update(pair.take(pair.torch, dataset, indices, config), noise)
     expected = {
         "iql": lambda k: 3e-4 * (1 + np.cos(np.pi * k / 20)) / 2,

@@ -8,31 +8,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-import gymnasium
 import numpy as np
 from matplotlib.figure import Figure
 
 from shared import data, download, minari_sets, sources
-from shared.cache import Source, sha256_of
+from shared.cache import sha256_of
+from shared.envs import time_limit
 from shared.errors import InputError
 from shared.files import write_atomically
 from shared.hdf5 import declared_shapes
-from shared.scores import reference
+from shared.scores import score
 
 _DAMAGED = "damaged"
-
-
-def episode_ends(raw: dict[str, np.ndarray], max_episode_steps: int | None) -> np.ndarray:
-    """The last row of each complete episode, (E,): those that a terminal or a time limit ended.
-
-    Args:
-        raw: The arrays of a dataset, N rows.
-        max_episode_steps: Time limit in steps; used only if there are no `timeouts`.
-
-    Raises:
-        InputError: There are neither timeouts nor a time limit.
-    """
-    return np.flatnonzero(raw["terminals"].astype(bool) | data.ended_by_time(raw, max_episode_steps))
 
 
 def list_datasets(_: argparse.Namespace) -> None:
@@ -75,7 +62,7 @@ def show(options: argparse.Namespace) -> None:
         InputError: The dataset cannot be read, or holds no complete episode.
     """
     source = sources.read(options.id)
-    limit = source.max_episode_steps or _own_time_limit(source)
+    limit = source.max_episode_steps or time_limit(source.attributes.get("env_id", ""))
     returns, lengths = _episodes(source.raw, limit)
     picture = options.png or Path(f"{options.id.replace('/', '-').replace(':', '-')}-returns.png")
     write_atomically(picture, _histogram(returns, options.id))
@@ -85,14 +72,9 @@ def show(options: argparse.Namespace) -> None:
     print(f"histogram of returns: {picture}")
 
 
-def _own_time_limit(source: Source) -> int | None:
-    spec = gymnasium.registry.get(source.attributes.get("env_id", ""))
-    return None if spec is None else spec.max_episode_steps
-
-
 def _episodes(raw: dict[str, np.ndarray], limit: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Returns (float64) and lengths (E,) of the complete episodes."""
-    ends = episode_ends(raw, limit)
+    ends = data.episode_ends(raw, limit)
     if not len(ends):
         raise InputError("no terminal and no time limit ends an episode: mark the ends in 'timeouts'")
     lengths = np.diff(ends, prepend=-1)
@@ -132,8 +114,7 @@ def _range(values: np.ndarray) -> str:
 def _score(name: str, returns: np.ndarray) -> str:
     if name not in data.D4RL_FACTS:
         return ""
-    low, high, *_ = reference(name)
-    return f", D4RL score of the mean {100 * (returns.mean() - low) / (high - low):.1f}"
+    return f", D4RL score of the mean {score(returns.mean(), name):.1f}"
 
 
 def _dropped(raw: dict[str, np.ndarray], timeouts: np.ndarray, limit: int | None) -> str:

@@ -200,3 +200,9 @@ def fingerprint(env: gymnasium.Env) -> dict[str, Any]:
         "total_mass": None if model is None else float(model.body_mass.sum()),
         "d4rl_exact": is_d4rl_exact(env.spec.id),
     }
+
+
+def time_limit(env_id: str) -> int | None:
+    """After how many steps a registered environment ends an episode; None if it does not, or is not registered."""
+    spec = gymnasium.registry.get(env_id)
+    return None if spec is None else spec.max_episode_steps

@@ -59,10 +59,19 @@ def env_of(dataset_id: str) -> str:
 
 
 @cache
-def _score_range(env_id: str) -> tuple[float, float]:
-    """Minimum and maximum of an environment: they are the same for all of its datasets."""
-    info = next(info for info in D4RL_FACTS.values() if _env_id(info) == env_id)
-    return info["ref_min_score"], info["ref_max_score"]
+def _a_dataset_of(env_id: str) -> str:
+    """A dataset of an environment: they all have the same reference scores."""
+    return next(name for name, info in D4RL_FACTS.items() if _env_id(info) == env_id)
+
+
+def score(returns: ArrayLike, dataset_id: str) -> np.ndarray:
+    """Undiscounted returns, any shape, on the scale of a dataset's reference scores: float64, in D4RL's order.
+
+    Raises:
+        InputError: D4RL has no such dataset.
+    """
+    low, high, *_ = reference(dataset_id)
+    return (np.asarray(returns, np.float64) - low) / (high - low) * 100
 
 
 def normalized_score(returns: ArrayLike, env_id: str) -> np.ndarray | None:
@@ -76,7 +85,4 @@ def normalized_score(returns: ArrayLike, env_id: str) -> np.ndarray | None:
         Scores of the same shape, float64; None if `env_id` does not step as D4RL's environment did, for a return
         measured elsewhere has no D4RL score.
     """
-    if not is_d4rl_exact(env_id):
-        return None
-    low, high = _score_range(env_id)
-    return (np.asarray(returns, np.float64) - low) / (high - low) * 100
+    return score(returns, _a_dataset_of(env_id)) if is_d4rl_exact(env_id) else None

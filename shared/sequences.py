@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shared.data import episode_ends, normalise
 from shared.errors import InputError
 from shared.evaluation import ContextPolicy
 
@@ -65,7 +66,7 @@ def split_trajectories(raw: dict[str, np.ndarray]) -> Trajectories:
         raise InputError(
             "the dataset has no array 'timeouts', which trajectories need: add it, 1 where an episode is cut"
         )
-    closed = np.flatnonzero(raw["terminals"].astype(bool) | raw["timeouts"].astype(bool))
+    closed = episode_ends(raw, None)
     if not len(closed):
         raise InputError("the dataset holds no complete trajectory: mark their ends in 'terminals' or 'timeouts'")
     ends, rows = closed + 1, closed[-1] + 1
@@ -93,6 +94,12 @@ def state_statistics(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     mean, std = observations.mean(axis=0), observations.std(axis=0) + 1e-6
     return mean.astype(np.float32), std.astype(np.float32)
+
+
+def normalise_states(dataset: Trajectories, observations: np.ndarray) -> tuple[Trajectories, np.ndarray, np.ndarray]:
+    """Trajectories in units of the statistics of a file's `observations` (N, S), and those: mean and deviation (S,)."""
+    mean, std = state_statistics(observations)
+    return dataset._replace(observations=normalise(dataset.observations, mean, std)), mean, std
 
 
 def trajectory_lengths(dataset: Trajectories) -> np.ndarray:

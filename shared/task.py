@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import gymnasium
 import numpy as np
 
 from shared import data, sequences, sources
 from shared.cache import Source
 from shared.configs import check
 from shared.data import Batch
+from shared.envs import time_limit
 from shared.errors import InputError
 from shared.evaluation import Evaluator
 from shared.scores import env_of
@@ -69,7 +69,7 @@ def load_task(
     check(config)
     opened = _open(config, source)
     raw = opened.read.raw
-    dataset = data.extract_transitions(raw, opened.read.max_episode_steps or _max_episode_steps(opened.env_id))
+    dataset = data.extract_transitions(raw, opened.read.max_episode_steps or time_limit(opened.env_id))
     if len(dataset.rewards) > config.buffer_size:
         rows = len(dataset.rewards)
         raise InputError(
@@ -79,11 +79,7 @@ def load_task(
         dataset = prepare(dataset, opened.family)
     mean, std = _no_statistics(raw)
     if normalize:
-        mean, std = data.state_statistics(dataset.observations)
-        dataset = dataset._replace(
-            observations=data.normalise(dataset.observations, mean, std),
-            next_observations=data.normalise(dataset.next_observations, mean, std),
-        )
+        dataset, mean, std = data.normalise_states(dataset)
     seed = config.seed if eval_seed is None else eval_seed
     return _task(config, opened, dataset, Evaluator(opened.env_id, config.n_episodes, seed, mean, std))
 
@@ -109,11 +105,8 @@ def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = 
     longest = int(sequences.trajectory_lengths(dataset).max())
     if longest > config.episode_len + 1:
         raise InputError(f"a trajectory of the dataset has {longest} steps: set episode_len to at least {longest - 1}")
-    mean, std = sequences.state_statistics(opened.read.raw["observations"])
-    dataset = dataset._replace(
-        observations=data.normalise(dataset.observations, mean, std),
-        returns=dataset.returns * np.float32(reward_scale),
-    )
+    dataset, mean, std = sequences.normalise_states(dataset, opened.read.raw["observations"])
+    dataset = dataset._replace(returns=dataset.returns * np.float32(reward_scale))
     seed = config.seed if eval_seed is None else eval_seed
     # A policy with a context is so costly that rows of episodes which wait for an environment would be a waste.
     limits = {"num_envs": config.n_episodes, "max_steps": config.episode_len}
@@ -170,9 +163,3 @@ def _own_env(name: str, attributes: dict[str, Any]) -> str:
         hint = ", or write the file's attribute 'env_id'" if data.is_file_name(name) else ""
         raise InputError(f"{name} names no environment: set eval_env{hint}")
     return env_of(name)
-
-
-def _max_episode_steps(env_id: str) -> int | None:
-    """The time limit of a registered environment."""
-    spec = gymnasium.registry.get(env_id)
-    return None if spec is None else spec.max_episode_steps

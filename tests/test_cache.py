@@ -13,7 +13,7 @@ import pytest
 
 from shared import cache, sources
 from shared.cache import Source
-from shared.data import modify_rewards
+from shared.rewards import modify_rewards
 from shared.task import load_task
 from tests.test_task import Config
 

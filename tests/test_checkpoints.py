@@ -67,9 +67,9 @@ def proceed(pair: Pair, trainer: Any, updates: int) -> None:
     torch.manual_seed(1)
     columns = pair.load(cornered_rows(STATE_DIM, ACTION_DIM))
     rows = torch_side.to_device(columns, CPU)
-    inputs = (pair.torch_draw_inputs or pair.draw_inputs)(columns, ACTION_DIM)
+    draw = pair.torch_draws(trainer.hp, columns, ACTION_DIM, CPU)
     for _ in range(updates):
-        indices, noise = pair.torch.draw_noise(trainer.hp, *inputs, CPU)
+        indices, noise = draw()
         trainer.update(pair.take(pair.torch, rows, indices, trainer.hp), noise)
 
 

@@ -1,6 +1,5 @@
 """Minari's datasets, recorded here with its own collector in real environments, against what was seen step by step."""
 
-import dataclasses
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from shared import cache, data, minari_sets, sources
 from shared.data import Batch
 from shared.errors import InputError
 from shared.task import load_task
+from tests.test_task import Config
 
 # What Minari would like to know about a dataset that is to be published.
 pytestmark = pytest.mark.filterwarnings("ignore:`(description|eval_env)` is set:UserWarning")
@@ -28,19 +28,6 @@ class Episode(NamedTuple):
     rewards: np.ndarray
     terminations: np.ndarray
     truncations: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    """What `load_task` looks at."""
-
-    env: str
-    eval_env: str = ""
-    buffer_size: int = 2_000_000
-    normalize: bool = False
-    normalize_reward: bool = False
-    n_episodes: int = 1
-    seed: int = 0
 
 
 @pytest.fixture(autouse=True)
@@ -128,7 +115,7 @@ def test_a_time_limit_is_no_terminal(record: Callable[..., list[list[Any]]]) -> 
 
 def test_a_run_is_scored_where_the_dataset_was_recorded(record: Callable[..., list[list[Any]]]) -> None:
     record("mujoco/hopper/tests-v0", "Hopper-v5", [30, 30])
-    task = load_task(Config("minari:mujoco/hopper/tests-v0", normalize_reward=False))
+    task = load_task(Config("minari:mujoco/hopper/tests-v0"))
     task.evaluator.close()
     assert task.evaluator.fingerprint["env"] == "Hopper-v5"
     assert (task.state_dim, task.action_dim) == (11, 3)

@@ -5,18 +5,15 @@ from typing import Any
 import numpy as np
 
 from parity_tests.pair import Loss, Mistake, Pair
-from shared import data, sequences
+from shared import sequences
 
 SMALL = {"embedding_dim": 16, "num_heads": 2, "seq_len": 6}
 
 
 def load(raw: dict[str, np.ndarray]) -> sequences.Trajectories:
     """Trajectories with normalised states and scaled returns."""
-    dataset = sequences.split_trajectories(raw)
-    mean, std = sequences.state_statistics(raw["observations"])
-    return dataset._replace(
-        observations=data.normalise(dataset.observations, mean, std), returns=dataset.returns * np.float32(0.001)
-    )
+    dataset, _, _ = sequences.normalise_states(sequences.split_trajectories(raw), raw["observations"])
+    return dataset._replace(returns=dataset.returns * np.float32(0.001))
 
 
 def outputs(twin: Any, batch: sequences.Windows) -> dict[str, Any]:
