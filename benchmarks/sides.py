@@ -65,8 +65,8 @@ def jax_scan(name: str) -> Callable[[], None]:
     holder = {"state": state}
 
     def block() -> None:
-        holder["state"], metrics = interval(holder["state"], *rest)
-        jax.block_until_ready((holder["state"], metrics))
+        holder["state"], history = interval(holder["state"], *rest)
+        jax.block_until_ready((holder["state"], jax_side.mean_metrics(history)))
 
     return block
 

@@ -170,7 +170,7 @@ def act(actor: Network, observations: Array) -> Array:
 @partial(jax.jit, static_argnames="num_updates", donate_argnames="state")
 def train_interval(
     state: BC, key: Array, dataset: PackedDataset, start: Array, num_updates: int
-) -> tuple[BC, dict[str, Array]]:
+) -> tuple[BC, list[dict[str, Array]]]:
     """The updates `start + 1` to `start + num_updates` as one scan, their batches drawn before it."""
     steps = start + jnp.arange(num_updates)
     draws = jax.vmap(lambda step: draw_noise(key, step, state.hp, len(dataset)))(steps)
@@ -180,7 +180,7 @@ def train_interval(
         return state.update(take(dataset, indices), noise)
 
     state, history = jax.lax.scan(step, state, draws, unroll=4)
-    return state, mean_metrics([history])
+    return state, [history]
 
 
 def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> BC:
@@ -208,10 +208,10 @@ def train(config: TrainConfig) -> Run:
         with Run(config, task, "any_percent_bc", "jax", device) as run:
             for start in range(0, config.max_timesteps, config.eval_freq):
                 num_updates = min(config.eval_freq, config.max_timesteps - start)
-                state, metrics = train_interval(state, draws_key, dataset, start, num_updates)
+                state, history = train_interval(state, draws_key, dataset, start, num_updates)
                 run.started()
                 step = start + num_updates
-                run.log(step, metrics)
+                run.log(step, mean_metrics(history))
                 run.advance(num_updates)
                 run.evaluate(step, partial(act, state.actor))
                 if config.checkpoints_path:

@@ -459,7 +459,7 @@ CHUNK = 100
 @partial(jax.jit, static_argnames=("num_updates", "phase", "bc_updates"), donate_argnames="state")
 def train_interval(
     state: CQL, key: Array, dataset: PackedDataset, start: Array, num_updates: int, phase: int, bc_updates: int
-) -> tuple[CQL, dict[str, Array]]:
+) -> tuple[CQL, list[dict[str, Array]]]:
     """The updates `start + 1` to `start + num_updates` as one program, the first `bc_updates` of them with `bc` noise.
 
     Which updates move the targets follows from their place in the scanned block and from `phase`, the updates before
@@ -468,7 +468,7 @@ def train_interval(
     state, bc_history = scan_updates(state, key, dataset, start, bc_updates, phase, True)
     phase = (phase + bc_updates) % state.hp.target_update_period
     state, history = scan_updates(state, key, dataset, start + bc_updates, num_updates - bc_updates, phase, False)
-    return state, mean_metrics(bc_history + history)
+    return state, bc_history + history
 
 
 def scan_updates(
@@ -558,10 +558,10 @@ def train(config: TrainConfig) -> Run:
                 num_updates = min(config.eval_freq, config.max_timesteps - start)
                 phase = (total_it + start) % config.target_update_period
                 bc_updates = min(max(config.bc_steps - total_it - start, 0), num_updates)
-                state, metrics = train_interval(state, draws_key, dataset, start, num_updates, phase, bc_updates)
+                state, history = train_interval(state, draws_key, dataset, start, num_updates, phase, bc_updates)
                 run.started()
                 step = start + num_updates
-                run.log(step, metrics)
+                run.log(step, mean_metrics(history))
                 run.advance(num_updates)
                 run.evaluate(step, partial(act, state.actor))
                 if config.checkpoints_path:

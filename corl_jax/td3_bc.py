@@ -260,7 +260,7 @@ def act(actor: Network, observations: Array) -> Array:
 @partial(jax.jit, static_argnames=("num_updates", "phase"), donate_argnames="state")
 def train_interval(
     state: TD3_BC, key: Array, dataset: PackedDataset, start: Array, num_updates: int, phase: int
-) -> tuple[TD3_BC, dict[str, Array]]:
+) -> tuple[TD3_BC, list[dict[str, Array]]]:
     """The updates `start + 1` to `start + num_updates` as one scan.
 
     Which updates are delayed follows from their place in the scanned block and from `phase`, the updates before the
@@ -284,7 +284,7 @@ def train_interval(
         blocks = jax.tree.map(lambda draw: draw[:whole].reshape(-1, hp.policy_freq, *draw.shape[1:]), draws)
         state, history = jax.lax.scan(block, state, blocks, unroll=2)
     state, remainder = block(state, jax.tree.map(lambda draw: draw[whole:], draws))
-    return state, mean_metrics([*history, *remainder])
+    return state, [*history, *remainder]
 
 
 def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> TD3_BC:
@@ -331,10 +331,10 @@ def train(config: TrainConfig) -> Run:
             for start in range(0, config.max_timesteps, config.eval_freq):
                 num_updates = min(config.eval_freq, config.max_timesteps - start)
                 phase = (total_it + start) % config.policy_freq
-                state, metrics = train_interval(state, draws_key, dataset, start, num_updates, phase)
+                state, history = train_interval(state, draws_key, dataset, start, num_updates, phase)
                 run.started()
                 step = start + num_updates
-                run.log(step, metrics)
+                run.log(step, mean_metrics(history))
                 run.advance(num_updates)
                 run.evaluate(step, partial(act, state.actor))
                 if config.checkpoints_path:

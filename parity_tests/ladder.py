@@ -294,16 +294,16 @@ def trajectory(scene: Scene) -> Errors:
 def shipped_path(scene: Scene, start: int = 1, num_updates: int = 9) -> Errors:
     """The loop that `train` runs against single updates, from a phase and over a length that fit no period."""
     twin, key = scene.jax_twin, jax.random.key(1)
-    expected, history = scene.state(), []
+    expected, singles = scene.state(), []
     for step in range(start + 1, start + num_updates + 1):
         statics = scene.pair.draw_statics(scene.config, step)
         indices, noise = scene.jax_draw(key, step - 1, statics)
         update = compiled_update(type(expected), **scene.pair.update_statics(scene.config, step))
         expected, metrics = update(expected, scene.jax_batch(indices), noise)
-        history.append(metrics)
+        singles.append(metrics)
     statics = scene.pair.interval_statics(scene.config, start, num_updates)
-    state, metrics = twin.train_interval(scene.state(), key, scene.jax_dataset, start, num_updates, **statics)
-    found = errors(metrics, jax_side.mean_metrics(history))
+    state, history = twin.train_interval(scene.state(), key, scene.jax_dataset, start, num_updates, **statics)
+    found = errors(jax_side.mean_metrics(history), jax_side.mean_metrics(singles))
     for name in part_names(state):
         parts = errors(named(getattr(state, name)), named(getattr(expected, name)))
         found |= {f"{name}.{leaf}": value for leaf, value in parts.items()}
