@@ -47,7 +47,7 @@ def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
         "seeds": [run["seed"] for run in runs],
         "mean_of_last_3": scores.tolist(),
         "mean": float(scores.mean()),
-        "std": float(scores.std(ddof=1)) if len(scores) > 1 else 0.0,
+        "std": float(scores.std(ddof=1)),
         "seconds_total": [run["seconds"]["total"] for run in runs],
         "seconds_to_first_update": [run["seconds"]["to_first_update"] for run in runs],
         "updates": runs[0]["updates"],
@@ -77,9 +77,11 @@ def main() -> None:
         description=__doc__.splitlines()[0], epilog="Further flags are the runs' own: --max_timesteps 10000, say."
     )
     parser.add_argument("algorithm", choices=UPDATES)
-    parser.add_argument("--seeds", type=int, default=5, help="number of seeds, from 0 (default: 5)")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds, from 0, at least 2 (default: 5)")
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side, sharing the cores (default: 1)")
     args, settings = parser.parse_known_args()
+    if args.seeds < 2:
+        parser.error("one seed has no deviation to compare by: ask for --seeds 2 or more")
     threads = max(1, (os.cpu_count() or 1) // args.jobs)
     cases = [(framework, seed) for seed in range(args.seeds) for framework in FRAMEWORKS]
     before = load()
