@@ -6,7 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-_LABELS = {"d4rl_normalized_score": "D4RL normalised score", "return_mean": "return"}
+LABELS = {"d4rl_normalized_score": "D4RL normalised score", "return_mean": "return"}
+# A run counts as the mean of its last evaluations: as many as this.
+AVERAGED = 3
 
 
 class Curve(NamedTuple):
@@ -37,7 +39,7 @@ def draw_curve(curve: Curve, title: str) -> bytes:
         axes.axhline(value, color=f"C{index + 1}", linestyle="--", linewidth=1, label=f"data: {name} policy")
     if curve.references:
         axes.legend(frameon=False, fontsize="small")
-    axes.set(title=title, xlabel="updates", ylabel=_LABELS[curve.metric])
+    axes.set(title=title, xlabel="updates", ylabel=LABELS[curve.metric])
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     image = io.BytesIO()

@@ -16,7 +16,7 @@ import psutil
 from tqdm import tqdm
 
 from shared.configs import dump
-from shared.curves import Curve, draw_curve
+from shared.curves import AVERAGED, Curve, draw_curve
 from shared.data import is_file_name
 from shared.errors import InputError
 from shared.evaluation import ContextPolicy, Policy
@@ -27,7 +27,6 @@ from shared.task import Task
 
 _PACKAGES = {"torch": ("torch",), "jax": ("jax", "jaxlib", "flax", "optax")}
 _SECONDS_BETWEEN_DRAWINGS = 10.0
-_AVERAGED = 3  # evaluations
 
 
 class Run:
@@ -232,7 +231,7 @@ class Run:
             "updates": self._updates,
             "metric": curve.metric,
             "final": means[-1] if means else None,
-            f"mean_of_last_{_AVERAGED}": float(np.mean(means[-_AVERAGED:])) if means else None,
+            f"mean_of_last_{AVERAGED}": float(np.mean(means[-AVERAGED:])) if means else None,
             "best": max(means, default=None),
             "final_return_mean": float(self._returns[-1].mean()) if means else None,
             "data_policies": curve.references,
@@ -256,9 +255,9 @@ class Run:
         unit = "D4RL score" if result["metric"] == "d4rl_normalized_score" else "return"
         _say(f"{self.folder}")
         if result["final"] is not None:
-            last = result[f"mean_of_last_{_AVERAGED}"]
+            last = result[f"mean_of_last_{AVERAGED}"]
             best = result["best"]
-            count = min(_AVERAGED, len(self._steps))
+            count = min(AVERAGED, len(self._steps))
             _say(f"{unit}: {result['final']:.1f} at the end, {last:.1f} over the last {count}, {best:.1f} at best")
         for name, value in result["data_policies"].items():
             _say(f"{unit} of the data's {name} policy: {value:.1f}")

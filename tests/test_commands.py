@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from shared.configs import cli
+from shared.plot import read_run
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = [f"corl_{side}/{name}.py" for side in ("torch", "jax") for name in ("td3_bc", "cql")]
@@ -57,6 +58,9 @@ def test_a_run_leaves_its_folder(script: str, tmp_path: Path) -> None:
     result = json.loads((folder / "result.json").read_text())
     assert result["metric"] == "d4rl_normalized_score"
     assert result["final"] == rows[-1]["d4rl_normalized_score"]
+    plotted = read_run(folder)
+    assert (plotted.metric, plotted.framework) == (result["metric"], result["framework"])
+    assert (plotted.values[12], plotted.score()) == (result["final"], result["mean_of_last_3"])
     assert "first update" in done.stdout
     assert "D4RL score" in done.stdout
     assert str(folder) in done.stdout

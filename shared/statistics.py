@@ -1,0 +1,74 @@
+"""What a handful of seeds tells about two frameworks.
+
+Interquartile means, probabilities of improvement and bootstrapped intervals after Agarwal et al. 2021, "Deep
+Reinforcement Learning at the Edge of the Statistical Precipice", https://arxiv.org/abs/2108.13264. Twins should be
+equal, and a test that finds no difference does not show that: equivalence is tested by two one-sided Welch tests
+(Schuirmann 1987), whose null hypothesis is that the means are further apart than a margin.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
+CONFIDENCE = 0.95
+_RESAMPLES = 2000
+
+
+class Interval(NamedTuple):
+    """An estimate and the bounds of its confidence interval; NaN where there are too few seeds for bounds."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+def interquartile_mean(scores: ArrayLike, axis: int = -1) -> np.ndarray:
+    """The mean of the middle half of scores (..., n) along an axis."""
+    return stats.trim_mean(scores, 0.25, axis=axis)
+
+
+def mean(scores: ArrayLike, axis: int = -1) -> np.ndarray:
+    """The mean of scores (..., n) along an axis."""
+    return np.mean(scores, axis=axis)
+
+
+def probability_of_improvement(first: ArrayLike, second: ArrayLike, axis: int = -1) -> np.ndarray:
+    """How often a score of (..., n) lies above one of (..., m); ties count one half."""
+    first, second = np.moveaxis(first, axis, -1)[..., :, None], np.moveaxis(second, axis, -1)[..., None, :]
+    return np.mean((first > second) + 0.5 * (first == second), axis=(-2, -1))
+
+
+def bootstrapped(statistic: Callable[..., np.ndarray], *samples: ArrayLike, seed: int = 0) -> Interval:
+    """A statistic of one or more samples with its percentile interval, each sample resampled by itself.
+
+    Args:
+        statistic: Takes each sample and an `axis`.
+        samples: (n,) each; of fewer than 2 seeds there are no bounds.
+        seed: Of the resampling.
+    """
+    samples = tuple(np.asarray(sample, np.float64) for sample in samples)
+    estimate = float(statistic(*samples, axis=-1))
+    if min(map(len, samples)) < 2:
+        return Interval(estimate, np.nan, np.nan)
+    options = {"n_resamples": _RESAMPLES, "confidence_level": CONFIDENCE, "method": "percentile", "vectorized": True}
+    interval = stats.bootstrap(samples, statistic, rng=np.random.default_rng(seed), **options).confidence_interval
+    return Interval(estimate, float(interval.low), float(interval.high))
+
+
+def p_not_equivalent(first: ArrayLike, second: ArrayLike, margin: float) -> float:
+    """The probability of means so close if the true ones were at least `margin` apart; NaN for fewer than 2 seeds.
+
+    Args:
+        first: Scores (n,).
+        second: Scores (m,).
+        margin: Largest difference of means that counts as none, in units of the scores, greater than 0.
+    """
+    first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    if min(len(first), len(second)) < 2:
+        return float("nan")
+    above = stats.ttest_ind(first + margin, second, equal_var=False, alternative="greater")
+    below = stats.ttest_ind(first - margin, second, equal_var=False, alternative="less")
+    return float(max(above.pvalue, below.pvalue))
