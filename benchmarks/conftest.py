@@ -14,7 +14,7 @@ def results(request: pytest.FixtureRequest) -> Iterator[Results]:
     """The session's measurements, printed when it ends; written too, unless a part would replace the whole."""
     gathered = Results(command=" ".join(["pytest", *sys.argv[1:]]))
     yield gathered
-    if gathered.complete(gathered.seconds):
+    if gathered.complete(gathered.blocks):
         place = gathered.write() if gathered.complete(UPDATES) else "not written: these are not all algorithms"
         with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
             print(f"\n\n{gathered.table()}\n\n{place}")

@@ -1,5 +1,7 @@
 """`python -m benchmarks.report`: every results file as a table; `--write` puts them into the README and the docs.
 
+It draws a chart of each machine's ladders beside the docs, too.
+
 A page has a place for a table between two comments, `<!-- updates -->` and `<!-- /updates -->`: all algorithms' speed,
 or one's where its name follows; `<!-- seeds NAME -->`: whole runs of an algorithm; `<!-- scores -->`: all of them in
 short; `<!-- likeness -->`: how alike the twins are. What stands between is replaced: no figure is typed by hand.
@@ -14,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import results, seeds
+from benchmarks import chart, results, seeds
 from parity_tests import likeness
+from shared.files import write_atomically
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -35,7 +38,7 @@ def measured(summary: dict[str, Any]) -> str:
 
 
 def updates(name: str | None) -> str:
-    """Updates per second of all algorithms, or of one, on every machine that measured them."""
+    """Updates per second on every machine that measured them: of all algorithms in short, or every rung of one."""
     found = []
     for path in files("updates"):
         summary = json.loads(path.read_text())
@@ -43,9 +46,10 @@ def updates(name: str | None) -> str:
             summary["algorithms"] = {key: rows for key, rows in summary["algorithms"].items() if key == name}
         if summary["algorithms"]:
             versions = summary["versions"]
+            table = results.short_table(summary) if name is None else results.table(summary)
             found.append(
                 f"{measured(summary)}; torch {versions['torch']}, jax {versions['jax']}, "
-                f"load {summary['load']['before']:.1f} before:\n\n{results.table(summary)}\n"
+                f"load {summary['load_before']:.1f} before:\n\n{table}\n"
             )
     return "\n".join(found)
 
@@ -111,6 +115,9 @@ def main() -> None:
     if parser.parse_args().write:
         for page in PAGES:
             page.write_text(filled(page.read_text()))
+        for path in files("updates"):
+            image = chart.staircases(json.loads(path.read_text()))
+            write_atomically(ROOT / "docs" / f"{path.stem}.png", image)
     else:
         print("\n".join(table(None) for table in TABLES.values()))
 

@@ -12,7 +12,8 @@ import jax
 import numpy as np
 import torch
 
-from benchmarks.sides import ACTION_DIM, ROWS, SIDES, STATE_DIM, UPDATES
+from benchmarks.rungs import EAGER, RUNGS, SHIPPED
+from benchmarks.sides import ACTION_DIM, ROWS, STATE_DIM, subject
 from shared.files import write_atomically
 from shared.machine import hardware, load, versions
 
@@ -20,29 +21,35 @@ FOLDER = Path(__file__).parent / "results"
 BLOCKS = 5
 
 
+# Of a machine's processor time, what others may take before a block no longer counts
+DISTURBED = 0.05
+
+
 class Results:
-    """Seconds of each block, by algorithm and side, and what they mean."""
+    """Blocks by algorithm and rung, and what they mean."""
 
     def __init__(self, command: str) -> None:
         self.command = command
-        self.seconds: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        # Seconds, and the share of the machine that other jobs took meanwhile
+        self.blocks: dict[str, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
         self.gflop: dict[str, float] = {}
         self.peak = 0.0
-        self.loads: list[float] = [load()]
+        self.load_before = load()
 
-    def add(self, name: str, side: str, seconds: float) -> None:
+    def add(self, name: str, rung: str, seconds: float, others: float) -> None:
         """One block."""
-        self.seconds[name][side].append(seconds)
-        self.loads.append(load())
+        self.blocks[name][rung].append((seconds, others))
 
     def complete(self, names: Collection[str]) -> bool:
-        """Whether there are such algorithms, and every side of each has all its blocks."""
-        blocks = [len(self.seconds.get(name, {}).get(side, [])) for name in names for side in SIDES]
+        """Whether there are such algorithms, and every rung of each has all its blocks."""
+        blocks = [len(self.blocks.get(name, {}).get(rung, [])) for name in names for rung in RUNGS]
         return bool(blocks) and min(blocks) >= BLOCKS
 
-    def rates(self, name: str, side: str) -> np.ndarray:
-        """Updates per second of each block."""
-        return UPDATES[name] / np.array(self.seconds[name][side])
+    def rates(self, name: str, rung: str) -> np.ndarray:
+        """Updates per second of each block that no other job disturbed; of all of them if there is none such."""
+        blocks = self.blocks[name][rung]
+        counted = [seconds for seconds, others in blocks if others < DISTURBED] or [seconds for seconds, _ in blocks]
+        return RUNGS[rung].updates(subject(name)) / np.array(counted)
 
     def summary(self) -> dict[str, Any]:
         """What the results file holds."""
@@ -51,29 +58,28 @@ class Results:
             "date": datetime.now(UTC).date().isoformat(),
             "command": self.command,
             "hardware": {"device": f"{device.platform} ({device.device_kind})", **hardware()},
-            "load": {"before": self.loads[0], "highest": max(self.loads)},
+            "load_before": self.load_before,
             "versions": versions("torch", "jax", "jaxlib", "flax", "optax", "numpy"),
             "precision": {"dtype": "float32", "torch": torch.get_float32_matmul_precision(), "jax": _jax_precision()},
             "torch_threads": torch.get_num_threads(),
             "matmul_peak_gflops": self.peak,
             "dataset": {"rows": ROWS, "state_dim": STATE_DIM, "action_dim": ACTION_DIM},
-            "algorithms": {name: self._algorithm(name) for name in self.seconds},
+            "algorithms": {name: self._algorithm(name) for name in self.blocks},
         }
 
     def _algorithm(self, name: str) -> dict[str, Any]:
-        sides = {side: self._side(name, side) for side in self.seconds[name]}
-        torch_best, jax_best = (sides[side]["updates_per_second"]["max"] for side in SIDES)
         return {
             "gflop_per_update": self.gflop[name],
-            "updates_per_block": UPDATES[name],
-            "sides": sides,
-            "jax_over_torch": jax_best / torch_best,
+            "rungs": {rung: self._rung(name, rung) for rung in self.blocks[name]},
         }
 
-    def _side(self, name: str, side: str) -> dict[str, Any]:
-        rates = self.rates(name, side)
+    def _rung(self, name: str, rung: str) -> dict[str, Any]:
+        rates, others = self.rates(name, rung), [share for _, share in self.blocks[name][rung]]
         return {
-            "blocks": len(rates),
+            "updates_per_block": RUNGS[rung].updates(subject(name)),
+            "blocks": len(others),
+            "blocks_counted": len(rates),
+            "share_of_other_jobs": max(others),
             "updates_per_second": {"min": rates.min(), "median": float(np.median(rates)), "max": rates.max()},
             "share_of_matmul_peak": self.gflop[name] * rates.max() / self.peak,
         }
@@ -90,20 +96,43 @@ class Results:
         return table(self.summary())
 
 
+def best(found: dict[str, Any], rung: str) -> float:
+    """The best block of a rung, in updates per second: other jobs only ever slow one down."""
+    return found["rungs"][rung]["updates_per_second"]["max"]
+
+
 def table(summary: dict[str, Any]) -> str:
-    """A results file as a Markdown table: each side's best block, since other jobs only ever slow one down."""
+    """A results file as a Markdown table, every rung of both ladders."""
     lines = [
-        "| algorithm | GFLOP per update | side | updates/s (min, median, best) | share of matmul peak | over PyTorch |",
-        "|---|---|---|---|---|---|",
+        f"| algorithm | rung | updates/s (min, median, best) | share of matmul peak | over {EAGER} |",
+        "|---|---|---|---|---|",
     ]
     for name, found in summary["algorithms"].items():
-        first = next(iter(found["sides"].values()))["updates_per_second"]["max"]
-        for side, values in found["sides"].items():
+        for rung, values in found["rungs"].items():
             rate = values["updates_per_second"]
             lines.append(
-                f"| {name} | {found['gflop_per_update']:.2f} | {side} | {rate['min']:.1f}, {rate['median']:.1f}, "
-                f"**{rate['max']:.1f}** | {values['share_of_matmul_peak']:.0%} | {rate['max'] / first:.2f} |"
+                f"| {name} | {rung} | {rate['min']:.1f}, {rate['median']:.1f}, **{rate['max']:.1f}** "
+                f"| {values['share_of_matmul_peak']:.0%} | {rate['max'] / best(found, EAGER):.2f} |"
             )
+    return "\n".join(lines)
+
+
+def short_table(summary: dict[str, Any]) -> str:
+    """A row for each algorithm: what ships on both sides, and the best that PyTorch reaches."""
+    lines = [
+        "| algorithm | GFLOP per update | PyTorch eager | PyTorch's best rung | JAX scan | share of matmul peak "
+        "| over eager | over PyTorch's best |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, found in summary["algorithms"].items():
+        rates = {rung: best(found, rung) for rung in found["rungs"]}
+        champion = max((rung for rung in rates if rung.startswith("PyTorch")), key=rates.__getitem__)
+        ours, share = rates[SHIPPED], found["rungs"][SHIPPED]["share_of_matmul_peak"]
+        lines.append(
+            f"| {name} | {found['gflop_per_update']:.2f} | {rates[EAGER]:.1f} "
+            f"| {rates[champion]:.1f} ({champion.removeprefix('PyTorch').strip(', ')}) | {ours:.1f} | {share:.0%} "
+            f"| **{ours / rates[EAGER]:.2f}** | {ours / rates[champion]:.2f} |"
+        )
     return "\n".join(lines)
 
 

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxprs_in_params
 
-from benchmarks.sides import UPDATES, jax_interval
+from benchmarks.jax_rungs import interval
+from benchmarks.sides import UPDATES, subject
 
 
 def matmul_flops(jaxpr: Any) -> int:
@@ -31,12 +32,12 @@ def gflop_per_update(name: str) -> float:
     Counted in the JAX twin's program, which runs CQL's policy once for a state where the PyTorch twin, as CORL, runs
     it on `cql_n_actions` equal rows: needless repetition is no work.
     """
-    interval, arguments = jax_interval(name)
-    program = jax.make_jaxpr(interval)(*arguments)
+    train, arguments = interval(subject(name))
+    program = jax.make_jaxpr(train)(*arguments)
     return matmul_flops(program.jaxpr) / UPDATES[name] / 1e9
 
 
-def matmul_peak(seconds: float = 1.0, size: int = 2048) -> float:
+def matmul_peak(seconds: float = 0.2, size: int = 2048) -> float:
     """The best rate of a large float32 matrix product on JAX's default device, in 1e9 operations per second."""
     a = jnp.ones((size, size))
     product: Callable = jax.jit(jnp.matmul)

@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,26 @@ def hardware() -> dict[str, Any]:
 def load() -> float:
     """Processes that ran or waited to run, averaged over the last minute."""
     return os.getloadavg()[0]
+
+
+class OtherJobs:
+    """How much of the machine's processor time others took since this was made: other processes, or other guests."""
+
+    def __init__(self) -> None:
+        self._busy, self._own, self._begin = *self._seconds(), time.perf_counter()
+
+    def share(self) -> float:
+        """Between 0 and 1, of all cores."""
+        busy, own = self._seconds()
+        available = (time.perf_counter() - self._begin) * psutil.cpu_count()
+        return max(0.0, (busy - self._busy) - (own - self._own)) / available
+
+    @staticmethod
+    def _seconds() -> tuple[float, float]:
+        """Busy seconds of all cores, and this process's own."""
+        machine, own = psutil.cpu_times()._asdict(), psutil.Process().cpu_times()
+        idle = ("idle", "iowait", "guest", "guest_nice")  # Linux counts guests as user time too
+        return sum(seconds for kind, seconds in machine.items() if kind not in idle), own.user + own.system
 
 
 def _cpu_model() -> str:

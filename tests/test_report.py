@@ -27,6 +27,11 @@ def test_an_unknown_table_is_an_error() -> None:
         report.filled("<!-- speed -->\n<!-- /speed -->")
 
 
+def test_every_machine_has_its_chart() -> None:
+    for path in report.files("updates"):
+        assert (report.ROOT / "docs" / f"{path.stem}.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_tables_are_of_the_algorithm_that_is_asked_for() -> None:
     assert "td3_bc" in report.updates("td3_bc")
     assert "cql" not in report.updates("td3_bc").replace("benchmark", "")

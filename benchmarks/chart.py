@@ -1,0 +1,43 @@
+"""The ladders as staircases, one panel an algorithm."""
+
+import io
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from benchmarks.results import best
+from benchmarks.rungs import EAGER
+
+_COLUMNS = 3
+_COLOURS = {"PyTorch": "#ee4c2c", "JAX": "#5e4fa2"}
+
+
+def staircases(summary: dict[str, Any]) -> bytes:
+    """A results file as a PNG: each rung's best block over PyTorch eager's, and its share of the matmul peak."""
+    algorithms = summary["algorithms"]
+    rows = -(-len(algorithms) // _COLUMNS)
+    figure = Figure(figsize=(12, 2.4 * rows + 1.2), dpi=110, layout="constrained")
+    axes = figure.subplots(rows, _COLUMNS, sharex=True, squeeze=False)
+    for axis, (name, found) in zip(axes.flat, algorithms.items(), strict=False):
+        _staircase(axis, name, found)
+    for axis in axes.flat[len(algorithms) :]:
+        axis.remove()
+    figure.supylabel(f"updates per second over {EAGER}")
+    image = io.BytesIO()
+    figure.savefig(image, format="png")
+    return image.getvalue()
+
+
+def _staircase(axis: Axes, name: str, found: dict[str, Any]) -> None:
+    rungs = list(found["rungs"])
+    heights = [best(found, rung) / best(found, EAGER) for rung in rungs]
+    bars = axis.bar(rungs, heights, color=[_COLOURS[rung.replace(",", " ").split()[0]] for rung in rungs], width=0.9)
+    shares = [f"{found['rungs'][rung]['share_of_matmul_peak']:.0%}" for rung in rungs]
+    axis.bar_label(bars, shares, fontsize=7, padding=1)
+    axis.axhline(1.0, color="black", linewidth=0.5, linestyle=":")
+    axis.set_title(name, loc="left", fontsize=10)
+    axis.set_ylim(0, 1.15 * max(heights))
+    axis.tick_params(labelsize=7)
+    axis.set_xticks(range(len(rungs)), rungs, rotation=50, ha="right", rotation_mode="anchor")
+    axis.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,132 @@
+"""JAX's ladder: each function makes a block of updates, one change after the other.
+
+A block runs a subject's updates and returns the state, from which the next block goes on. Updates are numbered from the
+block's own beginning in every rung, so that all of them draw the same batches and the same noise.
+"""
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+
+from benchmarks.sides import ACTION_DIM, STATE_DIM, Subject
+from shared import jax_side, torch_side
+
+DRAWS_SEED, WEIGHTS_SEED = 1, 0
+
+
+def _config(subject: Subject) -> Any:
+    return subject.pair.jax.TrainConfig(**subject.settings)
+
+
+def _fresh_state(subject: Subject, key: jax.Array) -> Any:
+    return subject.pair.jax.create_train_state(key, _config(subject), STATE_DIM, ACTION_DIM, 1.0)
+
+
+def _draw(subject: Subject, state: Any, key: jax.Array, step: jax.Array, statics: dict[str, Any]) -> tuple[Any, Any]:
+    """What the twin draws for an update; its number counts from 0 here."""
+    inputs = subject.pair.draw_inputs(subject.columns, ACTION_DIM)
+    return subject.pair.jax.draw_noise(key, step, state.hp, *inputs, **statics)
+
+
+def _one_by_one(subject: Subject, updates: Callable[[Any, int], tuple[Any, Any]]) -> Callable[[], Any]:
+    """A Python loop that calls a program for each update."""
+    holder = {"state": _fresh_state(subject, jax.random.key(WEIGHTS_SEED))}
+
+    def block() -> Any:
+        for step in range(subject.updates):
+            holder["state"], metrics = updates(holder["state"], step)
+        return jax.block_until_ready((holder["state"], metrics))[0]
+
+    return block
+
+
+def _statics(subject: Subject, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the number of an update, here from 0, decides about its draws and about itself."""
+    config = _config(subject)
+    return subject.pair.draw_statics(config, step + 1), subject.pair.update_statics(config, step + 1)
+
+
+def host_batches(subject: Subject) -> Callable[[], Any]:
+    """An update a call, on a batch that the host gathers from its own memory and hands over."""
+    pair, config = subject.pair, _config(subject)
+    dataset, key = torch_side.to_device(subject.columns, torch.device("cpu")), jax.random.key(DRAWS_SEED)
+
+    @cache
+    def programs(draw_statics: tuple, update_statics: tuple) -> tuple[Callable, Callable]:
+        draw = jax.jit(lambda state, step: _draw(subject, state, key, step, dict(draw_statics)))
+        return draw, jax.jit(lambda *args: args[0].update(*args[1:], **dict(update_statics)), donate_argnums=0)
+
+    def update(state: Any, step: int) -> tuple[Any, Any]:
+        draw, learn = programs(*(tuple(statics.items()) for statics in _statics(subject, step)))
+        indices, noise = draw(state, step)
+        rows = pair.take(pair.torch, dataset, torch.as_tensor(np.array(indices)), config)
+        return learn(state, jax.tree.map(lambda column: column.numpy(), rows), noise)
+
+    return _one_by_one(subject, update)
+
+
+def device_batches(subject: Subject) -> Callable[[], Any]:
+    """An update a call, which draws and gathers its batch on the device."""
+    pair, config, dataset = subject.pair, _config(subject), jax_side.to_device(subject.columns)
+
+    @cache
+    def program(draw_statics: tuple, update_statics: tuple) -> Callable:
+        @partial(jax.jit, donate_argnums=0)
+        def update(state: Any, key: jax.Array, dataset: Any, step: jax.Array) -> tuple[Any, Any]:
+            indices, noise = _draw(subject, state, key, step, dict(draw_statics))
+            return state.update(pair.take(pair.jax, dataset, indices, config), noise, **dict(update_statics))
+
+        return update
+
+    def update(state: Any, step: int) -> tuple[Any, Any]:
+        statics = (tuple(statics.items()) for statics in _statics(subject, step))
+        return program(*statics)(state, jax.random.key(DRAWS_SEED), dataset, step)
+
+    return _one_by_one(subject, update)
+
+
+def interval(subject: Subject) -> tuple[Callable, tuple]:
+    """The twin's compiled interval, without its arguments' values filled in, and those arguments."""
+    statics = subject.pair.interval_statics(_config(subject), 0, subject.updates)
+    state = _fresh_state(subject, jax.random.key(WEIGHTS_SEED))
+    arguments = state, jax.random.key(DRAWS_SEED), jax_side.to_device(subject.columns), 0
+    return partial(subject.pair.jax.train_interval, num_updates=subject.updates, **statics), arguments
+
+
+def scan(subject: Subject) -> Callable[[], Any]:
+    """The path that ships: all updates of an interval as one program."""
+    train, (state, *rest) = interval(subject)
+    holder = {"state": state}
+
+    def block() -> Any:
+        holder["state"], history = train(holder["state"], *rest)
+        return jax.block_until_ready((holder["state"], jax_side.mean_metrics(history)))[0]
+
+    return block
+
+
+def seeds(count: int, subject: Subject) -> Callable[[], Any]:
+    """As many runs in one program, each with weights and draws of its own: the interval under `vmap`."""
+    train, (_, _, dataset, start) = interval(subject)
+    states = jax.vmap(partial(_fresh_state, subject))(seed_keys(WEIGHTS_SEED, count))
+    holder = {"states": states}
+
+    @partial(jax.jit, donate_argnums=0)
+    def train_all(states: Any, keys: jax.Array, dataset: Any) -> tuple[Any, Any]:
+        states, history = jax.vmap(train, in_axes=(0, 0, None, None))(states, keys, dataset, start)
+        return states, history
+
+    def block() -> Any:
+        holder["states"], history = train_all(holder["states"], seed_keys(DRAWS_SEED, count), dataset)
+        return jax.block_until_ready((holder["states"], jax.vmap(jax_side.mean_metrics)(history)))[0]
+
+    return block
+
+
+def seed_keys(seed: int, count: int) -> jax.Array:
+    """A key for each run, the first of which is the key of a run on its own."""
+    return jax.vmap(jax.random.key)(seed + 1000 * np.arange(count))

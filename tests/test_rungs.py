@@ -1,0 +1,98 @@
+"""Every rung of the benchmark's ladders makes the updates that ship: the same numbers, faster or slower."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import jax_rungs, torch_rungs
+from benchmarks.results import DISTURBED, Results
+from benchmarks.rungs import EAGER, RUNGS, SHIPPED
+from benchmarks.sides import Subject
+from parity_tests.conftest import both_in
+from parity_tests.pairs import PAIRS
+from parity_tests.states import errors, named, part_names, torch_part
+from shared import torch_side
+
+SETTINGS = {"batch_size": 8, "device": "cpu"}
+# Fresh moments magnify rounding, hence double precision; 100 times what was measured.
+TOLERANCE = 1e-9
+# What a rung must get right besides the shared names: updates that a step's number decides, and batches of windows
+
+
+@pytest.fixture(autouse=True)
+def float64() -> Iterator[None]:
+    """Both frameworks in double precision."""
+    with both_in("float64"):
+        yield
+
+
+def small(name: str) -> Subject:
+    """Seven updates, so that no period of delayed ones fits."""
+    return Subject(name, 7, SETTINGS | PAIRS[name].variants["default"], rows=100)
+
+
+def jax_parts(state: Any) -> dict[str, np.ndarray]:
+    """Every number of a state by name."""
+    parts = {part: named(getattr(state, part)) for part in part_names(state)}
+    return {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
+
+
+def torch_parts(trainer: Any, like: Any) -> dict[str, np.ndarray]:
+    """Likewise of a trainer, whose parts carry the names of the JAX state's."""
+    return {f"{part}.{name}": v for part in part_names(like) for name, v in torch_part(trainer, part).items()}
+
+
+def check(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float = TOLERANCE) -> None:
+    """Fails where a number is further off."""
+    apart = errors(found, expected)
+    assert max(apart.values()) <= tolerance, {name: value for name, value in apart.items() if value > tolerance}
+
+
+@pytest.mark.parametrize("name", ["td3_bc", "dt"])
+@pytest.mark.parametrize("rung", [jax_rungs.host_batches, jax_rungs.device_batches])
+def test_a_call_for_each_update_is_the_scan(rung: Any, name: str) -> None:
+    check(jax_parts(rung(small(name))()), jax_parts(jax_rungs.scan(small(name))()))
+
+
+@pytest.mark.parametrize("name", ["td3_bc", "iql"])
+def test_each_seed_of_many_is_its_own_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = jax_rungs.seeds(2, small(name))()
+    for seed in range(2):
+        monkeypatch.setattr(jax_rungs, "WEIGHTS_SEED", 1000 * seed)
+        monkeypatch.setattr(jax_rungs, "DRAWS_SEED", 1 + 1000 * seed)
+        alone = jax_rungs.scan(small(name))()
+        check(jax_parts(jax.tree.map(lambda leaf, seed=seed: leaf[seed], states)), jax_parts(alone))
+
+
+@pytest.mark.parametrize(("rung", "tolerance"), [(torch_rungs.synced, 0.0), (torch_rungs.compiled, TOLERANCE)])
+def test_pytorchs_rungs_make_the_same_updates(rung: Any, tolerance: float) -> None:
+    """A sync changes no bit; compiled code rounds differently."""
+    torch._dynamo.reset()
+    like = jax_rungs.scan(small("td3_bc"))()
+    parts = []
+    for make in (torch_rungs.eager, rung):
+        torch_side.seed_everything(0)
+        parts.append(torch_parts(make(small("td3_bc"))(), like))
+    check(parts[1], parts[0], tolerance)
+
+
+def test_every_rung_does_about_as_much() -> None:
+    subject = Subject("td3_bc", 500)
+    assert {name: rung.updates(subject) for name, rung in RUNGS.items() if rung.updates(subject) != 500} == {
+        "JAX scan, 16 seeds": 496
+    }
+    assert RUNGS["JAX scan, 16 seeds"].updates(Subject("dt", 3)) == 16
+
+
+def test_disturbed_blocks_are_left_out() -> None:
+    """Unless there are no others."""
+    results = Results("pytest")
+    for seconds, others in ((1.0, 0.0), (2.0, DISTURBED), (4.0, 0.5)):
+        results.add("td3_bc", SHIPPED, seconds, others)
+    results.add("td3_bc", EAGER, 2.0, 0.5)
+    assert results.rates("td3_bc", SHIPPED).tolist() == [500.0]
+    assert results.rates("td3_bc", EAGER).tolist() == [250.0]
