@@ -24,8 +24,15 @@ from shared import torch_side
 from shared.jax_side import Network
 
 # The loss in which rewards are learnt from
-REWARDED = {"td3_bc": "critic_loss", "awac": "critic_loss", "cql": "critic_loss", "iql": "q_loss"}
+REWARDED = {
+    **{"td3_bc": "critic_loss", "rebrac": "critic_loss", "awac": "critic_loss", "cql": "critic_loss"},
+    "iql": "q_loss",
+}
 RATES = {"cql": "soft_target_update_rate"}
+# Targets that follow their network as it was before the step
+LAGGING = {("rebrac", "actor_target")}
+# The first update in which the actor learns, of those that come each `policy_freq`
+FIRST = {"td3_bc": 2, "rebrac": 1}
 
 
 def scene_of(name: str, twin: ModuleType, variant: str = "default") -> tuple[Any, Any, Any, Scene]:
@@ -65,12 +72,14 @@ def terminals_are_masked(name: str, twin: ModuleType) -> None:
     assert 0 < batch.terminals.sum() < len(batch.terminals)
     further = () if name == "iql" else (noise,)
 
-    def target(next_observations: jax.Array) -> jax.Array:
+    def target(**columns: jax.Array) -> jax.Array:
         # CQL's returns the next values besides.
-        return jax.tree.leaves(state.td_target(batch._replace(next_observations=next_observations), *further))[0]
+        return jax.tree.leaves(state.td_target(batch._replace(**columns), *further))[0]
 
-    changed = target(batch.next_observations) != target(batch.next_observations + 0.5)
-    np.testing.assert_array_equal(changed, batch.terminals == 0.0)
+    # ReBRAC's batch also holds the next actions.
+    for column in [column for column in batch._fields if column.startswith("next_")]:
+        changed = target() != target(**{column: getattr(batch, column) + 0.5})
+        np.testing.assert_array_equal(changed, batch.terminals == 0.0)
 
 
 def imitation_td3_bc(actor: Network, batch: Any) -> jax.Array:
@@ -86,13 +95,14 @@ def imitation_gaussian(actor: Network, batch: Any) -> jax.Array:
 
 IMITATION: dict[str, Callable[[Network, Any], jax.Array]] = {
     "td3_bc": imitation_td3_bc,
+    "rebrac": imitation_td3_bc,
     "awac": imitation_gaussian,
     "iql": imitation_gaussian,
 }
 
 
 # Temperatures at which advantages count after so few updates
-SHARP = {"td3_bc": {}, "awac": {"awac_lambda": 0.01}, "iql": {"beta": 100.0}}
+SHARP = {"td3_bc": {}, "rebrac": {}, "awac": {"awac_lambda": 0.01}, "iql": {"beta": 100.0}}
 
 
 def actor_does_more_than_imitate(name: str, twin: ModuleType) -> None:
@@ -122,15 +132,16 @@ def targets_move_once_when_due(name: str, twin: ModuleType) -> None:
         after, _ = state.update(batch, noise, **statics)
         for target in targets:
             source = {"q_target": "qf"}.get(target, target.removesuffix("_target"))
-            old, moved, new = (flat(getattr(s, x)) for s, x in ((state, target), (after, target), (after, source)))
+            followed = state if (name, target) in LAGGING else after
+            old, moved, new = (flat(getattr(s, x)) for s, x in ((state, target), (after, target), (followed, source)))
             expected = (1.0 - tau) * old + tau * new if due else old
             np.testing.assert_allclose(moved, expected, rtol=1e-12, atol=1e-15)
             assert np.array_equal(moved, old) != due
         state = after
 
 
-def actor_steps_at_multiples_of_its_period(name: str, twin: ModuleType) -> None:
-    """Whatever the interval's start and length, the actor learns in updates 2, 4, 6, ... and in no other."""
+def actor_steps_once_in_its_period(name: str, twin: ModuleType) -> None:
+    """Whatever the interval's start and length: in updates 2, 4, 6, ... or 1, 3, 5, ..., and in no other."""
     _, _, _, scene = scene_of(name, twin)
     period = scene.config.policy_freq
     for start, num_updates in ((0, 1), (1, 1), (0, 5), (1, 4), (3, 8)):
@@ -139,7 +150,7 @@ def actor_steps_at_multiples_of_its_period(name: str, twin: ModuleType) -> None:
         before = int(jax.tree.leaves(state.actor_optimizer)[0])
         key = jax.random.key(0)
         after, _ = twin.train_interval(state, key, scene.jax_dataset, start, num_updates, **statics)
-        steps = sum(step % period == 0 for step in range(start + 1, start + num_updates + 1))
+        steps = sum((step - FIRST[name]) % period == 0 for step in range(start + 1, start + num_updates + 1))
         assert int(jax.tree.leaves(after.actor_optimizer)[0]) == before + steps
 
 
@@ -148,7 +159,7 @@ PROPERTIES: list[tuple[Callable[[str, ModuleType], None], list[str]]] = [
     (terminals_are_masked, list(REWARDED)),
     (actor_does_more_than_imitate, list(IMITATION)),
     (targets_move_once_when_due, list(REWARDED)),
-    (actor_steps_at_multiples_of_its_period, ["td3_bc"]),
+    (actor_steps_once_in_its_period, list(FIRST)),
 ]
 
 
@@ -167,13 +178,16 @@ def test_property_holds(check: Callable[[str, ModuleType], None], name: str) -> 
     [
         (rewards_belong_to_their_rows, "awac", "targets broadcast to (B, B)"),
         (terminals_are_masked, "td3_bc", "inverted done flag"),
+        (terminals_are_masked, "rebrac", "target's distance not masked"),
         (terminals_are_masked, "awac", "inverted done flag"),
         (actor_does_more_than_imitate, "awac", "weights broadcast to (B, B): behaviour cloning"),
         (targets_move_once_when_due, "td3_bc", "targets moved at every step"),
         (targets_move_once_when_due, "td3_bc", "tau the wrong way round"),
+        (targets_move_once_when_due, "rebrac", "target from the new actor"),
         (targets_move_once_when_due, "awac", "one target not moved"),
         (targets_move_once_when_due, "cql", "targets from the old critics"),
-        (actor_steps_at_multiples_of_its_period, "td3_bc", "delayed one step early"),
+        (actor_steps_once_in_its_period, "td3_bc", "delayed one step early"),
+        (actor_steps_once_in_its_period, "rebrac", "first full update one too late"),
     ],
 )
 def test_property_catches_a_mistake(check: Callable[[str, ModuleType], None], name: str, mistake: str) -> None:
@@ -241,11 +255,15 @@ def test_the_transformers_rate_warms_up_and_stays() -> None:
     assert rates[:2] + rates[8:11] + rates[-1:] == pytest.approx([1e-3, 2e-3, 9e-3, 1e-2, 1e-2, 1e-2], rel=1e-6)
 
 
-@pytest.mark.parametrize(("name", "part"), [("td3_bc", "actor"), ("awac", "critic_1"), ("iql", "vf")])
-def test_other_rates_are_constant(name: str, part: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "part", "rate"),
+    [("td3_bc", "actor", 3e-4), ("awac", "critic_1", 3e-4), ("iql", "vf", 3e-4)]
+    + [("rebrac", "actor", 1e-3), ("rebrac", "critic", 1e-3)],
+)
+def test_other_rates_are_constant(name: str, part: str, rate: float) -> None:
     """From the first update on."""
     with both_in("float64"):
-        assert applied_rates(name, part, {}, 5) == pytest.approx([3e-4] * 5, rel=1e-6)
+        assert applied_rates(name, part, {}, 5) == pytest.approx([rate] * 5, rel=1e-6)
 
 
 @pytest.mark.parametrize("name", ["iql", "dt"])

@@ -43,6 +43,26 @@ class Batch(NamedTuple):
     terminals: Any
 
 
+class SarsaBatch(NamedTuple):
+    """Transitions with what the data did next, otherwise as `Batch`.
+
+    Attributes:
+        observations: (B, S).
+        actions: (B, A).
+        rewards: (B,).
+        next_observations: (B, S).
+        terminals: (B,).
+        next_actions: (B, A), the data's actions in the next states; of no meaning where `terminals` is 1.
+    """
+
+    observations: Any
+    actions: Any
+    rewards: Any
+    next_observations: Any
+    terminals: Any
+    next_actions: Any
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint that names the three known words most like `name`."""
     return f"nearest: {', '.join(difflib.get_close_matches(name, list(known), n=3, cutoff=0.0)) or 'none'}"
@@ -186,6 +206,23 @@ def extract_transitions(raw: dict[str, np.ndarray], max_episode_steps: int | Non
         next_observations=observations.take(rows + 1, axis=0).astype(np.float32, copy=False),
         terminals=terminals[rows].astype(np.float32, copy=False),
     )
+
+
+def extract_sarsa(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) -> SarsaBatch:
+    """Transitions with the action of row i + 1 beside those of row i; otherwise as `extract_transitions`.
+
+    Rows that a time limit ended are dropped of Minari's datasets too: nobody knows what would have been done next.
+
+    Raises:
+        InputError: As `extract_transitions`.
+    """
+    transitions = extract_transitions(raw, max_episode_steps)
+    followed = np.flatnonzero(~ended_by_time(raw, max_episode_steps)[:-1])
+    if not len(followed):
+        raise InputError("the dataset holds no transition with a next action: every episode is a single step")
+    if "next_observations" in raw:
+        transitions = Batch(*(column.take(followed, axis=0) for column in transitions))
+    return SarsaBatch(*transitions, raw["actions"].take(followed + 1, axis=0).astype(np.float32, copy=False))
 
 
 def episode_ends(raw: dict[str, np.ndarray], max_episode_steps: int | None) -> np.ndarray:

@@ -49,6 +49,7 @@ def load_task(
     normalize: bool = True,
     eval_seed: int | None = None,
     source: Any = None,
+    extract: Callable[[dict[str, np.ndarray], int | None], Any] = data.extract_transitions,
 ) -> Task:
     """Loads the dataset that the config names and makes the environment that scores it.
 
@@ -62,6 +63,7 @@ def load_task(
         normalize: Whether states are normalised to mean 0 and standard deviation 1.
         eval_seed: Decides the start states of evaluations; None: the config's `seed`.
         source: Anything with D4RL's `get_dataset()`, read in place of the dataset that `config.env` then only names.
+        extract: From a file's arrays and the environment's time limit to the transitions.
 
     Raises:
         InputError: A setting, the dataset or the environment cannot be used, or the two do not fit.
@@ -69,7 +71,7 @@ def load_task(
     check(config)
     opened = _open(config, source)
     raw = opened.read.raw
-    dataset = data.extract_transitions(raw, opened.read.max_episode_steps or time_limit(opened.env_id))
+    dataset = extract(raw, opened.read.max_episode_steps or time_limit(opened.env_id))
     if len(dataset.rewards) > config.buffer_size:
         rows = len(dataset.rewards)
         raise InputError(

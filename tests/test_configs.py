@@ -373,13 +373,14 @@ def rows(algorithm: str) -> dict[str, dict[str, Any]]:
     return yaml.safe_load((REPOSITORY / "configs" / f"{algorithm}.yaml").read_text())
 
 
-@pytest.mark.parametrize("algorithm", ["any_percent_bc", "td3_bc", "awac", "cql", "iql"])
+@pytest.mark.parametrize("algorithm", ["any_percent_bc", "td3_bc", "rebrac", "awac", "cql", "iql"])
 def test_the_tables_have_corls_datasets(algorithm: str) -> None:
     kinds = ("random", "medium", "medium-replay", "medium-expert", "expert", "full-replay")
     mazes = ("umaze", "umaze-diverse", "medium-play", "medium-diverse", "large-play", "large-diverse")
     datasets = [f"{robot}-{kind}-v2" for robot in ("halfcheetah", "hopper", "walker2d") for kind in kinds]
     datasets += [f"antmaze-{maze}-v2" for maze in mazes]
-    datasets += [f"maze2d-{size}{kind}-v1" for size in ("umaze", "medium", "large") for kind in ("", "-dense")]
+    rewards = ("",) if algorithm == "rebrac" else ("", "-dense")
+    datasets += [f"maze2d-{size}{kind}-v1" for size in ("umaze", "medium", "large") for kind in rewards]
     hands = ("pen", "door", "hammer", "relocate")
     datasets += [f"{hand}-{kind}-v1" for hand in hands for kind in ("human", "cloned", "expert")]
     found = [dataset for dataset in rows(algorithm) if not dataset.startswith("mini/")]
@@ -397,6 +398,45 @@ def test_the_tables_have_corls_datasets(algorithm: str) -> None:
             "td3_bc",
             "antmaze-large-diverse-v2",
             {"buffer_size": 10_000_000, "normalize_reward": True, "n_episodes": 100},
+        ),
+        ("rebrac", "walker2d-random-v2", {"actor_bc_coef": 0.01, "critic_bc_coef": 0.0}),
+        (
+            "rebrac",
+            "antmaze-large-play-v2",
+            {
+                "actor_learning_rate": 3e-4,
+                "critic_learning_rate": 5e-5,
+                "batch_size": 256,
+                "discount": 0.999,
+                "normalize_reward": True,
+                "n_episodes": 100,
+                "eval_freq": 50_000,
+                "actor_bc_coef": 0.002,
+                "critic_bc_coef": 0.001,
+            },
+        ),
+        (
+            "rebrac",
+            "maze2d-large-v1",
+            {
+                "actor_learning_rate": 3e-4,
+                "critic_learning_rate": 3e-4,
+                "batch_size": 256,
+                "n_episodes": 100,
+                "actor_bc_coef": 0.003,
+                "critic_bc_coef": 0.001,
+            },
+        ),
+        (
+            "rebrac",
+            "relocate-cloned-v1",
+            {
+                "actor_learning_rate": 3e-4,
+                "critic_learning_rate": 3e-4,
+                "batch_size": 256,
+                "actor_bc_coef": 0.1,
+                "critic_bc_coef": 0.01,
+            },
         ),
         ("any_percent_bc", "hopper-random-v2", {"buffer_size": 10_000_000, "discount": 1.0}),
         ("any_percent_bc", "maze2d-large-v1", {"buffer_size": 10_000_000, "discount": 1.0, "n_episodes": 100}),

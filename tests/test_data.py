@@ -65,6 +65,11 @@ def test_extraction_equals_the_rule_row_by_row(raw: dict[str, np.ndarray], max_e
     for name, actual, wanted in zip(Batch._fields, dataset, expected, strict=True):
         assert actual.dtype == np.float32, name
         np.testing.assert_array_equal(actual, wanted.astype(np.float32), err_msg=name)
+    *same, next_actions = data.extract_sarsa(raw, max_episode_steps)
+    for actual, wanted in zip(same, dataset, strict=True):
+        np.testing.assert_array_equal(actual, wanted)
+    assert next_actions.dtype == np.float32
+    np.testing.assert_array_equal(next_actions, raw["actions"][rows + 1])
 
 
 def test_without_timeouts_an_episode_after_a_terminal_is_cut_a_row_early() -> None:

@@ -111,6 +111,11 @@ def test_a_time_limit_is_no_terminal(record: Callable[..., list[list[Any]]]) -> 
     np.testing.assert_array_equal(dataset.next_observations, columns(steps)[3])
     assert np.flatnonzero(read.raw["timeouts"]).tolist() == [19, 39]
     assert read.max_episode_steps == 20
+    # What would have been done after the time limit is not known.
+    sarsa, known = data.extract_sarsa(read.raw), np.delete(np.arange(40), [19, 39])
+    for name, column in zip(Batch._fields, sarsa, strict=False):
+        np.testing.assert_array_equal(column, getattr(dataset, name)[known])
+    np.testing.assert_array_equal(sarsa.next_actions, dataset.actions[known + 1])
 
 
 def test_a_run_is_scored_where_the_dataset_was_recorded(record: Callable[..., list[list[Any]]]) -> None:

@@ -1,0 +1,416 @@
+"""ReBRAC in JAX: TD3 that is held to the data's actions in both losses, with LayerNorm in the critics.
+
+Its twin is `corl_torch/rebrac.py`.
+
+Tarasov et al., Revisiting the Minimalist Approach to Offline Reinforcement Learning, 2023,
+https://arxiv.org/abs/2305.09836
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+from typing import Any, ClassVar, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+from flax import struct
+from jax import Array, value_and_grad
+from jax.lax import stop_gradient
+from jax.nn.initializers import Initializer, constant
+from jax.numpy import amin, clip, concatenate, square, stack, tanh
+
+from shared.configs import bounded, choice, cli, positive
+from shared.data import SarsaBatch, extract_sarsa
+from shared.errors import InputError
+from shared.jax_side import (
+    Linear,
+    Network,
+    PackedDataset,
+    enable_compilation_cache,
+    load_checkpoint,
+    mean_metrics,
+    narrow,
+    resolve_device,
+    save_checkpoint,
+    take,
+    to_device,
+)
+from shared.runs import Run
+from shared.task import load_task
+
+# ---- config --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What an update depends on."""
+
+    # Learning rate of the actor
+    actor_learning_rate: float = positive(1e-3)
+    # Learning rate of the critics
+    critic_learning_rate: float = positive(1e-3)
+    # Width of every hidden layer
+    hidden_dim: int = bounded(256, low=1)
+    # Hidden layers of the actor
+    actor_n_hiddens: int = bounded(3, low=1)
+    # Hidden layers of each critic
+    critic_n_hiddens: int = bounded(3, low=1)
+    # Discount factor of the return
+    discount: float = bounded(0.99, low=0, high=1)
+    # Rate at which the targets follow their networks
+    tau: float = bounded(5e-3, low=0, high=1)
+    # Weight of behaviour cloning in the actor's loss, the paper's beta_1
+    actor_bc_coef: float = bounded(1.0, low=0)
+    # Weight of the distance to the data's next action in the critics' target, the paper's beta_2
+    critic_bc_coef: float = bounded(1.0, low=0)
+    # LayerNorm behind the actor's hidden layers
+    actor_ln: bool = False
+    # LayerNorm behind the critics' hidden layers
+    critic_ln: bool = True
+    # Standard deviation of the noise on the target policy's action
+    policy_noise: float = bounded(0.2, low=0)
+    # That noise is clipped to plus and minus this
+    noise_clip: float = bounded(0.5, low=0)
+    # Critic updates per update of the actor and of the targets
+    policy_freq: int = bounded(2, low=1)
+    # Scale the Q term of the actor's loss by its own size
+    normalize_q: bool = True
+    # Transitions in a batch
+    batch_size: int = bounded(1024, low=1)
+
+
+@dataclass(frozen=True)
+class TrainConfig(Hyperparameters):
+    """A whole run."""
+
+    # What CORL calls differently here than in its other files
+    CORL_NAMES: ClassVar[dict[str, str]] = {
+        "gamma": "discount",
+        "dataset_name": "env",
+        "normalize_states": "normalize",
+        "eval_episodes": "n_episodes",
+        "train_seed": "seed",
+    }
+
+    # Project in Weights & Biases
+    project: str = "CORL"
+    # Group in Weights & Biases
+    group: str = "rebrac"
+    # First part of the run's name
+    name: str = "rebrac"
+    # Dataset: mini/hopper-medium-expert, a D4RL id, minari:NAME, or the path of an HDF5 file
+    env: str = "mini/hopper-medium-expert"
+    # Environment to evaluate in; empty: the dataset's own
+    eval_env: str = ""
+    # Updates in all; CORL says 1000 epochs of 1000
+    max_timesteps: int = bounded(1_000_000, low=1)
+    # Largest dataset accepted, in transitions
+    buffer_size: int = bounded(10_000_000, low=1)
+    # Normalise states to mean 0 and standard deviation 1
+    normalize: bool = False
+    # Multiply AntMaze's rewards by 100; refused for other datasets
+    normalize_reward: bool = False
+    # Updates between two evaluations; CORL says 5 epochs
+    eval_freq: int = bounded(5000, low=1)
+    # Episodes in an evaluation
+    n_episodes: int = bounded(10, low=1)
+    # Folder for a checkpoint at each evaluation; null: only the last one, in the run's folder
+    checkpoints_path: str | None = None
+    # Checkpoint to start from
+    load_model: str = ""
+    # Seed of the weights, the batches and the noise
+    seed: int = bounded(0, low=0)
+    # Seed of the evaluation's start states
+    eval_seed: int = bounded(42, low=0)
+    # auto, cpu or cuda
+    device: str = "auto"
+    # Where run folders are made
+    runs_path: str = "runs"
+    # Weights & Biases: off, offline or online
+    wandb_mode: str = choice("off", "offline", "online")
+
+
+# ---- rewards -------------------------------------------------------------------------------------------------------
+
+
+def modify_rewards(dataset: SarsaBatch, env: str) -> SarsaBatch:
+    """AntMaze's rewards times 100, without the shift by 1 of CORL's other algorithms.
+
+    Raises:
+        InputError: It is no AntMaze dataset.
+    """
+    if "antmaze" not in env.lower():
+        raise InputError("rewards are scaled for AntMaze alone: set normalize_reward to false")
+    return dataset._replace(rewards=100.0 * dataset.rewards)
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+def within(bound: float) -> Initializer:
+    """U(-bound, bound)."""
+
+    def init(key: Array, shape: Sequence[int], dtype: Any = None) -> Array:
+        return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+    return init
+
+
+def mlp(hidden_dim: int, n_hiddens: int, layer_norm: bool, output_dim: int, bound: float) -> nn.Sequential:
+    """Hidden layers with ReLU, and LayerNorm behind it if asked for; the last layer starts within the bound."""
+    layers = []
+    for _ in range(n_hiddens):
+        layers += [Linear(hidden_dim, bias_init=constant(0.1)), nn.relu]
+        if layer_norm:
+            layers += [nn.LayerNorm(epsilon=1e-6, param_dtype=float)]
+    return nn.Sequential([*layers, Linear(output_dim, within(bound), within(bound))])
+
+
+class Actor(nn.Module):
+    """The deterministic policy: (B, S) to (B, A), within [-1, 1]."""
+
+    hp: Hyperparameters
+    action_dim: int
+
+    def setup(self) -> None:
+        hp = self.hp
+        self.net = mlp(hp.hidden_dim, hp.actor_n_hiddens, hp.actor_ln, self.action_dim, bound=1e-3)
+
+    def __call__(self, observations: Array) -> Array:
+        """The actions (B, A) for observations (B, S)."""
+        return tanh(self.net(observations))
+
+
+class Critic(nn.Module):
+    """Both critics, each with weights of its own: (B, S) and (B, A) to (2, B)."""
+
+    hp: Hyperparameters
+
+    def setup(self) -> None:
+        sizes = (self.hp.hidden_dim, self.hp.critic_n_hiddens, self.hp.critic_ln, 1)
+        self.q1 = mlp(*sizes, bound=3e-3)
+        self.q2 = mlp(*sizes, bound=3e-3)
+
+    def __call__(self, observations: Array, actions: Array) -> Array:
+        """The values (2, B) of actions (B, A) in observations (B, S)."""
+        inputs = concatenate([observations, actions], axis=-1)
+        return stack([self.q1(inputs), self.q2(inputs)]).squeeze(-1)
+
+
+# ---- randomness ----------------------------------------------------------------------------------------------------
+
+
+class Noise(NamedTuple):
+    """What an update draws besides its batch."""
+
+    # Standard normal, (B, A): smooths the target policy
+    target: Array
+    # Uniform in [-1, 1), (B, A): random actions, for the log alone
+    random: Array
+
+
+def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int, action_dim: int) -> tuple[Array, Noise]:
+    """An update's batch indices (B,) and its noise, which depend on the key and on the update's number alone."""
+    shape = (hp.batch_size, action_dim)
+    index_key, target_key, random_key = jax.random.split(jax.random.fold_in(key, step), 3)
+    indices = jax.random.randint(index_key, (hp.batch_size,), 0, dataset_size)
+    noise = Noise(
+        target=jax.random.normal(target_key, shape),
+        random=jax.random.uniform(random_key, shape, minval=-1.0, maxval=1.0),
+    )
+    return indices, noise
+
+
+# ---- losses and update ---------------------------------------------------------------------------------------------
+
+
+def adam(part: str, hp: Hyperparameters) -> optax.GradientTransformation:
+    """The optimiser of one part of the state."""
+    rates = {"actor": hp.actor_learning_rate, "critic": hp.critic_learning_rate}
+    return optax.adam(rates[part])
+
+
+def gradient_step(state: "ReBRAC", part: str, gradient: Network) -> "ReBRAC":
+    """One step of Adam on one part of the state, down its gradient."""
+    change, moments = adam(part, state.hp).update(gradient, getattr(state, f"{part}_optimizer"))
+    return state.replace(**{part: optax.apply_updates(getattr(state, part), change), f"{part}_optimizer": moments})
+
+
+def soft_update(target: Network, source: Network, tau: float) -> Network:
+    """Polyak: the target, a step of size tau nearer to the source."""
+    return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
+
+
+@struct.dataclass
+class ReBRAC:
+    """All that an update reads and writes."""
+
+    actor: Network
+    critic: Network
+    actor_target: Network
+    critic_target: Network
+    actor_optimizer: optax.OptState
+    critic_optimizer: optax.OptState
+    hp: Hyperparameters = struct.field(pytree_node=False)
+
+    def td_target(self, batch: SarsaBatch, noise: Noise) -> Array:
+        """The regression target of both critics, (B,): the smaller target value of a smoothed target action.
+
+        The further that action lies from what the data did next, the less it is worth.
+        """
+        hp, actor, critic = self.hp, self.actor_target, self.critic_target
+        smoothing = clip(hp.policy_noise * noise.target, -hp.noise_clip, hp.noise_clip)
+        next_actions = clip(actor(batch.next_observations) + smoothing, -1.0, 1.0)
+        distance = square(next_actions - batch.next_actions).sum(axis=-1)
+        next_q = amin(critic(batch.next_observations, next_actions), axis=0) - hp.critic_bc_coef * distance
+        assert next_q.shape == distance.shape == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards + (1.0 - batch.terminals) * hp.discount * next_q
+
+    def critic_loss(self, critic: Network, batch: SarsaBatch, noise: Noise) -> tuple[Array, dict[str, Array]]:
+        """The squared error of both critics to the same target."""
+        target = self.td_target(batch, noise)
+        q = critic(batch.observations, batch.actions)
+        assert q.shape == (2, *target.shape)
+        return square(q - target).mean(axis=1).sum(), {"q_min": amin(q, axis=0).mean()}
+
+    def actor_loss(self, actor: Network, batch: SarsaBatch, noise: Noise) -> tuple[Array, dict[str, Array]]:
+        """The distance to the data's actions against the smaller value, scaled by its own size."""
+        hp, critic = self.hp, self.critic
+        actions = actor(batch.observations)
+        distance = square(actions - batch.actions).sum(axis=-1)
+        q = amin(critic(batch.observations, actions), axis=0)
+        assert q.shape == distance.shape == batch.rewards.shape
+        # There is no epsilon below |Q|, as in the authors' code.
+        weight = 1.0 / stop_gradient(jnp.abs(q).mean()) if hp.normalize_q else 1.0
+        metrics = {
+            "bc_mse_policy": distance.mean(),
+            "bc_mse_random": square(noise.random - batch.actions).sum(axis=-1).mean(),
+            "action_mse": square(actions - batch.actions).mean(),
+        }
+        return (hp.actor_bc_coef * distance - weight * q).mean(), metrics
+
+    def update(self, batch: SarsaBatch, noise: Noise, delayed: bool) -> tuple[Self, dict[str, Array]]:
+        """One gradient step: the critics; where `delayed` also the actor, on the new critics, and the targets."""
+        state, hp = self, self.hp
+        (loss, aux), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critic, batch, noise)
+        state = gradient_step(state, "critic", gradient)
+        metrics = {"critic_loss": loss} | aux
+        if delayed:
+            (loss, aux), gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch, noise)
+            # As in CORL the actor's target follows the actor as it was before this step, the critics' as it is now.
+            state = state.replace(actor_target=soft_update(state.actor_target, state.actor, hp.tau))
+            state = gradient_step(state, "actor", gradient)
+            state = state.replace(critic_target=soft_update(state.critic_target, state.critic, hp.tau))
+            metrics |= {"actor_loss": loss} | aux
+        return state, metrics
+
+
+@jax.jit
+def act(actor: Network, observations: Array) -> Array:
+    """The policy's actions (E, A) for normalised observations (E, S)."""
+    return actor(observations)
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+# Blocks whose noise is drawn at once: enough to leave the draws outside the loop, few enough to fit into any memory
+CHUNK = 100
+
+
+@partial(jax.jit, static_argnames=("num_updates", "phase"), donate_argnames="state")
+def train_interval(
+    state: ReBRAC, key: Array, dataset: PackedDataset, start: Array, num_updates: int, phase: int
+) -> tuple[ReBRAC, list[dict[str, Array]]]:
+    """The updates `start + 1` to `start + num_updates` as one program, scanned in chunks whose noise is drawn at once.
+
+    Which updates are delayed follows from their place in the scanned block and from `phase`, the updates before the
+    interval modulo `policy_freq`: it is known when the program is compiled, so that no branch is left in it.
+    """
+    hp = state.hp
+    period, action_dim = hp.policy_freq, state.actor.module.action_dim
+
+    def block(state: ReBRAC, draws: Any) -> tuple[ReBRAC, list[dict[str, Array]]]:
+        history = []
+        for i in range(len(draws[0])):
+            indices, noise = jax.tree.map(itemgetter(i), draws)
+            delayed = (phase + i) % period == 0
+            state, metrics = state.update(take(dataset, indices), noise, delayed)
+            history.append(metrics)
+        return state, history
+
+    def chunk(state: ReBRAC, first: Array, length: int) -> tuple[ReBRAC, list[dict[str, Array]]]:
+        steps = first + jnp.arange(length)
+        draws = jax.vmap(lambda step: draw_noise(key, step, hp, len(dataset), action_dim))(steps)
+        history = []
+        if whole := length - length % period:
+            blocks = jax.tree.map(lambda draw: draw[:whole].reshape(-1, period, *draw.shape[1:]), draws)
+            state, history = jax.lax.scan(block, state, blocks)
+        state, remainder = block(state, jax.tree.map(lambda draw: draw[whole:], draws))
+        return state, history + remainder
+
+    history = []
+    if whole := num_updates - num_updates % (CHUNK * period):
+        firsts = start + jnp.arange(0, whole, CHUNK * period)
+        state, history = jax.lax.scan(partial(chunk, length=CHUNK * period), state, firsts)
+    state, remainder = chunk(state, start + whole, num_updates - whole)
+    return state, history + remainder
+
+
+def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> ReBRAC:
+    """Fresh networks with CORL's initialisation; whatever `max_action`, the policy's bound is 1, as in CORL."""
+    hp = narrow(config, Hyperparameters)
+    observations, actions = jnp.zeros((1, state_dim)), jnp.zeros((1, action_dim))
+    actor_key, critic_key = jax.random.split(key)
+    actor = Network.create(Actor(hp, action_dim), actor_key, observations)
+    critic = Network.create(Critic(hp), critic_key, observations, actions)
+    # A donated state may hold no array twice, so the targets are copies.
+    actor_target, critic_target = jax.tree.map(jnp.copy, (actor, critic))
+    return ReBRAC(
+        actor=actor,
+        critic=critic,
+        actor_target=actor_target,
+        critic_target=critic_target,
+        actor_optimizer=adam("actor", hp).init(actor),
+        critic_optimizer=adam("critic", hp).init(critic),
+        hp=hp,
+    )
+
+
+def train(config: TrainConfig) -> Run:
+    """Trains, evaluates every `eval_freq` updates and fills the run's folder.
+
+    Raises:
+        InputError: the dataset, the environment or the checkpoint cannot be used.
+    """
+    prepare = modify_rewards if config.normalize_reward else None
+    task = load_task(config, prepare, config.normalize, config.eval_seed, extract=extract_sarsa)
+    device = resolve_device(config.device)
+    enable_compilation_cache()
+    with jax.default_device(device):
+        weights_key, draws_key = jax.random.split(jax.random.key(config.seed))
+        state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
+        total_it = 0
+        if config.load_model:
+            state, total_it = load_checkpoint(config.load_model, "rebrac", state)
+        dataset = to_device(task.dataset)
+        with Run(config, task, "rebrac", "jax", device) as run:
+            for start in range(0, config.max_timesteps, config.eval_freq):
+                num_updates = min(config.eval_freq, config.max_timesteps - start)
+                phase = (total_it + start) % config.policy_freq
+                state, history = train_interval(state, draws_key, dataset, start, num_updates, phase)
+                run.started()
+                step = start + num_updates
+                run.log(step, mean_metrics(history))
+                run.advance(num_updates)
+                run.evaluate(step, partial(act, state.actor))
+                if config.checkpoints_path:
+                    save_checkpoint(run.checkpoint_path(step, ".msgpack"), "rebrac", state, total_it + step)
+            save_checkpoint(run.folder / "checkpoint.msgpack", "rebrac", state, total_it + step)
+    return run
+
+
+if __name__ == "__main__":
+    cli(train, TrainConfig, "rebrac")

@@ -1,0 +1,364 @@
+"""ReBRAC in PyTorch: TD3 that is held to the data's actions in both losses, with LayerNorm in the critics.
+
+Its twin is `corl_jax/rebrac.py`.
+
+Tarasov et al., Revisiting the Minimalist Approach to Offline Reinforcement Learning, 2023,
+https://arxiv.org/abs/2305.09836
+"""
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, amin, clip, concatenate, nn, square, stack, tanh
+
+from shared.configs import bounded, choice, cli, positive
+from shared.data import SarsaBatch, extract_sarsa
+from shared.errors import InputError
+from shared.runs import Run
+from shared.task import load_task
+from shared.torch_side import (
+    load_checkpoint,
+    mean_metrics,
+    resolve_device,
+    save_checkpoint,
+    seed_everything,
+    take,
+    to_device,
+)
+
+# ---- config --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What an update depends on."""
+
+    # Learning rate of the actor
+    actor_learning_rate: float = positive(1e-3)
+    # Learning rate of the critics
+    critic_learning_rate: float = positive(1e-3)
+    # Width of every hidden layer
+    hidden_dim: int = bounded(256, low=1)
+    # Hidden layers of the actor
+    actor_n_hiddens: int = bounded(3, low=1)
+    # Hidden layers of each critic
+    critic_n_hiddens: int = bounded(3, low=1)
+    # Discount factor of the return
+    discount: float = bounded(0.99, low=0, high=1)
+    # Rate at which the targets follow their networks
+    tau: float = bounded(5e-3, low=0, high=1)
+    # Weight of behaviour cloning in the actor's loss, the paper's beta_1
+    actor_bc_coef: float = bounded(1.0, low=0)
+    # Weight of the distance to the data's next action in the critics' target, the paper's beta_2
+    critic_bc_coef: float = bounded(1.0, low=0)
+    # LayerNorm behind the actor's hidden layers
+    actor_ln: bool = False
+    # LayerNorm behind the critics' hidden layers
+    critic_ln: bool = True
+    # Standard deviation of the noise on the target policy's action
+    policy_noise: float = bounded(0.2, low=0)
+    # That noise is clipped to plus and minus this
+    noise_clip: float = bounded(0.5, low=0)
+    # Critic updates per update of the actor and of the targets
+    policy_freq: int = bounded(2, low=1)
+    # Scale the Q term of the actor's loss by its own size
+    normalize_q: bool = True
+    # Transitions in a batch
+    batch_size: int = bounded(1024, low=1)
+
+
+@dataclass(frozen=True)
+class TrainConfig(Hyperparameters):
+    """A whole run."""
+
+    # What CORL calls differently here than in its other files
+    CORL_NAMES: ClassVar[dict[str, str]] = {
+        "gamma": "discount",
+        "dataset_name": "env",
+        "normalize_states": "normalize",
+        "eval_episodes": "n_episodes",
+        "train_seed": "seed",
+    }
+
+    # Project in Weights & Biases
+    project: str = "CORL"
+    # Group in Weights & Biases
+    group: str = "rebrac"
+    # First part of the run's name
+    name: str = "rebrac"
+    # Dataset: mini/hopper-medium-expert, a D4RL id, minari:NAME, or the path of an HDF5 file
+    env: str = "mini/hopper-medium-expert"
+    # Environment to evaluate in; empty: the dataset's own
+    eval_env: str = ""
+    # Updates in all; CORL says 1000 epochs of 1000
+    max_timesteps: int = bounded(1_000_000, low=1)
+    # Largest dataset accepted, in transitions
+    buffer_size: int = bounded(10_000_000, low=1)
+    # Normalise states to mean 0 and standard deviation 1
+    normalize: bool = False
+    # Multiply AntMaze's rewards by 100; refused for other datasets
+    normalize_reward: bool = False
+    # Updates between two evaluations; CORL says 5 epochs
+    eval_freq: int = bounded(5000, low=1)
+    # Episodes in an evaluation
+    n_episodes: int = bounded(10, low=1)
+    # Folder for a checkpoint at each evaluation; null: only the last one, in the run's folder
+    checkpoints_path: str | None = None
+    # Checkpoint to start from
+    load_model: str = ""
+    # Seed of the weights, the batches and the noise
+    seed: int = bounded(0, low=0)
+    # Seed of the evaluation's start states
+    eval_seed: int = bounded(42, low=0)
+    # auto, cpu or cuda
+    device: str = "auto"
+    # Where run folders are made
+    runs_path: str = "runs"
+    # Weights & Biases: off, offline or online
+    wandb_mode: str = choice("off", "offline", "online")
+
+
+# ---- rewards -------------------------------------------------------------------------------------------------------
+
+
+def modify_rewards(dataset: SarsaBatch, env: str) -> SarsaBatch:
+    """AntMaze's rewards times 100, without the shift by 1 of CORL's other algorithms.
+
+    Raises:
+        InputError: It is no AntMaze dataset.
+    """
+    if "antmaze" not in env.lower():
+        raise InputError("rewards are scaled for AntMaze alone: set normalize_reward to false")
+    return dataset._replace(rewards=100.0 * dataset.rewards)
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+def mlp(
+    input_dim: int, hidden_dim: int, n_hiddens: int, layer_norm: bool, output_dim: int, bound: float
+) -> nn.Sequential:
+    """Hidden layers with ReLU, and LayerNorm behind it if asked for; the last layer starts within the bound."""
+    layers = []
+    for _ in range(n_hiddens):
+        hidden = nn.Linear(input_dim, hidden_dim)
+        nn.init.constant_(hidden.bias, 0.1)
+        layers += [hidden, nn.ReLU()]
+        if layer_norm:
+            layers += [nn.LayerNorm(hidden_dim, eps=1e-6)]
+        input_dim = hidden_dim
+    last = nn.Linear(input_dim, output_dim)
+    for parameter in last.parameters():
+        nn.init.uniform_(parameter, -bound, bound)
+    return nn.Sequential(*layers, last)
+
+
+class Actor(nn.Module):
+    """The deterministic policy: (B, S) to (B, A), within [-1, 1]."""
+
+    def __init__(self, hp: Hyperparameters, state_dim: int, action_dim: int) -> None:
+        super().__init__()
+        self.net = mlp(state_dim, hp.hidden_dim, hp.actor_n_hiddens, hp.actor_ln, action_dim, bound=1e-3)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """The actions (B, A) for observations (B, S)."""
+        return tanh(self.net(observations))
+
+
+class Critic(nn.Module):
+    """Both critics, each with weights of its own: (B, S) and (B, A) to (2, B)."""
+
+    def __init__(self, hp: Hyperparameters, state_dim: int, action_dim: int) -> None:
+        super().__init__()
+        sizes = (state_dim + action_dim, hp.hidden_dim, hp.critic_n_hiddens, hp.critic_ln, 1)
+        self.q1 = mlp(*sizes, bound=3e-3)
+        self.q2 = mlp(*sizes, bound=3e-3)
+
+    def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """The values (2, B) of actions (B, A) in observations (B, S)."""
+        inputs = concatenate([observations, actions], axis=-1)
+        return stack([self.q1(inputs), self.q2(inputs)]).squeeze(-1)
+
+
+# ---- randomness ----------------------------------------------------------------------------------------------------
+
+
+class Noise(NamedTuple):
+    """What an update draws besides its batch."""
+
+    # Standard normal, (B, A): smooths the target policy
+    target: Tensor
+    # Uniform in [-1, 1), (B, A): random actions, for the log alone
+    random: Tensor
+
+
+def draw_noise(hp: Hyperparameters, dataset_size: int, action_dim: int, device: torch.device) -> tuple[Tensor, Noise]:
+    """An update's batch indices (B,), from NumPy's global generator, and its noise, from torch's.
+
+    CORL's file is written in JAX, whose draws no generator of PyTorch's makes; their order here is its order.
+    """
+    shape = (hp.batch_size, action_dim)
+    indices = np.random.randint(0, dataset_size, size=hp.batch_size)
+    noise = Noise(
+        target=torch.randn(shape, device=device),
+        random=torch.empty(shape, device=device).uniform_(-1.0, 1.0),
+    )
+    return torch.as_tensor(indices, device=device), noise
+
+
+# ---- losses and update ---------------------------------------------------------------------------------------------
+
+
+def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """One step of the optimiser down the gradient of the loss."""
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
+    """Polyak: the target moves a step of size tau towards the source, in place."""
+    for old, new in zip(target.parameters(), source.parameters(), strict=True):
+        old.data.copy_((1.0 - tau) * old.data + tau * new.data)
+
+
+class ReBRAC:
+    """All that an update reads and writes."""
+
+    def __init__(self, hp: Hyperparameters, actor: Actor, critic: Critic) -> None:
+        self.hp = hp
+        self.actor, self.critic = actor, critic
+        self.actor_target, self.critic_target = copy.deepcopy((actor, critic))
+        self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_learning_rate)
+        self.critic_optimizer = torch.optim.Adam(critic.parameters(), lr=hp.critic_learning_rate)
+        self.total_it = 0
+
+    @torch.no_grad()
+    def td_target(self, batch: SarsaBatch, noise: Noise) -> Tensor:
+        """The regression target of both critics, (B,): the smaller target value of a smoothed target action.
+
+        The further that action lies from what the data did next, the less it is worth.
+        """
+        hp, actor, critic = self.hp, self.actor_target, self.critic_target
+        smoothing = clip(hp.policy_noise * noise.target, -hp.noise_clip, hp.noise_clip)
+        next_actions = clip(actor(batch.next_observations) + smoothing, -1.0, 1.0)
+        distance = square(next_actions - batch.next_actions).sum(axis=-1)
+        next_q = amin(critic(batch.next_observations, next_actions), axis=0) - hp.critic_bc_coef * distance
+        assert next_q.shape == distance.shape == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards + (1.0 - batch.terminals) * hp.discount * next_q
+
+    def critic_loss(self, batch: SarsaBatch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
+        """The squared error of both critics to the same target."""
+        critic = self.critic
+        target = self.td_target(batch, noise)
+        q = critic(batch.observations, batch.actions)
+        assert q.shape == (2, *target.shape)
+        return square(q - target).mean(axis=1).sum(), {"q_min": amin(q, axis=0).mean()}
+
+    def actor_loss(self, batch: SarsaBatch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
+        """The distance to the data's actions against the smaller value, scaled by its own size."""
+        hp, actor, critic = self.hp, self.actor, self.critic
+        actions = actor(batch.observations)
+        distance = square(actions - batch.actions).sum(axis=-1)
+        q = amin(critic(batch.observations, actions), axis=0)
+        assert q.shape == distance.shape == batch.rewards.shape
+        # There is no epsilon below |Q|, as in the authors' code.
+        weight = 1.0 / q.abs().mean().detach() if hp.normalize_q else 1.0
+        metrics = {
+            "bc_mse_policy": distance.mean(),
+            "bc_mse_random": square(noise.random - batch.actions).sum(axis=-1).mean(),
+            "action_mse": square(actions - batch.actions).mean(),
+        }
+        return (hp.actor_bc_coef * distance - weight * q).mean(), metrics
+
+    def update(self, batch: SarsaBatch, noise: Noise) -> dict[str, Tensor]:
+        """One gradient step: the critics; in the first and every `policy_freq` later, the actor and the targets."""
+        hp = self.hp
+        loss, aux = self.critic_loss(batch, noise)
+        gradient_step(loss, self.critic_optimizer)
+        metrics = {"critic_loss": loss} | aux
+        if self.total_it % hp.policy_freq == 0:
+            loss, aux = self.actor_loss(batch, noise)
+            # As in CORL the actor's target follows the actor as it was before this step, the critics' as it is now.
+            soft_update(self.actor_target, self.actor, hp.tau)
+            gradient_step(loss, self.actor_optimizer)
+            soft_update(self.critic_target, self.critic, hp.tau)
+            metrics |= {"actor_loss": loss} | aux
+        self.total_it += 1
+        return {name: value.detach() for name, value in metrics.items()}
+
+    @torch.no_grad()
+    def act(self, observations: np.ndarray) -> np.ndarray:
+        """The policy's actions (E, A) for normalised observations (E, S)."""
+        weight = next(self.actor.parameters())
+        return self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device)).cpu().numpy()
+
+    def parts(self) -> dict[str, Any]:
+        """What a checkpoint holds; CORL writes none."""
+        return {
+            "actor": self.actor,
+            "critic": self.critic,
+            "actor_target": self.actor_target,
+            "critic_target": self.critic_target,
+            "actor_optimizer": self.actor_optimizer,
+            "critic_optimizer": self.critic_optimizer,
+        }
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> ReBRAC:
+    """Fresh networks with CORL's initialisation; whatever `max_action`, the policy's bound is 1, as in CORL."""
+    actor = Actor(config, state_dim, action_dim)
+    critic = Critic(config, state_dim, action_dim)
+    device = resolve_device(config.device)
+    return ReBRAC(config, actor.to(device), critic.to(device))
+
+
+def save(trainer: ReBRAC, path: Path) -> None:
+    """Writes a checkpoint."""
+    save_checkpoint(path, "rebrac", {**trainer.parts(), "total_it": trainer.total_it})
+
+
+def load(trainer: ReBRAC, path: str) -> None:
+    """Loads a checkpoint of ours."""
+    trainer.total_it = load_checkpoint(path, "rebrac", trainer.parts())["total_it"]
+
+
+def train(config: TrainConfig) -> Run:
+    """Trains, evaluates every `eval_freq` updates and fills the run's folder.
+
+    Raises:
+        InputError: the dataset, the environment or the checkpoint cannot be used.
+    """
+    prepare = modify_rewards if config.normalize_reward else None
+    task = load_task(config, prepare, config.normalize, config.eval_seed, extract=extract_sarsa)
+    device = resolve_device(config.device)
+    seed_everything(config.seed)
+    trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
+    if config.load_model:
+        load(trainer, config.load_model)
+    dataset = to_device(task.dataset, device)
+    with Run(config, task, "rebrac", "torch", device) as run:
+        history = []
+        for step in range(1, config.max_timesteps + 1):
+            indices, noise = draw_noise(config, len(dataset.rewards), task.action_dim, device)
+            history.append(trainer.update(take(dataset, indices), noise))
+            run.advance(1)
+            if step % config.eval_freq == 0 or step == config.max_timesteps:
+                run.log(step, mean_metrics(history))
+                history.clear()
+                run.evaluate(step, trainer.act)
+                if config.checkpoints_path:
+                    save(trainer, run.checkpoint_path(step, ".pt"))
+        save(trainer, run.folder / "checkpoint.pt")
+    return run
+
+
+if __name__ == "__main__":
+    cli(train, TrainConfig, "rebrac")

@@ -1,0 +1,195 @@
+"""ReBRAC: six updates in float64. CORL's own file is in JAX, and so is this derivation, in bare arrays."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from corl_jax import rebrac as jax_twin
+from corl_torch import rebrac
+from parity_tests.conftest import both_in
+from parity_tests.reference.common import ACTION_DIM, CPU, ROWS, STATE_DIM, UPDATES, same_draws
+from shared.data import SarsaBatch
+from shared.torch_side import take, to_device
+
+BATCH_SIZE = 256
+
+
+def rows() -> SarsaBatch:
+    """Rows of random numbers, a tenth of them terminal."""
+    rng = np.random.default_rng(0)
+    return SarsaBatch(
+        observations=rng.normal(size=(ROWS, STATE_DIM)),
+        actions=rng.uniform(-1, 1, (ROWS, ACTION_DIM)),
+        rewards=rng.normal(size=ROWS),
+        next_observations=rng.normal(size=(ROWS, STATE_DIM)),
+        terminals=(rng.random(ROWS) < 0.1).astype(float),
+        next_actions=rng.uniform(-1, 1, (ROWS, ACTION_DIM)),
+    )
+
+
+def arrays_of(network: nn.Sequential) -> list[dict[str, jax.Array]]:
+    """A torch network's layers that have weights, kernels (in, out)."""
+    return [
+        {
+            "weight": jnp.asarray(layer.weight.detach().numpy().T.copy()),
+            "bias": jnp.asarray(layer.bias.detach().numpy()),
+        }
+        for layer in network
+        if isinstance(layer, nn.Linear | nn.LayerNorm)
+    ]
+
+
+def apply(layers: list[dict[str, jax.Array]], x: jax.Array) -> jax.Array:
+    """Linear, ReLU and, where the next weight is a vector, LayerNorm; the last layer alone has no ReLU."""
+    for layer in layers[:-1]:
+        if layer["weight"].ndim == 2:
+            x = jax.nn.relu(jnp.dot(x, layer["weight"]) + layer["bias"])
+        else:
+            mean = jnp.mean(x, -1, keepdims=True)
+            variance = jnp.mean(x * x, -1, keepdims=True) - mean * mean
+            x = (x - mean) / jnp.sqrt(variance + 1e-6) * layer["weight"] + layer["bias"]
+    return jnp.dot(x, layers[-1]["weight"]) + layers[-1]["bias"]
+
+
+def pi(actor: Any, s: jax.Array) -> jax.Array:
+    """The policy."""
+    return jnp.tanh(apply(actor, s))
+
+
+def qs(ensemble: Any, s: jax.Array, a: jax.Array) -> jax.Array:
+    """The critics' values, (2, B), from weights with a leading axis of 2."""
+    return jax.vmap(apply, (0, None))(ensemble, jnp.hstack([s, a]))[:, :, 0]
+
+
+def adam(parameters: Any, gradient: Any, moments: Any, lr: float) -> tuple[Any, Any]:
+    """A step of Adam."""
+    m, v, t = moments
+    t += 1
+    m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, m, gradient)
+    v = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, v, gradient)
+
+    def step(p: jax.Array, m: jax.Array, v: jax.Array) -> jax.Array:
+        return p - lr * (m / (1 - 0.9**t)) / (jnp.sqrt(v / (1 - 0.999**t)) + 1e-8)
+
+    return jax.tree.map(step, parameters, m, v), (m, v, t)
+
+
+def polyak(target: Any, source: Any, tau: float) -> Any:
+    """The target update."""
+    return jax.tree.map(lambda t, s: tau * s + (1 - tau) * t, target, source)
+
+
+def derived(c: rebrac.TrainConfig, actor: Any, critic: Any, data: SarsaBatch) -> dict[str, Any]:
+    """All networks after `UPDATES` updates, and the losses of the last that made them."""
+    actor_t, critic_t = actor, critic
+    zeros = [jax.tree.map(jnp.zeros_like, part) for part in (actor, critic)]
+    actor_moments, critic_moments = ((z, z, 0) for z in zeros)
+    log: dict[str, Any] = {}
+    for i in range(UPDATES):
+        chosen = np.random.randint(0, ROWS, size=c.batch_size)
+        s, a, r, s2, d, a2_data = (jnp.asarray(column[chosen]) for column in data)
+        normal = jnp.asarray(torch.randn(c.batch_size, ACTION_DIM).numpy())
+        uniform = jnp.asarray(torch.empty(c.batch_size, ACTION_DIM).uniform_(-1, 1).numpy())
+
+        a2 = jnp.clip(pi(actor_t, s2) + jnp.clip(c.policy_noise * normal, -c.noise_clip, c.noise_clip), -1, 1)
+        q2 = qs(critic_t, s2, a2).min(0) - c.critic_bc_coef * ((a2 - a2_data) ** 2).sum(-1)
+        y = r + (1 - d) * c.discount * q2
+
+        def critic_loss(critic: Any, s: jax.Array = s, a: jax.Array = a, y: jax.Array = y) -> jax.Array:
+            return ((qs(critic, s, a) - y[None]) ** 2).mean(1).sum(0)
+
+        log["q_min"] = qs(critic, s, a).min(0).mean()
+        log["critic_loss"], gradient = jax.value_and_grad(critic_loss)(critic)
+        critic, critic_moments = adam(critic, gradient, critic_moments, c.critic_learning_rate)
+        if i % c.policy_freq == 0:
+
+            def actor_loss(actor: Any, critic: Any = critic, s: jax.Array = s, a: jax.Array = a) -> jax.Array:
+                q = qs(critic, s, pi(actor, s)).min(0)
+                scale = jax.lax.stop_gradient(1 / jnp.abs(q).mean()) if c.normalize_q else 1
+                return (c.actor_bc_coef * ((pi(actor, s) - a) ** 2).sum(-1) - scale * q).mean()
+
+            log["bc_mse_policy"] = ((pi(actor, s) - a) ** 2).sum(-1).mean()
+            log["bc_mse_random"] = ((uniform - a) ** 2).sum(-1).mean()
+            log["action_mse"] = ((pi(actor, s) - a) ** 2).mean()
+            log["actor_loss"], gradient = jax.value_and_grad(actor_loss)(actor)
+            before = actor
+            actor, actor_moments = adam(actor, gradient, actor_moments, c.actor_learning_rate)
+            actor_t = polyak(actor_t, before, c.tau)
+            critic_t = polyak(critic_t, critic, c.tau)
+    return {"actor": actor, "critic": critic, "actor_target": actor_t, "critic_target": critic_t, "log": log}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"policy_freq": 3, "normalize_q": False, "actor_bc_coef": 0.1, "critic_bc_coef": 0.01, "actor_ln": True}
+        | {"critic_ln": False, "critic_n_hiddens": 1, "discount": 0.9, "tau": 0.1, "critic_learning_rate": 3e-4},
+    ],
+    ids=["default", "other"],
+)
+def test_rebrac(settings: dict[str, Any]) -> None:
+    """Every weight and every logged number, 1e-12 apart at most."""
+    with both_in("float64"):
+        config = rebrac.TrainConfig(device="cpu", batch_size=BATCH_SIZE, **settings)
+        trainer, data = rebrac.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0), rows()
+        critic = jax.tree.map(lambda *pair: jnp.stack(pair), *map(arrays_of, (trainer.critic.q1, trainer.critic.q2)))
+        actor, dataset, log = arrays_of(trainer.actor.net), to_device(data, CPU), {}
+        same_draws()
+        for _ in range(UPDATES):
+            indices, noise = rebrac.draw_noise(config, ROWS, ACTION_DIM, CPU)
+            log |= trainer.update(take(dataset, indices), noise)
+        same_draws()
+        expected = derived(config, actor, critic, data)
+        for name, part in (("actor", trainer.actor), ("actor_target", trainer.actor_target)):
+            compare(arrays_of(part.net), expected[name], name)
+        for name, part in (("critic", trainer.critic), ("critic_target", trainer.critic_target)):
+            compare(
+                jax.tree.map(lambda *pair: jnp.stack(pair), *map(arrays_of, (part.q1, part.q2))), expected[name], name
+            )
+        assert log.keys() == expected["log"].keys()
+        for name, value in expected["log"].items():
+            assert log[name].item() == pytest.approx(float(value), rel=1e-12, abs=1e-12), name
+
+
+def compare(ours: Any, reference: Any, name: str) -> None:
+    """Leaf by leaf."""
+    for mine, other in zip(jax.tree.leaves(ours), jax.tree.leaves(reference), strict=True):
+        assert np.abs(mine - other).max() <= 1e-12, f"{name}: {np.abs(mine - other).max():g} apart"
+
+
+@pytest.mark.parametrize("side", ["torch", "jax"])
+def test_weights_start_as_in_corl(side: str) -> None:
+    """Hidden weights uniform within one over the root of the fan-in, biases 0.1; last layers near 0, biases too."""
+    config = rebrac.TrainConfig(device="cpu", actor_ln=True)
+    if side == "torch":
+        trainer = rebrac.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+        networks = {name: arrays_of(part) for name, part in (("actor", trainer.actor.net), ("q2", trainer.critic.q2))}
+    else:
+        state = jax_twin.create_train_state(jax.random.key(0), config, STATE_DIM, ACTION_DIM, 1.0)
+        found = {"actor": state.actor.params["net"], "q2": state.critic.params["q2"]}
+        networks = {
+            name: [
+                {"weight": layer.get("kernel", layer.get("scale")), "bias": layer["bias"]}
+                for _, layer in sorted(part.items(), key=lambda item: int(item[0].removeprefix("layers_")))
+            ]
+            for name, part in found.items()
+        }
+    for name, bound, first in (("actor", 1e-3, STATE_DIM), ("q2", 3e-3, STATE_DIM + ACTION_DIM)):
+        *hidden, last = networks[name]
+        assert [layer["weight"].shape for layer in hidden] == [(first, 256), (256,), *[(256, 256), (256,)] * 2]
+        for linear, norm in zip(hidden[::2], hidden[1::2], strict=True):
+            limit = linear["weight"].shape[0] ** -0.5
+            assert 0.99 * limit < np.abs(linear["weight"]).max() <= limit
+            np.testing.assert_array_equal(linear["bias"], np.float32(0.1))
+            np.testing.assert_array_equal(norm["weight"], 1.0)
+            np.testing.assert_array_equal(norm["bias"], 0.0)
+        for values in last.values():
+            assert np.abs(values).max() <= bound
+        assert np.abs(last["weight"]).max() > 0.9 * bound
+        assert last["bias"].any()
