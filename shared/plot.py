@@ -110,7 +110,7 @@ def draw(grouped: Panels) -> bytes:
             _draw_framework(axis, framework, runs)
         (first, *_) = next(iter(frameworks.values()))
         axis.set_title(title, loc="left", fontsize=10)
-        axis.set(xlabel="updates", ylabel=LABELS[first.metric])
+        axis.set(xlabel="steps of training", ylabel=LABELS[first.metric])
         axis.grid(alpha=0.25)
         axis.legend(frameon=False, fontsize="small")
         axis.spines[["top", "right"]].set_visible(False)
