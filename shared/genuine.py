@@ -47,12 +47,12 @@ class GymEnv(gymnasium.Env):
 
     @property
     def mujoco_version(self) -> str | None:
-        """Of the MuJoCo that steps it, as `mujoco_py` says; None without `mujoco_py`."""
+        """Of the MuJoCo behind `mujoco_py`, such as 2.1.0; None without `mujoco_py`."""
         try:
             import mujoco_py
         except Exception:  # a broken installation raises whatever it likes
             return None
-        return mujoco_py.get_version()
+        return ".".join(str(mujoco_py.functions.mj_version()))  # 210
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         """Begins an episode; `gym` knows no `options`."""
@@ -76,7 +76,7 @@ class GymEnv(gymnasium.Env):
         self._env.close()
 
     def _reset(self, **seed: int) -> Any:
-        with contextlib.redirect_stdout(io.StringIO()):  # D4RL's antmaze prints each goal
+        with contextlib.redirect_stdout(io.StringIO()):
             return self._env.reset(**seed)
 
     def _seed(self, seed: int) -> dict[str, int]:
@@ -119,7 +119,8 @@ def _make(dataset_id: str) -> GymEnv:
         import gym
 
         importlib.import_module(_MODULE_OF[dataset_id.partition("-")[0]])
-        return GymEnv(gym.make(dataset_id))
+        with contextlib.redirect_stdout(io.StringIO()):  # D4RL's antmaze prints each goal
+            return GymEnv(gym.make(dataset_id))
     # mujoco_py raises bare exceptions, and compiles when it is imported: no list of what can fail would be complete.
     except Exception as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__

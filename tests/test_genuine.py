@@ -97,7 +97,7 @@ def stubs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     made: list[str] = []
     gym, versions = ModuleType("gym"), ModuleType("mujoco_py")
     gym.make = lambda name: made.append(name) or OldEnv()
-    versions.get_version = lambda: "2.1.0"
+    versions.functions = SimpleNamespace(mj_version=lambda: 210)
     modules = {"gym": gym, "mujoco_py": versions, "d4rl": ModuleType("d4rl")}
     for name, module in (modules | {name: ModuleType(name) for name in genuine._MODULES}).items():
         monkeypatch.setitem(sys.modules, name, module)

@@ -1,6 +1,7 @@
 """Gymnasium-Robotics' environments in D4RL's layout; the mazes against steps recorded in D4RL's own."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from shared.envs import fingerprint, is_d4rl_exact, make_env
 from shared.errors import InputError
 from shared.evaluation import Evaluator
 from shared.robotics import ENV_OF, ENVS
+from shared.task import load_task
+from tests.test_task import Config
 
 RECORDED = Path(__file__).parent / "data" / "d4rl_maze_steps.npz"
 MAZES = tuple(name for name in ENVS if "maze" in name)
@@ -65,6 +68,20 @@ def test_no_return_here_is_a_d4rl_score(env_id: str) -> None:
     assert not evaluator.fingerprint["d4rl_exact"]
     assert fingerprint(make_env(env_id))["total_mass"] > 0
     evaluator.close()
+
+
+@pytest.mark.parametrize(
+    ("dataset_id", "sizes"), [("antmaze-umaze-v2", (29, 8)), ("maze2d-umaze-v1", (4, 2)), ("pen-human-v1", (45, 24))]
+)
+def test_a_d4rl_dataset_is_scored_here_by_default(
+    dataset_id: str, sizes: tuple[int, int], write_hdf5: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_hdf5({}, observations=np.zeros((60, sizes[0])), actions=np.zeros((60, sizes[1])))
+    monkeypatch.setenv("D4RL_DATASET_DIR", str(path.parent))
+    path.rename(path.parent / Path(D4RL_FACTS[dataset_id]["url_path"]).name)
+    task = load_task(Config(dataset_id, n_episodes=1))
+    assert task.evaluator.fingerprint["env"] == ENV_OF[dataset_id]
+    task.evaluator.close()
 
 
 @pytest.mark.parametrize("env_id", ["robotics/antmaze-umaze", "robotics/pen"])
