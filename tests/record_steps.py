@@ -68,7 +68,7 @@ def record(
 
     Returns:
         Before a step `qpos` (N, Q), `qvel` (N, V) and `act` (N, A); after it `obs` (N, S), `rew` and `done` (N,). Time
-        limits are not in `done`. In a maze also `goal` (N, 2).
+        limits are not in `done`. In a maze also `goal` (N, 2) and `walls`, the centres (K, 2) of its blocks.
     """
     rows: list[dict[str, Any]] = []
     while len(rows) < steps:
@@ -84,7 +84,8 @@ def record(
             observation, reward, done, over = _step(env, action)
             row = {"qpos": qpos, "qvel": qvel, "act": action, "obs": observation, "rew": reward, "done": done}
             rows.append({**row, **_goal(env)})
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    return {**columns, "walls": _walls(env)} if "goal" in columns else columns
 
 
 def _state(env: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -98,6 +99,14 @@ def _goal(env: Any) -> dict[str, np.ndarray]:
     """Where a maze's goal is: D4RL's antmaze and maze2d have two names for it."""
     goals = [getattr(env.unwrapped, name) for name in ("_goal", "_target") if hasattr(env.unwrapped, name)]
     return {"goal": np.array(goals[0])} if goals else {}
+
+
+def _walls(env: Any) -> np.ndarray:
+    """Centres of a maze's blocks where joint positions place the robot, which in maze2d is not where its body is."""
+    robot, box = env.unwrapped, 6
+    robot.sim.forward()  # bodies' positions lag behind after a step
+    offset = robot.sim.data.body_xpos[1, :2] - robot.sim.data.qpos[:2]
+    return robot.sim.model.geom_pos[robot.sim.model.geom_type == box, :2] - offset
 
 
 def _reset(env: Any, seed: int) -> np.ndarray:

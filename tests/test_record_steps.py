@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -50,6 +51,13 @@ def test_rows_are_those_of_the_episodes(tmp_path: Path) -> None:
     np.testing.assert_allclose(pushed, [[3, 0, 0, 0, 0, 0]], atol=1e-12)
     still = make_env("d4rl/halfcheetah-v2")
     assert not record(still, lambda observation: np.zeros(6, np.float32), 1001, 0)["done"].any()
+
+
+@pytest.mark.parametrize(("info", "fell"), [({"TimeLimit.truncated": True}, False), ({}, True)])
+def test_one_flag_for_both_ends_is_understood(info: dict[str, bool], fell: bool) -> None:
+    """As `gym` gave it to D4RL's environments: `done`, and what it was in `info`."""
+    env = SimpleNamespace(step=lambda action: (np.zeros(1), 1.0, True, info))
+    assert record_steps._step(env, np.zeros(1))[1:] == (1.0, fell, True)
 
 
 def test_a_file_keeps_what_it_holds(tmp_path: Path) -> None:

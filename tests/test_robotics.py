@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import mujoco
 import numpy as np
 import pytest
 
@@ -121,6 +122,17 @@ def test_mazes_step_as_recorded(name: str) -> None:
         np.testing.assert_allclose(observation, next_observation, rtol=0, atol=1e-6)
         assert reward == pytest.approx(next_reward, abs=1e-9)
         assert (terminated, truncated) == (done, False)
+
+
+@pytest.mark.parametrize("name", REPLAYED)
+def test_walls_stand_where_the_recorded_ones_do(name: str) -> None:
+    """Every block of D4RL's maze, and no other."""
+    env = make_env(f"robotics/{name}").unwrapped
+    ours = env.model.geom_pos[env.model.geom_type == mujoco.mjtGeom.mjGEOM_BOX, :2] - env._origin
+    with np.load(RECORDED) as file:
+        theirs = file[f"{name}_walls"]
+    assert len(ours) == len(theirs)
+    assert np.abs(ours[:, None] - theirs).max(axis=2).min(axis=1).max() <= 1e-9
 
 
 @pytest.mark.parametrize("name", REPLAYED)
