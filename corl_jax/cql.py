@@ -105,6 +105,8 @@ class TrainConfig(Hyperparameters):
     env: str = "mini/hopper-medium-expert"
     # Environment to evaluate in; empty: the dataset's own
     eval_env: str = ""
+    # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed
+    eval_backend: str = choice("gymnasium", "d4rl")
     # Seed of the weights, the batches, the noise and the evaluation's start states
     seed: int = bounded(0, low=0)
     # auto, cpu or cuda

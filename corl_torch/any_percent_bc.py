@@ -52,6 +52,8 @@ class TrainConfig(Hyperparameters):
     env: str = "mini/hopper-medium-expert"
     # Environment to evaluate in; empty: the dataset's own
     eval_env: str = ""
+    # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed
+    eval_backend: str = choice("gymnasium", "d4rl")
     # Updates in all
     max_timesteps: int = bounded(1_000_000, low=1)
     # Largest dataset accepted, in transitions

@@ -88,6 +88,8 @@ class TrainConfig(Hyperparameters):
     env: str = "mini/hopper-medium-expert"
     # Environment to evaluate in; empty: the dataset's own
     eval_env: str = ""
+    # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed
+    eval_backend: str = choice("gymnasium", "d4rl")
     # Longest episode in steps: evaluated ones are cut there, and the data's may be one longer
     episode_len: int = bounded(1000, low=1)
     # Bound of every action component

@@ -75,6 +75,8 @@ class TrainConfig(Hyperparameters):
     env: str = "mini/hopper-medium-expert"
     # Environment to evaluate in; empty: the dataset's own
     eval_env: str = ""
+    # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed
+    eval_backend: str = choice("gymnasium", "d4rl")
     # A deterministic policy, which regresses to actions, in place of a Gaussian one
     iql_deterministic: bool = False
     # Largest dataset accepted, in transitions

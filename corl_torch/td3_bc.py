@@ -64,6 +64,8 @@ class TrainConfig(Hyperparameters):
     env: str = "mini/hopper-medium-expert"
     # Environment to evaluate in; empty: the dataset's own
     eval_env: str = ""
+    # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed
+    eval_backend: str = choice("gymnasium", "d4rl")
     # Exploration noise; CORL declares it and never uses it, kept so that its files load
     expl_noise: float = bounded(0.1, low=0)
     # Updates in all

@@ -30,7 +30,7 @@ _METAVARS = {bool: "true|false", int: "INT", float: "FLOAT", str: "TEXT", tuple:
 # What a run is, in contrast to how its algorithm learns: a group of its own in --help.
 _RUN_SETTINGS = frozenset(
     [
-        *("env", "eval_env", "seed", "device", "project", "group", "name", "wandb_mode", "runs_path"),
+        *("env", "eval_env", "eval_backend", "seed", "device", "project", "group", "name", "wandb_mode", "runs_path"),
         *("checkpoints_path", "load_model", "max_timesteps", "eval_freq", "n_episodes", "buffer_size"),
         *("eval_seed", "deterministic_torch"),
     ]

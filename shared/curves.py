@@ -6,7 +6,11 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-LABELS = {"d4rl_normalized_score": "D4RL normalised score", "return_mean": "return"}
+LABELS = {
+    "d4rl_normalized_score": "D4RL normalised score",
+    "normalized_return_not_d4rl": "normalised return (not in D4RL's environment)",
+    "return_mean": "return",
+}
 # A run counts as the mean of its last evaluations: as many as this.
 AVERAGED = 3
 
@@ -15,7 +19,7 @@ class Curve(NamedTuple):
     """Evaluations over a run.
 
     Attributes:
-        metric: `d4rl_normalized_score` or `return_mean`.
+        metric: `d4rl_normalized_score`, `normalized_return_not_d4rl` or `return_mean`.
         steps: (E,), updates done at each evaluation.
         values: (E, n_episodes), one per episode.
         references: The same metric of other policies by name, such as those the data came from.

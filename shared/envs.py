@@ -24,6 +24,7 @@ from gymnasium.envs.mujoco.hopper_v4 import HopperEnv
 from gymnasium.envs.mujoco.walker2d_v4 import Walker2dEnv
 from packaging.version import Version
 
+from shared import genuine, robotics
 from shared.errors import InputError
 
 MAX_EPISODE_STEPS = 1000
@@ -91,6 +92,22 @@ def _restore_margins(model: mujoco.MjModel, version: str) -> None:
         model.geom_margin *= 0.5
 
 
+def restore_physics(
+    model: mujoco.MjModel, data: mujoco.MjData, density: float, total_mass: float | None = None
+) -> None:
+    """Makes a robot of spheres and capsules step as it did in MuJoCo 2.1.0.
+
+    Args:
+        model: Changed in place.
+        data: Of this model.
+        density: Of all geoms, in kg/m^3.
+        total_mass: In kg, where the model's file fixes it.
+    """
+    _restore_inertias(model, density, total_mass)
+    _restore_margins(model, mujoco.__version__)
+    mujoco.mj_setConst(model, data)
+
+
 class _D4RLPhysics(MujocoEnv):
     """Mixed into a Gymnasium class: MuJoCo 2.1.0's physics, and actions clipped to their bounds as D4RL did."""
 
@@ -99,9 +116,7 @@ class _D4RLPhysics(MujocoEnv):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        _restore_inertias(self.model, self.density, self.total_mass)
-        _restore_margins(self.model, mujoco.__version__)
-        mujoco.mj_setConst(self.model, self.data)
+        restore_physics(self.model, self.data, self.density, self.total_mass)
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         return super().step(np.clip(action, self.action_space.low, self.action_space.high))
@@ -150,14 +165,15 @@ for _id, _class in _D4RL_CLASSES.items():
 
 def is_d4rl_exact(env_id: str) -> bool:
     """Whether `env_id` steps as D4RL's environment did, so that a return in it has a D4RL score."""
-    return env_id in _D4RL_CLASSES
+    return env_id in _D4RL_CLASSES or env_id in genuine.DATASETS
 
 
 def make_env(env_id: str) -> gymnasium.Env:
-    """Makes one of the `d4rl/...` environments or any other that is registered with Gymnasium.
+    """Makes one of the `d4rl/...`, `robotics/...` or `gym/...` environments or any other that Gymnasium knows.
 
     Args:
-        env_id: For example `d4rl/hopper-v2`, or `Hopper-v5` for today's stock environment.
+        env_id: For example `d4rl/hopper-v2`, `robotics/antmaze-umaze` from Gymnasium-Robotics, `gym/hopper-medium-v2`
+            for D4RL's own, or `Hopper-v5` for today's stock environment.
 
     Returns:
         The environment with its time limit; it has not been reset.
@@ -182,7 +198,7 @@ def _nearest(env_id: str) -> str:
     # What Gymnasium no longer ships is still listed, with a function that raises in place of a path.
     specs = gymnasium.registry.values()
     ids = {spec.id.lower(): spec.id for spec in specs if isinstance(spec.entry_point, str) and spec.id != env_id}
-    ids |= {known.removeprefix("d4rl/"): known for known in D4RL_ENVS}
+    ids |= {known.partition("/")[2]: known for known in (*D4RL_ENVS, *robotics.ENVS)}
     close = [ids[name] for name in difflib.get_close_matches(env_id.lower(), ids, n=3, cutoff=0.5)]
     return f"use {' or '.join(close) or ', '.join(D4RL_ENVS)}"
 
@@ -196,7 +212,7 @@ def fingerprint(env: gymnasium.Env) -> dict[str, Any]:
     model = getattr(env.unwrapped, "model", None)
     return {
         "env": env.spec.id,
-        "mujoco": mujoco.__version__,
+        "mujoco": getattr(env.unwrapped, "mujoco_version", mujoco.__version__),
         "total_mass": None if model is None else float(model.body_mass.sum()),
         "d4rl_exact": is_d4rl_exact(env.spec.id),
     }

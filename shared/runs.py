@@ -22,7 +22,7 @@ from shared.errors import InputError
 from shared.evaluation import ContextPolicy, Policy
 from shared.files import write_atomically
 from shared.machine import hardware, versions
-from shared.scores import normalized_score
+from shared.scores import scale
 from shared.task import Task
 
 _PACKAGES = {"torch": ("torch",), "jax": ("jax", "jaxlib", "flax", "optax")}
@@ -68,6 +68,7 @@ class Run:
         self.result: dict[str, Any] = {}
         self._config, self._task, self._algorithm, self._framework = config, task, algorithm, framework
         self._device = str(device or config.device)
+        self._scale = scale(task.evaluator.fingerprint["env"])
         self._wandb = _import_wandb(config.wandb_mode)
         self._steps: list[int] = []
         self._returns: list[np.ndarray] = []
@@ -143,10 +144,9 @@ class Run:
                 of several, as CORL's is; the others are written under their prompt's name alone.
         """
         begin = time.perf_counter()
-        returns, lengths, score = self._task.evaluator(policy)
+        returns, lengths, _ = self._task.evaluator(policy)
         row = {"return_mean": float(returns.mean()), "returns": returns.tolist(), "lengths": lengths.tolist()}
-        if score is not None:
-            row["d4rl_normalized_score"] = score
+        score = row[self._scale.metric] = float(self._scale(returns).mean())
         first = not self._steps or self._steps[-1] != step
         if first:
             self._steps.append(step)
@@ -156,7 +156,7 @@ class Run:
             row = named_row | row if first else named_row
         self._write(step, row)
         asked = "" if prompt is None else f" (asked for {prompt:g})"
-        named_score = "" if score is None else f"D4RL score {score:.1f}, "
+        named_score = f"{self._scale.words} {score:.1f}, " if self._scale.dataset_id else ""
         spread = f"return {returns.mean():.1f} +- {returns.std():.1f}"
         _say(f"update {step}{asked}: {named_score}{spread} ({len(returns)} episodes)")
         if time.perf_counter() - self._drawn > _SECONDS_BETWEEN_DRAWINGS:
@@ -204,16 +204,11 @@ class Run:
             raise _no_wandb(error) from error
 
     def _curve(self) -> Curve:
-        """All evaluations so far, as D4RL scores where there are such."""
-        env_id = self._task.evaluator.fingerprint["env"]
+        """All evaluations so far, on the scale of their environment."""
         names = [key.removesuffix("_return_mean") for key in self._task.attributes if key.endswith("_return_mean")]
         references = {name: float(self._task.attributes[f"{name}_return_mean"]) for name in sorted(names)}
-        returns = np.array(self._returns)
-        scores = normalized_score(returns, env_id)
-        if scores is None:
-            return Curve("return_mean", np.array(self._steps), returns, references)
-        references = {name: float(normalized_score(value, env_id)) for name, value in references.items()}
-        return Curve("d4rl_normalized_score", np.array(self._steps), scores, references)
+        references = {name: float(self._scale(value)) for name, value in references.items()}
+        return Curve(self._scale.metric, np.array(self._steps), self._scale(self._returns), references)
 
     def _draw(self) -> None:
         if self._steps:
@@ -252,7 +247,7 @@ class Run:
 
     def _summarise(self) -> None:
         result = self.result
-        unit = "D4RL score" if result["metric"] == "d4rl_normalized_score" else "return"
+        unit = self._scale.words
         _say(f"{self.folder}")
         if result["final"] is not None:
             last = result[f"mean_of_last_{AVERAGED}"]

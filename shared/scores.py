@@ -1,4 +1,4 @@
-"""D4RL's reference scores, and the environment that belongs to each of its datasets."""
+"""D4RL's reference scores, the environment that belongs to each of its datasets, and what a return is reported as."""
 
 from functools import cache
 from typing import Any, NamedTuple
@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from shared import genuine, robotics
 from shared.data import D4RL_FACTS, nearest
-from shared.envs import D4RL_ENVS, is_d4rl_exact
+from shared.envs import is_d4rl_exact
 from shared.errors import InputError
 
 
@@ -46,22 +47,27 @@ def reference(dataset_id: str) -> Reference:
 def env_of(dataset_id: str) -> str:
     """The environment in which a policy learned from `dataset_id` is scored, for example `d4rl/hopper-v2`.
 
+    Where none steps as D4RL's, it is Gymnasium-Robotics' in D4RL's layout, whose returns are no D4RL scores.
+
     Raises:
-        InputError: D4RL has no such dataset, or its environment is not available.
+        InputError: D4RL has no such dataset, or there is no such environment.
     """
-    env_id = reference(dataset_id).env_id
+    env_id = reference(dataset_id).env_id or robotics.ENV_OF.get(dataset_id)
     if env_id is None:
         raise InputError(
-            f"the environment of {dataset_id!r} is not available yet (these are: {', '.join(D4RL_ENVS)}); "
-            "name a registered environment to evaluate in with --eval_env"
+            f"no environment here is like that of {dataset_id!r}: name a registered one to evaluate in with "
+            "--eval_env, or use D4RL's own with --eval_backend d4rl"
         )
     return env_id
 
 
 @cache
-def _a_dataset_of(env_id: str) -> str:
-    """A dataset of an environment: they all have the same reference scores."""
-    return next(name for name, info in D4RL_FACTS.items() if _env_id(info) == env_id)
+def _a_dataset_of(env_id: str) -> str | None:
+    """A dataset of an environment, for they all have the same reference scores; None if it is not of D4RL's kind."""
+    if env_id in genuine.DATASETS:
+        return genuine.DATASETS[env_id]
+    of_env = (name for name in D4RL_FACTS if env_id in (reference(name).env_id, robotics.ENV_OF.get(name)))
+    return next(of_env, None)
 
 
 def score(returns: ArrayLike, dataset_id: str) -> np.ndarray:
@@ -86,3 +92,33 @@ def normalized_score(returns: ArrayLike, env_id: str) -> np.ndarray | None:
         measured elsewhere has no D4RL score.
     """
     return score(returns, _a_dataset_of(env_id)) if is_d4rl_exact(env_id) else None
+
+
+class Scale(NamedTuple):
+    """What a run reports for returns.
+
+    `metric` names the values in files, `words` in print. `dataset_id` is the dataset whose reference scores count as 0
+    and 100; without one, returns are reported as they are.
+    """
+
+    metric: str
+    words: str
+    dataset_id: str | None
+
+    def __call__(self, returns: ArrayLike) -> np.ndarray:
+        """Undiscounted returns, any shape, as they are reported, float64."""
+        return np.asarray(returns, np.float64) if self.dataset_id is None else score(returns, self.dataset_id)
+
+
+def scale(env_id: str) -> Scale:
+    """What returns measured in `env_id` are reported as.
+
+    Only where an environment steps as D4RL's did is that a D4RL score. Gymnasium-Robotics' environments share D4RL's
+    scale and not its physics: there it is a normalised return, under a name that says so.
+    """
+    dataset_id = _a_dataset_of(env_id)
+    if is_d4rl_exact(env_id):
+        return Scale("d4rl_normalized_score", "D4RL score", dataset_id)
+    if dataset_id is not None:
+        return Scale("normalized_return_not_d4rl", "normalised return (not D4RL: Gymnasium-Robotics)", dataset_id)
+    return Scale("return_mean", "return", None)

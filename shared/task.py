@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shared import data, sequences, sources
+from shared import data, genuine, sequences, sources
 from shared.cache import Source
 from shared.configs import check
 from shared.data import Batch
@@ -57,7 +57,7 @@ def load_task(
     are normalised.
 
     Args:
-        config: Has `env`, `eval_env`, `buffer_size`, `n_episodes` and `seed`.
+        config: Has `env`, `eval_env`, `eval_backend`, `buffer_size`, `n_episodes` and `seed`.
         prepare: From the transitions and the name that tells the family (the dataset's, or the environment's for a file
             of one's own) to the transitions that are learnt from; None leaves them as they are.
         normalize: Whether states are normalised to mean 0 and standard deviation 1.
@@ -92,8 +92,8 @@ def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = 
     As in CORL the statistics of the states are those of all rows of the file, those after the last trajectory included.
 
     Args:
-        config: Has `env`, `eval_env`, `n_episodes`, `seed` and `episode_len`, where an evaluated episode is cut; the
-            data's may be a step longer, as D4RL's of antmaze are.
+        config: Has `env`, `eval_env`, `eval_backend`, `n_episodes`, `seed` and `episode_len`, where an evaluated
+            episode is cut; the data's may be a step longer, as D4RL's of antmaze are.
         reward_scale: Factor on returns-to-go.
         eval_seed: Decides the start states of evaluations; None: the config's `seed`.
         source: As in `load_task`.
@@ -125,7 +125,10 @@ class _Opened(NamedTuple):
 
 def _open(config: Any, source: Any) -> _Opened:
     read = sources.read(config.env) if source is None else sources.from_object(source)
-    env_id = config.eval_env or _own_env(config.env, read.attributes)
+    if config.eval_backend == "d4rl":
+        env_id = genuine.env_id(config.eval_env or config.env)
+    else:
+        env_id = config.eval_env or _own_env(config.env, read.attributes)
     return _Opened(read, env_id, env_id if data.is_file_name(config.env) else config.env)
 
 
@@ -158,7 +161,7 @@ def _task(config: Any, opened: _Opened, dataset: Any, evaluator: Evaluator) -> T
 
 
 def _own_env(name: str, attributes: dict[str, Any]) -> str:
-    """The environment that a dataset's file names, else the one that D4RL recorded it in."""
+    """The environment that a dataset's file names, else the one most like that in which D4RL recorded it."""
     if "env_id" in attributes:
         return str(attributes["env_id"])
     if name not in data.D4RL_FACTS:

@@ -1,4 +1,8 @@
-"""The `d4rl/...` environments against steps recorded in D4RL's own, on MuJoCo 2.1.0."""
+"""The `d4rl/...` environments against steps recorded in D4RL's own, on MuJoCo 2.1.0.
+
+Two files hold them: one of uniform actions, in which no robot runs, and one of robots at the speeds of good policies.
+`tests/record_steps.py` records such files.
+"""
 
 import warnings
 from collections.abc import Callable
@@ -15,6 +19,7 @@ from shared.envs import D4RL_ENVS, fingerprint, is_d4rl_exact, make_env
 from shared.errors import InputError
 
 RECORDED = Path(__file__).parent / "data" / "d4rl_v2_steps.npz"
+FAST = RECORDED.with_name("d4rl_v2_fast_steps.npz")
 STOCK = {
     "d4rl/halfcheetah-v2": "HalfCheetah-v4",
     "d4rl/hopper-v2": "Hopper-v4",
@@ -32,11 +37,11 @@ class Errors(NamedTuple):
     done: np.ndarray
 
 
-def replay(env_id: str, name: str) -> Errors:
+def replay(env_id: str, name: str, recorded: Path = RECORDED) -> Errors:
     """Sets each recorded state in `env_id`, takes the recorded action, compares with what was recorded."""
     env = make_env(env_id)
     env.reset(seed=0)
-    with np.load(RECORDED) as file:
+    with np.load(recorded) as file:
         columns = [file[f"{name}_{key}"] for key in ("qpos", "qvel", "act", "obs", "rew", "done")]
     rows = []
     for qpos, qvel, action, next_observation, next_reward, done in zip(*columns, strict=True):
@@ -74,6 +79,23 @@ def test_observations_and_ends_are_the_recorded_ones(env_id: str) -> None:
 def test_rewards_are_the_recorded_ones(env_id: str) -> None:
     """Measured: 8e-8 at most."""
     check_rewards(replay(env_id, name_of(env_id)))
+
+
+@pytest.mark.parametrize(
+    ("env_id", "speed"),
+    [("d4rl/halfcheetah-v2", 6.5), ("d4rl/hopper-v2", 4.0), ("d4rl/walker2d-v2", 4.0), ("d4rl/ant-v2", 3.5)],
+)
+def test_fast_steps_are_the_recorded_ones(env_id: str, speed: float) -> None:
+    """At the forward speeds of good policies, in m/s, rewards included, Ant's too: each step began from a set state.
+
+    Linear policies trained for speed, pushed at an episode's beginning. Measured, observations at most and median:
+    HalfCheetah 3e-6, 4e-7; Hopper 9e-8, 4e-8; Walker2d 1e-6, 1e-7; Ant 6e-7, 5e-7; rewards 2e-7 at most.
+    """
+    with np.load(FAST) as file:
+        assert file[f"{name_of(env_id)}_qvel"][:, 0].max() > speed
+    errors = replay(env_id, name_of(env_id), FAST)
+    check_observations(errors)
+    check_rewards(errors)
 
 
 def test_ant_rewards_are_the_recorded_ones_up_to_the_torso_position_before_the_step() -> None:

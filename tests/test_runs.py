@@ -27,6 +27,7 @@ class Config:
     env: str = ""
     runs_path: str = ""
     eval_env: str = ""
+    eval_backend: str = "gymnasium"
     name: str = "CQL"
     project: str = "CORL"
     group: str = "CQL-D4RL"
@@ -130,6 +131,28 @@ def test_a_return_in_another_environment_is_no_d4rl_score(config: Config, capsys
     assert run.result["metric"] == "return_mean"
     assert run.result["final"] == run.result["final_return_mean"]
     assert run.result["data_policies"] == {"expert": 3000.0, "medium": 1500.0}
+
+
+def test_a_return_in_gymnasium_robotics_is_normalised_and_no_d4rl_score(
+    config: Config, write_hdf5: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has a name of its own, in files, in print and on the curve's axis."""
+    pytest.importorskip("gymnasium_robotics")
+    path = write_hdf5({"expert_return_mean": 161.86}, observations=np.zeros((60, 4)), actions=np.zeros((60, 2)))
+    config = dataclasses.replace(config, env=str(path), eval_env="robotics/maze2d-umaze")
+    with Run(config, load_task(config), "cql", "torch", device="cpu") as run:
+        run.advance(10)
+        run.evaluate(10, lambda observations: np.zeros((len(observations), 2)))
+    row, result = rows(run)[0], json.loads((run.folder / "result.json").read_text())
+    assert row["normalized_return_not_d4rl"] == pytest.approx(100 * (row["return_mean"] - 23.85) / (161.86 - 23.85))
+    assert (result["metric"], result["final"]) == ("normalized_return_not_d4rl", row["normalized_return_not_d4rl"])
+    assert result["data_policies"] == {"expert": pytest.approx(100)}
+    assert not result["evaluation"]["d4rl_exact"]
+    written = (run.folder / "metrics.jsonl").read_text() + (run.folder / "result.json").read_text()
+    assert "d4rl_normalized_score" not in written
+    printed = capsys.readouterr().out
+    assert "D4RL score" not in printed
+    assert printed.count("normalised return (not D4RL: Gymnasium-Robotics)") == 3
 
 
 def test_the_rate_leaves_out_the_first_interval_and_evaluations(

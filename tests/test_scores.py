@@ -3,13 +3,14 @@
 import json
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 
-from shared import scores
+from shared import robotics, scores
 from shared.envs import D4RL_ENVS
 from shared.errors import InputError
-from shared.scores import Reference, env_of, normalized_score, reference
+from shared.scores import Reference, Scale, env_of, normalized_score, reference, scale, score
 
 FACTS = json.loads((Path(scores.__file__).parent / "d4rl_infos.json").read_text())
 RANGES = {  # minimum and maximum of D4RL's table
@@ -41,11 +42,42 @@ def test_all_locomotion_datasets_share_their_agents_environment(agent: str) -> N
 
 
 @pytest.mark.parametrize(
-    "dataset_id", ["antmaze-medium-play-v2", "maze2d-umaze-v1", "pen-human-v1", "door-cloned-v1", "kitchen-mixed-v0"]
+    ("dataset_id", "env_id"),
+    [
+        ("antmaze-umaze-v2", "robotics/antmaze-umaze"),
+        ("antmaze-umaze-diverse-v2", "robotics/antmaze-umaze"),
+        ("antmaze-medium-play-v2", "robotics/antmaze-medium"),
+        ("antmaze-large-diverse-v0", "robotics/antmaze-large"),
+        ("maze2d-umaze-v1", "robotics/maze2d-umaze"),
+        ("maze2d-large-dense-v1", "robotics/maze2d-large-dense"),
+        ("pen-human-v1", "robotics/pen"),
+        ("relocate-cloned-v1", "robotics/relocate"),
+    ],
 )
+def test_other_families_are_scored_in_gymnasium_robotics(dataset_id: str, env_id: str) -> None:
+    """The maze and the reward that the dataset's name tells."""
+    assert env_of(dataset_id) == env_id
+    assert reference(dataset_id).env_id is None
+
+
+def test_every_dataset_with_an_environment_has_its_time_limit() -> None:
+    """136 datasets: 80 of locomotion, 44 here, and 12 with none."""
+    limits = {name: gymnasium.spec(robotics.ENV_OF[name]).max_episode_steps for name in robotics.ENV_OF}
+    assert limits == {name: FACTS[name]["max_episode_steps"] for name in robotics.ENV_OF}
+    none = {name for name in FACTS if reference(name).env_id is None} - set(robotics.ENV_OF)
+    assert {name.rpartition("-")[0] for name in none if not name.startswith("maze2d")} == {
+        *(f"{task}-human-longhorizon" for task in ("pen", "door", "hammer", "relocate")),
+        *(f"kitchen-{data}" for data in ("complete", "partial", "mixed")),
+    }
+    assert {name for name in none if name.startswith("maze2d")} == {
+        f"maze2d-{maze}{dense}-v0" for maze in ("open", "umaze", "medium", "large") for dense in ("", "-dense")
+    }
+
+
+@pytest.mark.parametrize("dataset_id", ["kitchen-mixed-v0", "maze2d-open-v0", "pen-human-longhorizon-v1"])
 def test_missing_environments_are_named_with_the_way_out(dataset_id: str) -> None:
-    """One line that says so and names the option."""
-    with pytest.raises(InputError, match=f"{dataset_id}.* is not available yet .*--eval_env") as caught:
+    """One line that says so and names the options."""
+    with pytest.raises(InputError, match=f"{dataset_id}.*--eval_env.*--eval_backend d4rl") as caught:
         env_of(dataset_id)
     assert "\n" not in str(caught.value)
 
@@ -77,3 +109,32 @@ def test_reference_returns_score_0_and_100(env_id: str) -> None:
 def test_returns_measured_elsewhere_have_no_score(env_id: str) -> None:
     """A stock environment is a different task."""
     assert normalized_score([3000.0], env_id) is None
+
+
+@pytest.mark.parametrize("env_id", robotics.ENVS)
+def test_returns_in_gymnasium_robotics_are_never_called_d4rl_scores(env_id: str) -> None:
+    """They are on D4RL's scale under another name."""
+    assert normalized_score([1.0], env_id) is None
+    found = scale(env_id)
+    assert (found.metric, found.words) == (
+        "normalized_return_not_d4rl",
+        "normalised return (not D4RL: Gymnasium-Robotics)",
+    )
+    dataset = next(name for name in FACTS if robotics.ENV_OF.get(name) == env_id)
+    np.testing.assert_array_equal(found([[1.0, 2.0]]), score([[1.0, 2.0]], dataset))
+
+
+def test_scales_of_maze2d_are_those_of_its_version_and_reward() -> None:
+    """Its reference scores are all different; those of an antmaze or a hand are not."""
+    for env_id in robotics.ENVS:
+        ranges = {reference(name)[:2] for name in FACTS if robotics.ENV_OF.get(name) == env_id}
+        assert len(ranges) == 1
+    assert scale("robotics/maze2d-umaze")(161.86) == pytest.approx(100)
+
+
+def test_what_returns_are_reported_as() -> None:
+    """A D4RL score only where D4RL's environment is stepped."""
+    assert scale("d4rl/hopper-v2")[:2] == ("d4rl_normalized_score", "D4RL score")
+    assert scale("d4rl/hopper-v2")(3234.3) == pytest.approx(100)
+    assert scale("Hopper-v4") == Scale("return_mean", "return", None)
+    np.testing.assert_array_equal(scale("Hopper-v4")([1.0, 2.0]), [1.0, 2.0])

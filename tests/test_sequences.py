@@ -49,6 +49,7 @@ class Config:
     env: str
     runs_path: str = ""
     eval_env: str = ""
+    eval_backend: str = "gymnasium"
     name: str = "DT"
     n_episodes: int = 3
     episode_len: int = 30

@@ -25,6 +25,7 @@ class Config:
 
     env: str
     eval_env: str = ""
+    eval_backend: str = "gymnasium"
     buffer_size: int = 2_000_000
     n_episodes: int = 1
     seed: int = 0
