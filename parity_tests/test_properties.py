@@ -24,10 +24,7 @@ from shared import torch_side
 from shared.jax_side import Network
 
 # The loss in which rewards are learnt from
-REWARDED = {
-    **{"td3_bc": "critic_loss", "rebrac": "critic_loss", "awac": "critic_loss", "cql": "critic_loss"},
-    "iql": "q_loss",
-}
+REWARDED = dict.fromkeys(["td3_bc", "rebrac", "awac", "cql"], "critic_loss") | {"iql": "q_loss"}
 RATES = {"cql": "soft_target_update_rate"}
 # Targets that follow their network as it was before the step
 LAGGING = {("rebrac", "actor_target")}
@@ -257,8 +254,10 @@ def test_the_transformers_rate_warms_up_and_stays() -> None:
 
 @pytest.mark.parametrize(
     ("name", "part", "rate"),
-    [("td3_bc", "actor", 3e-4), ("awac", "critic_1", 3e-4), ("iql", "vf", 3e-4)]
-    + [("rebrac", "actor", 1e-3), ("rebrac", "critic", 1e-3)],
+    [
+        *(("td3_bc", "actor", 3e-4), ("awac", "critic_1", 3e-4), ("iql", "vf", 3e-4)),
+        *(("rebrac", "actor", 1e-3), ("rebrac", "critic", 1e-3)),
+    ],
 )
 def test_other_rates_are_constant(name: str, part: str, rate: float) -> None:
     """From the first update on."""
