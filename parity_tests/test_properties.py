@@ -24,7 +24,7 @@ from shared import torch_side
 from shared.jax_side import Network
 
 # The loss in which rewards are learnt from
-REWARDED = {"td3_bc": "critic_loss", "awac": "critic_loss", "cql": "critic_loss", "iql": "q_loss"}
+REWARDED = dict.fromkeys(["td3_bc", "awac", "cql", "sac_n", "edac", "lb_sac"], "critic_loss") | {"iql": "q_loss"}
 RATES = {"cql": "soft_target_update_rate"}
 
 
@@ -166,6 +166,7 @@ def test_property_holds(check: Callable[[str, ModuleType], None], name: str) -> 
     ("check", "name", "mistake"),
     [
         (rewards_belong_to_their_rows, "awac", "targets broadcast to (B, B)"),
+        (rewards_belong_to_their_rows, "sac_n", "targets broadcast to (B, B)"),
         (terminals_are_masked, "td3_bc", "inverted done flag"),
         (terminals_are_masked, "awac", "inverted done flag"),
         (actor_does_more_than_imitate, "awac", "weights broadcast to (B, B): behaviour cloning"),
@@ -173,6 +174,8 @@ def test_property_holds(check: Callable[[str, ModuleType], None], name: str) -> 
         (targets_move_once_when_due, "td3_bc", "tau the wrong way round"),
         (targets_move_once_when_due, "awac", "one target not moved"),
         (targets_move_once_when_due, "cql", "targets from the old critics"),
+        (targets_move_once_when_due, "sac_n", "targets from the old critics"),
+        (terminals_are_masked, "lb_sac", "inverted done flag"),
         (actor_steps_at_multiples_of_its_period, "td3_bc", "delayed one step early"),
     ],
 )

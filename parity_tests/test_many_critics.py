@@ -1,0 +1,33 @@
+"""SAC-N's 500 critics on Hopper fit into memory and learn, in both twins."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+UPDATE = """
+import resource
+from dataclasses import replace
+
+import {framework}
+
+from benchmarks import sides
+from parity_tests.pairs import PAIRS
+
+twin = PAIRS["sac_n"].{framework}
+twin.TrainConfig = lambda config=twin.TrainConfig(num_critics=500, device="cpu"): config
+sides.UPDATES["sac_n"] = 1
+sides.SIDES["{side}"]("sac_n")()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+"""
+
+
+@pytest.mark.parametrize(("framework", "side"), [("torch", "PyTorch eager"), ("jax", "JAX scan")])
+def test_five_hundred_critics_fit(framework: str, side: str) -> None:
+    """An update at full width and batch, in a process of its own, stays below 8 GiB."""
+    script = UPDATE.format(framework=framework, side=side)
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 8.0
