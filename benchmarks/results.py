@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import torch
 
-from benchmarks.rungs import EAGER, RUNGS, SHIPPED
+from benchmarks.rungs import EAGER, RUNGS, SHIPPED, rungs_of
 from benchmarks.sides import ACTION_DIM, ROWS, STATE_DIM, subject
 from shared.files import write_atomically
 from shared.machine import hardware, load, versions
@@ -42,7 +42,7 @@ class Results:
 
     def complete(self, names: Collection[str]) -> bool:
         """Whether there are such algorithms, and every rung of each has all its blocks."""
-        blocks = [len(self.blocks.get(name, {}).get(rung, [])) for name in names for rung in RUNGS]
+        blocks = [len(self.blocks.get(name, {}).get(rung, [])) for name in names for rung in rungs_of(subject(name))]
         return bool(blocks) and min(blocks) >= BLOCKS
 
     def rates(self, name: str, rung: str) -> np.ndarray:

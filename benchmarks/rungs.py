@@ -23,11 +23,11 @@ class Rung:
 
     def block(self, subject: Subject) -> Callable[[], Any]:
         """A block of about as much work on every rung."""
-        return self.make(Subject(subject.name, self.updates(subject) // self.seeds, subject.settings, subject.rows))
+        return self.make(Subject(subject.name, subject.updates // self.seeds, subject.settings, subject.rows))
 
     def updates(self, subject: Subject) -> int:
-        """The updates of a block, all seeds together: those of the subject, or one of each seed if that is more."""
-        return max(subject.updates // self.seeds, 1) * self.seeds
+        """The updates of a block, all seeds together."""
+        return subject.updates // self.seeds * self.seeds
 
 
 EAGER, SHIPPED = "PyTorch eager", "JAX scan"
@@ -41,3 +41,8 @@ RUNGS = {
     "JAX scan, 4 seeds": Rung(partial(jax_rungs.seeds, 4), 4),
     "JAX scan, 16 seeds": Rung(partial(jax_rungs.seeds, 16), 16),
 }
+
+
+def rungs_of(subject: Subject) -> list[str]:
+    """Those with an update for each seed: an update so large that a block holds few fills the machine by itself."""
+    return [name for name, rung in RUNGS.items() if rung.updates(subject)]

@@ -15,7 +15,18 @@ STATE_DIM, ACTION_DIM, ROWS = 17, 6, 100_000
 
 
 # Updates in a block: some seconds' worth
-UPDATES = {"any_percent_bc": 1500, "td3_bc": 500, "rebrac": 60, "awac": 200, "cql": 20, "iql": 400, "dt": 30}
+UPDATES = {
+    "any_percent_bc": 1500,
+    "td3_bc": 500,
+    "rebrac": 60,
+    "awac": 200,
+    "cql": 20,
+    "iql": 400,
+    "sac_n": 60,
+    "edac": 40,
+    "lb_sac": 2,
+    "dt": 30,
+}
 
 
 def made_up_rows(rows: int) -> dict[str, np.ndarray]:

@@ -10,7 +10,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from benchmarks.results import BLOCKS, Results
-from benchmarks.rungs import RUNGS
+from benchmarks.rungs import RUNGS, rungs_of
 from benchmarks.sides import UPDATES, subject
 from benchmarks.work import gflop_per_update, matmul_peak
 from shared.machine import OtherJobs
@@ -19,7 +19,7 @@ CASES = [
     pytest.param(name, rung, id=f"{name}-block {block}-{rung}")
     for name in UPDATES
     for block in range(BLOCKS)
-    for rung in RUNGS
+    for rung in rungs_of(subject(name))
 ]
 
 

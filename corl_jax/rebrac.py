@@ -86,15 +86,6 @@ class Hyperparameters:
 class TrainConfig(Hyperparameters):
     """A whole run."""
 
-    # What CORL calls differently here than in its other files
-    CORL_NAMES: ClassVar[dict[str, str]] = {
-        "gamma": "discount",
-        "dataset_name": "env",
-        "normalize_states": "normalize",
-        "eval_episodes": "n_episodes",
-        "train_seed": "seed",
-    }
-
     # Project in Weights & Biases
     project: str = "CORL"
     # Group in Weights & Biases
@@ -107,7 +98,7 @@ class TrainConfig(Hyperparameters):
     eval_env: str = ""
     # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed
     eval_backend: str = choice("gymnasium", "d4rl")
-    # Updates in all; CORL says 1000 epochs of 1000
+    # Updates in all
     max_timesteps: int = bounded(1_000_000, low=1)
     # Largest dataset accepted, in transitions
     buffer_size: int = bounded(10_000_000, low=1)
@@ -115,8 +106,10 @@ class TrainConfig(Hyperparameters):
     normalize: bool = False
     # Multiply AntMaze's rewards by 100; refused for other datasets
     normalize_reward: bool = False
-    # Updates between two evaluations; CORL says 5 epochs
+    # Updates between two evaluations
     eval_freq: int = bounded(5000, low=1)
+    # Updates in an epoch, the unit of CORL's num_epochs and eval_every
+    num_updates_on_epoch: int = bounded(1000, low=1)
     # Episodes in an evaluation
     n_episodes: int = bounded(10, low=1)
     # Folder for a checkpoint at each evaluation; null: only the last one, in the run's folder
@@ -133,6 +126,16 @@ class TrainConfig(Hyperparameters):
     runs_path: str = "runs"
     # Weights & Biases: off, offline or online
     wandb_mode: str = choice("off", "offline", "online")
+
+    CORL_NAMES: ClassVar[dict[str, str]] = {
+        "gamma": "discount",
+        "dataset_name": "env",
+        "normalize_states": "normalize",
+        "eval_episodes": "n_episodes",
+        "train_seed": "seed",
+    }
+    # What CORL counts in epochs
+    CORL_EPOCHS: ClassVar[dict[str, str]] = {"num_epochs": "max_timesteps", "eval_every": "eval_freq"}
 
 
 # ---- rewards -------------------------------------------------------------------------------------------------------

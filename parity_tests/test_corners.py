@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from parity_tests.conftest import both_in
+from parity_tests.pairs import PAIRS
 from shared import jax_side
 
 CORNERS = [-25.0, -20.0, -3.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 19.9, 20.0, 20.1, 50.0]
@@ -62,3 +63,34 @@ def test_xavier_uniform_has_torchs_bound() -> None:
     reference = torch.nn.init.xavier_uniform_(torch.empty(200, 300), gain=1e-2)
     assert np.abs(ours).max() == pytest.approx(float(reference.abs().max()), rel=1e-3)
     assert ours.std() == pytest.approx(float(reference.std()), rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["sac_n", "edac", "lb_sac"])
+def test_the_first_of_equal_critics_gets_the_gradient(name: str) -> None:
+    """Of an ensemble's least values, where several critics share one."""
+    q = np.array([[3.0, 1.0, 2.0, -0.0], [1.0, 1.0, 2.0, 0.0], [1.0, 5.0, 2.0, 1.0]])
+    with both_in("float64"):
+        theirs = torch.tensor(q, requires_grad=True)
+        PAIRS[name].torch.smallest(theirs).sum().backward()
+        ours = jax.grad(lambda values: PAIRS[name].jax.smallest(values).sum())(jnp.asarray(q))
+        np.testing.assert_array_equal(PAIRS[name].jax.smallest(jnp.asarray(q)), q.min(axis=0))
+    np.testing.assert_array_equal(ours, theirs.grad)
+    np.testing.assert_array_equal(np.asarray(ours).sum(axis=0), 1.0)
+
+
+def test_a_critic_without_a_slope_is_alike_to_none() -> None:
+    """EDAC's norm at 0 has the gradient 0, not NaN; its closed form counts the pairs of different critics."""
+    slopes = np.random.default_rng(0).normal(size=(4, 5, 3))
+    slopes[1, 2] = 0.0
+    with both_in("float64"):
+        theirs = torch.tensor(slopes, requires_grad=True)
+        value = PAIRS["edac"].torch.alikeness(theirs)
+        value.backward()
+        ours, gradient = jax.value_and_grad(PAIRS["edac"].jax.alikeness)(jnp.asarray(slopes))
+    np.testing.assert_allclose(ours, value.item(), rtol=1e-14)
+    # Beside the vector that is 0 the slope is that of dividing by 1e-10, so errors are measured against their row's.
+    np.testing.assert_allclose(gradient, theirs.grad, rtol=1e-12, atol=1e-14)
+    lengths = np.maximum(np.linalg.norm(slopes, axis=-1), 1e-10)
+    cosines = np.einsum("iba,jba,ib,jb->bij", slopes, slopes, 1 / lengths, 1 / lengths)
+    different = ~np.eye(4, dtype=bool)
+    assert float(ours) == pytest.approx(cosines[:, different].sum(axis=1).mean() / 3, rel=1e-8)

@@ -24,7 +24,10 @@ from shared import torch_side
 from shared.jax_side import Network
 
 # The loss in which rewards are learnt from
-REWARDED = dict.fromkeys(["td3_bc", "rebrac", "awac", "cql"], "critic_loss") | {"iql": "q_loss"}
+REWARDED = {
+    **dict.fromkeys(["td3_bc", "rebrac", "awac", "cql", "sac_n", "edac", "lb_sac"], "critic_loss"),
+    "iql": "q_loss",
+}
 RATES = {"cql": "soft_target_update_rate"}
 # Targets that follow their network as it was before the step
 LAGGING = {("rebrac", "actor_target")}
@@ -174,6 +177,7 @@ def test_property_holds(check: Callable[[str, ModuleType], None], name: str) -> 
     ("check", "name", "mistake"),
     [
         (rewards_belong_to_their_rows, "awac", "targets broadcast to (B, B)"),
+        (rewards_belong_to_their_rows, "sac_n", "targets broadcast to (B, B)"),
         (terminals_are_masked, "td3_bc", "inverted done flag"),
         (terminals_are_masked, "rebrac", "target's distance not masked"),
         (terminals_are_masked, "awac", "inverted done flag"),
@@ -183,6 +187,8 @@ def test_property_holds(check: Callable[[str, ModuleType], None], name: str) -> 
         (targets_move_once_when_due, "rebrac", "target from the new actor"),
         (targets_move_once_when_due, "awac", "one target not moved"),
         (targets_move_once_when_due, "cql", "targets from the old critics"),
+        (targets_move_once_when_due, "sac_n", "targets from the old critics"),
+        (terminals_are_masked, "lb_sac", "inverted done flag"),
         (actor_steps_once_in_its_period, "td3_bc", "delayed one step early"),
         (actor_steps_once_in_its_period, "rebrac", "first full update one too late"),
     ],

@@ -32,7 +32,7 @@ _RUN_SETTINGS = frozenset(
     [
         *("env", "eval_env", "eval_backend", "seed", "device", "project", "group", "name", "wandb_mode", "runs_path"),
         *("checkpoints_path", "load_model", "max_timesteps", "eval_freq", "n_episodes", "buffer_size"),
-        *("eval_seed", "deterministic_torch"),
+        *("eval_seed", "deterministic_torch", "num_updates_on_epoch", "log_every"),
     ]
 )
 
@@ -100,7 +100,8 @@ def parse(config_class: type[Config], algorithm: str, args: Sequence[str] | None
     `configs/<algorithm>.yaml` holds for the dataset, else from the dataclass. `--help` prints the settings and exits.
 
     A config class may have `CORL_NAMES`, from CORL's names to its own: what CORL calls differently from file to file is
-    called alike here, and understood by both names.
+    called alike here, and understood by both names. `CORL_EPOCHS` is the like for what CORL counts in epochs of
+    `num_updates_on_epoch` updates and we in updates.
 
     Args:
         config_class: A dataclass with a field `env`, the dataset.
@@ -113,7 +114,7 @@ def parse(config_class: type[Config], algorithm: str, args: Sequence[str] | None
     flags = _read_flags(config_class, algorithm, args)
     path = flags.pop("config_path", None)
     given = {} if path is None else _decode(config_class, _read_yaml(Path(path)), f"{path}: ")
-    given |= _decode(config_class, flags, "--")
+    given = _in_updates(config_class, given | _decode(config_class, flags, "--"))
     dataset = given.get("env", config_class.env)
     row = dataset_row(config_class, algorithm, dataset)
     config = config_class(**(row | given))
@@ -210,12 +211,14 @@ def _parser(config_class: type, algorithm: str) -> argparse.ArgumentParser:
     for field in dataclasses.fields(config_class):
         groups[field.name in _RUN_SETTINGS].add_argument(
             f"--{field.name}",
-            *(f"--{corl}" for corl, ours in _corl_names(config_class).items() if ours == field.name),
+            *(f"--{corl}" for corl, ours in _class_table(config_class, "CORL_NAMES").items() if ours == field.name),
             dest=field.name,
             metavar=_METAVARS[_scalar_or_tuple(field.type)],
             type=_text_or_null if _is_optional(field.type) else str,
             help=_help(config_class, field),
         )
+    for corl, ours in _class_table(config_class, "CORL_EPOCHS").items():
+        groups[True].add_argument(f"--{corl}", metavar="INT", help=f"{ours}, in epochs")
     return parser
 
 
@@ -242,6 +245,7 @@ def _text_or_null(text: str) -> str | None:
 def _decode(config_class: type, values: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Turns text into values of the fields' types; `where` begins the message if that fails."""
     types, corl_names = _field_types(config_class), _corl_names(config_class)
+    epochs = _class_table(config_class, "CORL_EPOCHS")
     decoded = {}
     for given, value in values.items():
         name = corl_names.get(given, given)
@@ -250,10 +254,20 @@ def _decode(config_class: type, values: Mapping[str, Any], where: str) -> dict[s
         if name in decoded:
             raise InputError(f"{where}{given} is given twice: {name} is the same setting")
         try:
-            decoded[name] = _decoded(types[name], value)
+            decoded[name] = _Epochs(pyrallis.decode(int, value)) if given in epochs else _decoded(types[name], value)
         except (TypeError, ValueError, yaml.YAMLError) as error:
             raise InputError(f"{where}{given} must be {_kind(types[name])}, not {value!r}") from error
     return decoded
+
+
+class _Epochs(int):
+    """A number of updates as some of CORL's files give it: in epochs."""
+
+
+def _in_updates(config_class: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with every number of epochs multiplied by an epoch's updates, wherever those were given."""
+    epoch = given.get("num_updates_on_epoch", getattr(config_class, "num_updates_on_epoch", 1))
+    return {name: epoch * value if isinstance(value, _Epochs) else value for name, value in given.items()}
 
 
 def _decoded(kind: Any, value: Any) -> Any:
@@ -273,7 +287,11 @@ def _field_types(config_class: type) -> dict[str, Any]:
 
 
 def _corl_names(config_class: type) -> dict[str, str]:
-    return getattr(config_class, "CORL_NAMES", {})
+    return _class_table(config_class, "CORL_NAMES") | _class_table(config_class, "CORL_EPOCHS")
+
+
+def _class_table(config_class: type, name: str) -> dict[str, str]:
+    return getattr(config_class, name, {})
 
 
 def _is_optional(kind: Any) -> bool:

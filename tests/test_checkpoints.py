@@ -18,6 +18,7 @@ from corl_torch import cql, td3_bc
 from parity_tests.ladder import cornered_rows
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
+from parity_tests.states import parameters
 from shared import jax_side, torch_side
 from shared.errors import InputError
 
@@ -80,8 +81,8 @@ def save(pair: Pair, trainer: Any, path: Path) -> None:
 
 def numbers(trainer: Any) -> list[torch.Tensor]:
     """All parameters of all parts, targets included."""
-    modules = [part for part in vars(trainer).values() if isinstance(part, nn.Module)]
-    return [parameter.detach().clone() for module in modules for parameter in module.parameters()]
+    parts = [part for part in vars(trainer).values() if isinstance(part, nn.Module | torch.Tensor)]
+    return [parameter.detach().clone() for part in parts for parameter in parameters(part).values()]
 
 
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
@@ -160,6 +161,28 @@ def test_corls_cql_file_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     before = other.log_alpha().item()
     proceed(PAIRS["cql"], other, 1)
     assert other.log_alpha().item() != before
+
+
+@pytest.mark.parametrize("name", ["sac_n", "edac", "lb_sac"])
+def test_corls_ensemble_file_loads(name: str, tmp_path: Path) -> None:
+    """Its temperature is a plain number, and it does not say how many updates it has seen."""
+    pair = PAIRS[name]
+    trainer, other = trained(pair, 4), trained(pair, 1, seed=9)
+    content = {key: part.state_dict() for key, part in trainer.parts().items()} | {"log_alpha": -0.25}
+    keys = ("actor", "critic", "target_critic", "log_alpha", "actor_optim", "critic_optim", "alpha_optim")
+    assert set(content) == set(keys)
+    last = "critic.9" if name == "lb_sac" else "critic.6"
+    tensors = {"trunk.4.weight", "mu.bias", "log_sigma.weight"}, {"critic.0.weight", f"{last}.bias"}
+    assert tensors[0] <= set(content["actor"])
+    assert tensors[1] <= set(content["critic"])
+    assert content["critic"][f"{last}.bias"].shape == (5, 1, 1)
+    torch.save(content, tmp_path / "9.pt")
+    pair.torch.load(other, str(tmp_path / "9.pt"))
+    assert (other.total_it, other.log_alpha.item()) == (0, -0.25)
+    assert torch.equal(other.critic_target.critic[0].weight, trainer.critic_target.critic[0].weight)
+    before = other.log_alpha.item()
+    proceed(pair, other, 1)
+    assert other.log_alpha.item() != before
 
 
 class Hostile:

@@ -58,6 +58,22 @@ class Config(Base):
     CORL_NAMES: ClassVar[dict[str, str]] = {"env_name": "env", "train_seed": "seed"}
 
 
+@dataclasses.dataclass(frozen=True)
+class Epochs:
+    """What CORL counts in epochs, we count in updates."""
+
+    # Dataset
+    env: str = "mini/hopper-medium-expert"
+    # Updates in all
+    max_timesteps: int = positive(3000)
+    # Updates between two evaluations
+    eval_freq: int = positive(500)
+    # Updates in an epoch
+    num_updates_on_epoch: int = positive(100)
+
+    CORL_EPOCHS: ClassVar[dict[str, str]] = {"num_epochs": "max_timesteps", "eval_every": "eval_freq"}
+
+
 @pytest.fixture(autouse=True)
 def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A table of datasets for the algorithm `toy`."""
@@ -260,6 +276,40 @@ def test_corls_names_are_understood(yaml_file: Callable[[str], str]) -> None:
     assert read("--env_name", "hopper-medium-v2") == read("--env", "hopper-medium-v2")
 
 
+@pytest.mark.parametrize(
+    ("content", "args", "expected"),
+    [
+        ("num_epochs: 20\neval_every: 2\n", [], (2000, 200, 100)),
+        ("num_epochs: 20\nnum_updates_on_epoch: 50\n", [], (1000, 500, 50)),
+        ("num_epochs: 20\n", ["--num_updates_on_epoch", "10"], (200, 500, 10)),
+        ("num_updates_on_epoch: 10\n", ["--num_epochs", "3"], (30, 500, 10)),
+        ("num_epochs: 20\neval_every: 2\n", ["--max_timesteps", "7"], (7, 200, 100)),
+        ("max_timesteps: 7\n", ["--eval_every", "3"], (7, 300, 100)),
+    ],
+)
+def test_epochs_become_updates(
+    yaml_file: Callable[[str], str], content: str, args: list[str], expected: tuple[int, int, int]
+) -> None:
+    config = parse(Epochs, "toy", ["--config_path", yaml_file(content), *args])
+    assert (config.max_timesteps, config.eval_freq, config.num_updates_on_epoch) == expected
+    assert parse(Epochs, "toy", ["--config_path", yaml_file(dump(config))]) == config
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--num_epochs", "2.5"], "--num_epochs must be a whole number, not '2.5'"),
+        (["--num_epochs", "0"], "max_timesteps must be greater than 0, not 0"),
+        (["--num_epochs", "2", "--max_timesteps", "2"], "is given twice: max_timesteps is the same setting"),
+        (["--num_epoch", "2"], "unknown argument '--num_epoch'; nearest: --num_epochs"),
+    ],
+)
+def test_bad_epochs_are_refused(args: list[str], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse(Epochs, "toy", args)
+    assert message in str(caught.value)
+
+
 def test_a_file_of_corl_loads(yaml_file: Callable[[str], str]) -> None:
     path = yaml_file(
         "checkpoints_path: null\nclip: -.inf\nenv: hopper-medium-v2\nlearning_rate: 3e-4\nname: 007\n"
@@ -388,9 +438,36 @@ def test_the_tables_have_corls_datasets(algorithm: str) -> None:
     assert "mini/hopper-medium-expert" in rows(algorithm)
 
 
+def test_the_ensembles_tables_have_corls_datasets() -> None:
+    robots, hands = ("halfcheetah", "hopper", "walker2d"), ("pen", "door", "hammer", "relocate")
+    mazes = ("umaze", "umaze-diverse", "medium-play", "medium-diverse", "large-play", "large-diverse")
+    datasets = [f"{robot}-{kind}-v2" for robot in robots for kind in ("medium", "medium-replay", "medium-expert")]
+    datasets += [f"antmaze-{maze}-v2" for maze in mazes]
+    datasets += [f"maze2d-{size}-v1" for size in ("umaze", "medium", "large")]
+    datasets += [f"{hand}-{kind}-v1" for hand in hands for kind in ("human", "cloned", "expert")]
+    kinds = ("random", "medium", "medium-replay", "medium-expert", "expert", "full-replay")
+    locomotion = [f"{robot}-{kind}-v2" for robot in robots for kind in kinds]
+    for algorithm, expected in (("sac_n", datasets), ("edac", datasets), ("lb_sac", locomotion)):
+        assert sorted(rows(algorithm)) == sorted([*expected, "mini/hopper-medium-expert"])
+
+
 @pytest.mark.parametrize(
     ("algorithm", "dataset", "row"),
     [
+        ("sac_n", "hopper-medium-v2", {"num_critics": 500}),
+        ("sac_n", "halfcheetah-medium-v2", {}),
+        ("sac_n", "maze2d-large-v1", {"num_critics": 25, "buffer_size": 4_000_000}),
+        ("sac_n", "door-expert-v1", {"num_critics": 100, "buffer_size": 2_000_000}),
+        ("edac", "walker2d-medium-expert-v2", {"eta": 5.0, "buffer_size": 2_000_000}),
+        ("edac", "antmaze-umaze-v2", {}),
+        ("edac", "pen-human-v1", {"num_critics": 20, "eta": 1000.0, "buffer_size": 2_000_000}),
+        ("edac", "relocate-cloned-v1", {"num_critics": 50, "eta": 200.0, "buffer_size": 2_000_000}),
+        (
+            "lb_sac",
+            "hopper-medium-v2",
+            {"num_critics": 25, "critic_layernorm": True, "max_timesteps": 200_000},
+        ),
+        ("lb_sac", "walker2d-expert-v2", {"num_critics": 30, "edac_init": True, "max_timesteps": 350_000}),
         ("td3_bc", "hopper-medium-v2", {"buffer_size": 10_000_000}),
         ("td3_bc", "relocate-expert-v1", {"buffer_size": 10_000_000}),
         ("td3_bc", "maze2d-large-dense-v1", {"buffer_size": 10_000_000, "n_episodes": 100}),

@@ -1,0 +1,409 @@
+"""SAC-N in JAX: a soft actor-critic that believes the least hopeful of many critics. Its twin: `corl_torch/sac_n.py`.
+
+An et al., Uncertainty-Based Offline Reinforcement Learning with Diversified Q-Ensemble, 2021,
+https://arxiv.org/abs/2110.01548
+"""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+from flax import struct
+from jax import Array, value_and_grad
+from jax.nn.initializers import Initializer, constant
+from jax.numpy import broadcast_to, concatenate, exp, log, square, std, tanh, where
+
+from shared.configs import bounded, choice, cli, positive
+from shared.data import Batch
+from shared.jax_side import (
+    Linear,
+    Network,
+    PackedDataset,
+    clamp,
+    enable_compilation_cache,
+    load_checkpoint,
+    mean_metrics,
+    narrow,
+    resolve_device,
+    save_checkpoint,
+    take,
+    to_device,
+)
+from shared.rewards import modify_rewards
+from shared.runs import Run
+from shared.task import load_task
+
+# ---- config --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What an update depends on."""
+
+    # Discount factor of the return
+    discount: float = bounded(0.99, low=0, high=1)
+    # Rate at which the target critics follow the critics
+    tau: float = bounded(5e-3, low=0, high=1)
+    # Learning rate of the policy
+    actor_learning_rate: float = positive(3e-4)
+    # Learning rate of the critics
+    critic_learning_rate: float = positive(3e-4)
+    # Learning rate of the entropy temperature
+    alpha_learning_rate: float = positive(3e-4)
+    # Transitions in a batch
+    batch_size: int = bounded(256, low=1)
+
+
+@dataclass(frozen=True)
+class TrainConfig(Hyperparameters):
+    """A whole run."""
+
+    # Project in Weights & Biases
+    project: str = "CORL"
+    # Group in Weights & Biases
+    group: str = "SAC-N"
+    # First part of the run's name
+    name: str = "SAC-N"
+    # Dataset: mini/hopper-medium-expert, a D4RL id, minari:NAME, or the path of an HDF5 file
+    env: str = "mini/hopper-medium-expert"
+    # Environment to evaluate in; empty: the dataset's own
+    eval_env: str = ""
+    # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed
+    eval_backend: str = choice("gymnasium", "d4rl")
+    # Width of every hidden layer
+    hidden_dim: int = bounded(256, low=1)
+    # Critics in the ensemble
+    num_critics: int = bounded(10, low=2)
+    # Bound of every action component
+    max_action: float = positive(1.0)
+    # Largest dataset accepted, in transitions
+    buffer_size: int = bounded(1_000_000, low=1)
+    # Scale rewards as CORL does for this kind of dataset
+    normalize_reward: bool = False
+    # Updates in all
+    max_timesteps: int = bounded(3_000_000, low=1)
+    # Updates between two evaluations
+    eval_freq: int = bounded(5000, low=1)
+    # Updates in an epoch, the unit of CORL's num_epochs and eval_every
+    num_updates_on_epoch: int = bounded(1000, low=1)
+    # Episodes in an evaluation
+    n_episodes: int = bounded(10, low=1)
+    # Updates between two records in CORL, without effect here: we average over them all; kept so that its files load
+    log_every: int = bounded(100, low=1)
+    # Folder for a checkpoint at each evaluation; null: only the last one, in the run's folder
+    checkpoints_path: str | None = None
+    # Checkpoint to start from
+    load_model: str = ""
+    # Refuse operations that are not deterministic, in PyTorch; of no effect in JAX
+    deterministic_torch: bool = False
+    # Seed of the weights, the batches and the noise
+    seed: int = bounded(10, low=0)
+    # Seed of the evaluation's start states
+    eval_seed: int = bounded(42, low=0)
+    # auto, cpu or cuda
+    device: str = "auto"
+    # Where run folders are made
+    runs_path: str = "runs"
+    # Weights & Biases: off, offline or online
+    wandb_mode: str = choice("off", "offline", "online")
+
+    CORL_NAMES: ClassVar[dict[str, str]] = {
+        "env_name": "env",
+        "gamma": "discount",
+        "eval_episodes": "n_episodes",
+        "train_seed": "seed",
+    }
+    # What CORL counts in epochs
+    CORL_EPOCHS: ClassVar[dict[str, str]] = {"num_epochs": "max_timesteps", "eval_every": "eval_freq"}
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+def within(bound: float) -> Initializer:
+    """Uniform in [-bound, bound)."""
+    return partial(jax.random.uniform, minval=-bound, maxval=bound)
+
+
+class Actor(nn.Module):
+    """The policy: a normal distribution, squashed by tanh."""
+
+    action_dim: int
+    hidden_dim: int
+    max_action: float
+
+    def setup(self) -> None:
+        self.trunk = nn.Sequential([
+            Linear(self.hidden_dim, bias_init=constant(0.1)),
+            nn.relu,
+            Linear(self.hidden_dim, bias_init=constant(0.1)),
+            nn.relu,
+            Linear(self.hidden_dim, bias_init=constant(0.1)),
+            nn.relu,
+        ])  # fmt: skip
+        self.mu = Linear(self.action_dim, within(1e-3), within(1e-3))
+        self.log_sigma = Linear(self.action_dim, within(1e-3), within(1e-3))
+
+    def __call__(self, observations: Array) -> tuple[Array, Array]:
+        """Mean and standard deviation (B, A) before tanh, for observations (B, S)."""
+        hidden = self.trunk(observations)
+        return self.mu(hidden), exp(clamp(self.log_sigma(hidden), -5.0, 2.0))
+
+
+def sample(actor: Network, observations: Array, noise: Array) -> tuple[Array, Array]:
+    """Actions (B, A) and their log-probabilities (B,) for noise (B, A)."""
+    mean, std = actor(observations)
+    u = mean + noise * std
+    squashed = tanh(u)
+    log_prob = (-square(u - mean) / (2.0 * square(std)) - log(std) - LOG_SQRT_2PI).sum(axis=-1)
+    log_prob = log_prob - log(1.0 - square(squashed) + 1e-6).sum(axis=-1)
+    return actor.module.max_action * squashed, log_prob
+
+
+LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
+
+
+class VectorizedLinear(nn.Module):
+    """A linear layer for each of E critics, as one batched product; weights are (E, in, out)."""
+
+    features: int
+    kernel_init: Initializer | None = None
+    bias_init: Initializer | None = None
+
+    @nn.compact
+    def __call__(self, inputs: Array) -> Array:
+        """Maps (E, B, in) to (E, B, out)."""
+        num_critics, _, fan_in = inputs.shape
+        # PyTorch takes the second axis for the fan-in, which in this layout is the width of the output.
+        default = within(1.0 / math.sqrt(self.features))
+        kernel_shape, bias_shape = (num_critics, fan_in, self.features), (num_critics, 1, self.features)
+        kernel = self.param("kernel", self.kernel_init or default, kernel_shape, inputs.dtype)
+        bias = self.param("bias", self.bias_init or default, bias_shape, inputs.dtype)
+        return inputs @ kernel + bias
+
+
+class Critic(nn.Module):
+    """E critics Q(s, a) with weights of their own."""
+
+    hidden_dim: int
+    num_critics: int
+
+    def setup(self) -> None:
+        self.critic = nn.Sequential([
+            VectorizedLinear(self.hidden_dim, bias_init=constant(0.1)),
+            nn.relu,
+            VectorizedLinear(self.hidden_dim, bias_init=constant(0.1)),
+            nn.relu,
+            VectorizedLinear(self.hidden_dim, bias_init=constant(0.1)),
+            nn.relu,
+            VectorizedLinear(1, within(3e-3), within(3e-3)),
+        ])  # fmt: skip
+
+    def __call__(self, observations: Array, actions: Array) -> Array:
+        """The values (E, B) of actions (B, A) in observations (B, S)."""
+        inputs = concatenate([observations, actions], axis=-1)
+        return self.critic(broadcast_to(inputs, (self.num_critics, *inputs.shape))).squeeze(-1)
+
+
+def smallest(q: Array) -> Array:
+    """The least of E values (E, B), (B,); its gradient goes to the first critic that has it."""
+    is_first = jnp.arange(len(q))[:, None] == q.argmin(axis=0)
+    return where(is_first, q, 0.0).sum(axis=0)
+
+
+# ---- randomness ----------------------------------------------------------------------------------------------------
+
+
+class Noise(NamedTuple):
+    """What an update draws besides its batch."""
+
+    # Standard normal, (B, A): the policy's actions whose entropy moves the temperature
+    alpha: Array
+    # Standard normal, (B, A): the policy's actions in its own loss
+    actor: Array
+    # Standard normal, (B, A): the policy's next actions in the target
+    target: Array
+    # Uniform in [0, 1), (B, A): random actions, for the log alone
+    random: Array
+
+
+def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int, action_dim: int) -> tuple[Array, Noise]:
+    """An update's batch indices (B,) and its noise, which depend on the key and on the update's number alone."""
+    keys = jax.random.split(jax.random.fold_in(key, step), 5)
+    indices = jax.random.randint(keys[0], (hp.batch_size,), 0, dataset_size)
+    noise = Noise(
+        alpha=jax.random.normal(keys[1], (hp.batch_size, action_dim)),
+        actor=jax.random.normal(keys[2], (hp.batch_size, action_dim)),
+        target=jax.random.normal(keys[3], (hp.batch_size, action_dim)),
+        random=jax.random.uniform(keys[4], (hp.batch_size, action_dim)),
+    )
+    return indices, noise
+
+
+# ---- losses and update ---------------------------------------------------------------------------------------------
+
+
+def gradient_step(state: "SAC_N", part: str, gradient: Any, lr: float) -> "SAC_N":
+    """One step of Adam on one part of the state, down its gradient."""
+    change, moments = optax.adam(lr).update(gradient, getattr(state, f"{part}_optimizer"))
+    return state.replace(**{part: optax.apply_updates(getattr(state, part), change), f"{part}_optimizer": moments})
+
+
+def soft_update(target: Network, source: Network, tau: float) -> Network:
+    """Polyak: the target, a step of size tau nearer to the source."""
+    return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
+
+
+@struct.dataclass
+class SAC_N:
+    """All that an update reads and writes."""
+
+    actor: Network
+    critic: Network
+    critic_target: Network
+    log_alpha: Array
+    actor_optimizer: optax.OptState
+    critic_optimizer: optax.OptState
+    log_alpha_optimizer: optax.OptState
+    hp: Hyperparameters = struct.field(pytree_node=False)
+
+    def alpha(self) -> Array:
+        """The entropy temperature, (1,): a constant in every loss but its own."""
+        return exp(self.log_alpha)
+
+    def alpha_loss(self, log_alpha: Array, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
+        """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
+        actor = self.actor
+        _, log_prob = sample(actor, batch.observations, noise.alpha)
+        return (-log_alpha * (log_prob - actor.module.action_dim)).mean(), {}
+
+    def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
+        """Soft actor-critic's: the value under the least hopeful critic, plus entropy."""
+        critic = self.critic
+        actions, log_prob = sample(actor, batch.observations, noise.actor)
+        q = critic(batch.observations, actions)
+        assert q.shape[1:] == log_prob.shape == batch.rewards.shape
+        loss = (self.alpha() * log_prob - smallest(q)).mean()
+        return loss, {"batch_entropy": -log_prob.mean(), "q_policy_std": std(q, axis=0, ddof=1).mean()}
+
+    def td_target(self, batch: Batch, noise: Noise) -> Array:
+        """The regression target of all critics, (B,): the least target value of a sampled next action, and entropy."""
+        hp, actor, critic = self.hp, self.actor, self.critic_target
+        next_actions, next_log_prob = sample(actor, batch.next_observations, noise.target)
+        next_q = smallest(critic(batch.next_observations, next_actions)) - self.alpha() * next_log_prob
+        assert next_q.shape == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards + hp.discount * (1.0 - batch.terminals) * next_q
+
+    def critic_loss(self, critic: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
+        """The critics' squared errors to the same target, added up over the ensemble."""
+        target = self.td_target(batch, noise)
+        q = critic(batch.observations, batch.actions)
+        assert q.shape[1:] == target.shape
+        return square(q - target).mean(axis=1).sum(), {}
+
+    def update(self, batch: Batch, noise: Noise) -> tuple[Self, dict[str, Array]]:
+        """One gradient step: temperature, policy, critics, each with what is new before it; then the targets."""
+        state, hp = self, self.hp
+        (alpha_loss, _), gradient = value_and_grad(state.alpha_loss, has_aux=True)(state.log_alpha, batch, noise)
+        state = gradient_step(state, "log_alpha", gradient, hp.alpha_learning_rate)
+        (actor_loss, metrics), gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch, noise)
+        state = gradient_step(state, "actor", gradient, hp.actor_learning_rate)
+        (critic_loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critic, batch, noise)
+        state = gradient_step(state, "critic", gradient, hp.critic_learning_rate)
+        state = state.replace(critic_target=soft_update(state.critic_target, state.critic, hp.tau))
+        metrics |= {"alpha_loss": alpha_loss, "actor_loss": actor_loss, "critic_loss": critic_loss}
+        metrics |= {"alpha": state.alpha(), "q_random_std": state.random_std(batch, noise)}
+        return state, metrics
+
+    def random_std(self, batch: Batch, noise: Noise) -> Array:
+        """How far the critics are apart on random actions: what they do not know."""
+        critic, max_action = self.critic, self.actor.module.max_action
+        actions = -max_action + 2.0 * max_action * noise.random
+        return std(critic(batch.observations, actions), axis=0, ddof=1).mean()
+
+
+@jax.jit
+def act(actor: Network, observations: Array) -> Array:
+    """The policy's most likely actions (E, A) for observations (E, S)."""
+    mean, _ = actor(observations)
+    return actor.module.max_action * tanh(mean)
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+@partial(jax.jit, static_argnames="num_updates", donate_argnames="state")
+def train_interval(
+    state: SAC_N, key: Array, dataset: PackedDataset, start: Array, num_updates: int
+) -> tuple[SAC_N, list[dict[str, Array]]]:
+    """The updates `start + 1` to `start + num_updates` as one scan, their batches and noise drawn before it."""
+    steps, action_dim = start + jnp.arange(num_updates), state.actor.module.action_dim
+    draws = jax.vmap(lambda step: draw_noise(key, step, state.hp, len(dataset), action_dim))(steps)
+
+    def step(state: SAC_N, draw: Any) -> tuple[SAC_N, dict[str, Array]]:
+        indices, noise = draw
+        return state.update(take(dataset, indices), noise)
+
+    state, history = jax.lax.scan(step, state, draws)
+    return state, [history]
+
+
+def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> SAC_N:
+    """Fresh networks with CORL's initialisation."""
+    observations, actions = jnp.zeros((1, state_dim)), jnp.zeros((1, action_dim))
+    actor_key, critic_key = jax.random.split(key)
+    actor = Network.create(Actor(action_dim, config.hidden_dim, max_action), actor_key, observations)
+    critic = Network.create(Critic(config.hidden_dim, config.num_critics), critic_key, observations, actions)
+    log_alpha = jnp.zeros(1, dtype=float)
+    return SAC_N(
+        actor=actor,
+        critic=critic,
+        # A donated state may hold no array twice, so the target is a copy.
+        critic_target=jax.tree.map(jnp.copy, critic),
+        log_alpha=log_alpha,
+        actor_optimizer=optax.adam(config.actor_learning_rate).init(actor),
+        critic_optimizer=optax.adam(config.critic_learning_rate).init(critic),
+        log_alpha_optimizer=optax.adam(config.alpha_learning_rate).init(log_alpha),
+        hp=narrow(config, Hyperparameters),
+    )
+
+
+def train(config: TrainConfig) -> Run:
+    """Trains, evaluates every `eval_freq` updates and fills the run's folder.
+
+    Raises:
+        InputError: the dataset, the environment or the checkpoint cannot be used.
+    """
+    prepare = modify_rewards if config.normalize_reward else None
+    task = load_task(config, prepare, normalize=False, eval_seed=config.eval_seed)
+    device = resolve_device(config.device)
+    enable_compilation_cache()
+    with jax.default_device(device):
+        weights_key, draws_key = jax.random.split(jax.random.key(config.seed))
+        state = create_train_state(weights_key, config, task.state_dim, task.action_dim, config.max_action)
+        total_it = 0
+        if config.load_model:
+            state, total_it = load_checkpoint(config.load_model, "sac_n", state)
+        dataset = to_device(task.dataset)
+        with Run(config, task, "sac_n", "jax", device) as run:
+            for start in range(0, config.max_timesteps, config.eval_freq):
+                num_updates = min(config.eval_freq, config.max_timesteps - start)
+                state, history = train_interval(state, draws_key, dataset, start, num_updates)
+                run.started()
+                step = start + num_updates
+                run.log(step, mean_metrics(history))
+                run.advance(num_updates)
+                run.evaluate(step, partial(act, state.actor))
+                if config.checkpoints_path:
+                    save_checkpoint(run.checkpoint_path(step, ".msgpack"), "sac_n", state, total_it + step)
+            save_checkpoint(run.folder / "checkpoint.msgpack", "sac_n", state, total_it + step)
+    return run
+
+
+if __name__ == "__main__":
+    cli(train, TrainConfig, "sac_n")

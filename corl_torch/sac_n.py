@@ -1,0 +1,398 @@
+"""SAC-N in PyTorch: a soft actor-critic that believes the least hopeful of many critics. Its twin: `corl_jax/sac_n.py`.
+
+An et al., Uncertainty-Based Offline Reinforcement Learning with Diversified Q-Ensemble, 2021,
+https://arxiv.org/abs/2110.01548
+"""
+
+import copy
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, clamp, concatenate, exp, log, nn, square, std, tanh
+
+from shared.configs import bounded, choice, cli, positive
+from shared.data import Batch
+from shared.rewards import modify_rewards
+from shared.runs import Run
+from shared.task import load_task
+from shared.torch_side import (
+    load_checkpoint,
+    mean_metrics,
+    resolve_device,
+    save_checkpoint,
+    seed_everything,
+    take,
+    to_device,
+)
+
+# ---- config --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What an update depends on."""
+
+    # Discount factor of the return
+    discount: float = bounded(0.99, low=0, high=1)
+    # Rate at which the target critics follow the critics
+    tau: float = bounded(5e-3, low=0, high=1)
+    # Learning rate of the policy
+    actor_learning_rate: float = positive(3e-4)
+    # Learning rate of the critics
+    critic_learning_rate: float = positive(3e-4)
+    # Learning rate of the entropy temperature
+    alpha_learning_rate: float = positive(3e-4)
+    # Transitions in a batch
+    batch_size: int = bounded(256, low=1)
+
+
+@dataclass(frozen=True)
+class TrainConfig(Hyperparameters):
+    """A whole run."""
+
+    # Project in Weights & Biases
+    project: str = "CORL"
+    # Group in Weights & Biases
+    group: str = "SAC-N"
+    # First part of the run's name
+    name: str = "SAC-N"
+    # Dataset: mini/hopper-medium-expert, a D4RL id, minari:NAME, or the path of an HDF5 file
+    env: str = "mini/hopper-medium-expert"
+    # Environment to evaluate in; empty: the dataset's own
+    eval_env: str = ""
+    # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed
+    eval_backend: str = choice("gymnasium", "d4rl")
+    # Width of every hidden layer
+    hidden_dim: int = bounded(256, low=1)
+    # Critics in the ensemble
+    num_critics: int = bounded(10, low=2)
+    # Bound of every action component
+    max_action: float = positive(1.0)
+    # Largest dataset accepted, in transitions
+    buffer_size: int = bounded(1_000_000, low=1)
+    # Scale rewards as CORL does for this kind of dataset
+    normalize_reward: bool = False
+    # Updates in all
+    max_timesteps: int = bounded(3_000_000, low=1)
+    # Updates between two evaluations
+    eval_freq: int = bounded(5000, low=1)
+    # Updates in an epoch, the unit of CORL's num_epochs and eval_every
+    num_updates_on_epoch: int = bounded(1000, low=1)
+    # Episodes in an evaluation
+    n_episodes: int = bounded(10, low=1)
+    # Updates between two records in CORL, without effect here: we average over them all; kept so that its files load
+    log_every: int = bounded(100, low=1)
+    # Folder for a checkpoint at each evaluation; null: only the last one, in the run's folder
+    checkpoints_path: str | None = None
+    # Checkpoint to start from
+    load_model: str = ""
+    # Refuse operations that are not deterministic, in PyTorch; of no effect in JAX
+    deterministic_torch: bool = False
+    # Seed of the weights, the batches and the noise
+    seed: int = bounded(10, low=0)
+    # Seed of the evaluation's start states
+    eval_seed: int = bounded(42, low=0)
+    # auto, cpu or cuda
+    device: str = "auto"
+    # Where run folders are made
+    runs_path: str = "runs"
+    # Weights & Biases: off, offline or online
+    wandb_mode: str = choice("off", "offline", "online")
+
+    CORL_NAMES: ClassVar[dict[str, str]] = {
+        "env_name": "env",
+        "gamma": "discount",
+        "eval_episodes": "n_episodes",
+        "train_seed": "seed",
+    }
+    # What CORL counts in epochs
+    CORL_EPOCHS: ClassVar[dict[str, str]] = {"num_epochs": "max_timesteps", "eval_every": "eval_freq"}
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+class Actor(nn.Module):
+    """The policy: a normal distribution, squashed by tanh."""
+
+    def __init__(self, state_dim: int, action_dim: int, hidden_dim: int, max_action: float) -> None:
+        super().__init__()
+        self.trunk = nn.Sequential(
+            nn.Linear(state_dim, hidden_dim),
+            nn.ReLU(),
+            nn.Linear(hidden_dim, hidden_dim),
+            nn.ReLU(),
+            nn.Linear(hidden_dim, hidden_dim),
+            nn.ReLU(),
+        )
+        self.mu = nn.Linear(hidden_dim, action_dim)
+        self.log_sigma = nn.Linear(hidden_dim, action_dim)
+        self.action_dim, self.max_action = action_dim, max_action
+        for layer in self.trunk[::2]:
+            nn.init.constant_(layer.bias, 0.1)
+        for head in (self.mu, self.log_sigma):
+            nn.init.uniform_(head.weight, -1e-3, 1e-3)
+            nn.init.uniform_(head.bias, -1e-3, 1e-3)
+
+    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation (B, A) before tanh, for observations (B, S)."""
+        hidden = self.trunk(observations)
+        return self.mu(hidden), exp(clamp(self.log_sigma(hidden), -5.0, 2.0))
+
+
+def sample(actor: Actor, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Actions (B, A) and their log-probabilities (B,) for noise (B, A)."""
+    mean, std = actor(observations)
+    u = mean + noise * std
+    squashed = tanh(u)
+    log_prob = (-square(u - mean) / (2.0 * square(std)) - log(std) - LOG_SQRT_2PI).sum(axis=-1)
+    log_prob = log_prob - log(1.0 - square(squashed) + 1e-6).sum(axis=-1)
+    return actor.max_action * squashed, log_prob
+
+
+LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
+
+
+class VectorizedLinear(nn.Module):
+    """A linear layer for each of E critics, as one batched product; weights are (E, in, out)."""
+
+    def __init__(self, input_dim: int, output_dim: int, num_critics: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_critics, input_dim, output_dim))
+        self.bias = nn.Parameter(torch.empty(num_critics, 1, output_dim))
+        # PyTorch takes the second axis for the fan-in, which in this layout is the width of the output.
+        for critic in range(num_critics):
+            nn.init.kaiming_uniform_(self.weight[critic], a=math.sqrt(5.0))
+        nn.init.uniform_(self.bias, -1.0 / math.sqrt(output_dim), 1.0 / math.sqrt(output_dim))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Maps (E, B, in) to (E, B, out)."""
+        return inputs @ self.weight + self.bias
+
+
+class Critic(nn.Module):
+    """E critics Q(s, a) with weights of their own."""
+
+    def __init__(self, state_dim: int, action_dim: int, hidden_dim: int, num_critics: int) -> None:
+        super().__init__()
+        self.critic = nn.Sequential(
+            VectorizedLinear(state_dim + action_dim, hidden_dim, num_critics),
+            nn.ReLU(),
+            VectorizedLinear(hidden_dim, hidden_dim, num_critics),
+            nn.ReLU(),
+            VectorizedLinear(hidden_dim, hidden_dim, num_critics),
+            nn.ReLU(),
+            VectorizedLinear(hidden_dim, 1, num_critics),
+        )
+        self.num_critics = num_critics
+        for layer in self.critic[::2]:
+            nn.init.constant_(layer.bias, 0.1)
+        nn.init.uniform_(self.critic[-1].weight, -3e-3, 3e-3)
+        nn.init.uniform_(self.critic[-1].bias, -3e-3, 3e-3)
+
+    def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """The values (E, B) of actions (B, A) in observations (B, S)."""
+        inputs = concatenate([observations, actions], axis=-1)
+        return self.critic(inputs.expand(self.num_critics, *inputs.shape)).squeeze(-1)
+
+
+def smallest(q: Tensor) -> Tensor:
+    """The least of E values (E, B), (B,); its gradient goes to the first critic that has it."""
+    return q.min(axis=0).values
+
+
+# ---- randomness ----------------------------------------------------------------------------------------------------
+
+
+class Noise(NamedTuple):
+    """What an update draws besides its batch."""
+
+    # Standard normal, (B, A): the policy's actions whose entropy moves the temperature
+    alpha: Tensor
+    # Standard normal, (B, A): the policy's actions in its own loss
+    actor: Tensor
+    # Standard normal, (B, A): the policy's next actions in the target
+    target: Tensor
+    # Uniform in [0, 1), (B, A): random actions, for the log alone
+    random: Tensor
+
+
+def draw_noise(hp: Hyperparameters, dataset_size: int, action_dim: int, device: torch.device) -> tuple[Tensor, Noise]:
+    """An update's batch indices (B,), from NumPy's global generator as in CORL, and its noise, from torch's."""
+    indices = np.random.randint(0, dataset_size, size=hp.batch_size)
+    noise = Noise(
+        alpha=torch.randn(hp.batch_size, action_dim, device=device),
+        actor=torch.randn(hp.batch_size, action_dim, device=device),
+        target=torch.randn(hp.batch_size, action_dim, device=device),
+        random=torch.rand(hp.batch_size, action_dim, device=device),
+    )
+    return torch.as_tensor(indices, device=device), noise
+
+
+# ---- losses and update ---------------------------------------------------------------------------------------------
+
+
+def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """One step of the optimiser down the gradient of the loss."""
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
+    """Polyak: the target moves a step of size tau towards the source, in place."""
+    for old, new in zip(target.parameters(), source.parameters(), strict=True):
+        old.data.copy_((1.0 - tau) * old.data + tau * new.data)
+
+
+class SAC_N:
+    """All that an update reads and writes."""
+
+    def __init__(self, hp: Hyperparameters, actor: Actor, critic: Critic) -> None:
+        self.hp = hp
+        self.actor, self.critic = actor, critic
+        self.critic_target = copy.deepcopy(critic)
+        self.log_alpha = torch.zeros(1, device=actor.mu.weight.device, requires_grad=True)
+        self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_learning_rate)
+        self.critic_optimizer = torch.optim.Adam(critic.parameters(), lr=hp.critic_learning_rate)
+        self.log_alpha_optimizer = torch.optim.Adam([self.log_alpha], lr=hp.alpha_learning_rate)
+        self.total_it = 0
+
+    def alpha(self) -> Tensor:
+        """The entropy temperature, (1,): a constant in every loss but its own."""
+        return exp(self.log_alpha.detach())
+
+    def alpha_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
+        """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
+        log_alpha, actor = self.log_alpha, self.actor
+        with torch.no_grad():
+            _, log_prob = sample(actor, batch.observations, noise.alpha)
+        return (-log_alpha * (log_prob - actor.action_dim)).mean(), {}
+
+    def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
+        """Soft actor-critic's: the value under the least hopeful critic, plus entropy."""
+        actor, critic = self.actor, self.critic
+        actions, log_prob = sample(actor, batch.observations, noise.actor)
+        q = critic(batch.observations, actions)
+        assert q.shape[1:] == log_prob.shape == batch.rewards.shape
+        loss = (self.alpha() * log_prob - smallest(q)).mean()
+        return loss, {"batch_entropy": -log_prob.mean(), "q_policy_std": std(q, axis=0, correction=1).mean()}
+
+    @torch.no_grad()
+    def td_target(self, batch: Batch, noise: Noise) -> Tensor:
+        """The regression target of all critics, (B,): the least target value of a sampled next action, and entropy."""
+        hp, actor, critic = self.hp, self.actor, self.critic_target
+        next_actions, next_log_prob = sample(actor, batch.next_observations, noise.target)
+        next_q = smallest(critic(batch.next_observations, next_actions)) - self.alpha() * next_log_prob
+        assert next_q.shape == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards + hp.discount * (1.0 - batch.terminals) * next_q
+
+    def critic_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
+        """The critics' squared errors to the same target, added up over the ensemble."""
+        critic = self.critic
+        target = self.td_target(batch, noise)
+        q = critic(batch.observations, batch.actions)
+        assert q.shape[1:] == target.shape
+        return square(q - target).mean(axis=1).sum(), {}
+
+    def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
+        """One gradient step: temperature, policy, critics, each with what is new before it; then the targets."""
+        hp = self.hp
+        self.total_it += 1
+        alpha_loss, _ = self.alpha_loss(batch, noise)
+        gradient_step(alpha_loss, self.log_alpha_optimizer)
+        actor_loss, metrics = self.actor_loss(batch, noise)
+        gradient_step(actor_loss, self.actor_optimizer)
+        critic_loss, _ = self.critic_loss(batch, noise)
+        gradient_step(critic_loss, self.critic_optimizer)
+        soft_update(self.critic_target, self.critic, hp.tau)
+        metrics |= {"alpha_loss": alpha_loss, "actor_loss": actor_loss, "critic_loss": critic_loss}
+        metrics |= {"alpha": self.alpha(), "q_random_std": self.random_std(batch, noise)}
+        return {name: value.detach() for name, value in metrics.items()}
+
+    @torch.no_grad()
+    def random_std(self, batch: Batch, noise: Noise) -> Tensor:
+        """How far the critics are apart on random actions: what they do not know."""
+        critic, max_action = self.critic, self.actor.max_action
+        actions = -max_action + 2.0 * max_action * noise.random
+        return std(critic(batch.observations, actions), axis=0, correction=1).mean()
+
+    @torch.no_grad()
+    def act(self, observations: np.ndarray) -> np.ndarray:
+        """The policy's most likely actions (E, A) for observations (E, S)."""
+        weight = next(self.actor.parameters())
+        mean, _ = self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device))
+        return (self.actor.max_action * tanh(mean)).cpu().numpy()
+
+    def parts(self) -> dict[str, Any]:
+        """What a checkpoint holds besides two numbers, under CORL's keys."""
+        return {
+            "actor": self.actor,
+            "critic": self.critic,
+            "target_critic": self.critic_target,
+            "actor_optim": self.actor_optimizer,
+            "critic_optim": self.critic_optimizer,
+            "alpha_optim": self.log_alpha_optimizer,
+        }
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> SAC_N:
+    """Fresh networks, drawn from torch's generator on the CPU in CORL's order: actor, critics."""
+    actor = Actor(state_dim, action_dim, config.hidden_dim, max_action)
+    critic = Critic(state_dim, action_dim, config.hidden_dim, config.num_critics)
+    device = resolve_device(config.device)
+    return SAC_N(config, actor.to(device), critic.to(device))
+
+
+def save(trainer: SAC_N, path: Path) -> None:
+    """Writes a checkpoint that CORL's own code could load."""
+    numbers = {"log_alpha": trainer.log_alpha.item(), "total_it": trainer.total_it}
+    save_checkpoint(path, "sac_n", {**trainer.parts(), **numbers})
+
+
+def load(trainer: SAC_N, path: str) -> None:
+    """Loads a checkpoint of ours or of CORL's, which does not say how many updates it has seen."""
+    content = load_checkpoint(path, "sac_n", trainer.parts(), optional=["total_it"])
+    nn.init.constant_(trainer.log_alpha, content["log_alpha"])
+    trainer.total_it = content.get("total_it", 0)
+
+
+def train(config: TrainConfig) -> Run:
+    """Trains, evaluates every `eval_freq` updates and fills the run's folder.
+
+    Raises:
+        InputError: the dataset, the environment or the checkpoint cannot be used.
+    """
+    prepare = modify_rewards if config.normalize_reward else None
+    task = load_task(config, prepare, normalize=False, eval_seed=config.eval_seed)
+    device = resolve_device(config.device)
+    seed_everything(config.seed, config.deterministic_torch)
+    trainer = create_trainer(config, task.state_dim, task.action_dim, config.max_action)
+    if config.load_model:
+        load(trainer, config.load_model)
+    dataset = to_device(task.dataset, device)
+    with Run(config, task, "sac_n", "torch", device) as run:
+        history = []
+        for step in range(1, config.max_timesteps + 1):
+            indices, noise = draw_noise(config, len(dataset.rewards), task.action_dim, device)
+            history.append(trainer.update(take(dataset, indices), noise))
+            run.advance(1)
+            if step % config.eval_freq == 0 or step == config.max_timesteps:
+                run.log(step, mean_metrics(history))
+                history.clear()
+                run.evaluate(step, trainer.act)
+                if config.checkpoints_path:
+                    save(trainer, run.checkpoint_path(step, ".pt"))
+        save(trainer, run.folder / "checkpoint.pt")
+    return run
+
+
+if __name__ == "__main__":
+    cli(train, TrainConfig, "sac_n")
