@@ -195,9 +195,14 @@ def make_env(env_id: str) -> gymnasium.Env:
 
 def _nearest(env_id: str) -> str:
     """A hint that names the ids most like `env_id`, other than itself."""
-    # What Gymnasium no longer ships is still listed, with a function that raises in place of a path.
-    specs = gymnasium.registry.values()
-    ids = {spec.id.lower(): spec.id for spec in specs if isinstance(spec.entry_point, str) and spec.id != env_id}
+    # What Gymnasium no longer ships is still listed, with a function that raises in place of a path. Once imported,
+    # Gymnasium-Robotics puts its own there, which need mujoco_py.
+    makeable = {
+        spec.id.lower(): spec.id
+        for spec in gymnasium.registry.values()
+        if isinstance(spec.entry_point, str) and not spec.entry_point.startswith("gymnasium_robotics.envs.mujoco")
+    }
+    ids = {name: known for name, known in makeable.items() if known != env_id}
     ids |= {known.partition("/")[2]: known for known in (*D4RL_ENVS, *robotics.ENVS)}
     close = [ids[name] for name in difflib.get_close_matches(env_id.lower(), ids, n=3, cutoff=0.5)]
     return f"use {' or '.join(close) or ', '.join(D4RL_ENVS)}"

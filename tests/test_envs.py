@@ -286,8 +286,13 @@ def test_environments_that_gymnasium_no_longer_ships_are_refused_in_one_line() -
     assert "\n" not in str(caught.value)
 
 
-def test_hints_name_only_what_can_be_made() -> None:
-    """Gymnasium lists its v2 and v3 robots, but no longer ships them."""
+def test_hints_name_only_what_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gymnasium lists its v2 and v3 robots, but no longer ships them; Gymnasium-Robotics lists some that need more."""
+    monkeypatch.setitem(
+        gymnasium.registry,
+        "Hopper-v3",
+        gymnasium.envs.registration.EnvSpec("Hopper-v3", "gymnasium_robotics.envs.mujoco.hopper_v3:HopperEnv"),
+    )
     with pytest.raises(InputError) as caught:
         make_env("Hoper-v3")
     assert "Hopper-v4" in str(caught.value)
