@@ -25,7 +25,10 @@ from shared.jax_side import Network
 
 # The loss in which rewards are learnt from
 REWARDED = {
-    **{"td3_bc": "critic_loss", "rebrac": "critic_loss", "awac": "critic_loss", "cql": "critic_loss"},
+    "td3_bc": "critic_loss",
+    "rebrac": "critic_loss",
+    "awac": "critic_loss",
+    "cql": "critic_loss",
     "iql": "q_loss",
 }
 RATES = {"cql": "soft_target_update_rate"}
@@ -101,8 +104,8 @@ IMITATION: dict[str, Callable[[Network, Any], jax.Array]] = {
 }
 
 
-# Temperatures at which advantages count after so few updates
-SHARP = {"td3_bc": {}, "rebrac": {}, "awac": {"awac_lambda": 0.01}, "iql": {"beta": 100.0}}
+# Temperatures and weights at which values count after so few updates
+SHARP = {"td3_bc": {}, "rebrac": {"actor_bc_coef": 0.01}, "awac": {"awac_lambda": 0.01}, "iql": {"beta": 100.0}}
 
 
 def actor_does_more_than_imitate(name: str, twin: ModuleType) -> None:
@@ -257,8 +260,13 @@ def test_the_transformers_rate_warms_up_and_stays() -> None:
 
 @pytest.mark.parametrize(
     ("name", "part", "rate"),
-    [("td3_bc", "actor", 3e-4), ("awac", "critic_1", 3e-4), ("iql", "vf", 3e-4)]
-    + [("rebrac", "actor", 1e-3), ("rebrac", "critic", 1e-3)],
+    [
+        ("td3_bc", "actor", 3e-4),
+        ("rebrac", "actor", 1e-3),
+        ("rebrac", "critic", 1e-3),
+        ("awac", "critic_1", 3e-4),
+        ("iql", "vf", 3e-4),
+    ],
 )
 def test_other_rates_are_constant(name: str, part: str, rate: float) -> None:
     """From the first update on."""
