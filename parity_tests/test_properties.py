@@ -101,8 +101,8 @@ IMITATION: dict[str, Callable[[Network, Any], jax.Array]] = {
 }
 
 
-# Temperatures at which advantages count after so few updates
-SHARP = {"td3_bc": {}, "rebrac": {}, "awac": {"awac_lambda": 0.01}, "iql": {"beta": 100.0}}
+# Temperatures and weights at which values count after so few updates
+SHARP = {"td3_bc": {}, "rebrac": {"actor_bc_coef": 0.01}, "awac": {"awac_lambda": 0.01}, "iql": {"beta": 100.0}}
 
 
 def actor_does_more_than_imitate(name: str, twin: ModuleType) -> None:

@@ -20,10 +20,10 @@ PAIR = Pair(
         "other": SMALL
         | {"policy_freq": 3, "discount": 0.9, "tau": 0.1, "policy_noise": 0.5, "noise_clip": 0.3}
         | {"actor_bc_coef": 0.1, "critic_bc_coef": 0.01, "actor_learning_rate": 3e-4, "critic_learning_rate": 5e-4},
-        # Other depths, the norms the other way round, the Q term as it is
+        # Other depths, the norms the other way round, the Q term as it is, noise that reaches the bounds
         "plain": SMALL
         | {"actor_n_hiddens": 1, "critic_n_hiddens": 2, "actor_ln": True, "critic_ln": False}
-        | {"normalize_q": False, "policy_freq": 1},
+        | {"normalize_q": False, "policy_freq": 1, "policy_noise": 1.0, "noise_clip": 2.0},
     },
     update_statics=lambda config, step: {"delayed": (step - 1) % config.policy_freq == 0},
     interval_statics=lambda config, start, num_updates: {"phase": start % config.policy_freq},
@@ -44,7 +44,7 @@ MISTAKES = [
     Mistake("noise not clipped", "clip(hp.policy_noise * noise.target, -hp.noise_clip, hp.noise_clip)",
             "hp.policy_noise * noise.target", "loss", "other"),
     Mistake("target action not cut to the bounds", "clip(actor(batch.next_observations) + smoothing, -1.0, 1.0)",
-            "actor(batch.next_observations) + smoothing", "loss", "other"),
+            "actor(batch.next_observations) + smoothing", "loss", "plain"),
     Mistake("online actor in the target", "self.actor_target, self.critic_target\n",
             "self.actor, self.critic_target\n", "loss"),
     Mistake("online critics in the target", "self.actor_target, self.critic_target\n",
