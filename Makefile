@@ -15,8 +15,10 @@ $(READY): pyproject.toml constraints.txt
 run: setup
 	$(VENV)/bin/python corl_jax/cql.py
 
+# Files are shared out among a few processes with a thread each: more threads than cores slow both frameworks manifold.
 test: setup
-	$(VENV)/bin/python -m pytest tests parity_tests
+	OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false \
+	$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile tests parity_tests
 
 # Where the package cannot be imported the tests would be skipped; the import fails then. It makes the folder it is given.
 test-d4rl: setup
