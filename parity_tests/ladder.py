@@ -154,7 +154,7 @@ class Scene:
 def _scene(name: str, variant: str, dataset: str, warm: bool, dtype: torch.dtype) -> Scene:
     pair = PAIRS[name]
     columns = pair.load(DATASETS[dataset]())
-    settings = {} if variant == FULL_SIZE else {"batch_size": BATCH_SIZE} | pair.variants[variant]
+    settings = pair.full_size if variant == FULL_SIZE else {"batch_size": BATCH_SIZE} | pair.variants[variant]
     config = pair.torch.TrainConfig(device="cpu", **settings)
     torch_side.seed_everything(0)
     sizes = columns.observations.shape[1], columns.actions.shape[1]

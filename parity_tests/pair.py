@@ -57,6 +57,7 @@ class Pair:
         take: From a twin, its dataset on the device, indices and config to a batch.
         load: From a dataset file's arrays to the named tuple of columns that the pair learns from, (N, ...) each.
         gathers: Look-ups by index in one update, the batch's own included.
+        full_size: Settings of the ladder's variant of full size, where a default is too large for a test.
         draws_inside: Whether the scanned loop itself draws, what would be too large to draw ahead.
         float32: A rung's tolerance in single precision, by its name, where the ladder's own cannot be had.
     """
@@ -76,6 +77,7 @@ class Pair:
     )
     load: Callable[[dict[str, np.ndarray]], Any] = load_transitions
     gathers: int = 1
+    full_size: Mapping[str, Any] = field(default_factory=dict)
     draws_inside: bool = False
     float32: Mapping[str, float] = field(default_factory=dict)
 

@@ -50,6 +50,8 @@ PAIR = Pair(
         | {"actor_learning_rate": 1e-3, "critic_learning_rate": 3e-3, "alpha_learning_rate": 1e-2},
         "layer norm": SMALL | {"critic_layernorm": True, "edac_init": True},
     },
+    # A tenth of the default: the updates that warm it up would take minutes.
+    full_size={"batch_size": 1000},
     # States are never normalised.
     load=extract_transitions,
     # Near an action's bound 1 - tanh(u)^2 has lost most of its digits, in each framework others: up to 3.4e-5 of the
