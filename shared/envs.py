@@ -153,6 +153,11 @@ def is_d4rl_exact(env_id: str) -> bool:
     return env_id in _D4RL_CLASSES
 
 
+def is_registered(env_id: str) -> bool:
+    """Whether `make_env` knows the name; what it takes to make the environment may still be missing."""
+    return env_id in gymnasium.registry
+
+
 def make_env(env_id: str) -> gymnasium.Env:
     """Makes one of the `d4rl/...` environments or any other that is registered with Gymnasium.
 

@@ -1,7 +1,7 @@
 """What the ladder must know of each pair: one short module an algorithm."""
 
-from parity_tests.pairs import any_percent_bc, awac, cql, dt, iql, td3_bc
+from parity_tests.pairs import any_percent_bc, awac, cql, dt, iql, sac, td3_bc
 
-MODULES = (any_percent_bc, td3_bc, awac, cql, iql, dt)
+MODULES = (any_percent_bc, td3_bc, awac, cql, iql, dt, sac)
 PAIRS = {module.PAIR.name: module.PAIR for module in MODULES}
 MISTAKES = {module.PAIR.name: module.MISTAKES for module in MODULES}
