@@ -145,7 +145,8 @@ _D4RL_CLASSES = {
 D4RL_ENVS = tuple(_D4RL_CLASSES)
 
 for _id, _class in _D4RL_CLASSES.items():
-    gymnasium.register(_id, entry_point=_class, max_episode_steps=MAX_EPISODE_STEPS)
+    # By its name, not as an object: what records an environment (Minari) writes its specification down.
+    gymnasium.register(_id, entry_point=f"{__name__}:{_class.__name__}", max_episode_steps=MAX_EPISODE_STEPS)
 
 
 def is_d4rl_exact(env_id: str) -> bool:
@@ -185,8 +186,8 @@ def make_env(env_id: str) -> gymnasium.Env:
 def _nearest(env_id: str) -> str:
     """A hint that names the ids most like `env_id`, other than itself."""
     # What Gymnasium no longer ships is still listed, with a function that raises in place of a path.
-    specs = gymnasium.registry.values()
-    ids = {spec.id.lower(): spec.id for spec in specs if isinstance(spec.entry_point, str) and spec.id != env_id}
+    specs = [spec for spec in gymnasium.registry.values() if isinstance(spec.entry_point, str)]
+    ids = {spec.id.lower(): spec.id for spec in specs if spec.id not in (env_id, *D4RL_ENVS)}
     ids |= {known.removeprefix("d4rl/"): known for known in D4RL_ENVS}
     close = [ids[name] for name in difflib.get_close_matches(env_id.lower(), ids, n=3, cutoff=0.5)]
     return f"use {' or '.join(close) or ', '.join(D4RL_ENVS)}"

@@ -45,6 +45,7 @@ class Experience:
 
     Attributes:
         size: Steps so far.
+        action_dim: A.
         observation: (S,) float32, where the environment stands.
     """
 
@@ -58,6 +59,7 @@ class Experience:
         self._max_action = self._env.action_space.high[0]
         self.size = 0
         states, actions = self._env.observation_space.shape, self._env.action_space.shape
+        (self.action_dim,) = actions
         positions, velocities = (values.shape for values in self._physics())
         self._rows = Rows(
             observations=np.zeros((capacity, *states), np.float32),
@@ -69,6 +71,12 @@ class Experience:
             qpos=np.zeros((capacity, *positions), np.float32),
             qvel=np.zeros((capacity, *velocities), np.float32),
         )
+
+    @property
+    def over(self) -> bool:
+        """Whether the last step ended its episode."""
+        last = self.size - 1
+        return self.size > 0 and bool(self._rows.terminals[last] or self._rows.timeouts[last])
 
     def begin(self, *seeds: int) -> None:
         """Starts an episode that follows, like those after it, from these numbers alone."""
@@ -101,9 +109,11 @@ class Experience:
             exploration: Uniform numbers in [-1, 1), (n, A), and standard normal ones (n, A).
             random_steps: Counted from the run's first step.
         """
-        for uniform, normal in zip(*exploration, strict=True):
+        # One copy to NumPy's memory: a device array costs as much again for each row that is taken from it.
+        for uniform, normal in zip(*map(np.asarray, exploration), strict=True):
             random = self.size < random_steps
-            self.step(self._max_action * uniform if random else policy(self.observation[None], normal[None])[0])
+            action = self._max_action * uniform if random else policy(self.observation[None], normal[None])
+            self.step(np.reshape(action, uniform.shape))
 
     def rows(self, first: int = 0) -> Rows:
         """The steps from number `first` on."""
