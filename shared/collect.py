@@ -111,9 +111,7 @@ class Collection:
         self.env_id = f"d4rl/{options.robot}-v2"
         settings = {setting: getattr(options, name) for name, (setting, *_) in _TRAINING.items()}
         # Policies are rated by their own episodes here, so the run's evaluation can be short.
-        self._config: Any = self._twin.TrainConfig(
-            env=self.env_id, seed=options.seed, n_episodes=1, device="cpu", **settings
-        )
+        self._config: Any = self._twin.TrainConfig(env=self.env_id, seed=options.seed, n_episodes=1, **settings)
         self._paths: dict[int, Path] = {}
 
     def make(self) -> dict[str, tuple[list[Rows], dict[str, Any]]]:

@@ -14,7 +14,7 @@ from shared import data, sources
 from shared.collect import main
 from shared.collecting import NAMES, recording, training
 from shared.collecting.choosing import Snapshot, choose_policies
-from shared.collecting.recording import EPISODES, Recorder, joined, spread, split
+from shared.collecting.recording import EPISODES, Recorder, joined, split, spread
 from shared.envs import make_env
 from shared.errors import InputError
 from shared.experience import Rows
