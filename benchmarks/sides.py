@@ -15,7 +15,7 @@ STATE_DIM, ACTION_DIM, ROWS = 17, 6, 100_000
 
 
 # Updates in a block: some seconds' worth
-UPDATES = {"any_percent_bc": 1500, "td3_bc": 500, "awac": 200, "cql": 20, "iql": 400, "dt": 30}
+UPDATES = {"any_percent_bc": 1500, "td3_bc": 500, "awac": 200, "cql": 20, "iql": 400, "dt": 30, "sac": 500}
 
 
 def made_up_rows() -> dict[str, np.ndarray]:

@@ -24,7 +24,7 @@ from shared import torch_side
 from shared.jax_side import Network
 
 # The loss in which rewards are learnt from
-REWARDED = {"td3_bc": "critic_loss", "awac": "critic_loss", "cql": "critic_loss", "iql": "q_loss"}
+REWARDED = {"td3_bc": "critic_loss", "awac": "critic_loss", "cql": "critic_loss", "iql": "q_loss", "sac": "critic_loss"}
 RATES = {"cql": "soft_target_update_rate"}
 
 
@@ -173,6 +173,8 @@ def test_property_holds(check: Callable[[str, ModuleType], None], name: str) -> 
         (targets_move_once_when_due, "td3_bc", "tau the wrong way round"),
         (targets_move_once_when_due, "awac", "one target not moved"),
         (targets_move_once_when_due, "cql", "targets from the old critics"),
+        (terminals_are_masked, "sac", "inverted done flag"),
+        (targets_move_once_when_due, "sac", "one target not moved"),
         (actor_steps_at_multiples_of_its_period, "td3_bc", "delayed one step early"),
     ],
 )
