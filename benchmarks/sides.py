@@ -26,6 +26,7 @@ UPDATES = {
     "edac": 40,
     "lb_sac": 2,
     "dt": 30,
+    "sac": 500,
 }
 
 

@@ -52,6 +52,7 @@ class Pair:
         draw_inputs: From the dataset's columns and A to what `draw_noise` is told of them, between config and device.
         torch_draw_inputs: Likewise for the PyTorch twin, where CORL's draws need to know more; None: the same.
         draw_statics: From a config and an update's number (from 1) to the further arguments of `draw_noise`.
+        other_draws: Names of further functions that draw, which a run calls between updates.
         update_statics: Likewise to the static arguments of the JAX `update`.
         interval_statics: From a config, the updates before an interval and its length to those of `train_interval`.
         take: From a twin, its dataset on the device, indices and config to a batch.
@@ -70,6 +71,7 @@ class Pair:
     draw_inputs: Callable[[Any, int], tuple] = lambda dataset, action_dim: (len(dataset[0]), action_dim)
     torch_draw_inputs: Callable[[Any, int], tuple] | None = None
     draw_statics: Callable[[Any, int], dict[str, Any]] = no_statics
+    other_draws: Sequence[str] = ()
     update_statics: Callable[[Any, int], dict[str, Any]] = no_statics
     interval_statics: Callable[[Any, int, int], dict[str, Any]] = lambda config, start, num_updates: {}
     take: Callable[[ModuleType, Any, Any, Any], Any] = lambda twin, dataset, indices, config: twin.take(

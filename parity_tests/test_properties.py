@@ -25,7 +25,7 @@ from shared.jax_side import Network
 
 # The loss in which rewards are learnt from
 REWARDED = {
-    **dict.fromkeys(["td3_bc", "rebrac", "awac", "cql", "sac_n", "edac", "lb_sac"], "critic_loss"),
+    **dict.fromkeys(["td3_bc", "rebrac", "awac", "cql", "sac_n", "edac", "lb_sac", "sac"], "critic_loss"),
     "iql": "q_loss",
 }
 RATES = {"cql": "soft_target_update_rate"}
@@ -188,7 +188,9 @@ def test_property_holds(check: Callable[[str, ModuleType], None], name: str) -> 
         (targets_move_once_when_due, "awac", "one target not moved"),
         (targets_move_once_when_due, "cql", "targets from the old critics"),
         (targets_move_once_when_due, "sac_n", "targets from the old critics"),
+        (targets_move_once_when_due, "sac", "one target not moved"),
         (terminals_are_masked, "lb_sac", "inverted done flag"),
+        (terminals_are_masked, "sac", "inverted done flag"),
         (actor_steps_once_in_its_period, "td3_bc", "delayed one step early"),
         (actor_steps_once_in_its_period, "rebrac", "first full update one too late"),
     ],

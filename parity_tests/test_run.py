@@ -54,7 +54,20 @@ def test_runs_are_equal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         initial["state"] = to_jax(trainer, pair.jax.create_train_state(jax.random.key(0), *args))
         return trainer
 
+    def hand_over(name: str) -> None:
+        """What the torch twin draws by this function, the JAX twin gets, in the same order."""
+        handed, original = [], getattr(pair.torch, name)
+
+        def recording(*args: Any) -> Any:
+            handed.append(original(*args))
+            return handed[-1]
+
+        monkeypatch.setattr(pair.torch, name, recording)
+        monkeypatch.setattr(pair.jax, name, lambda *args: handed.pop(0))
+
     with both_in("float64"):
+        for other in pair.other_draws:
+            hand_over(other)
         monkeypatch.setattr(pair.torch, "draw_noise", recording_draw)
         monkeypatch.setattr(pair.torch, "create_trainer", recording_create)
         reference = rows(pair.torch.train(pair.torch.TrainConfig(**settings)))

@@ -20,6 +20,7 @@ import yaml
 from pyrallis.wrappers.docstring import get_attribute_docstring
 
 from shared.data import is_known, nearest
+from shared.envs import is_registered
 from shared.errors import InputError
 
 Config = TypeVar("Config")
@@ -104,7 +105,7 @@ def parse(config_class: type[Config], algorithm: str, args: Sequence[str] | None
     `num_updates_on_epoch` updates and we in updates.
 
     Args:
-        config_class: A dataclass with a field `env`, the dataset.
+        config_class: A dataclass with a field `env`, the dataset, or the environment of who makes the data.
         algorithm: Names the table of datasets, such as `cql`.
         args: The command line without the program's name; `sys.argv` if None.
 
@@ -131,7 +132,7 @@ def dataset_row(config_class: type, algorithm: str, dataset: str) -> dict[str, A
         InputError: The dataset is unknown, or its row has a key or value that the config does not allow.
     """
     table = _read_yaml(_TABLES / f"{algorithm}.yaml")
-    if dataset not in table and not is_known(dataset):
+    if dataset not in table and not is_known(dataset) and not is_registered(dataset):
         raise InputError(f"unknown dataset {dataset!r}; {nearest(dataset, table)}, or give the path of an .hdf5 file")
     return _decode(config_class, table.get(dataset) or {}, f"configs/{algorithm}.yaml, {dataset}: ")
 

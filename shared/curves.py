@@ -31,8 +31,8 @@ class Curve(NamedTuple):
     references: dict[str, float]
 
 
-def draw_curve(curve: Curve, title: str) -> bytes:
-    """The curve as a PNG image: means with one standard deviation over the episodes, references dashed."""
+def draw_curve(curve: Curve, title: str, unit: str = "updates") -> bytes:
+    """The curve as a PNG image: means with one standard deviation over the episodes, references dashed, over `unit`."""
     # Figures made without pyplot share no state with a notebook's or another thread's.
     figure = Figure(figsize=(7, 4.2), dpi=150, layout="constrained")
     axes = figure.subplots()
@@ -43,7 +43,7 @@ def draw_curve(curve: Curve, title: str) -> bytes:
         axes.axhline(value, color=f"C{index + 1}", linestyle="--", linewidth=1, label=f"data: {name} policy")
     if curve.references:
         axes.legend(frameon=False, fontsize="small")
-    axes.set(title=title, xlabel="updates", ylabel=LABELS[curve.metric])
+    axes.set(title=title, xlabel=unit, ylabel=LABELS[curve.metric])
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     image = io.BytesIO()

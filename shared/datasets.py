@@ -6,13 +6,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from shared import data, download, minari_sets, sources
 from shared.cache import sha256_of
+from shared.commands import Parser
 from shared.envs import time_limit
 from shared.errors import InputError
 from shared.files import write_atomically
@@ -176,15 +177,8 @@ def download_dataset(options: argparse.Namespace) -> None:
         raise InputError(f"{options.id!r} is not hosted anywhere; {data.nearest(options.id, data.D4RL_FACTS)}")
 
 
-class _Parser(argparse.ArgumentParser):
-    """Reports a bad command line as an InputError."""
-
-    def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message}; --help explains")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m shared.datasets", description=__doc__)
+def _parser() -> Parser:
+    parser = Parser(prog="python -m shared.datasets", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, run: Callable[[argparse.Namespace], None], meaning: str, **argument: Any) -> Any:

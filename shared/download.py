@@ -19,12 +19,11 @@ import requests
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
+from shared.collecting import NAMES
 from shared.data import D4RL_FACTS, dataset_location, read_hdf5
 from shared.errors import InputError
 
 HOST = "http://rail.eecs.berkeley.edu"
-COLLECTED = ("halfcheetah-medium-expert", "hopper-medium-expert", "walker2d-medium-expert")
-"""What `python -m collect` can make: datasets like D4RL's of these names."""
 
 _BLOCK = 2**16  # bytes
 _TIMEOUT = (10, 60)  # seconds to connect, and between two blocks
@@ -77,8 +76,9 @@ def _only_one(path: Path) -> Iterator[None]:
 
 
 def _refuse(name: str, path: Path, url: str, error: Exception) -> NoReturn:
-    make = next((made for made in COLLECTED if name.startswith(f"{made}-v")), None)
-    instead = "" if make is None else f", or make a set like it with `python -m collect {make}` and name mini/{make}"
+    make = next((made for made in NAMES if name.startswith(f"{made}-v")), None)
+    hint = f", or make a set like it with `python -m shared.collect {make}` and name its file, {make}.hdf5"
+    instead = "" if make is None else hint
     part = _part(path)
     rest = f"; a new start goes on after the {part.stat().st_size:,} bytes that came" if part.is_file() else ""
     raise InputError(

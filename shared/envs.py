@@ -160,12 +160,18 @@ _D4RL_CLASSES = {
 D4RL_ENVS = tuple(_D4RL_CLASSES)
 
 for _id, _class in _D4RL_CLASSES.items():
-    gymnasium.register(_id, entry_point=_class, max_episode_steps=MAX_EPISODE_STEPS)
+    # By its name, not as an object: what records an environment (Minari) writes its specification down.
+    gymnasium.register(_id, entry_point=f"{__name__}:{_class.__name__}", max_episode_steps=MAX_EPISODE_STEPS)
 
 
 def is_d4rl_exact(env_id: str) -> bool:
     """Whether `env_id` steps as D4RL's environment did, so that a return in it has a D4RL score."""
     return env_id in _D4RL_CLASSES or env_id in genuine.DATASETS
+
+
+def is_registered(env_id: str) -> bool:
+    """Whether `make_env` knows the name; what it takes to make the environment may still be missing."""
+    return env_id in gymnasium.registry
 
 
 def make_env(env_id: str) -> gymnasium.Env:
@@ -202,7 +208,7 @@ def _nearest(env_id: str) -> str:
         for spec in gymnasium.registry.values()
         if isinstance(spec.entry_point, str) and not spec.entry_point.startswith("gymnasium_robotics.envs.mujoco")
     }
-    ids = {name: known for name, known in makeable.items() if known != env_id}
+    ids = {name: known for name, known in makeable.items() if known not in (env_id, *D4RL_ENVS)}
     ids |= {known.partition("/")[2]: known for known in (*D4RL_ENVS, *robotics.ENVS)}
     close = [ids[name] for name in difflib.get_close_matches(env_id.lower(), ids, n=3, cutoff=0.5)]
     return f"use {' or '.join(close) or ', '.join(D4RL_ENVS)}"

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -91,6 +92,22 @@ def take(dataset: PackedDataset, indices: Array) -> Any:
     columns = jnp.split(dataset.rows[indices], ends[:-1], axis=-1)
     pairs = zip(columns, dataset.shapes, strict=True)
     return dataset.kind(*(column.reshape(*indices.shape, *shape) for column, shape in pairs))
+
+
+def store(dataset: PackedDataset, columns: Any, at: int) -> PackedDataset:
+    """The dataset with rows from number `at` on overwritten by NumPy columns (n, ...); the one given is used up.
+
+    Raises:
+        IndexError: There is no room for them, where XLA would write them further up.
+    """
+    if at + len(columns[0]) > len(dataset):
+        raise IndexError(f"{len(columns[0])} rows at {at} do not fit into {len(dataset)}")
+    return _overwrite(dataset, to_device(columns).rows, at)
+
+
+@partial(jax.jit, donate_argnames="dataset")
+def _overwrite(dataset: PackedDataset, rows: Array, at: Array) -> PackedDataset:
+    return dataset.replace(rows=jax.lax.dynamic_update_slice(dataset.rows, rows, (at, 0)))
 
 
 @jax.jit

@@ -16,6 +16,7 @@ import numpy as np
 
 from shared.cache import Source, cached
 from shared.data import MINARI, checked_arrays
+from shared.envs import is_registered
 from shared.errors import InputError
 
 _KEY = re.compile(r"\w[\w/-]*-v\d+")
@@ -116,11 +117,12 @@ def _attributes(spec: Any) -> dict[str, Any]:
     """The environment's id, unless it was made with settings that its name does not carry."""
     if spec is None:
         return {}
-    registered = gymnasium.registry.get(spec.id)
+    if not is_registered(spec.id):
+        return {}
+    registered = gymnasium.registry[spec.id]
     own = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
-    if registered is not None and (own, spec.max_episode_steps) == (registered.kwargs, registered.max_episode_steps):
-        return {"env_id": spec.id}
-    return {}
+    unchanged = (own, spec.max_episode_steps) == (registered.kwargs, registered.max_episode_steps)
+    return {"env_id": spec.id} if unchanged else {}
 
 
 def path(name: str) -> Path:

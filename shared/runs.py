@@ -46,7 +46,9 @@ class Run:
         result: What `result.json` holds; empty before the end.
     """
 
-    def __init__(self, config: Any, task: Task, algorithm: str, framework: str, device: object = None) -> None:
+    def __init__(
+        self, config: Any, task: Task, algorithm: str, framework: str, device: object = None, unit: str = "update"
+    ) -> None:
         """Makes nothing yet.
 
         Args:
@@ -56,6 +58,7 @@ class Run:
             algorithm: Such as `td3_bc`.
             framework: `torch` or `jax`.
             device: What the networks run on, for the result; the config's word for it if None.
+            unit: What `max_timesteps` and the numbers of evaluations count: updates, or steps of an environment.
 
         Raises:
             InputError: Weights & Biases should be online but nobody is logged in.
@@ -69,6 +72,7 @@ class Run:
         self._config, self._task, self._algorithm, self._framework = config, task, algorithm, framework
         self._device = str(device or config.device)
         self._scale = scale(task.evaluator.fingerprint["env"])
+        self._unit = unit
         self._wandb = _import_wandb(config.wandb_mode)
         self._steps: list[int] = []
         self._returns: list[np.ndarray] = []
@@ -96,7 +100,7 @@ class Run:
             raise
         self._metrics = (self.folder / "metrics.jsonl").open("w", encoding="utf-8")
         # A bar redrawn into a log file would flood it, so there is one on terminals only.
-        self._bar = tqdm(total=self._config.max_timesteps, unit=" updates", disable=None, dynamic_ncols=True)
+        self._bar = tqdm(total=self._config.max_timesteps, unit=f" {self._unit}s", disable=None, dynamic_ncols=True)
         self._entered = self._drawn = time.perf_counter()
         _say(f"run folder: {self.folder}")
         return self
@@ -122,11 +126,14 @@ class Run:
             self._seconds_to_first_update = time.time() - psutil.Process().create_time()
             _say(f"first update {self._seconds_to_first_update:.1f} s after the process started")
 
-    def advance(self, updates: int) -> None:
-        """Counts updates that are done; the first call is left out of the rate, since it may have compiled."""
+    def advance(self, updates: int, steps: int | None = None) -> None:
+        """Counts updates that are done, and moves the bar by them, or by steps of the environment if that is its unit.
+
+        The first call with updates is left out of the rate, since it may have compiled.
+        """
         self._updates += updates
-        self._bar.update(updates)
-        if self._updates == updates:
+        self._bar.update(updates if steps is None else steps)
+        if updates and self._updates == updates:
             self.started()
             self._warm = (self._updates, self._seconds_training())
 
@@ -158,7 +165,7 @@ class Run:
         asked = "" if prompt is None else f" (asked for {prompt:g})"
         named_score = f"{self._scale.words} {score:.1f}, " if self._scale.dataset_id else ""
         spread = f"return {returns.mean():.1f} +- {returns.std():.1f}"
-        _say(f"update {step}{asked}: {named_score}{spread} ({len(returns)} episodes)")
+        _say(f"{self._unit} {step}{asked}: {named_score}{spread} ({len(returns)} episodes)")
         if time.perf_counter() - self._drawn > _SECONDS_BETWEEN_DRAWINGS:
             self._draw()
         self._evaluating += time.perf_counter() - begin
@@ -213,7 +220,7 @@ class Run:
     def _draw(self) -> None:
         if self._steps:
             title = f"{self._algorithm} ({self._framework}) on {self._dataset}, seed {self._config.seed}"
-            write_atomically(self.folder / "learning_curve.png", draw_curve(self._curve(), title))
+            write_atomically(self.folder / "learning_curve.png", draw_curve(self._curve(), title, f"{self._unit}s"))
             self._drawn = time.perf_counter()
 
     def _finish(self) -> None:

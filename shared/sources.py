@@ -1,4 +1,4 @@
-"""Where a dataset comes from: D4RL by name, Minari by name, a file of one's own, the bundled set or an object."""
+"""Where a dataset comes from: D4RL by name, Minari by name, a file of one's own, a bundled set or an object."""
 
 import hashlib
 from typing import Any

@@ -21,7 +21,8 @@ class Task:
     """What a run learns from and what scores it.
 
     Attributes:
-        dataset: A `Batch` of transitions, or `Trajectories`, as the algorithm sees them; float32 NumPy arrays.
+        dataset: A `Batch` of transitions, or `Trajectories`, as the algorithm sees them; float32 NumPy arrays. For an
+            algorithm that makes its own data: room for it, all zeros.
         evaluator: Runs episodes; it normalises states with the same `mean` and `std`.
         state_dim: S.
         action_dim: A.
@@ -29,7 +30,8 @@ class Task:
         mean: (S,), 0 without normalisation.
         std: (S,), 1 without normalisation.
         attributes: What the dataset's file says about itself, such as `expert_return_mean`.
-        fingerprint: Name, number of transitions and SHA-256 of the dataset's file.
+        fingerprint: Name, number of transitions and SHA-256 of the dataset's file; the environment's name alone if
+            there is none.
     """
 
     dataset: Any
@@ -113,6 +115,32 @@ def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = 
     # A policy with a context is so costly that rows of episodes which wait for an environment would be a waste.
     limits = {"num_envs": config.n_episodes, "max_steps": config.episode_len}
     return _task(config, opened, dataset, Evaluator(opened.env_id, config.n_episodes, seed, mean, std, **limits))
+
+
+def load_environment(config: Any) -> Task:
+    """The task of an algorithm that makes its own data, in the environment that scores it; states as they are.
+
+    Args:
+        config: Has `env`, which names the environment, `max_timesteps`, `n_episodes` and `seed`.
+
+    Raises:
+        InputError: A setting or the environment cannot be used.
+    """
+    check(config)
+    evaluator = Evaluator(config.env, config.n_episodes, config.seed)
+    rows, state_dim, action_dim = config.max_timesteps, evaluator.state_dim, evaluator.action_dim
+    sizes = Batch((state_dim,), (action_dim,), (), (state_dim,), ())
+    return Task(
+        dataset=Batch(*(np.zeros((rows, *size), np.float32) for size in sizes)),
+        evaluator=evaluator,
+        state_dim=state_dim,
+        action_dim=action_dim,
+        max_action=evaluator.max_action,
+        mean=np.zeros(state_dim, np.float32),
+        std=np.ones(state_dim, np.float32),
+        attributes={},
+        fingerprint={"name": config.env},
+    )
 
 
 class _Opened(NamedTuple):

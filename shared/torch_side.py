@@ -61,6 +61,13 @@ def take(dataset: Rows, indices: Tensor) -> Rows:
     return type(dataset)(*(column[indices] for column in dataset))
 
 
+def store(dataset: Rows, columns: Rows, at: int) -> Rows:
+    """The dataset with rows from number `at` on overwritten by NumPy columns (n, ...), in place."""
+    for whole, column in zip(dataset, columns, strict=True):
+        whole[at : at + len(column)] = torch.as_tensor(column, dtype=whole.dtype)
+    return dataset
+
+
 def dropout_mask(rate: float, shape: Sequence[int], device: torch.device) -> Tensor:
     """A mask to multiply by: 0 at the rate given, else 1 / (1 - rate); the draw of `torch.nn.functional.dropout`."""
     return torch.empty(*shape, device=device).bernoulli_(1.0 - rate).div_(1.0 - rate)
@@ -70,6 +77,22 @@ def mean_metrics(history: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
     """The mean of each metric over the updates that reported it: one device sync for a whole interval."""
     names = {name for metrics in history for name in metrics}
     return {name: torch.stack([m[name] for m in history if name in m]).mean().item() for name in sorted(names)}
+
+
+def generator_states() -> dict[str, Any]:
+    """Where NumPy's global generator and torch's stand, as a checkpoint can hold it."""
+    _, words, *rest = np.random.get_state(legacy=True)
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"numpy": (torch.as_tensor(words.astype(np.int64)), *rest), "torch": torch.get_rng_state(), "cuda": cuda}
+
+
+def restore_generators(states: Mapping[str, Any]) -> None:
+    """Sets the generators to where they stood; those of GPUs only where there are as many."""
+    words, *rest = states["numpy"]
+    np.random.set_state(("MT19937", words.numpy().astype(np.uint32), *rest))
+    torch.set_rng_state(states["torch"])
+    if len(states["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(states["cuda"])
 
 
 # What NumPy's arrays of numbers are pickled as: by its first major version and by later ones

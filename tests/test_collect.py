@@ -1,21 +1,25 @@
-"""The collector, and what the file that it made for this repository promises."""
+"""The collector: what each recipe leaves, that it goes on where it was cut, and what the bundled sets promise."""
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium
 import h5py
-import jax
 import numpy as np
 import pytest
 
-from collect.__main__ import choose_policies, main
-from collect.rollouts import Episode, play_episode, record
-from collect.sac import Actor, squash
-from collect.training import Snapshot
+from shared import data, sources
+from shared.collect import main
+from shared.collecting import NAMES, recording, training
+from shared.collecting.choosing import Snapshot, choose_policies
+from shared.collecting.recording import EPISODES, Recorder, joined, split, spread
 from shared.envs import make_env
+from shared.errors import InputError
+from shared.experience import Rows
 
-BUNDLED = Path(__file__).parents[1] / "datasets" / "mini" / "hopper-medium-expert.hdf5"
+TINY = ["--steps", "600", "--random_steps", "100", "--batch_size", "8", "--hidden_dim", "16", "--eval_freq", "200"]
 SHAPES = {
     "observations": (11,),
     "actions": (3,),
@@ -26,43 +30,46 @@ SHAPES = {
     "infos/qpos": (6,),
     "infos/qvel": (6,),
 }
+SPARE = {"next_observations", "infos/qpos", "infos/qvel"}
 FACTS = ("return_mean", "return_std", "episodes", "rows", "training_steps", "seed")
 ATTRIBUTES = {
     *("env_id", "total_mass", "algorithm", "policy", "command", "training_seed", "licence"),
     *(f"{package}_version" for package in ("mujoco", "gymnasium", "numpy", "jax")),
-    *(f"{policy}_{fact}" for policy in ("medium", "expert") for fact in FACTS),
 }
-TINY = ["--steps", "600", "--random_steps", "100", "--batch_size", "8", "--evaluate_every", "200"]
-TINY += ["--evaluation_episodes", "1", "--transitions", "150"]
 
 
-def run_tiny(folder: Path, *options: str) -> Path:
-    """A run of the whole command that takes seconds; returns its file."""
-    output = folder / "tiny.hdf5"
-    assert main(["hopper-medium-expert", *TINY, "--output", str(output), *options]) == 0
+def tiny(folder: Path, name: str, *options: str) -> Path:
+    """A collection that takes seconds, its training shared with others in the folder; returns the file."""
+    output = folder / f"{name}.hdf5"
+    assert main([f"hopper-{name}", *TINY, "--work_dir", str(folder / "work"), "--output", str(output), *options]) == 0
     return output
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of a tiny run whose snapshots are kept beside it."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds a tiny training, and medium-expert of it."""
     folder = tmp_path_factory.mktemp("collect")
-    return run_tiny(folder, "--work_dir", str(folder / "work"))
+    tiny(folder, "medium-expert", "--size", "150")
+    return folder
 
 
-@pytest.fixture(params=["tiny", "bundled"])
+BUNDLED = {name: data.dataset_path(name) for name in data.bundled()}
+
+
+@pytest.fixture(params=["tiny", *BUNDLED])
 def file(request: pytest.FixtureRequest) -> Iterator[h5py.File]:
-    """The file of a tiny run, and the one in the repository."""
-    path = request.getfixturevalue("tiny") if request.param == "tiny" else BUNDLED
+    """The file of a tiny collection, and those in the repository."""
+    tiny_one = request.param == "tiny"
+    path = request.getfixturevalue("folder") / "medium-expert.hdf5" if tiny_one else BUNDLED[request.param]
     with h5py.File(path) as opened:
         yield opened
 
 
-@pytest.fixture
-def bundled() -> Iterator[h5py.File]:
-    """The file in the repository."""
-    with h5py.File(BUNDLED) as opened:
-        yield opened
+def arrays(file: h5py.File) -> dict[str, h5py.Dataset]:
+    """All arrays of a file by their names."""
+    found: dict[str, h5py.Dataset] = {}
+    file.visititems(lambda name, item: found.update({name: item}) if isinstance(item, h5py.Dataset) else None)
+    return found
 
 
 def bounds(file: h5py.File) -> list[tuple[int, int]]:
@@ -71,19 +78,34 @@ def bounds(file: h5py.File) -> list[tuple[int, int]]:
     return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
-def episodes_of(file: h5py.File, policy: str) -> list[tuple[int, int]]:
-    """The episodes of `medium`, which come first, or of `expert`."""
-    first = int(file.attrs["medium_episodes"])
-    return bounds(file)[:first] if policy == "medium" else bounds(file)[first:]
+def parts_of(file: h5py.File) -> dict[str, list[tuple[int, int]]]:
+    """The episodes of each part of a dataset, such as `medium` and `expert`, which lie in this order."""
+    found, rest = {}, bounds(file)
+    for name in [part for part in ("medium", "expert", "replay", "random") if f"{part}_episodes" in file.attrs]:
+        count = int(file.attrs[f"{name}_episodes"])
+        found[name], rest = rest[:count], rest[count:]
+    assert not rest
+    return found
+
+
+def equal_files(first: Path, second: Path) -> bool:
+    """Every byte."""
+    return first.read_bytes() == second.read_bytes()
+
+
+# ---- files, tiny and bundled ---------------------------------------------------------------------------------------
 
 
 def test_layout_is_that_of_d4rls_v2_files(file: h5py.File) -> None:
-    """Names, shapes, types and compression; no more and no less."""
-    arrays: dict[str, h5py.Dataset] = {}
-    file.visititems(lambda name, item: arrays.update({name: item}) if isinstance(item, h5py.Dataset) else None)
-    assert {name: array.shape[1:] for name, array in arrays.items()} == SHAPES
-    assert len({len(array) for array in arrays.values()}) == 1
-    for name, array in arrays.items():
+    """Names, shapes, types and compression; without what a compact file leaves out, no more and no less."""
+    found = arrays(file)
+    with_spare = set(found) >= SPARE
+    assert set(found) == set(SHAPES) - (set() if with_spare else SPARE)
+    assert len({len(array) for array in found.values()}) == 1
+    env = make_env(str(file.attrs["env_id"]))
+    sizes = {"observations": env.observation_space.shape, "actions": env.action_space.shape}
+    for name, array in found.items():
+        assert array.shape[1:] == sizes.get(name.removeprefix("next_"), array.shape[1:] if "infos" in name else ())
         assert array.dtype == (bool if name in ("terminals", "timeouts") else np.float32)
         assert (array.compression, array.compression_opts, array.shuffle) == ("gzip", 9, True)
         assert np.isfinite(array[:]).all()
@@ -92,127 +114,240 @@ def test_layout_is_that_of_d4rls_v2_files(file: h5py.File) -> None:
 
 def test_attributes_say_how_the_file_was_made(file: h5py.File) -> None:
     """All of them, for the environment that steps as D4RL's."""
-    assert set(file.attrs) == ATTRIBUTES
-    assert file.attrs["env_id"] == "d4rl/hopper-v2"
-    assert file.attrs["total_mass"] == pytest.approx(15.264999, abs=1e-6)
-    assert file.attrs["command"].startswith("python -m collect hopper-medium-expert ")
+    assert set(file.attrs) >= ATTRIBUTES | {f"{part}_{fact}" for part in parts_of(file) for fact in FACTS}
+    assert file.attrs["env_id"] in ("d4rl/hopper-v2", "d4rl/halfcheetah-v2", "d4rl/walker2d-v2")
+    assert "collect " in file.attrs["command"]
     assert "/" not in file.attrs["command"]
-    assert file.attrs["medium_training_steps"] < file.attrs["expert_training_steps"]
-    assert file.attrs["medium_seed"] != file.attrs["expert_seed"]
+
+
+def test_figures_of_each_part_follow_from_its_rows(file: h5py.File) -> None:
+    """Episodes, rows, mean and standard deviation of the return."""
+    rewards = file["rewards"][:].astype(np.float64)
+    for part, episodes in parts_of(file).items():
+        returns = [rewards[begin:end].sum() for begin, end in episodes]
+        found = [len(episodes), sum(end - begin for begin, end in episodes), np.mean(returns), np.std(returns)]
+        names = ("episodes", "rows", "return_mean", "return_std")
+        assert found == pytest.approx([file.attrs[f"{part}_{name}"] for name in names], rel=1e-9)
 
 
 def test_episodes_are_whole(file: h5py.File) -> None:
-    """Each row's next observation is the next row's observation; the last row has exactly one flag."""
+    """The last row of each has exactly one flag; each begins elsewhere; recorded ones last to a fall or the limit."""
     terminals, timeouts = file["terminals"][:], file["timeouts"][:]
     assert not (terminals & timeouts).any()
     assert (terminals | timeouts)[-1]
-    observations, next_observations = file["observations"][:], file["next_observations"][:]
-    starts = []
-    for begin, end in bounds(file):
-        np.testing.assert_array_equal(next_observations[begin : end - 1], observations[begin + 1 : end])
-        assert timeouts[end - 1] == (end - begin == 1000)
-        starts.append(observations[begin])
-        if end < len(observations):
-            assert (next_observations[end - 1] != observations[end]).any()
+    starts = [file["observations"][begin] for begin, _ in bounds(file)]
     assert len(np.unique(starts, axis=0)) == len(starts)
+    for part, episodes in parts_of(file).items():
+        if part != "replay":
+            assert all(timeouts[end - 1] == (end - begin == 1000) for begin, end in episodes)
 
 
-@pytest.mark.parametrize("policy", ["medium", "expert"])
-def test_figures_of_each_policy_follow_from_its_rows(file: h5py.File, policy: str) -> None:
-    """Episodes, rows, mean and standard deviation of the return."""
-    rewards, episodes = file["rewards"][:].astype(np.float64), episodes_of(file, policy)
-    returns = [rewards[begin:end].sum() for begin, end in episodes]
-    found = [len(episodes), sum(end - begin for begin, end in episodes), np.mean(returns), np.std(returns)]
-    names = ("episodes", "rows", "return_mean", "return_std")
-    assert found == pytest.approx([file.attrs[f"{policy}_{name}"] for name in names], rel=1e-9)
-
-
-def test_stepping_again_gives_the_same_rows(file: h5py.File) -> None:
+def test_stepping_again_gives_the_same_rows(folder: Path) -> None:
     """A row's state and action lead to its reward and next observation, up to the state's rounding to float32.
 
     Measured over 3,900 rows: 1.1e-6 in a next observation and 3e-7 in a reward, at most.
     """
-    env = make_env("d4rl/hopper-v2")
-    env.reset(seed=0)
-    rows = np.random.default_rng(0).choice(len(file["rewards"]), size=min(200, len(file["rewards"])), replace=False)
-    arrays = {name: file[name][:] for name in SHAPES}
-    for row in rows:
-        qpos, qvel = arrays["infos/qpos"][row], arrays["infos/qvel"][row]
-        env.unwrapped.set_state(qpos.astype(np.float64), qvel.astype(np.float64))
-        observation, reward, fell, _, _ = env.unwrapped.step(arrays["actions"][row])
-        np.testing.assert_array_equal(arrays["observations"][row], np.concatenate([qpos[1:], qvel.clip(-10, 10)]))
-        assert reward == pytest.approx(arrays["rewards"][row], abs=2e-6)
-        assert fell == arrays["terminals"][row]
-        np.testing.assert_allclose(observation, arrays["next_observations"][row], rtol=0, atol=1e-5)
+    for path in (folder / "medium-expert.hdf5", BUNDLED["mini/hopper-medium-expert"]):
+        with h5py.File(path) as file:
+            found = {name: array[:] for name, array in arrays(file).items()}
+        env = make_env("d4rl/hopper-v2")
+        env.reset(seed=0)
+        count = len(found["rewards"])
+        for row in np.random.default_rng(0).choice(count, size=min(200, count), replace=False):
+            qpos, qvel = found["infos/qpos"][row], found["infos/qvel"][row]
+            env.unwrapped.set_state(qpos.astype(np.float64), qvel.astype(np.float64))
+            observation, reward, fell, _, _ = env.unwrapped.step(found["actions"][row])
+            np.testing.assert_array_equal(found["observations"][row], np.concatenate([qpos[1:], qvel.clip(-10, 10)]))
+            assert reward == pytest.approx(found["rewards"][row], abs=2e-6)
+            assert fell == found["terminals"][row]
+            np.testing.assert_allclose(observation, found["next_observations"][row], rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("policy", ["medium", "expert"])
-def test_bundled_file_has_enough_rows_of_each_policy(bundled: h5py.File, policy: str) -> None:
-    """At least 25,000 that survive D4RL's reader, which drops timeout rows and the file's last row."""
-    timeouts, episodes = bundled["timeouts"][:], episodes_of(bundled, policy)
-    kept = sum(int((~timeouts[begin:end]).sum()) for begin, end in episodes)
-    assert kept - 1 >= 25_000
+# ---- recipes -------------------------------------------------------------------------------------------------------
 
 
-def test_bundled_file_is_small() -> None:
-    """It is part of the repository."""
-    assert BUNDLED.stat().st_size < 6_000_000
-
-
-def test_bundled_policies_are_an_expert_and_one_that_falls(bundled: h5py.File) -> None:
-    """The expert is stable; the medium policy earns about a third and falls in most episodes."""
-    expert, medium = bundled.attrs["expert_return_mean"], bundled.attrs["medium_return_mean"]
-    assert expert >= 2500
-    assert 0.3 <= medium / expert <= 0.4
-    terminals = bundled["terminals"][:]
-    assert np.mean([terminals[end - 1] for _, end in episodes_of(bundled, "medium")]) > 0.5
-
-
-def test_a_tiny_run_records_what_was_asked_for(tiny: Path) -> None:
+def test_as_much_is_recorded_as_was_asked_for(folder: Path) -> None:
     """At least 150 kept rows of each policy, in whole episodes and not one episode more than needed."""
-    with h5py.File(tiny) as file:
-        for policy in ("medium", "expert"):
-            lengths = [end - begin for begin, end in episodes_of(file, policy)]
-            assert sum(lengths) - 1 >= 150
-            assert sum(lengths[:-1]) - 1 < 150
+    with h5py.File(folder / "medium-expert.hdf5") as file:
+        parts = parts_of(file)
+    assert list(parts) == ["medium", "expert"]
+    for episodes in parts.values():
+        lengths = [end - begin for begin, end in episodes]
+        assert sum(lengths) - 1 >= 150
+        assert sum(lengths[:-1]) - 1 < 150
 
 
-def test_same_seed_same_file_and_another_seed_another(tiny: Path, tmp_path: Path) -> None:
-    """Every row; nothing but the two files' own times could differ."""
-    (tmp_path / "again").mkdir()
-    (tmp_path / "other").mkdir()
-    again, other = run_tiny(tmp_path / "again"), run_tiny(tmp_path / "other", "--seed", "1")
-    with h5py.File(tiny) as first, h5py.File(again) as second, h5py.File(other) as third:
+def test_medium_expert_is_both_one_after_the_other(folder: Path) -> None:
+    """The same rows as each of them alone."""
+    alone = [tiny(folder, name, "--size", "150") for name in ("medium", "expert")]
+    with h5py.File(folder / "medium-expert.hdf5") as both, h5py.File(alone[0]) as medium, h5py.File(alone[1]) as expert:
         for name in SHAPES:
-            np.testing.assert_array_equal(first[name][:], second[name][:])
-        assert dict(first.attrs) == dict(second.attrs)
-        assert first["actions"][:10].tolist() != third["actions"][:10].tolist()
+            np.testing.assert_array_equal(both[name][:], np.concatenate([medium[name][:], expert[name][:]]))
+        assert medium.attrs["medium_training_steps"] < expert.attrs["expert_training_steps"]
 
 
-def test_a_finished_training_is_reused(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the same settings, and only then."""
-    work = str(tiny.parent / "work")
-    monkeypatch.setattr("collect.training.update_block", None)  # training again would call it
-    output = run_tiny(tmp_path, "--work_dir", work)
-    with h5py.File(tiny) as first, h5py.File(output) as second:
-        np.testing.assert_array_equal(first["actions"][:], second["actions"][:])
-    with pytest.raises(TypeError):
-        run_tiny(tmp_path, "--work_dir", work, "--seed", "1")
+def test_replays_are_what_the_agent_saw(folder: Path) -> None:
+    """Full: every step; medium: those up to the medium policy; with a size: whole episodes of it."""
+    full, medium = tiny(folder, "full-replay"), tiny(folder, "medium-replay")
+    some = folder / "some.hdf5"
+    tiny(folder, "full-replay", "--size", "300", "--compact", "--output", str(some))
+    with h5py.File(full) as full, h5py.File(medium) as medium, h5py.File(some) as some:
+        assert len(full["rewards"]) == 600
+        steps = int(medium.attrs["replay_training_steps"])
+        with h5py.File(folder / "medium-expert.hdf5") as recorded:
+            assert steps == recorded.attrs["medium_training_steps"]
+        np.testing.assert_array_equal(full["observations"][:steps], medium["observations"][:])
+        assert 200 <= len(some["rewards"]) <= 300
+        assert SPARE.isdisjoint(arrays(some))
+        episodes = [full["rewards"][begin:end] for begin, end in bounds(full)]
+        for begin, end in bounds(some):
+            assert any(np.array_equal(some["rewards"][begin:end], episode) for episode in episodes)
 
 
-def test_a_failed_write_leaves_the_old_file(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_is_a_fresh_policy_and_needs_no_training(tmp_path: Path) -> None:
+    """Seconds, whatever `--steps` says."""
+    output = tmp_path / "random.hdf5"
+    arguments = ["hopper-random", "--size", "100", "--work_dir", str(tmp_path / "w"), "--output", str(output)]
+    assert main(arguments) == 0
+    assert not (tmp_path / "w" / "runs").exists()
+    with h5py.File(output) as file:
+        assert file.attrs["random_training_steps"] == 0
+        assert 0 < file.attrs["random_return_mean"] < 100
+        assert len(file["rewards"]) >= 101
+
+
+def test_minaris_set_holds_the_same_rows(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read back by our reader, with the state after each episode's last action, and the environment to score in."""
+    pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    name = "collected/hopper/medium-expert-v0"
+    arguments = ["hopper-medium-expert", *TINY, "--size", "150", "--work_dir", str(folder / "work")]
+    assert main([*arguments, "--format", "minari", "--output", name]) == 0
+    source = sources.read(f"minari:{name}")
+    assert source.attributes == {"env_id": "d4rl/hopper-v2"}
+    with h5py.File(folder / "medium-expert.hdf5") as file:
+        for key in ("observations", "actions", "rewards", "next_observations", "terminals", "timeouts"):
+            np.testing.assert_array_equal(source.raw[key], file[key][:])
+    # A second set of that name is refused.
+    assert main([*arguments, "--format", "minari", "--output", name]) == 2
+
+
+def test_either_twin_trains(tmp_path: Path) -> None:
+    """PyTorch's too; its file says so."""
+    short = [*TINY[:1], "400", *TINY[2:], "--size", "30", "--framework", "torch"]
+    output = tmp_path / "a.hdf5"
+    assert main(["hopper-expert", *short, "--work_dir", str(tmp_path / "w"), "--output", str(output)]) == 0
+    with h5py.File(output) as file:
+        assert "torch_version" in file.attrs
+        assert "--framework torch" in file.attrs["command"]
+
+
+# ---- going on ------------------------------------------------------------------------------------------------------
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+def test_a_collection_that_was_killed_twice_gives_the_same_bytes(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once between two checkpoints, once while it recorded; what was done is not done again."""
+    twin = __import__("corl_jax.sac", fromlist=["train"])
+    saving, playing = twin.save_checkpoint, Recorder._play
+    saved, played = [], []
+
+    def save_once(path: Path, *args: object, **kwargs: object) -> None:
+        if saved:
+            raise Killed
+        saved.append(path)
+        saving(path, *args, **kwargs)
+
+    def play_twice(self: Recorder, number: int) -> list[Rows]:
+        if len(played) == 2:
+            raise Killed
+        played.append((self.seed, number))
+        return playing(self, number)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(twin, "save_checkpoint", save_once)
+        with pytest.raises(Killed):
+            tiny(tmp_path, "medium-expert", "--size", "150")
+    with monkeypatch.context() as patched:
+        patched.setattr(Recorder, "_play", play_twice)
+        with pytest.raises(Killed):
+            tiny(tmp_path, "medium-expert", "--size", "150")
+
+    def play_on(self: Recorder, number: int) -> list[Rows]:
+        assert (self.seed, number) not in played
+        return playing(self, number)
+
+    monkeypatch.setattr(Recorder, "_play", play_on)
+    first = [path.name for path in (tmp_path / "work" / "runs").iterdir()]
+    assert len(first) == 2
+    output = tiny(tmp_path, "medium-expert", "--size", "150")
+    assert equal_files(output, folder / "medium-expert.hdf5")
+    assert [path.name for path in (tmp_path / "work" / "runs").iterdir()] == first
+
+
+def test_another_seed_gives_another_file(folder: Path, tmp_path: Path) -> None:
+    """The fresh policy's, which needs no training."""
+    outputs = [tmp_path / f"{seed}.hdf5" for seed in (0, 1)]
+    for seed, output in enumerate(outputs):
+        work = ["--work_dir", str(tmp_path / f"w{seed}"), "--output", str(output)]
+        assert main(["hopper-random", "--size", "50", "--seed", str(seed), *work]) == 0
+    with h5py.File(outputs[0]) as first, h5py.File(outputs[1]) as second:
+        assert first["actions"][:10].tolist() != second["actions"][:10].tolist()
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """What `train` looks at."""
+
+    max_timesteps: int = 30
+    batch_size: int = 8
+    load_model: str = ""
+    runs_path: str = ""
+    checkpoints_path: str | None = None
+
+
+def test_a_training_goes_on_from_its_last_checkpoint_or_not_at_all(tmp_path: Path) -> None:
+    """Longer: from there; shorter: its beginning; with other settings: refused in one line."""
+    asked = []
+
+    def run(config: Config) -> None:
+        asked.append(config.load_model)
+        for folder, name in (("checkpoints", "checkpoint_{}.pt"), ("runs", "config.yaml")):
+            place = tmp_path / folder / f"run{len(asked)}"
+            place.mkdir(parents=True)
+            for step in (20, 30) if len(asked) == 1 else (40,):
+                (place / name.format(step)).write_text("batch_size: 8\nmax_timesteps: 1\n")
+
+    twin = SimpleNamespace(train=run)
+    assert list(training.train(twin, Config(), tmp_path)) == [20, 30]
+    assert list(training.train(twin, Config(max_timesteps=20), tmp_path)) == [20]
+    assert list(training.train(twin, Config(max_timesteps=40), tmp_path)) == [20, 30, 40]
+    assert asked == ["", str(tmp_path / "checkpoints" / "run1" / "checkpoint_30.pt")]
+    with pytest.raises(InputError, match="holds a training with batch_size 8: name another --work_dir"):
+        training.train(twin, Config(batch_size=9), tmp_path)
+
+
+def test_a_failed_write_leaves_the_old_file(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The new one takes its place when it is complete, and leaves nothing behind when it is not."""
-    output = tmp_path / "tiny.hdf5"
+    output = tmp_path / "medium.hdf5"
     output.write_bytes(b"old")
 
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("collect.rollouts._write_array", fail)
-    with pytest.raises(OSError, match="disk full"):
-        run_tiny(tmp_path, "--work_dir", str(tiny.parent / "work"))
+    monkeypatch.setattr("shared.collecting.writing._write_array", fail)
+    arguments = ["hopper-medium", *TINY, "--size", "9", "--work_dir", str(folder / "work"), "--output", str(output)]
+    assert main(arguments) == 2
     assert output.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [output]
+
+
+# ---- episodes ------------------------------------------------------------------------------------------------------
 
 
 class EndsAfterThreeSteps(gymnasium.Wrapper):
@@ -226,81 +361,121 @@ class EndsAfterThreeSteps(gymnasium.Wrapper):
     def step(self, action: np.ndarray) -> tuple:
         """Hopper's step with another end."""
         self.steps += 1
-        return (*super().step(action)[:2], *(self.reasons if self.steps == 3 else (False, False)), {})
+        return (*super().step(action)[:2], *(self.reasons if self.steps % 3 == 0 else (False, False)), {})
 
 
 @pytest.mark.parametrize(
     ("fell", "timeout", "flag"), [(True, False, "terminals"), (False, True, "timeouts"), (True, True, "timeouts")]
 )
-def test_an_episode_ends_with_one_flag(fell: bool, timeout: bool, flag: str) -> None:
+def test_an_episode_ends_with_one_flag(
+    fell: bool, timeout: bool, flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A fall in the very last step counts as a timeout, as in D4RL."""
-    actor = Actor(3).init(jax.random.key(0), np.zeros(11))
-    episode = play_episode(EndsAfterThreeSteps(fell, timeout), actor, np.random.default_rng(0))
-    found = {name: getattr(episode, name).tolist() for name in ("terminals", "timeouts")}
-    assert found == {"terminals": [False] * 3, "timeouts": [False] * 3} | {flag: [False, False, True]}
+    monkeypatch.setattr("shared.experience.make_env", lambda _: EndsAfterThreeSteps(fell, timeout))
+    episodes = Recorder("d4rl/hopper-v2", lambda: lambda observations, noise: 0.1 * noise, 0, tmp_path).part(0)
+    assert len(episodes) == EPISODES
+    for episode in episodes:
+        found = {name: getattr(episode, name).tolist() for name in ("terminals", "timeouts")}
+        assert found == {"terminals": [False] * 3, "timeouts": [False] * 3} | {flag: [False, False, True]}
 
 
-@pytest.mark.parametrize(("transitions", "episodes"), [(1997, 2), (1998, 3), (1999, 3)])
+def made_up(*lengths: int) -> list[Rows]:
+    """Episodes of these lengths that a time limit ended."""
+    return [
+        Rows(*[np.full(length, number)] * 4, np.zeros(length, bool), np.arange(length) == length - 1, *[None] * 2)
+        for number, length in enumerate(lengths)
+    ]
+
+
+@pytest.mark.parametrize(("size", "episodes"), [(1997, 2), (1998, 3), (1999, 3)])
 def test_rows_that_a_reader_drops_do_not_count(
-    transitions: int, episodes: int, monkeypatch: pytest.MonkeyPatch
+    size: int, episodes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two episodes of 1000 steps have two timeout rows, and one row may be the file's last."""
-    rows = Episode(*[np.zeros(1000)] * len(Episode._fields))._replace(timeouts=np.arange(1000) == 999)
-    monkeypatch.setattr("collect.rollouts.play_episode", lambda *_: rows)
-    assert len(list(record(None, None, 0, transitions))) == episodes
+    monkeypatch.setattr(Recorder, "part", lambda *_: made_up(*[1000] * EPISODES))
+    assert len(Recorder("d4rl/hopper-v2", None, 0, tmp_path).record(size, "")) == episodes
 
 
-def test_the_policy_has_a_density() -> None:
-    """Over all actions, exp(log probability) adds up to 1."""
-    noise = np.linspace(-6, 6, 20_001)[:, None]
-    actions, log_prob = squash(np.array([0.3]), np.array([-0.5]), noise)
-    assert np.trapezoid(np.exp(log_prob), actions[:, 0]) == pytest.approx(1, abs=1e-4)
+def test_a_replay_is_thinned_evenly() -> None:
+    """Whole episodes, no more rows than asked for, from its beginning as from its end."""
+    episodes = made_up(*[10, 20, 30] * 50)
+    chosen = spread(episodes, 600)
+    assert 570 <= sum(len(episode.rewards) for episode in chosen) <= 600
+    numbers = [int(episode.rewards[0]) for episode in chosen]
+    assert np.histogram(numbers, bins=3, range=(0, 150))[0].min() >= 0.25 * len(numbers)
+    assert len(spread(episodes, 10**6)) == len(episodes)
 
 
-def test_the_medium_policy_falls_and_comes_before_the_expert(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_episodes_are_told_apart_again() -> None:
+    """What was joined is split at the same rows."""
+    rows = [Rows(*(np.zeros(len(e.rewards)) if c is None else c for c in e)) for e in made_up(3, 1, 4)]
+    assert [len(episode.rewards) for episode in split(joined(rows))] == [3, 1, 4]
+
+
+# ---- choosing ------------------------------------------------------------------------------------------------------
+
+
+def rated(*snapshots: Snapshot) -> dict[str, int]:
+    """The steps of the policies that are chosen."""
+    by_step = {snapshot.step: snapshot for snapshot in snapshots}
+    chosen = choose_policies(list(by_step), lambda step, _: by_step[step])
+    return {name: snapshot.step for name, snapshot in chosen.items()}
+
+
+def test_the_medium_policy_falls_and_comes_before_the_expert() -> None:
     """Not the policy that stands still for a third of the return, nor one from after the expert."""
-    snapshots = [
-        Snapshot(1, 10.0, 1.0),
-        Snapshot(2, 1000.0, 0.0),  # stands still
-        Snapshot(3, 900.0, 1.0),
-        Snapshot(4, 3000.0, 0.1),
-        Snapshot(5, 1001.0, 1.0),  # broken again
-    ]
-    monkeypatch.setattr("collect.__main__._evaluate", lambda _, snapshot, __: snapshot)
-    chosen = choose_policies(None, snapshots, None)
-    assert {name: snapshot.step for name, snapshot in chosen.items()} == {"medium": 3, "expert": 4}
+    still, broken_again = Snapshot(2, 1000.0, 0.0), Snapshot(5, 1001.0, 1.0)
+    chosen = rated(Snapshot(1, 10.0, 1.0), still, Snapshot(3, 900.0, 1.0), Snapshot(4, 3000.0, 0.1), broken_again)
+    assert chosen == {"medium": 3, "expert": 4}
 
 
-def test_where_nothing_falls_the_return_alone_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_falls_the_return_alone_decides() -> None:
     """As in HalfCheetah."""
-    monkeypatch.setattr("collect.__main__._evaluate", lambda _, snapshot, __: snapshot)
-    chosen = choose_policies(None, [Snapshot(1, 900.0, 0.0), Snapshot(2, 300.0, 0.0), Snapshot(3, 3000.0, 0.0)], None)
-    assert {name: snapshot.step for name, snapshot in chosen.items()} == {"medium": 1, "expert": 3}
+    chosen = rated(Snapshot(1, 900.0, 0.0), Snapshot(2, 300.0, 0.0), Snapshot(3, 3000.0, 0.0))
+    assert chosen == {"medium": 1, "expert": 3}
 
 
-def test_too_short_a_training_is_answered_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With what to do about it, and no file."""
-    output = tmp_path / "tiny.hdf5"
-    arguments = ["hopper-medium-expert", *TINY, "--steps", "200", "--output", str(output)]
+# ---- the command line ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["hopper-medum"], "nearest: hopper-medium"),
+        (["hopper-medium", "--steps", "0"], "--steps"),
+        (["hopper-medium", "--seed", "-1"], "--seed"),
+        (["hopper-medium", "--size", "many"], "--size"),
+        (["hopper-medium", "--stepps", "9"], "--stepps"),
+        (["hopper-medium", "--framework", "numpy"], "--framework"),
+        (["hopper-medium", "--steps", "200", "--eval_freq", "200"], "raise --steps"),
+    ],
+)
+def test_unusable_options_are_answered_in_one_line(
+    arguments: list[str], word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 2, and nothing is made."""
+    monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
-    assert "raise --steps" in capsys.readouterr().err.splitlines()[-1]
-    assert not output.exists()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert word in line
+    assert not list(tmp_path.iterdir())
 
 
 def test_help_explains_the_options(capsys: pytest.CaptureFixture[str]) -> None:
     """Every option with a sentence and its default."""
     with pytest.raises(SystemExit):
         main(["--help"])
-    shown = capsys.readouterr().out
-    for option in ("--seed", "--steps", "--transitions", "--output", "--work_dir"):
-        assert option in shown
-    assert "(default: 250,000)" in shown
+    shown = " ".join(capsys.readouterr().out.split())
+    options = ("seed", "steps", "size", "output", "work_dir", "framework", "format", "compact", "hidden_dim")
+    for option in options:
+        assert f"--{option}" in shown
+    assert "(default: 150,000)" in shown
     assert "None" not in shown
 
 
-@pytest.mark.parametrize("wrong", [["--steps", "0"], ["--seed", "-1"], ["--steps", "many"], ["--stepps", "9"]])
-def test_unusable_options_are_refused(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Before anything is made; argparse exits with 2 and names the option."""
-    with pytest.raises(SystemExit, match="2"):
-        main(["hopper-medium-expert", *wrong])
-    assert wrong[0] in capsys.readouterr().err
+def test_every_name_is_one_of_d4rls() -> None:
+    """24 of them, all with a `-v2`."""
+    assert len(NAMES) == 24
+    assert all(f"{name}-v2" in data.D4RL_FACTS for name in NAMES)
+    assert recording.EPISODES == 10

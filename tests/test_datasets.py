@@ -35,7 +35,7 @@ def test_the_list_names_every_dataset_and_whether_it_is_here(
     (tmp_path / "hopper_expert-v2.hdf5").write_bytes(b"no HDF5")
     monkeypatch.setattr(minari_sets, "local", lambda: {"minari:mujoco/hopper/medium-v0": ("1,000", "11+3")})
     lines = [line.split() for line in run("list")]
-    assert len(lines) == 1 + 136 + 1 + 1
+    assert len(lines) == 1 + 136 + len(data.bundled()) + 1
     for line in (
         "id family rows dims cached",
         "hopper-medium-v2 hopper 60 11+3 yes",

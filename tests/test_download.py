@@ -256,7 +256,7 @@ def test_a_refusal_says_what_to_put_where_and_what_to_make_instead(host: Host, s
         download.fetch(NAME)
     message = str(caught.value)
     assert "\n" not in message
-    assert f"at {data.dataset_location(NAME)}, or make a set like it with `python -m collect" in message
+    assert f"at {data.dataset_location(NAME)}, or make a set like it with `python -m shared.collect" in message
     assert folder() == []
 
 
@@ -266,14 +266,8 @@ def test_a_host_that_is_down_is_one_line(host: Host, monkeypatch: pytest.MonkeyP
         with pytest.raises(InputError, match="its host cannot be reached") as caught:
             download.fetch(name)
         assert "\n" not in str(caught.value)
-        assert ("python -m collect" in str(caught.value)) == makes
+        assert ("python -m shared.collect" in str(caught.value)) == makes
     assert host.requests == []
-
-
-def test_every_dataset_that_is_said_to_be_made_can_be() -> None:
-    from collect.__main__ import _DATASETS
-
-    assert set(download.COLLECTED) == set(_DATASETS)
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

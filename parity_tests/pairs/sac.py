@@ -1,0 +1,74 @@
+"""SAC on the ladder."""
+
+from parity_tests.pair import Loss, Mistake, Pair
+
+# Learning begins within the first block of the short runs, after a few uniform actions.
+SMALL = {"hidden_dim": 64, "random_steps": 3, "update_every": 5}
+# Rows that count as experience so far: fewer than a dataset has, so that a draw beyond them shows.
+FILLED = 150
+
+PAIR = Pair(
+    name="sac",
+    outputs=lambda twin, batch: {
+        "mean": twin.actor(batch.observations)[0],
+        "log_std": twin.actor(batch.observations)[1],
+        "critic_1": twin.critic_1(batch.observations, batch.actions),
+        "critic_2": twin.critic_2(batch.observations, batch.actions),
+    },
+    losses={
+        "critic_loss": Loss(of=("critic_1", "critic_2")),
+        "actor_loss": Loss(of=("actor",)),
+        "alpha_loss": Loss(of=("log_alpha",), inputs=("log_prob",)),
+    },
+    variants={
+        "default": SMALL,
+        # With so large a rate the temperature moves away from 1, and deviations towards their clamp.
+        "fast": SMALL | {"discount": 0.9, "tau": 0.1, "learning_rate": 1e-2},
+    },
+    extra_inputs=lambda rng, size: {"log_prob": rng.normal(size=size)},
+    draw_inputs=lambda dataset, action_dim: (FILLED, action_dim),
+    interval_statics=lambda config, start, num_updates: {"size": FILLED},
+    other_draws=("draw_exploration",),
+)
+
+MISTAKES = [
+    Mistake("tanh for ReLU", "        Linear(hidden_dim),\n        nn.relu,\n        Linear(output_dim)",
+            "        Linear(hidden_dim),\n        nn.tanh,\n        Linear(output_dim)", "forward"),
+    Mistake("mean and deviation swapped", "        mean, log_std = jnp.split(", "        log_std, mean = jnp.split(",
+            "forward"),
+    Mistake("deviation not clamped", "clamp(log_std, -20.0, 2.0)", "clamp(log_std, -20.0, -0.1)", "forward"),
+    Mistake("deviation for its logarithm", "u = mean + noise * exp(log_std)", "u = mean + noise * log_std", "loss"),
+    Mistake("no tanh correction", "(log_density - log_slope).sum(", "log_density.sum(", "loss"),
+    Mistake("mean over action dimensions", "log_slope).sum(axis=-1)", "log_slope).mean(axis=-1)", "loss"),
+    Mistake("inverted done flag", "(1.0 - batch.terminals)", "batch.terminals", "loss"),
+    Mistake("no entropy in the target", "(next_q - self.alpha() * log_prob)", "next_q", "loss"),
+    Mistake("online critics in the target", "self.critic_1_target, self.critic_2_target\n",
+            "self.critic_1, self.critic_2\n", "loss"),
+    Mistake("target broadcast to (B, B)", "square(q1 - target).mean()", "square(q1[:, None] - target).mean()", "loss"),
+    Mistake("one critic for the policy",
+            "q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))",
+            "q = critic_1(batch.observations, actions)", "loss"),
+    Mistake("current noise in the target", "sample(actor, batch.next_observations, noise.target)",
+            "sample(actor, batch.next_observations, noise.actor)", "loss"),
+    Mistake("entropy without its gradient", "return (self.alpha() * log_prob - q).mean()",
+            "return (self.alpha() * jax.lax.stop_gradient(log_prob) - q).mean()", "gradient"),
+    Mistake("target entropy of the wrong sign", "(log_prob - self.actor.module.action_dim)",
+            "(log_prob + self.actor.module.action_dim)", "loss"),
+    Mistake("temperature loss without a sign", "return -(log_alpha * ", "return (log_alpha * ", "loss"),
+    Mistake("policy on the old critics", "value_and_grad(state.actor_loss,", "value_and_grad(self.actor_loss,",
+            "update"),
+    Mistake("temperature first", "        alpha, critics = state.alpha(),",
+            "        _, early = sample(state.actor, batch.observations, noise.actor)\n"
+            "        (_, _), gradient = value_and_grad(state.alpha_loss, has_aux=True)(state.log_alpha, early)\n"
+            '        state = gradient_step(state, "log_alpha", gradient)\n'
+            "        alpha, critics = state.alpha(),", "update"),
+    Mistake("targets from the old critics", "soft_update(state.critic_1_target, state.critic_1, hp.tau)",
+            "soft_update(state.critic_1_target, self.critic_1, hp.tau)", "update"),
+    Mistake("one target not moved",
+            "            critic_2_target=soft_update(state.critic_2_target, state.critic_2, hp.tau),\n", "", "update"),
+    Mistake("entropy logged as its negative", '"entropy": -aux', '"entropy": aux', "log"),
+    Mistake("draws beyond the experience", "draw_noise(key, step, state.hp, size, action_dim)",
+            "draw_noise(key, step, state.hp, len(dataset), action_dim)", "shipped path"),
+    Mistake("same noise at every update", "jax.random.split(jax.random.fold_in(key, step), 3)",
+            "jax.random.split(jax.random.fold_in(key, 0 * step), 3)", "draws"),
+]  # fmt: skip

@@ -1,0 +1,130 @@
+"""SAC: six updates, equal to rounding in double precision."""
+
+import copy
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributions import Independent, Normal, TransformedDistribution
+from torch.distributions.transforms import TanhTransform
+from torch.nn.functional import mse_loss
+
+from corl_torch import sac
+from parity_tests.conftest import both_in
+from parity_tests.reference.common import (
+    ACTION_DIM,
+    CPU,
+    ROWS,
+    STATE_DIM,
+    UPDATES,
+    adam,
+    columns_of,
+    polyak,
+    same_draws,
+)
+from shared.data import Batch
+from shared.torch_side import take
+
+
+@pytest.fixture(autouse=True)
+def double() -> Iterator[None]:
+    """The densities are written differently on both sides, so that single precision would differ in its last bits."""
+    with both_in("float64"):
+        yield
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"learning_rate": 1e-2, "tau": 0.1, "discount": 0.9}], ids=["default", "fast"]
+)
+def test_sac(dataset: Batch, settings: dict[str, float]) -> None:
+    """The critics; the policy on the new ones; the temperature; the targets."""
+    dataset = Batch(*(column.double() for column in dataset))
+    config = sac.TrainConfig(device="cpu", **settings)
+    trainer = sac.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    policy_net, q1, q2 = copy.deepcopy((trainer.actor.net, trainer.critic_1.net, trainer.critic_2.net))
+    q1_t, q2_t = copy.deepcopy((q1, q2))
+    log_temperature = nn.Parameter(torch.tensor(0.0))
+    rate = config.learning_rate
+    policy_adam, temperature_adam = adam(policy_net.parameters(), rate), adam([log_temperature], rate)
+    q_adam = adam([*q1.parameters(), *q2.parameters()], rate)
+
+    def policy(s: Tensor) -> tuple[Tensor, Tensor]:
+        loc, log_scale = policy_net(s).split(ACTION_DIM, dim=-1)
+        normal = Normal(loc, log_scale.clip(-20, 2).exp())
+        squashed = Independent(TransformedDistribution(normal, TanhTransform(cache_size=1), validate_args=False), 1)
+        sample = squashed.rsample()
+        return sample, squashed.log_prob(sample)[:, None]
+
+    def smaller(first: nn.Module, second: nn.Module, s: Tensor, a: Tensor) -> Tensor:
+        inputs = torch.cat([s, a], dim=-1)
+        return torch.min(first(inputs), second(inputs))
+
+    same_draws()
+    for _ in range(UPDATES):
+        indices, noise = sac.draw_noise(config, ROWS, ACTION_DIM, CPU)
+        trainer.update(take(dataset, indices), noise)
+    same_draws()
+    for _ in range(UPDATES):
+        s, a, r, s2, d = columns_of(dataset, config.batch_size)
+        temperature = log_temperature.exp().detach()
+        with torch.no_grad():
+            a2, log_pi2 = policy(s2)
+            soft_value = smaller(q1_t, q2_t, s2, a2) - temperature * log_pi2
+            y = r + config.discount * (1 - d) * soft_value
+        inputs = torch.cat([s, a], dim=-1)
+        q_adam.zero_grad()
+        (mse_loss(q1(inputs), y) + mse_loss(q2(inputs), y)).backward()
+        q_adam.step()
+        a_pi, log_pi = policy(s)
+        policy_adam.zero_grad()
+        (temperature * log_pi - smaller(q1, q2, s, a_pi)).mean().backward()
+        policy_adam.step()
+        entropy = -log_pi.detach()
+        temperature_adam.zero_grad()
+        # Up while the entropy is below its target, -A.
+        (log_temperature * (entropy - -float(ACTION_DIM))).mean().backward()
+        temperature_adam.step()
+        polyak(q1_t, q1, config.tau)
+        polyak(q2_t, q2, config.tau)
+    pairs = [(trainer.actor.net, policy_net), (trainer.critic_1.net, q1), (trainer.critic_2.net, q2)]
+    pairs += [(trainer.critic_1_target.net, q1_t), (trainer.critic_2_target.net, q2_t)]
+    numbers = [both for ours, theirs in pairs for both in zip(ours.parameters(), theirs.parameters(), strict=True)]
+    worst = max(
+        ((mine - other).abs().max() / other.abs().max()).item()
+        for mine, other in [*numbers, (trainer.log_alpha.constant, log_temperature)]
+    )
+    print(f"furthest apart: {worst:.1e}")
+    assert worst < 1e-10
+
+
+def test_the_density_adds_up_to_one() -> None:
+    """Over all actions of one dimension."""
+    actor = sac.Actor(1, 1, 1.0, 8)
+    noise = torch.linspace(-8, 8, 20_001)[:, None]
+    actions, log_prob = sac.sample(actor, torch.ones(len(noise), 1), noise)
+    assert torch.trapezoid(log_prob.exp(), actions[:, 0]).item() == pytest.approx(1.0, abs=1e-6)
+
+
+def test_the_log_probability_stays_finite_and_right_where_the_tanh_is_1() -> None:
+    """There 1 - tanh(u)^2 is 0 in floating point, and its logarithm is still about -2u + ln 4."""
+    actor = sac.Actor(1, 1, 1.0, 8)
+    with torch.no_grad():
+        for parameter in actor.parameters():
+            parameter.zero_()
+    for size in (-30.0, 30.0):
+        _, log_prob = sac.sample(actor, torch.ones(1, 1), torch.tensor([[size]]))
+        expected = -(size**2) / 2 - sac.LOG_SQRT_2PI - (torch.log(torch.tensor(4.0)).item() - 2 * abs(size))
+        assert log_prob.item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_weights_start_where_the_seed_says() -> None:
+    """The actor is built first, then critic 1, with PyTorch's own initialisation."""
+    torch.manual_seed(7)
+    trainer = sac.create_trainer(sac.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
+    torch.manual_seed(7)
+    layers = [nn.Linear(STATE_DIM, 256), nn.Linear(256, 256), nn.Linear(256, 2 * ACTION_DIM)]
+    layers += [nn.Linear(STATE_DIM + ACTION_DIM, 256)]
+    built = [layer for part in (trainer.actor, trainer.critic_1) for layer in part.net if isinstance(layer, nn.Linear)]
+    for mine, other in zip(built, layers, strict=False):
+        assert torch.equal(mine.weight, other.weight)

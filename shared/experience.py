@@ -1,0 +1,177 @@
+"""What an online run lives through: the steps of one environment, as rows, and their files."""
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shared.data import Batch
+from shared.envs import make_env
+from shared.errors import InputError
+from shared.files import write_atomically
+
+_FILE = re.compile(r"experience_(\d+)\.npz")
+
+
+class Rows(NamedTuple):
+    """N steps of an environment, one after the other; float32 but for the two flags.
+
+    Attributes:
+        observations: (N, S).
+        actions: (N, A).
+        rewards: (N,).
+        next_observations: (N, S).
+        terminals: (N,) bool, where the robot fell or the goal was reached.
+        timeouts: (N,) bool, where the time limit, or the run, cut the episode; never where `terminals` is set.
+        qpos: (N, Q), the simulator's positions before the step; Q is 0 outside MuJoCo.
+        qvel: (N, V), its velocities.
+    """
+
+    observations: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    next_observations: np.ndarray
+    terminals: np.ndarray
+    timeouts: np.ndarray
+    qpos: np.ndarray
+    qvel: np.ndarray
+
+
+class Experience:
+    """Steps an environment and keeps every step.
+
+    Attributes:
+        size: Steps so far.
+        action_dim: A.
+        observation: (S,) float32, where the environment stands.
+    """
+
+    def __init__(self, env_id: str, capacity: int) -> None:
+        """Room for `capacity` steps; call `begin` before the first.
+
+        Raises:
+            InputError: The environment is unknown.
+        """
+        self._env = make_env(env_id)
+        self._max_action = self._env.action_space.high[0]
+        self.size = 0
+        states, actions = self._env.observation_space.shape, self._env.action_space.shape
+        (self.action_dim,) = actions
+        positions, velocities = (values.shape for values in self._physics())
+        self._rows = Rows(
+            observations=np.zeros((capacity, *states), np.float32),
+            actions=np.zeros((capacity, *actions), np.float32),
+            rewards=np.zeros(capacity, np.float32),
+            next_observations=np.zeros((capacity, *states), np.float32),
+            terminals=np.zeros(capacity, bool),
+            timeouts=np.zeros(capacity, bool),
+            qpos=np.zeros((capacity, *positions), np.float32),
+            qvel=np.zeros((capacity, *velocities), np.float32),
+        )
+
+    @property
+    def over(self) -> bool:
+        """Whether the last step ended its episode."""
+        last = self.size - 1
+        return self.size > 0 and bool(self._rows.terminals[last] or self._rows.timeouts[last])
+
+    def begin(self, *seeds: int) -> None:
+        """Starts an episode that follows, like those after it, from these numbers alone."""
+        seed = int(np.random.SeedSequence(seeds).generate_state(1)[0])
+        self.observation = self._env.reset(seed=seed)[0].astype(np.float32)
+
+    def step(self, action: np.ndarray) -> None:
+        """Takes an action (A,) and keeps what comes of it; after an episode's end the next one begins."""
+        row, action = self.size, np.asarray(action, np.float32)
+        self._rows.qpos[row], self._rows.qvel[row] = self._physics()
+        observation, reward, fell, timeout, _ = self._env.step(action)
+        # D4RL's collector asked for the time limit first: a fall on the last step counts as a timeout.
+        self._rows.terminals[row], self._rows.timeouts[row] = fell and not timeout, timeout
+        self._rows.observations[row], self._rows.next_observations[row] = self.observation, observation
+        self._rows.actions[row], self._rows.rewards[row] = action, reward
+        self.size += 1
+        following = self._env.reset()[0] if fell or timeout else observation
+        self.observation = following.astype(np.float32)
+
+    def cut(self) -> None:
+        """Marks the last step as the end of its episode, which `begin` is about to leave: a timeout, if no terminal."""
+        last = self.size - 1
+        self._rows.timeouts[last] = not self._rows.terminals[last]
+
+    def play(self, policy: Callable[..., np.ndarray], exploration: Sequence[np.ndarray], random_steps: int) -> None:
+        """A step for each row of what exploration draws; the first `random_steps` of all are uniform actions.
+
+        Args:
+            policy: From an observation (1, S) and standard normal noise (1, A) to an action (1, A).
+            exploration: Uniform numbers in [-1, 1), (n, A), and standard normal ones (n, A).
+            random_steps: Counted from the run's first step.
+        """
+        # One copy to NumPy's memory: a device array costs as much again for each row that is taken from it.
+        for uniform, normal in zip(*map(np.asarray, exploration), strict=True):
+            random = self.size < random_steps
+            action = self._max_action * uniform if random else policy(self.observation[None], normal[None])
+            self.step(np.reshape(action, uniform.shape))
+
+    def rows(self, first: int = 0) -> Rows:
+        """The steps from number `first` on."""
+        return Rows(*(column[first : self.size] for column in self._rows))
+
+    def transitions(self, first: int = 0) -> Batch:
+        """The same as an algorithm learns from them, the last step of an episode included."""
+        return Batch(*(getattr(self.rows(first), name) for name in Batch._fields))
+
+    def save(self, folder: Path) -> None:
+        """Writes the steps that no file in the folder holds yet as `experience_<size>.npz`, atomically."""
+        saved = max((size for size in _files(folder) if size <= self.size), default=0)
+        if saved < self.size:
+            content = io.BytesIO()
+            np.savez(content, **self.rows(saved)._asdict())
+            write_atomically(folder / f"experience_{self.size}.npz", content.getvalue())
+
+    def load(self, folder: Path, size: int) -> None:
+        """Goes back to where a run stood after `size` steps, by what it saved in the folder; `begin` comes next.
+
+        Raises:
+            InputError: There is no room for a further step, or the files are not there or do not fit.
+        """
+        if size >= len(self._rows.rewards):
+            raise InputError(f"the checkpoint has {size} environment steps already: set max_timesteps to more")
+        for column, values in zip(self._rows, load_rows(folder, size), strict=True):
+            if column.shape[1:] != values.shape[1:]:
+                raise InputError(f"{folder} holds another environment's experience: set env to its own")
+            column[:size] = values
+        self.size = size
+
+    def close(self) -> None:
+        """Closes the environment."""
+        self._env.close()
+
+    def _physics(self) -> tuple[np.ndarray, np.ndarray]:
+        data: Any = getattr(self._env.unwrapped, "data", None)
+        return (np.empty(0), np.empty(0)) if data is None else (data.qpos, data.qvel)
+
+
+def load_rows(folder: Path, size: int) -> Rows:
+    """The first `size` steps of a run, by the files that it saved in the folder; later ones are left out.
+
+    Raises:
+        InputError: The files are not there, or one of them is damaged.
+    """
+    wanted = sorted((number, path) for number, path in _files(folder).items() if number <= size)
+    try:
+        parts = [np.load(path, allow_pickle=False) for _, path in wanted]
+        rows = Rows(*(np.concatenate([part[name] for part in parts]) for name in Rows._fields))
+    except Exception as error:  # NumPy and zipfile raise a dozen unrelated types on damaged bytes
+        raise InputError(f"no whole experience in {folder}: it must lie beside its checkpoint") from error
+    if len(rows.rewards) != size:
+        raise InputError(f"the experience in {folder} has {len(rows.rewards)} steps, its checkpoint {size}")
+    return rows
+
+
+def _files(folder: Path) -> dict[int, Path]:
+    """The experience files of a folder, by the number of steps up to their end."""
+    found = ((_FILE.fullmatch(path.name), path) for path in Path(folder).glob("experience_*.npz"))
+    return {int(match[1]): path for match, path in found if match}
