@@ -352,7 +352,7 @@ def train_interval(
         history = []
         if whole := length - length % period:
             blocks = jax.tree.map(lambda draw: draw[:whole].reshape(-1, period, *draw.shape[1:]), draws)
-            state, history = jax.lax.scan(block, state, blocks)
+            state, history = jax.lax.scan(block, state, blocks, unroll=2)
         state, remainder = block(state, jax.tree.map(lambda draw: draw[whole:], draws))
         return state, history + remainder
 

@@ -349,7 +349,7 @@ def train_interval(
         indices, noise = draw
         return state.update(take(dataset, indices), noise)
 
-    state, history = jax.lax.scan(step, state, draws)
+    state, history = jax.lax.scan(step, state, draws, unroll=4)
     return state, [history]
 
 
