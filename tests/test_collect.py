@@ -1,6 +1,7 @@
 """The collector: what each recipe leaves, that it goes on where it was cut, and what the bundled sets promise."""
 
 import dataclasses
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -161,6 +162,30 @@ def test_stepping_again_gives_the_same_rows(folder: Path) -> None:
             assert reward == pytest.approx(found["rewards"][row], abs=2e-6)
             assert fell == found["terminals"][row]
             np.testing.assert_allclose(observation, found["next_observations"][row], rtol=0, atol=1e-5)
+
+
+def test_the_bundled_sets_are_small_and_have_enough_rows() -> None:
+    """They are part of the repository; D4RL's reader keeps about as many rows of one policy as of the other."""
+    assert sum(path.stat().st_size for path in BUNDLED.values()) < 20_000_000
+    for name in BUNDLED:
+        batch = data.extract_transitions(sources.read(name).raw)
+        assert 48_000 <= len(batch.rewards) <= 51_000
+
+
+def test_the_first_bundled_set_is_what_every_published_result_rests_on() -> None:
+    """Byte for byte."""
+    digest = hashlib.sha256(BUNDLED["mini/hopper-medium-expert"].read_bytes()).hexdigest()
+    assert digest == "63c6c652f8c4e7c999da2eeaa0aa9d99ffafe42188e9a20c284bdde6ad61de62"
+
+
+def test_bundled_policies_are_an_expert_and_one_of_a_third(file: h5py.File) -> None:
+    """By the returns in the attributes; where robots fall at all, the medium policy does so in most episodes."""
+    parts = parts_of(file)
+    if "expert" not in parts or file.attrs["expert_return_mean"] < 100:  # a replay, or the tiny one
+        return
+    assert 0.3 <= file.attrs["medium_return_mean"] / file.attrs["expert_return_mean"] <= 0.4
+    fallen = np.mean([file["terminals"][end - 1] for _, end in parts["medium"]])
+    assert fallen > 0.5 or "halfcheetah" in file.attrs["env_id"]
 
 
 # ---- recipes -------------------------------------------------------------------------------------------------------
