@@ -30,11 +30,14 @@ class Rung:
         return subject.updates // self.seeds * self.seeds
 
 
-EAGER, SHIPPED = "PyTorch eager", "JAX scan"
+EAGER, COMPILED, SHIPPED = "PyTorch eager", "PyTorch compiled", "JAX scan"
+# `torch.compile` has no gradient of a gradient, which EDAC's critics need; and it keeps CQL's temperature for the
+# backward passes, before which the temperature takes its own step.
+NOT_COMPILED = ("cql", "edac")
 RUNGS = {
     "PyTorch, a sync each step": Rung(torch_rungs.synced),
     EAGER: Rung(torch_rungs.eager),
-    "PyTorch compiled": Rung(torch_rungs.compiled),
+    COMPILED: Rung(torch_rungs.compiled),
     "JAX, host batches": Rung(jax_rungs.host_batches),
     "JAX, a call each step": Rung(jax_rungs.device_batches),
     SHIPPED: Rung(jax_rungs.scan),
@@ -44,5 +47,6 @@ RUNGS = {
 
 
 def rungs_of(subject: Subject) -> list[str]:
-    """Those with an update for each seed: an update so large that a block holds few fills the machine by itself."""
-    return [name for name, rung in RUNGS.items() if rung.updates(subject)]
+    """Those that there are, with an update for each seed: one so large that a block holds few needs no second seed."""
+    possible = [name for name in RUNGS if name != COMPILED or subject.name not in NOT_COMPILED]
+    return [name for name in possible if RUNGS[name].updates(subject)]

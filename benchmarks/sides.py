@@ -16,17 +16,17 @@ STATE_DIM, ACTION_DIM, ROWS = 17, 6, 100_000
 
 # Updates in a block: some seconds' worth
 UPDATES = {
-    "any_percent_bc": 1500,
-    "td3_bc": 500,
-    "rebrac": 60,
-    "awac": 200,
-    "cql": 20,
-    "iql": 400,
-    "sac_n": 60,
-    "edac": 40,
+    "any_percent_bc": 1000,
+    "td3_bc": 400,
+    "rebrac": 40,
+    "awac": 150,
+    "cql": 16,
+    "iql": 300,
+    "sac_n": 32,
+    "edac": 24,
     "lb_sac": 2,
-    "dt": 30,
-    "sac": 500,
+    "dt": 16,
+    "sac": 300,
 }
 
 

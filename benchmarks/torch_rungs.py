@@ -58,9 +58,16 @@ def eager(subject: Subject) -> Callable[[], Any]:
 
 
 def compiled(subject: Subject) -> Callable[[], Any]:
-    """The same loop around `torch.compile`'s code for an update: losses, backward passes and steps of Adam."""
+    """The same loop with `torch.compile`'s code for each loss, forward and backward, and for each step of Adam.
+
+    Not for the update as a whole: IQL and CQL compute several losses before they step, which it cannot take apart.
+    """
     trainer, updates = _loop(subject)
-    trainer.update = torch.compile(trainer.update)
+    for loss in subject.pair.losses:
+        setattr(trainer, loss, torch.compile(getattr(trainer, loss)))
+    for part in vars(trainer).values():
+        if isinstance(part, torch.optim.Optimizer):
+            part.step = torch.compile(part.step)
 
     def block() -> Any:
         for metrics in updates():
