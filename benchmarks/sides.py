@@ -14,7 +14,7 @@ from parity_tests.pairs import PAIRS
 STATE_DIM, ACTION_DIM, ROWS = 17, 6, 100_000
 
 
-# Updates in a block: some seconds' worth
+# Updates in a block: a second or two of them
 UPDATES = {
     "any_percent_bc": 1000,
     "td3_bc": 400,
