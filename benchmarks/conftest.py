@@ -1,5 +1,6 @@
 """Gathers what the benchmarks measured into one results file for this machine, and prints it."""
 
+import shlex
 import sys
 from collections.abc import Iterator
 
@@ -12,7 +13,7 @@ from benchmarks.sides import UPDATES
 @pytest.fixture(scope="session")
 def results(request: pytest.FixtureRequest) -> Iterator[Results]:
     """The session's measurements, printed when it ends; written too, unless a part would replace the whole."""
-    gathered = Results(command=" ".join(["pytest", *sys.argv[1:]]))
+    gathered = Results(command=shlex.join(["pytest", *sys.argv[1:]]))
     yield gathered
     if gathered.complete(gathered.blocks):
         place = gathered.write() if gathered.complete(UPDATES) else "not written: these are not all algorithms"
