@@ -11,7 +11,7 @@ import torch
 from benchmarks import jax_rungs, torch_rungs
 from benchmarks.results import DISTURBED, Results
 from benchmarks.rungs import COMPILED, EAGER, RUNGS, SHIPPED, rungs_of
-from benchmarks.sides import Subject
+from benchmarks.sides import UPDATES, Subject
 from parity_tests.conftest import both_in
 from parity_tests.pairs import PAIRS
 from parity_tests.states import errors, named, part_names, torch_part
@@ -93,5 +93,5 @@ def test_disturbed_blocks_are_left_out() -> None:
     for seconds, others in ((1.0, 0.0), (2.0, DISTURBED), (4.0, 0.5)):
         results.add("td3_bc", SHIPPED, seconds, others)
     results.add("td3_bc", EAGER, 2.0, 0.5)
-    assert results.rates("td3_bc", SHIPPED).tolist() == [500.0]
-    assert results.rates("td3_bc", EAGER).tolist() == [250.0]
+    assert results.rates("td3_bc", SHIPPED).tolist() == [UPDATES["td3_bc"]]
+    assert results.rates("td3_bc", EAGER).tolist() == [UPDATES["td3_bc"] / 2]
