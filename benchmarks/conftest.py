@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.results import Results
-from benchmarks.sides import UPDATES
+from benchmarks.subjects import UPDATES
 
 
 @pytest.fixture(scope="session")

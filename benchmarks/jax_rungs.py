@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import torch
 
-from benchmarks.sides import ACTION_DIM, STATE_DIM, Subject
+from benchmarks.subjects import ACTION_DIM, STATE_DIM, Subject
 from shared import jax_side, torch_side
 
 DRAWS_SEED, WEIGHTS_SEED = 1, 0

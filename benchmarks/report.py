@@ -4,7 +4,8 @@ It draws a chart of each machine's ladders beside the docs, too.
 
 A page has a place for a table between two comments, `<!-- updates -->` and `<!-- /updates -->`: all algorithms' speed,
 or one's where its name follows; `<!-- seeds NAME -->`: whole runs of an algorithm; `<!-- scores -->`: all of them in
-short; `<!-- likeness -->`: how alike the twins are. What stands between is replaced: no figure is typed by hand.
+short; `<!-- environments -->`: steps replayed; `<!-- likeness -->`: how alike the twins are. What stands between is
+replaced: no figure is typed by hand.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import chart, results, seeds
+from benchmarks import chart, environments, results, seeds
 from parity_tests import likeness
 from shared.files import write_atomically
 
@@ -26,7 +27,7 @@ _PLACE = re.compile(r"(<!-- (\w+)(?: (\w+))? -->\n)(.*?)(<!-- /\2 -->)", re.DOTA
 
 
 def files(kind: str) -> list[Path]:
-    """All results files of a kind, `updates` or `seeds`."""
+    """All results files of a kind: `updates`, `seeds` or `environments`."""
     return sorted(results.FOLDER.glob(f"{kind}-*.json"))
 
 
@@ -86,6 +87,17 @@ def scores(_: str | None) -> str:
     return "\n".join(lines) + "\n"
 
 
+def replayed(_: str | None) -> str:
+    """How far our environments are from steps recorded in D4RL's own."""
+    summaries = [json.loads(path.read_text()) for path in files("environments")]
+    return "\n".join(
+        f"{measured(summary)}; MuJoCo {summary['versions']['mujoco']}, Gymnasium-Robotics "
+        f"{summary['versions']['gymnasium-robotics']}, recorded in {summary['recorded_in']}:\n\n"
+        f"{environments.table(summary)}\n"
+        for summary in summaries
+    )
+
+
 def alike(_: str | None) -> str:
     """How many lines the twins share."""
     return likeness.table() + "\n"
@@ -95,6 +107,7 @@ TABLES: dict[str, Callable[[str | None], str]] = {
     "updates": updates,
     "seeds": whole_runs,
     "scores": scores,
+    "environments": replayed,
     "likeness": alike,
 }
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from benchmarks.rungs import EAGER, RUNGS, SHIPPED
-from benchmarks.sides import ACTION_DIM, ROWS, STATE_DIM, subject
+from benchmarks.subjects import ACTION_DIM, ROWS, STATE_DIM, subject
 from shared.files import write_atomically
 from shared.machine import hardware, load, versions
 

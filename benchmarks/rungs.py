@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks import jax_rungs, torch_rungs
-from benchmarks.sides import Subject
+from benchmarks.subjects import Subject
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results import results_file
-from benchmarks.sides import UPDATES
+from benchmarks.subjects import UPDATES
 from shared.files import write_atomically
 from shared.machine import hardware, load
 

@@ -11,7 +11,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from benchmarks.results import BLOCKS, Results
 from benchmarks.rungs import RUNGS, rungs_of
-from benchmarks.sides import UPDATES, subject
+from benchmarks.subjects import UPDATES, subject
 from benchmarks.work import gflop_per_update, matmul_peak
 from shared.machine import OtherJobs
 

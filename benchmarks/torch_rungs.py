@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.sides import ACTION_DIM, STATE_DIM, Subject
+from benchmarks.subjects import ACTION_DIM, STATE_DIM, Subject
 from shared import torch_side
 
 Metrics = dict[str, torch.Tensor]

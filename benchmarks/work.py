@@ -10,7 +10,7 @@ import numpy as np
 from jax.extend.core import jaxprs_in_params
 
 from benchmarks.jax_rungs import interval
-from benchmarks.sides import UPDATES, subject
+from benchmarks.subjects import UPDATES, subject
 
 
 def matmul_flops(jaxpr: Any) -> int:

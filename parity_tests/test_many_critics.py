@@ -11,7 +11,7 @@ UPDATE = """
 import resource
 
 from benchmarks.{framework}_rungs import {rung}
-from benchmarks.sides import Subject
+from benchmarks.subjects import Subject
 
 {rung}(Subject("sac_n", 1, {{"num_critics": 500, "device": "cpu"}}))()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)

@@ -30,6 +30,27 @@ class Hand(gymnasium.Wrapper):
         super().__init__(_STOCK[task]())
         self._task = task
 
+    def set_state(self, qpos: np.ndarray, qvel: np.ndarray, goal: np.ndarray) -> None:
+        """Sets joint positions and velocities, and what an episode draws besides.
+
+        Args:
+            qpos: (Q,).
+            qvel: (V,).
+            goal: The pen's wanted orientation (4,); the place of the door (3,) or of the board (3,); of relocate, where
+                the ball is to go and where it lay in the beginning (6,).
+        """
+        env: Any = self.env
+        if self._task == "pen":
+            env.model.body_quat[env.target_obj_body_id] = goal
+        elif self._task == "door":
+            env.model.body_pos[env.door_body_id] = goal
+        elif self._task == "hammer":
+            env.model.body_pos[env.target_body_id] = goal
+        else:
+            env.model.site_pos[env.target_obj_site_id] = goal[:3]
+            env.model.body_pos[env.obj_body_id, :2] = goal[3:5]
+        env.set_state(qpos, qvel)
+
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """A dropped pen ends the episode; nothing else does."""
         observation, reward, _, _, info = self.env.step(action)

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 
 from shared.envs import fingerprint, make_env
 from shared.errors import InputError
-from shared.scores import normalized_score
 
 Policy = Callable[[np.ndarray], np.ndarray]
 """Maps normalised observations (n_episodes, state_dim) float32 to actions (n_episodes, action_dim)."""
@@ -36,13 +35,11 @@ class ContextPolicy(ABC):
 class Evaluation(NamedTuple):
     """Outcome of one evaluation.
 
-    `returns` (n_episodes,) are undiscounted and not normalised, float64; `lengths` (n_episodes,) are steps; `score` is
-    the mean D4RL-normalised score, None outside the environments that step as D4RL's did.
+    `returns` (n_episodes,) are undiscounted and not normalised, float64; `lengths` (n_episodes,) are steps.
     """
 
     returns: np.ndarray
     lengths: np.ndarray
-    score: float | None
 
 
 class Evaluator:
@@ -97,7 +94,6 @@ class Evaluator:
         self.action_dim = _flat_size(env_id, "actions", self._envs[0].action_space)
         self.max_action = float(self._envs[0].action_space.high[0])
         self.fingerprint: dict[str, Any] = {**fingerprint(self._envs[0]), "episodes": n_episodes, "seed": seed}
-        self._env_id = env_id
         self.mean, self.std = np.asarray(mean), np.asarray(std)
         self._max_steps = max_steps
         # A longer sequence of seeds starts with the shorter one.
@@ -125,8 +121,7 @@ class Evaluator:
                 lengths[episode] += 1
                 if terminated or truncated or lengths[episode] == self._max_steps:
                     free.append(running.pop(episode))
-        scores = normalized_score(returns, self._env_id)
-        return Evaluation(returns, lengths, None if scores is None else float(scores.mean()))
+        return Evaluation(returns, lengths)
 
     def _normalise(self, observation: np.ndarray) -> np.ndarray:
         return ((observation - self.mean) / self.std).astype(np.float32)

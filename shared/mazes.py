@@ -4,6 +4,7 @@ Its environments observe dictionaries, centre their mazes, mirror one axis and r
 simulator is taken from them and nothing else: state, start, goal, reward and end are D4RL's.
 """
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ _POINT_MAZES = {
 }
 
 
-class _Maze(gymnasium.Env):
+class _Maze(gymnasium.Env, ABC):
     """A robot among walls. An observation is its joint positions, then its joint velocities, in D4RL's frame."""
 
     def __init__(self, maze: AntMazeEnv | PointMazeEnv, robot: MujocoEnv, origin: np.ndarray) -> None:
@@ -62,9 +63,9 @@ class _Maze(gymnasium.Env):
         self.set_state(*self._draw())
         return self._observation(), {}
 
+    @abstractmethod
     def _draw(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Joint positions, velocities and goal of a new episode."""
-        raise NotImplementedError
 
     def _observation(self) -> np.ndarray:
         observation = np.concatenate([self._robot.data.qpos, self._robot.data.qvel])

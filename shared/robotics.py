@@ -5,6 +5,7 @@ begin and end. The robots and their simulator are Gymnasium-Robotics', so a retu
 """
 
 import contextlib
+import importlib
 import io
 
 import gymnasium
@@ -39,7 +40,7 @@ def _make(name: str) -> gymnasium.Env:
     try:
         # It tells on stderr that Adroit's rewards changed; shared.adroit changes them back.
         with contextlib.redirect_stderr(io.StringIO()):
-            import gymnasium_robotics  # noqa: F401
+            importlib.import_module("gymnasium_robotics")
     except ImportError as error:
         raise InputError(f"'robotics/{name}' needs Gymnasium-Robotics: pip install 'corl-twins[robotics]'") from error
     from shared import adroit, mazes

@@ -151,7 +151,7 @@ class Run:
                 of several, as CORL's is; the others are written under their prompt's name alone.
         """
         begin = time.perf_counter()
-        returns, lengths, _ = self._task.evaluator(policy)
+        returns, lengths = self._task.evaluator(policy)
         row = {"return_mean": float(returns.mean()), "returns": returns.tolist(), "lengths": lengths.tolist()}
         score = row[self._scale.metric] = float(self._scale(returns).mean())
         first = not self._steps or self._steps[-1] != step

@@ -80,20 +80,6 @@ def score(returns: ArrayLike, dataset_id: str) -> np.ndarray:
     return (np.asarray(returns, np.float64) - low) / (high - low) * 100
 
 
-def normalized_score(returns: ArrayLike, env_id: str) -> np.ndarray | None:
-    """D4RL's normalised score, 0 for a random policy's return and 100 for an expert's.
-
-    Args:
-        returns: Undiscounted returns, any shape.
-        env_id: The environment that they were measured in.
-
-    Returns:
-        Scores of the same shape, float64; None if `env_id` does not step as D4RL's environment did, for a return
-        measured elsewhere has no D4RL score.
-    """
-    return score(returns, _a_dataset_of(env_id)) if is_d4rl_exact(env_id) else None
-
-
 class Scale(NamedTuple):
     """What a run reports for returns.
 

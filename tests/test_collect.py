@@ -243,7 +243,6 @@ def test_random_is_a_fresh_policy_and_needs_no_training(tmp_path: Path) -> None:
 
 def test_minaris_set_holds_the_same_rows(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read back by our reader, with the state after each episode's last action, and the environment to score in."""
-    pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     name = "collected/hopper/medium-expert-v0"
     arguments = ["hopper-medium-expert", *TINY, "--size", "150", "--work_dir", str(folder / "work")]

@@ -137,7 +137,6 @@ def test_a_return_in_gymnasium_robotics_is_normalised_and_no_d4rl_score(
     config: Config, write_hdf5: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It has a name of its own, in files, in print and on the curve's axis."""
-    pytest.importorskip("gymnasium_robotics")
     path = write_hdf5({"expert_return_mean": 161.86}, observations=np.zeros((60, 4)), actions=np.zeros((60, 2)))
     config = dataclasses.replace(config, env=str(path), eval_env="robotics/maze2d-umaze")
     with Run(config, load_task(config), "cql", "torch", device="cpu") as run:

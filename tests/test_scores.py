@@ -10,7 +10,7 @@ import pytest
 from shared import robotics, scores
 from shared.envs import D4RL_ENVS
 from shared.errors import InputError
-from shared.scores import Reference, Scale, env_of, normalized_score, reference, scale, score
+from shared.scores import Reference, Scale, env_of, reference, scale, score
 
 FACTS = json.loads((Path(scores.__file__).parent / "d4rl_infos.json").read_text())
 RANGES = {  # minimum and maximum of D4RL's table
@@ -98,23 +98,22 @@ def test_unknown_datasets_are_answered_with_the_nearest(look_up: object, dataset
 def test_reference_returns_score_0_and_100(env_id: str) -> None:
     """And returns halfway between them 50, in any shape, in float64."""
     low, high = RANGES[env_id]
-    found = normalized_score(np.array([[low, high], [(low + high) / 2, 2 * high - low]], np.float64), env_id)
+    found = scale(env_id)(np.array([[low, high], [(low + high) / 2, 2 * high - low]], np.float64))
     np.testing.assert_allclose(found, [[0, 100], [50, 200]], atol=1e-12)
     assert found.dtype == np.float64
-    assert normalized_score(np.float32(high), env_id) == pytest.approx(100, abs=1e-5)
-    assert normalized_score(np.zeros(3, np.float32), env_id).dtype == np.float64
+    assert scale(env_id)(np.float32(high)) == pytest.approx(100, abs=1e-5)
+    assert scale(env_id)(np.zeros(3, np.float32)).dtype == np.float64
 
 
 @pytest.mark.parametrize("env_id", ["Hopper-v4", "Hopper-v5", "Hopper-v2", "hopper-medium-v2"])
 def test_returns_measured_elsewhere_have_no_score(env_id: str) -> None:
     """A stock environment is a different task."""
-    assert normalized_score([3000.0], env_id) is None
+    assert scale(env_id) == Scale("return_mean", "return", None)
 
 
 @pytest.mark.parametrize("env_id", robotics.ENVS)
 def test_returns_in_gymnasium_robotics_are_never_called_d4rl_scores(env_id: str) -> None:
     """They are on D4RL's scale under another name."""
-    assert normalized_score([1.0], env_id) is None
     found = scale(env_id)
     assert (found.metric, found.words) == (
         "normalized_return_not_d4rl",
@@ -136,5 +135,4 @@ def test_what_returns_are_reported_as() -> None:
     """A D4RL score only where D4RL's environment is stepped."""
     assert scale("d4rl/hopper-v2")[:2] == ("d4rl_normalized_score", "D4RL score")
     assert scale("d4rl/hopper-v2")(3234.3) == pytest.approx(100)
-    assert scale("Hopper-v4") == Scale("return_mean", "return", None)
     np.testing.assert_array_equal(scale("Hopper-v4")([1.0, 2.0]), [1.0, 2.0])

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from shared import data, download, sequences
 from shared.envs import D4RL_ENVS
 from shared.errors import InputError
-from shared.scores import normalized_score, reference, score
+from shared.scores import reference, scale, score
 from tests.conformance.conftest import CORNERS, LIMIT, d4rl_environment, differences, example, same_bytes, write
 
 pytestmark = pytest.mark.d4rl
@@ -105,7 +105,7 @@ def test_normalised_scores_are_d4rls(d4rl: ModuleType) -> None:
         theirs = d4rl.get_normalized_score(name, returns) * 100
         assert same_bytes(score(returns, name), theirs), name
         if env_id := reference(name).env_id:
-            assert same_bytes(normalized_score(returns, env_id), theirs), name
+            assert same_bytes(scale(env_id)(returns), theirs), name
 
 
 def test_ours_is_fifteen_times_as_fast_on_a_million_rows(d4rl: ModuleType) -> None:

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.d4rl
 @pytest.fixture
 def gym(d4rl: ModuleType) -> ModuleType:
     """Comes with the genuine package."""
-    return pytest.importorskip("gym")
+    return pytest.importorskip("gym", reason="the old gym is not installed: make test-d4rl")
 
 
 @pytest.mark.parametrize("one_flag", [False, True], ids=["five values from a step", "four values from a step"])

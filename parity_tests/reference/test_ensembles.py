@@ -1,0 +1,206 @@
+"""SAC-N, EDAC and LB-SAC: six updates, SAC-N's equal to the last bit, the others' within 3e-6."""
+
+import copy
+import importlib
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributions import Normal
+from torch.nn.functional import layer_norm, linear, relu
+
+from corl_torch import lb_sac, sac_n
+from parity_tests.reference.common import (
+    ACTION_DIM,
+    CPU,
+    ROWS,
+    STATE_DIM,
+    UPDATES,
+    adam,
+    columns_of,
+    polyak,
+    same_draws,
+)
+from shared.data import Batch
+from shared.torch_side import take
+
+OTHER = {"num_critics": 3, "tau": 0.1, "discount": 0.9, "critic_learning_rate": 1e-3, "alpha_learning_rate": 1e-2}
+CASES = [
+    ("sac_n", {}, 0.0),
+    ("sac_n", OTHER, 0.0),
+    ("edac", {}, 3e-6),
+    ("edac", OTHER | {"eta": 5.0}, 3e-6),
+    ("lb_sac", {"batch_size": 256}, 3e-6),
+    ("lb_sac", {"batch_size": 256, "critic_layernorm": True}, 3e-6),
+    ("lb_sac", {"batch_size": 256, "critic_layernorm": True, "edac_init": True, "tau": 0.1, "discount": 0.9}, 3e-6),
+]
+
+
+def policy(actor: nn.Module, s: Tensor) -> tuple[Tensor, Tensor]:
+    """A squashed sample and its log-probability."""
+    for layer in actor.trunk[::2]:
+        s = relu(linear(s, layer.weight, layer.bias))
+    mu, log_sigma = (linear(s, head.weight, head.bias) for head in (actor.mu, actor.log_sigma))
+    normal = Normal(mu, torch.exp(torch.clip(log_sigma, -5, 2)))
+    u = normal.rsample()
+    squashed = torch.tanh(u)
+    return squashed, normal.log_prob(u).sum(axis=-1) - torch.log(1 - squashed.pow(2) + 1e-6).sum(axis=-1)
+
+
+def many(x: Tensor, count: int) -> Tensor:
+    """As many copies along a new first axis."""
+    return x.unsqueeze(0).repeat_interleave(count, dim=0)
+
+
+def ensemble(network: nn.Module, s: Tensor, a: Tensor) -> Tensor:
+    """The critics' values, (E, B)."""
+    linears = [layer for layer in network.critic if layer.__class__.__name__ == "VectorizedLinear"]
+    norms = [layer for layer in network.critic if isinstance(layer, nn.LayerNorm)]
+    x = torch.cat([s, a], dim=-1)
+    if x.ndim == 2:
+        x = many(x, len(linears[0].weight))
+    for number, layer in enumerate(linears[:-1]):
+        x = x @ layer.weight + layer.bias
+        if norms:
+            x = layer_norm(x, (256,), norms[number].weight, norms[number].bias, 1e-5)
+        x = relu(x)
+    return (x @ linears[-1].weight + linears[-1].bias).squeeze(-1)
+
+
+def alikeness(critics: nn.Module, s: Tensor, a: Tensor, count: int) -> Tensor:
+    """EDAC's term by a second pass, on the data's actions as leaves."""
+    many_s, many_a = many(s, count), many(a, count).requires_grad_(True)
+    total = ensemble(critics, many_s, many_a).sum()
+    (slopes,) = torch.autograd.grad(total, many_a, retain_graph=True, create_graph=True)
+    slopes = (slopes / (torch.norm(slopes, p=2, dim=2).unsqueeze(-1) + 1e-10)).transpose(0, 1)
+    others = 1 - torch.eye(count)
+    return ((slopes @ slopes.permute(0, 2, 1)) * others).sum(dim=(1, 2)).mean() / (count - 1)
+
+
+def critics_loss(name: str, config: Any, critics: nn.Module, s: Tensor, a: Tensor, y: Tensor) -> Tensor:
+    """LB-SAC's is a mean over the ensemble, the others' a sum; EDAC adds how alike the critics are."""
+    squares = (ensemble(critics, s, a) - y.view(1, -1)) ** 2
+    if name == "lb_sac":
+        return squares.mean()
+    loss = squares.mean(dim=1).sum(dim=0)
+    return loss + config.eta * alikeness(critics, s, a, config.num_critics) if name == "edac" else loss
+
+
+@pytest.mark.parametrize(("name", "settings", "tolerance"), CASES)
+def test_six_updates(dataset: Batch, name: str, settings: dict[str, Any], tolerance: float) -> None:
+    """Temperature; the policy with the new temperature; the critics with the new policy; the target."""
+    twin = importlib.import_module(f"corl_torch.{name}")
+    config = twin.TrainConfig(device="cpu", **settings)
+    trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    actor, critics = copy.deepcopy((trainer.actor, trainer.critic))
+    critics_t = copy.deepcopy(critics)
+    log_alpha = torch.tensor([0.0], requires_grad=True)
+    actor_adam = adam(actor.parameters(), config.actor_learning_rate)
+    critics_adam = adam(critics.parameters(), config.critic_learning_rate)
+    alpha_adam = adam([log_alpha], config.alpha_learning_rate)
+
+    same_draws()
+    for _ in range(UPDATES):
+        indices, noise = twin.draw_noise(config, ROWS, ACTION_DIM, CPU)
+        metrics = trainer.update(take(dataset, indices), noise)
+    same_draws()
+    for _ in range(UPDATES):
+        s, a, r, s2, d = columns_of(dataset, config.batch_size)
+        with torch.no_grad():
+            _, log_pi = policy(actor, s)
+        alpha_loss = (-log_alpha * (log_pi - ACTION_DIM)).mean()
+        alpha_adam.zero_grad()
+        alpha_loss.backward()
+        alpha_adam.step()
+        alpha = log_alpha.exp().detach()
+
+        a_pi, log_pi = policy(actor, s)
+        q_pi = ensemble(critics, s, a_pi)
+        actor_loss = (alpha * log_pi - q_pi.min(0).values).mean()
+        actor_adam.zero_grad()
+        actor_loss.backward()
+        actor_adam.step()
+
+        with torch.no_grad():
+            a2, log_pi2 = policy(actor, s2)
+            v = (ensemble(critics_t, s2, a2).min(0).values - alpha * log_pi2).unsqueeze(-1)
+            y = r + config.discount * (1 - d) * v
+        critic_loss = critics_loss(name, config, critics, s, a, y)
+        critics_adam.zero_grad()
+        critic_loss.backward()
+        critics_adam.step()
+        polyak(critics_t, critics, config.tau)
+        with torch.no_grad():
+            q_random = ensemble(critics, s, -1.0 + 2 * 1.0 * torch.rand_like(a))
+    parts = {"actor": actor, "critic": critics, "critic_target": critics_t}
+    apart = [
+        (mine - other).abs().max().item()
+        for part, theirs in parts.items()
+        for mine, other in zip(getattr(trainer, part).parameters(), theirs.parameters(), strict=True)
+    ]
+    assert max([*apart, (trainer.log_alpha - log_alpha).abs().item()]) <= tolerance
+    expected = {
+        "alpha": alpha,
+        "alpha_loss": alpha_loss,
+        "actor_loss": actor_loss,
+        "critic_loss": critic_loss,
+        "batch_entropy": -log_pi.mean(),
+        "q_policy_std": q_pi.std(0).mean(),
+        "q_random_std": q_random.std(0).mean(),
+    }
+    found, expected = ({k: v.item() for k, v in values.items()} for values in (metrics, expected))
+    assert found == (pytest.approx(expected, rel=1e-4, abs=1e-6) if tolerance else expected)
+
+
+def test_sac_ns_weights_start_where_the_seed_says() -> None:
+    """The actor's layers, then its heads again; the critics layer by layer, member by member, then the last again."""
+    torch.manual_seed(7)
+    trainer = sac_n.create_trainer(sac_n.TrainConfig(device="cpu", num_critics=3), STATE_DIM, ACTION_DIM, 1.0)
+    torch.manual_seed(7)
+    widths = [(STATE_DIM, 256), (256, 256), (256, 256), (256, ACTION_DIM), (256, ACTION_DIM)]
+    layers = [nn.Linear(*width) for width in widths]
+    heads = [torch.empty(shape).uniform_(-1e-3, 1e-3) for shape in ((ACTION_DIM, 256), (ACTION_DIM,)) * 2]
+    for mine, other in zip(trainer.actor.trunk[::2], layers, strict=False):
+        assert torch.equal(mine.weight, other.weight)
+        assert (mine.bias == 0.1).all()
+    mine = (
+        trainer.actor.mu.weight,
+        trainer.actor.mu.bias,
+        trainer.actor.log_sigma.weight,
+        trainer.actor.log_sigma.bias,
+    )
+    assert all(torch.equal(a, b) for a, b in zip(mine, heads, strict=True))
+    for layer, (fan_in, width) in zip(
+        trainer.critic.critic[::2], [(STATE_DIM + ACTION_DIM, 256), (256, 256), (256, 256), (256, 1)], strict=True
+    ):
+        bound = 1 / math.sqrt(width)
+        weight = torch.stack([torch.empty(fan_in, width).uniform_(-bound, bound) for _ in range(3)])
+        torch.empty(3, 1, width).uniform_(-bound, bound)
+        if width > 1:
+            torch.testing.assert_close(layer.weight, weight, rtol=1e-6, atol=0.0)
+            assert (layer.bias == 0.1).all()
+    last = trainer.critic.critic[-1]
+    assert torch.equal(last.weight, torch.empty(3, 256, 1).uniform_(-3e-3, 3e-3))
+    assert torch.equal(last.bias, torch.empty(3, 1, 1).uniform_(-3e-3, 3e-3))
+
+
+def test_lb_sacs_weights_start_where_the_seed_says() -> None:
+    """Nothing is drawn again: the critics' last layer keeps PyTorch's default, whose fan-in is here 1."""
+    torch.manual_seed(7)
+    trainer = lb_sac.create_trainer(lb_sac.TrainConfig(device="cpu", num_critics=3), STATE_DIM, ACTION_DIM, 1.0)
+    torch.manual_seed(7)
+    widths = [(STATE_DIM, 256), (256, 256), (256, 256), (256, ACTION_DIM), (256, ACTION_DIM)]
+    built = [*trainer.actor.trunk[::2], trainer.actor.mu, trainer.actor.log_sigma]
+    for mine, width in zip(built, widths, strict=True):
+        other = nn.Linear(*width)
+        assert torch.equal(mine.weight, other.weight)
+        assert torch.equal(mine.bias, other.bias)
+    for layer, (fan_in, width) in zip(
+        trainer.critic.critic[::3], [(STATE_DIM + ACTION_DIM, 256), (256, 256), (256, 256), (256, 1)], strict=True
+    ):
+        bound = 1 / math.sqrt(width)
+        weight = torch.stack([torch.empty(fan_in, width).uniform_(-bound, bound) for _ in range(3)])
+        torch.testing.assert_close(layer.weight, weight, rtol=1e-6, atol=0.0)
+        torch.testing.assert_close(layer.bias, torch.empty(3, 1, width).uniform_(-bound, bound), rtol=1e-6, atol=0.0)
