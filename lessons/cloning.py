@@ -44,7 +44,7 @@ def batches(seed: int = 0) -> Batch:
 
 @partial(jax.jit, static_argnums=(0, 1, 2), static_argnames=("sizes", "kernel_init", "bias_init"))
 def fresh(
-    sizes: tuple[int, ...] = (11, WIDTH, WIDTH, 3),
+    sizes: tuple[int, ...] = (11, WIDTH, 3),
     kernel_init: Initializer = Linear.kernel_init,
     bias_init: Initializer | None = None,
 ) -> Params:

@@ -51,7 +51,7 @@ def lines_of(number: int) -> list[str]:
 def changes(number: int) -> list[str]:
     """What a step changes in the file of the one before, as lines of a diff; a gap between two places is `@@`."""
     lines = difflib.unified_diff(lines_of(number - 1), lines_of(number), n=2, lineterm="")
-    return ["@@" if line.startswith("@@") else line for line in list(lines)[2:]]
+    return ["@@" if line.startswith("@@") else line for line in list(lines)[3:]]
 
 
 def step(name: str) -> str:
@@ -77,15 +77,16 @@ def board(_: str) -> str:
 
 
 def torch_source(name: str) -> str:
-    """A class, a function or a method of the PyTorch file, by its dotted name."""
+    """A class or a function of the PyTorch file, or a method, `TD3_BC.update`, in what is left of its class."""
     source = inspect.getsource(PAIR.torch)
+    *classes, _ = path = name.split(".")
     body: Sequence[ast.stmt] = ast.parse(source).body
-    for part in name.split("."):
+    for part in path:
         found = {getattr(node, "name", None): node for node in body}[part]
-        body = getattr(found, "body", [])
+        body = found.body
     start = min([found.lineno, *(decorator.lineno for decorator in found.decorator_list)])
     lines = source.splitlines()[start - 1 : found.end_lineno]
-    return fenced("python", "\n".join(line[found.col_offset :] for line in lines))
+    return fenced("python", "\n".join([*(f"class {outer}:\n    ...\n" for outer in classes), *lines]))
 
 
 # ---- traps and case studies ----------------------------------------------------------------------------------------
@@ -107,7 +108,7 @@ def shown(module: ModuleType) -> str:
     """The functions of a module that have no underscore before their name, in the order of the file."""
     functions = [f for f in vars(module).values() if inspect.isroutine(f) and f.__module__ == module.__name__]
     public = [f for f in functions if not f.__name__.startswith("_") and f.__name__ != "measure"]
-    return fenced("python", "\n\n".join(inspect.getsource(inspect.unwrap(f)).strip() for f in public))
+    return fenced("python", "\n\n\n".join(inspect.getsource(inspect.unwrap(f)).strip() for f in public))
 
 
 def anchor(heading: str) -> str:

@@ -24,15 +24,17 @@ def test_an_unknown_place_is_an_error(place: str) -> None:
         pages.filled(f"<!-- lesson: {place} -->\n<!-- /lesson -->")
 
 
-def test_a_method_is_shown_with_its_decorator_and_without_its_indent() -> None:
-    assert pages.torch_source("TD3_BC.td_target").startswith("```python\n@torch.no_grad()\ndef td_target(")
+def test_a_method_is_shown_in_its_class_with_its_decorator() -> None:
+    shown = pages.torch_source("TD3_BC.td_target")
+    assert shown.startswith("```python\nclass TD3_BC:\n    ...\n\n    @torch.no_grad()\n    def td_target(")
+    assert shown.endswith("* hp.discount * next_q\n```")
 
 
 def test_a_step_prints_its_board(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["1"]) == 0
     out = capsys.readouterr().out
     assert "weights              green (new)" in out
-    assert "forward              red: critic_1: missing, or of another shape" in out
+    assert "forward              red, critic_1 is missing or of another shape" in out
     assert "draws                not there yet" in out
 
 

@@ -149,8 +149,13 @@ def in_words(result: Result) -> str:
         return "not there yet"
     if result.green:
         return "green"
-    error = "missing, or of another shape" if result.error == float("inf") else f"{result.error:.2g}"
-    return f"red: {result.worst}: {error}"
+    if result.error == float("inf"):
+        return f"red, {result.worst} is missing or of another shape"
+    return (
+        f"red, {result.worst}: {result.error:.2g}"
+        if result.error < 100.0
+        else f"red, {result.worst}: {result.error:.0f}"
+    )
 
 
 def board(number: int) -> str:

@@ -42,7 +42,9 @@ def _moved(trained: cloning.Params, layer: Callable[..., Array]) -> float:
 def measure() -> list[Error | Figure]:
     rng = np.random.default_rng(0)
     inputs, weight = rng.normal(size=(64, 256)), rng.uniform(-1 / 16, 1 / 16, size=(256, 256))
-    trained = cloning.fit(cloning.fresh(), cloning.batches(), cloning.squared_error)
+    trained = cloning.fit(
+        cloning.fresh((11, cloning.WIDTH, cloning.WIDTH, 3)), cloning.batches(), cloning.squared_error
+    )
     return [
         distances("outputs of a square layer", reference, wrong, right, inputs, weight),
         Figure("error of a cloned policy that was moved over", *(_moved(trained, way) for way in (wrong, right))),
