@@ -273,7 +273,7 @@ class DecisionTransformer(nn.Module):
         times = self.timestep_emb(timesteps)
         embedded = (self.return_emb(returns[..., None]), self.state_emb(observations), self.action_emb(actions))
         # A return, a state and an action for each step: (B, 3T, E)
-        tokens = (stack(embedded, axis=2) + times[:, :, None]).reshape(len(times), -1, times.shape[-1])
+        tokens = (stack(embedded, axis=2) + times[:, :, None]).reshape(-1, 3 * times.shape[1], times.shape[2])
         tokens = dropped(self.emb_norm(tokens), dropout.embedding)
         # Of the last block nothing but the states is read.
         queries = [ALL] * (self.hp.num_layers - 1) + [STATES]

@@ -22,6 +22,7 @@ from shared.task import load_task
 from shared.torch_side import (
     load_checkpoint,
     mean_metrics,
+    on_arrays,
     resolve_device,
     save_checkpoint,
     seed_everything,
@@ -276,12 +277,9 @@ class AWAC:
         soft_update(self.critic_2_target, self.critic_2, hp.tau)
         return {"critic_loss": critic_loss.detach(), "actor_loss": actor_loss.detach()}
 
-    @torch.no_grad()
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """The policy's most likely actions (E, A), bounded by nothing, for normalised observations (E, S)."""
-        weight = next(self.actor.parameters())
-        mean, _ = self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device))
-        return mean.cpu().numpy()
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, under CORL's keys; it keeps the networks alone, we do not."""
@@ -295,6 +293,12 @@ class AWAC:
             "critic_1_optimizer": self.critic_1_optimizer,
             "critic_2_optimizer": self.critic_2_optimizer,
         }
+
+
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's most likely actions (E, A), bounded by nothing, for normalised observations (E, S)."""
+    mean, _ = actor(observations)
+    return mean
 
 
 # ---- training ------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from shared.task import load_task
 from shared.torch_side import (
     load_checkpoint,
     mean_metrics,
+    on_arrays,
     resolve_device,
     save_checkpoint,
     seed_everything,
@@ -436,12 +437,9 @@ class CQL:
             soft_update(self.critic_2_target, self.critic_2, hp.soft_target_update_rate)
         return {name: value.detach() for name, value in metrics.items()}
 
-    @torch.no_grad()
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """The policy's most likely actions (E, A) for normalised observations (E, S)."""
-        weight = next(self.actor.parameters())
-        mean, _ = self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device))
-        return (self.actor.max_action * tanh(mean)).cpu().numpy()
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, under CORL's keys."""
@@ -459,6 +457,12 @@ class CQL:
             "cql_log_alpha": self.log_alpha_prime,
             "cql_log_alpha_optim": self.log_alpha_prime_optimizer,
         }
+
+
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's most likely actions (E, A) for normalised observations (E, S)."""
+    mean, _ = actor(observations)
+    return actor.max_action * tanh(mean)
 
 
 # ---- training ------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from shared.task import load_task
 from shared.torch_side import (
     load_checkpoint,
     mean_metrics,
+    on_arrays,
     resolve_device,
     save_checkpoint,
     seed_everything,
@@ -340,12 +341,9 @@ class LB_SAC:
         actions = -max_action + 2.0 * max_action * noise.random
         return std(critic(batch.observations, actions), axis=0, correction=1).mean()
 
-    @torch.no_grad()
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """The policy's most likely actions (E, A) for observations (E, S)."""
-        weight = next(self.actor.parameters())
-        mean, _ = self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device))
-        return (self.actor.max_action * tanh(mean)).cpu().numpy()
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds besides two numbers, under CORL's keys."""
@@ -357,6 +355,12 @@ class LB_SAC:
             "critic_optim": self.critic_optimizer,
             "alpha_optim": self.log_alpha_optimizer,
         }
+
+
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's most likely actions (E, A) for observations (E, S)."""
+    mean, _ = actor(observations)
+    return actor.max_action * tanh(mean)
 
 
 # ---- training ------------------------------------------------------------------------------------------------------

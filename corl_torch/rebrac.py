@@ -23,6 +23,7 @@ from shared.task import load_task
 from shared.torch_side import (
     load_checkpoint,
     mean_metrics,
+    on_arrays,
     resolve_device,
     save_checkpoint,
     seed_everything,
@@ -296,11 +297,9 @@ class ReBRAC:
         self.total_it += 1
         return {name: value.detach() for name, value in metrics.items()}
 
-    @torch.no_grad()
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """The policy's actions (E, A) for normalised observations (E, S)."""
-        weight = next(self.actor.parameters())
-        return self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device)).cpu().numpy()
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds; CORL writes none."""
@@ -312,6 +311,11 @@ class ReBRAC:
             "actor_optimizer": self.actor_optimizer,
             "critic_optimizer": self.critic_optimizer,
         }
+
+
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's actions (E, A) for normalised observations (E, S)."""
+    return actor(observations)
 
 
 # ---- training ------------------------------------------------------------------------------------------------------

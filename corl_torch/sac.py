@@ -26,6 +26,7 @@ from shared.torch_side import (
     generator_states,
     load_checkpoint,
     mean_metrics,
+    on_arrays,
     resolve_device,
     restore_generators,
     save_checkpoint,
@@ -278,12 +279,9 @@ class SAC:
         soft_update(self.critic_2_target, self.critic_2, hp.tau)
         return {name: value.detach() for name, value in metrics.items()}
 
-    @torch.no_grad()
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """The policy's most likely actions (E, A) for observations (E, S)."""
-        weight = next(self.actor.parameters())
-        mean, _ = self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device))
-        return (self.actor.max_action * tanh(mean)).cpu().numpy()
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
 
     @torch.no_grad()
     def explore(self, observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
@@ -307,6 +305,12 @@ class SAC:
             "critic_2_optimizer": self.critic_2_optimizer,
             "log_alpha_optimizer": self.log_alpha_optimizer,
         }
+
+
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's most likely actions (E, A) for observations (E, S)."""
+    mean, _ = actor(observations)
+    return actor.max_action * tanh(mean)
 
 
 # ---- training ------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from shared.task import load_task
 from shared.torch_side import (
     load_checkpoint,
     mean_metrics,
+    on_arrays,
     resolve_device,
     save_checkpoint,
     seed_everything,
@@ -241,11 +242,9 @@ class TD3_BC:
             soft_update(self.actor_target, self.actor, hp.tau)
         return metrics
 
-    @torch.no_grad()
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """The policy's actions (E, A) for normalised observations (E, S)."""
-        weight = next(self.actor.parameters())
-        return self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device)).cpu().numpy()
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, under CORL's keys; it leaves out the targets, we do not."""
@@ -258,6 +257,11 @@ class TD3_BC:
             "actor": self.actor,
             "actor_optimizer": self.actor_optimizer,
         }
+
+
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's actions (E, A) for normalised observations (E, S)."""
+    return actor(observations)
 
 
 # ---- training ------------------------------------------------------------------------------------------------------

@@ -264,19 +264,32 @@ def save_checkpoint(path: Path, algorithm: str, state: Any, total_it: int, **arr
     write_atomically(path, serialization.msgpack_serialize(content))
 
 
+def read_checkpoint(path: str) -> dict[str, Any]:
+    """What a checkpoint holds, by key; the state as nested mappings of arrays.
+
+    Raises:
+        InputError: the file is missing, damaged, or holds something else.
+    """
+    try:
+        content = serialization.msgpack_restore(Path(path).read_bytes())
+        found = {"algorithm", "total_it", "state"} <= content.keys()
+    except FileNotFoundError:
+        raise InputError(f"checkpoint {path} does not exist: check --load_model") from None
+    except Exception:  # MessagePack raises a dozen unrelated types on damaged bytes
+        found = False
+    if not found:
+        raise InputError(f"checkpoint {path} cannot be read: is it a .msgpack file of a JAX run?")
+    return content
+
+
 def load_checkpoint(path: str, algorithm: str, state: Any) -> tuple[Any, int]:
     """Reads what `save_checkpoint` wrote into a state of the same structure; returns it with its number of updates.
 
     Raises:
         InputError: the file is missing, damaged, of another algorithm or of other shapes.
     """
-    try:
-        content = serialization.msgpack_restore(Path(path).read_bytes())
-        found = content["algorithm"]
-    except FileNotFoundError:
-        raise InputError(f"checkpoint {path} does not exist: check --load_model") from None
-    except Exception:  # MessagePack raises a dozen unrelated types on damaged bytes
-        raise InputError(f"checkpoint {path} cannot be read: is it a .msgpack file of a JAX run?") from None
+    content = read_checkpoint(path)
+    found = content["algorithm"]
     if found != algorithm:
         raise InputError(f"checkpoint {path} is of {found}, not of {algorithm}")
     try:

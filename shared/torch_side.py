@@ -4,7 +4,7 @@ import codecs
 import io
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, TypeVar
@@ -73,6 +73,15 @@ def dropout_mask(rate: float, shape: Sequence[int], device: torch.device) -> Ten
     return torch.empty(*shape, device=device).bernoulli_(1.0 - rate).div_(1.0 - rate)
 
 
+@torch.no_grad()
+def on_arrays(policy: Callable[..., Tensor], network: nn.Module, *arrays: np.ndarray) -> np.ndarray:
+    """What a network's policy makes of NumPy's arrays: real numbers become the network's type, whole ones stay."""
+    weight = next(network.parameters())
+    tensors = (torch.as_tensor(array, device=weight.device) for array in arrays)
+    inputs = (tensor.to(weight.dtype) if tensor.is_floating_point() else tensor for tensor in tensors)
+    return policy(network, *inputs).cpu().numpy()
+
+
 def mean_metrics(history: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
     """The mean of each metric over the updates that reported it: one device sync for a whole interval."""
     names = {name for metrics in history for name in metrics}
@@ -128,8 +137,7 @@ def load_checkpoint(
     Raises:
         InputError: the file is missing, damaged, of another algorithm or of other shapes.
     """
-    # CORL's files are scripts, so what they pickle whole is named after __main__.
-    content = _read_checkpoint(path, [(cls, f"__main__.{cls.__name__}") for cls in pickled])
+    content = read_checkpoint(path, pickled)
     found = content.get("algorithm", algorithm)
     if found != algorithm:
         raise InputError(f"checkpoint {path} is of {found}, not of {algorithm}")
@@ -144,7 +152,14 @@ def load_checkpoint(
     return content
 
 
-def _read_checkpoint(path: str, allowed: Sequence[tuple[type, str]]) -> dict[str, Any]:
+def read_checkpoint(path: str, pickled: Sequence[type] = ()) -> dict[str, Any]:
+    """What a checkpoint holds, by key; `pickled` as in `load_checkpoint`.
+
+    Raises:
+        InputError: the file is missing, damaged, or holds something else.
+    """
+    # CORL's files are scripts, so what they pickle whole is named after __main__.
+    allowed = [(cls, f"__main__.{cls.__name__}") for cls in pickled]
     try:
         with torch.serialization.safe_globals([*_ARRAYS, *allowed]):
             content = torch.load(path, map_location="cpu", weights_only=True)
