@@ -19,8 +19,7 @@ from shared.exchange import to_torch
 # IQL's rate follows a schedule, which counts for itself in PyTorch.
 CASES = [(name, "default") for name in PAIRS] + [("iql", "other")]
 UPDATES = 3
-# What the transformer's checkpoint holds besides
-STATISTICS = {"dt": {"state_mean": np.zeros(11, np.float32), "state_std": np.ones(11, np.float32)}}
+STATISTICS = {"state_mean": np.zeros(11, np.float32), "state_std": np.ones(11, np.float32)}
 
 
 @pytest.fixture(autouse=True)
@@ -58,11 +57,12 @@ def fresh_trainer(scene: Scene) -> Any:
 @pytest.mark.parametrize(("name", "variant"), CASES)
 def test_a_torch_checkpoint_goes_on_in_jax(name: str, variant: str, tmp_path: Path) -> None:
     scene = scene_of(name, variant, tmp_path)
-    scene.pair.torch.save(scene.trainer, tmp_path / "checkpoint.pt", *STATISTICS.get(name, {}).values())
+    scene.pair.torch.save(scene.trainer, tmp_path / "checkpoint.pt", **STATISTICS)
     convert.main([str(tmp_path / "checkpoint"), "--to", "jax"])
     fresh = scene.pair.jax.create_train_state(jax.random.key(3), scene.jax_config, *scene.sizes, 1.0)
-    state, total_it = jax_side.load_checkpoint(str(tmp_path / "checkpoint.msgpack"), name, fresh)
-    assert total_it == scene.trainer.total_it
+    content = jax_side.load_checkpoint(str(tmp_path / "checkpoint.msgpack"), name, fresh)
+    state = content["state"]
+    assert content["total_it"] == scene.trainer.total_it
     assert not any(compare_states(state, scene.trainer).values())
     draw = next(scene.draws())
     state = update(scene, state, scene.updates + 1, draw)
@@ -78,7 +78,7 @@ def test_a_jax_checkpoint_goes_on_in_torch(name: str, variant: str, tmp_path: Pa
     for step, draw in enumerate(draws, start=first):
         state = update(scene, state, step, draw)
     total_it = scene.updates + UPDATES
-    jax_side.save_checkpoint(tmp_path / "checkpoint.msgpack", name, state, total_it, **STATISTICS.get(name, {}))
+    jax_side.save_checkpoint(tmp_path / "checkpoint.msgpack", name, state, total_it, **STATISTICS)
     convert.main([str(tmp_path), "--to", "torch"])
     trainer = fresh_trainer(scene)
     scene.pair.torch.load(trainer, str(tmp_path / "checkpoint.pt"))

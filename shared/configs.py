@@ -22,7 +22,7 @@ from pyrallis.wrappers.docstring import get_attribute_docstring
 
 from shared.data import is_known, nearest
 from shared.envs import is_registered
-from shared.errors import InputError
+from shared.errors import InputError, RunError, Stopped
 
 Config = TypeVar("Config")
 
@@ -36,7 +36,7 @@ _METAVARS = {bool: "true|false", int: "INT", float: "FLOAT", str: "TEXT", tuple:
 _RUN_SETTINGS = frozenset(
     [
         *("env", "eval_env", "eval_backend", "seed", "device", "project", "group", "name", "wandb_mode", "runs_path"),
-        *("checkpoints_path", "load_model", "max_timesteps", "eval_freq", "n_episodes", "buffer_size"),
+        *("checkpoints_path", "load_model", "resume", "max_timesteps", "eval_freq", "n_episodes", "buffer_size"),
         *("eval_seed", "deterministic_torch", "num_updates_on_epoch", "log_every"),
     ]
 )
@@ -103,6 +103,7 @@ def parse(config_class: type[Config], algorithm: str, args: Sequence[str] | None
 
     A setting is taken from the command line, else from the file given as `--config_path`, else from the row that
     `configs/<algorithm>.yaml` holds for the dataset, else from the dataclass. `--help` prints the settings and exits.
+    Where `--resume` names a run's folder, its `config.yaml` is such a file.
 
     A config class may have `CORL_NAMES`, from CORL's names to its own: what CORL calls differently from file to file is
     called alike here, and understood by both names. `CORL_EPOCHS` is the like for what CORL counts in epochs of
@@ -117,7 +118,7 @@ def parse(config_class: type[Config], algorithm: str, args: Sequence[str] | None
         InputError: A flag, key, value, file or dataset cannot be used.
     """
     flags = _read_flags(config_class, algorithm, args)
-    path = flags.pop("config_path", None)
+    path = flags.pop("config_path", _settings_of_run(flags.get("resume")))
     given = {} if path is None else _decode(config_class, _read_yaml(Path(path)), f"{path}: ")
     given = _in_updates(config_class, given | _decode(config_class, flags, "--"))
     config, row = _completed(config_class, algorithm, given)
@@ -157,6 +158,11 @@ def algorithms() -> list[str]:
     return sorted(path.stem for path in _TABLES.glob("*.yaml"))
 
 
+def _settings_of_run(resume: str | None) -> str | None:
+    """The file that holds the settings of the run to go on with, if one is named."""
+    return None if resume in (None, "", "auto") else str(Path(resume) / "config.yaml")
+
+
 def dataset_row(config_class: type, algorithm: str, dataset: str) -> dict[str, Any]:
     """The settings that `configs/<algorithm>.yaml` holds for a dataset, decoded; none for a known one without a row.
 
@@ -172,13 +178,17 @@ def dataset_row(config_class: type, algorithm: str, dataset: str) -> dict[str, A
 def cli(train: Callable[[Config], Any], config_class: type[Config], algorithm: str) -> None:
     """Runs `train` with the config of the command line: the body of `python corl_jax/<algorithm>.py`.
 
-    Input that cannot be used ends the process with one line on stderr and status 2, Ctrl-C with status 130.
+    Each of these ends the process with one line on stderr: input that cannot be used with status 2, a run that cannot
+    go on with 1, Ctrl-C with 130, SIGTERM with 143.
     """
     try:
         train(parse(config_class, algorithm))
-    except InputError as error:
+    except (InputError, RunError) as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(2 if isinstance(error, InputError) else 1)
+    except Stopped as stop:
+        print(stop, file=sys.stderr)
+        sys.exit(stop.exit_status)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)

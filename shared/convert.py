@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from shared import jax_side, saved
+from shared import jax_side, saved, torch_side
 from shared.commands import Parser, check_free, ended
 from shared.configs import algorithms
 from shared.errors import InputError
@@ -44,6 +44,8 @@ def convert(source: Saved, framework: str, output: Path) -> None:
         state, total_it = source.state()
         jax_side.save_checkpoint(output, source.algorithm, state, total_it, **source.facts)
     else:
+        # PyTorch's checkpoints say where the random generators stand: at the beginning.
+        torch_side.seed_everything(source.config.seed)
         source.torch.save(source.trainer(), output, **source.facts)
 
 

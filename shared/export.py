@@ -75,7 +75,7 @@ def metadata(source: Saved, policy: PortablePolicy, inputs: dict[str, Tensor]) -
         "seed": source.config.seed,
         "env": source.env_id,
         "metric": result.get("metric"),
-        "score": result.get("final"),
+        "score": result.get("score"),
         "state_mean": mean.tolist(),
         "state_std": std.tolist(),
         "max_action": source.sizes[2],

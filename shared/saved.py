@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from shared import exchange, jax_side, torch_side
+from shared.checkpoints import Checkpoints
 from shared.configs import algorithms, from_settings, read_file
 from shared.data import nearest
 from shared.errors import InputError
@@ -30,7 +31,7 @@ _RUN = re.compile(r".+-(torch|jax)-[0-9a-f]{8}")
 
 
 def find(path: Path, framework: str | None = None) -> Path:
-    """The checkpoint of a run's folder, or the file itself, which may be named without its suffix.
+    """The last checkpoint of a run's folder, or the file itself, which may be named without its suffix.
 
     Args:
         path: The folder or the file.
@@ -44,10 +45,14 @@ def find(path: Path, framework: str | None = None) -> Path:
     stem = path / "checkpoint" if path.is_dir() else path
     run = _RUN.fullmatch(stem.resolve().parent.name)
     first = framework or (run[1] if run else "torch")
-    for suffix in sorted(SUFFIXES.values(), key=lambda suffix: suffix != SUFFIXES[first]):
-        if (found := stem.with_name(stem.name + suffix)).is_file():
-            return found
-    raise InputError(f"there is no checkpoint at {path}: name a run's folder, or a .pt or .msgpack file")
+    suffixes = sorted(SUFFIXES.values(), key=lambda suffix: suffix != SUFFIXES[first])
+    found = [file for suffix in suffixes if (file := stem.with_name(stem.name + suffix)).is_file()]
+    for suffix in suffixes:
+        checkpoints = Checkpoints(path / "checkpoints", suffix)
+        found += [checkpoints.path(step) for step in reversed(checkpoints.steps())]
+    if not found:
+        raise InputError(f"there is no checkpoint at {path}: name a run's folder, or a .pt or .msgpack file")
+    return found[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +93,8 @@ class Saved:
         if algorithm not in algorithms():
             raise InputError(f"{algorithm!r} is not an algorithm; {nearest(str(algorithm), algorithms())}")
         facts = {key: content[key] for key in FACTS if key in content}
+        # CORL's transformer has them as rows.
+        facts |= {key: np.asarray(facts[key]).reshape(-1) for key in ("state_mean", "state_std") if key in facts}
         config = _config(path, algorithm, facts, config_path)
         return cls(path, framework, algorithm, dataclasses.replace(config, device="cpu"), facts)
 
@@ -98,19 +105,20 @@ class Saved:
 
     @cached_property
     def result(self) -> dict[str, Any]:
-        """The result of the run that ended with this checkpoint; empty if there is none."""
+        """Of the run that ended with this checkpoint `env`, `metric` and `score`; empty if it has not ended."""
         path = self.path.parent / "result.json"
         if self.path.stem != "checkpoint" or not path.is_file():
             return {}
         try:
-            return dict(json.loads(path.read_text()))
-        except (OSError, ValueError) as error:
+            content = json.loads(path.read_text())
+            return {"env": content["evaluation"]["env"], "metric": content["metric"], "score": content["final"]}
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path} is damaged: remove it, and nothing but the run's score is lost") from error
 
     @cached_property
     def env_id(self) -> str:
         """The environment that scores the run."""
-        return self.result["evaluation"]["env"] if self.result else scoring_env(self.config)
+        return self.result["env"] if self.result else scoring_env(self.config)
 
     @cached_property
     def sizes(self) -> tuple[int, int, float]:
@@ -131,11 +139,15 @@ class Saved:
         Raises:
             InputError: As `statistics`, or the environment cannot be made.
         """
-        if seed is None:
-            seed = getattr(self.config, "eval_seed", self.config.seed)
+        seed = self.evaluation_seed if seed is None else seed
         if self.is_prompted:
             how = {"num_envs": n_episodes, "max_steps": self.config.episode_len} | how
         return Evaluator(self.env_id, n_episodes, seed, *self.statistics(), **how)
+
+    @property
+    def evaluation_seed(self) -> int:
+        """What decides the start states of the run's evaluations."""
+        return getattr(self.config, "eval_seed", self.config.seed)
 
     def policy(self) -> Policy | ContextPolicy:
         """The run's policy for an evaluator, computed by the PyTorch twin; asked for the first of its returns."""
@@ -153,14 +165,17 @@ class Saved:
         """Mean and deviation, (S,), that the run's states were normalised by.
 
         Raises:
-            InputError: The checkpoint does not hold them, as CORL's do not.
+            InputError: The checkpoint does not hold them, as CORL's do not, or those of other states.
         """
         if "state_mean" not in self.facts:
             raise InputError(
                 f"{self.path} does not hold the statistics of its states: go on from it with --load_model, whose own "
                 "checkpoints do"
             )
-        return tuple(np.reshape(self.facts[key], -1) for key in ("state_mean", "state_std"))
+        mean, std = self.facts["state_mean"], self.facts["state_std"]
+        if not mean.shape == std.shape == (self.sizes[0],):
+            raise InputError(f"{self.path} holds statistics of other states than those of {self.env_id}: name its run")
+        return mean, std
 
     def trainer(self) -> Any:
         """The PyTorch twin at the checkpoint's state, whichever framework wrote it.
@@ -172,7 +187,7 @@ class Saved:
         if self.framework == "torch":
             self.torch.load(trainer, str(self.path))
         else:
-            state, trainer.total_it = jax_side.load_checkpoint(str(self.path), self.algorithm, self._fresh_state())
+            state, trainer.total_it = self.state()
             exchange.to_torch(state, trainer)
         return trainer
 
@@ -183,7 +198,8 @@ class Saved:
             InputError: As `trainer`.
         """
         if self.framework == "jax":
-            return jax_side.load_checkpoint(str(self.path), self.algorithm, self._fresh_state())
+            content = jax_side.load_checkpoint(str(self.path), self.algorithm, self._fresh_state())
+            return content["state"], content["total_it"]
         trainer = self.trainer()
         return exchange.to_jax(trainer, self._fresh_state()), trainer.total_it
 
@@ -196,7 +212,7 @@ class Saved:
 def _config(path: Path, algorithm: str, facts: dict[str, Any], config_path: Path | None) -> Any:
     """The settings of a checkpoint: those of the file that is named, else its own, else those beside it."""
     config_class = _twin("torch", algorithm).TrainConfig
-    if config_path is None and "settings" in facts:
+    if config_path is None and isinstance(facts.get("settings"), dict):
         return from_settings(config_class, algorithm, facts["settings"], f"settings in {path}: ")
     beside = config_path or path.parent / "config.yaml"
     if not beside.is_file():

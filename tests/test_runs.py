@@ -38,7 +38,10 @@ class Config:
     normalize_reward: bool = False
     n_episodes: int = 2
     max_timesteps: int = 40
+    eval_freq: int = 10
     checkpoints_path: str | None = None
+    load_model: str = ""
+    resume: str = ""
     wandb_mode: str = "off"
 
 
@@ -241,7 +244,7 @@ def test_a_folder_that_cannot_be_made_is_refused(config: Config, tmp_path: Path)
 def test_checkpoints_lie_under_the_runs_name(config: Config) -> None:
     config = dataclasses.replace(config, checkpoints_path="models")
     run = Run(config, load_task(config), "cql", "torch")
-    assert run.checkpoint_path(5000, ".pt") == Path("models") / run.folder.name / "checkpoint_5000.pt"
+    assert run.checkpoint_path(5000) == Path("models") / run.folder.name / "checkpoint_5000.pt"
 
 
 # ---- Weights & Biases ----------------------------------------------------------------------------------------------
