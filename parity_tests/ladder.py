@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
+from parity_tests.errors import errors
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
-from parity_tests.errors import errors
 from shared import data, jax_side, torch_side
 from shared.exchange import named, parameters, part_names, to_jax, to_torch, torch_part
 

@@ -23,15 +23,15 @@ STATISTICS = {"state_mean": np.zeros(11, np.float32), "state_std": np.ones(11, n
 
 
 @pytest.fixture(autouse=True)
-def float32() -> Iterator[None]:
-    """Files are written as runs write them."""
-    with both_in("float32"):
+def float64() -> Iterator[None]:
+    """After so few updates Adam magnifies rounding, which single precision has too much of."""
+    with both_in("float64"):
         yield
 
 
 def scene_of(name: str, variant: str, folder: Path) -> Scene:
-    """Warm twins, and the settings in the folder."""
-    scene = Scene.create(PAIRS[name], PAIRS[name].jax, variant, "bundled")
+    """Twins after a few updates of the PyTorch twin, and the settings in the folder."""
+    scene = Scene.create(PAIRS[name], PAIRS[name].jax, variant, "bundled", warm=False).advanced(UPDATES)
     (folder / "config.yaml").write_text(dump(scene.config))
     return scene
 
@@ -43,10 +43,9 @@ def update(scene: Scene, state: Any, step: int, draw: Any) -> Any:
     return compiled(state, scene.jax_batch(indices), scene.jax_noise(noise))[0]
 
 
-def too_far(scene: Scene, found: Errors) -> Errors:
+def too_far(found: Errors) -> Errors:
     """What is beyond the ladder's tolerance for an update."""
-    tolerance = scene.pair.float32.get("update", RUNGS["update"].float32)
-    return {name: error for name, error in found.items() if not error <= tolerance}
+    return {name: error for name, error in found.items() if not error <= RUNGS["update"].float64}
 
 
 def fresh_trainer(scene: Scene) -> Any:
@@ -56,6 +55,7 @@ def fresh_trainer(scene: Scene) -> Any:
 
 @pytest.mark.parametrize(("name", "variant"), CASES)
 def test_a_torch_checkpoint_goes_on_in_jax(name: str, variant: str, tmp_path: Path) -> None:
+    """Nothing is rounded on the way; then each twin makes the same update."""
     scene = scene_of(name, variant, tmp_path)
     scene.pair.torch.save(scene.trainer, tmp_path / "checkpoint.pt", **STATISTICS)
     convert.main([str(tmp_path / "checkpoint"), "--to", "jax"])
@@ -67,11 +67,12 @@ def test_a_torch_checkpoint_goes_on_in_jax(name: str, variant: str, tmp_path: Pa
     draw = next(scene.draws())
     state = update(scene, state, scene.updates + 1, draw)
     scene.trainer.update(scene.torch_batch(draw[0]), draw[1])
-    assert not too_far(scene, compare_states(state, scene.trainer))
+    assert not too_far(compare_states(state, scene.trainer))
 
 
 @pytest.mark.parametrize(("name", "variant"), CASES)
 def test_a_jax_checkpoint_goes_on_in_torch(name: str, variant: str, tmp_path: Path) -> None:
+    """Likewise, of a state that JAX has made updates on."""
     scene = scene_of(name, variant, tmp_path)
     state, first = scene.state(), scene.updates + 1
     *draws, last = islice(scene.draws(), UPDATES + 1)
@@ -86,7 +87,7 @@ def test_a_jax_checkpoint_goes_on_in_torch(name: str, variant: str, tmp_path: Pa
     assert not any(compare_states(state, trainer).values())
     state = update(scene, state, first + UPDATES, last)
     trainer.update(scene.torch_batch(last[0]), last[1])
-    assert not too_far(scene, compare_states(state, trainer))
+    assert not too_far(compare_states(state, trainer))
 
 
 def test_a_schedule_is_where_it_would_have_been(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from shared.errors import InputError
+from shared.errors import InputError, RunError
 
 
 class Parser(argparse.ArgumentParser):
@@ -43,10 +43,13 @@ def check_free(path: Path, overwrite: bool) -> None:
 
 
 def ended(command: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
-    """Runs a command; returns its exit status, 2 after one line on stderr where its input cannot be used."""
+    """Runs a command; returns its exit status: 2 after one line on stderr where its input cannot be used.
+
+    It is 1 where what a run has left holds numbers that are none.
+    """
     try:
         command(arguments)
-    except InputError as error:
+    except (InputError, RunError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return 2 if isinstance(error, InputError) else 1
     return 0

@@ -27,7 +27,8 @@ from shared.errors import InputError, RunError, Stopped
 Config = TypeVar("Config")
 
 # What a bad value is quoted by: a few lines of YAML can stand for gigabytes of text.
-_SHORT = reprlib.Repr(maxlevel=3, maxstring=200, maxother=200)
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 3, 200, 200
 
 _TABLES = Path(__file__).resolve().parent.parent / "configs"
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", tuple: "a list of numbers"}

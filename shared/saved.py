@@ -86,15 +86,23 @@ class Saved:
             InputError: The file, the algorithm or the settings are missing or cannot be used.
         """
         framework = "jax" if path.suffix == SUFFIXES["jax"] else "torch"
-        content = {} if algorithm else _SIDES[framework].read_checkpoint(str(path))
-        algorithm = algorithm or content.get("algorithm")
-        if algorithm is None:
+        try:
+            content = _SIDES[framework].read_checkpoint(str(path))
+        except InputError:
+            if algorithm is None:
+                raise
+            content = {}  # such as CORL's of CQL, whose pickled classes its twin alone knows
+        found = content.get("algorithm", algorithm)
+        if found is None:
             raise InputError(f"{path} does not say of which algorithm it is: name it with --algorithm")
+        if algorithm not in (None, found):
+            raise InputError(f"{path} is of {found}, not of {algorithm}: leave out --algorithm")
+        algorithm = found
         if algorithm not in algorithms():
             raise InputError(f"{algorithm!r} is not an algorithm; {nearest(str(algorithm), algorithms())}")
         facts = {key: content[key] for key in FACTS if key in content}
         # CORL's transformer has them as rows.
-        facts |= {key: np.asarray(facts[key]).reshape(-1) for key in ("state_mean", "state_std") if key in facts}
+        facts |= {key: np.asarray(facts[key]).flatten() for key in ("state_mean", "state_std") if key in facts}
         config = _config(path, algorithm, facts, config_path)
         return cls(path, framework, algorithm, dataclasses.replace(config, device="cpu"), facts)
 
@@ -198,15 +206,17 @@ class Saved:
             InputError: As `trainer`.
         """
         if self.framework == "jax":
-            content = jax_side.load_checkpoint(str(self.path), self.algorithm, self._fresh_state())
+            content = jax_side.load_checkpoint(str(self.path), self.algorithm, self._empty_state())
             return content["state"], content["total_it"]
         trainer = self.trainer()
-        return exchange.to_jax(trainer, self._fresh_state()), trainer.total_it
+        return exchange.to_jax(trainer, self._empty_state()), trainer.total_it
 
-    def _fresh_state(self) -> Any:
+    def _empty_state(self) -> Any:
+        """A state of the JAX twin with zeros in it: its structure is what matters, and to draw weights takes seconds."""
         twin = _twin("jax", self.algorithm)
         config = twin.TrainConfig(**vars(self.config))
-        return twin.create_train_state(jax.random.key(0), config, *self.sizes)
+        shapes = jax.eval_shape(lambda key: twin.create_train_state(key, config, *self.sizes), jax.random.key(0))
+        return jax.tree.map(lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype)), shapes)
 
 
 def _config(path: Path, algorithm: str, facts: dict[str, Any], config_path: Path | None) -> Any:

@@ -80,6 +80,7 @@ def test_there_and_back_again_is_the_same_file(said: Callable, tmp_path: Path) -
     assert said(str(tmp_path), "--to", "torch", "--output", str(back)) == (0, f"{back}\n")
     here, there = (torch.load(path, weights_only=True) for path in (tmp_path / "checkpoint.pt", back))
     assert here.keys() == there.keys()
+    del here["generators"], there["generators"]  # which have no counterpart
     for leaf, other in zip(jax.tree.leaves(here), jax.tree.leaves(there), strict=True):
         assert torch.equal(leaf, other) if isinstance(leaf, torch.Tensor) else leaf == other
 
@@ -118,9 +119,7 @@ class Scalar(nn.Module):
         self.constant = nn.Parameter(torch.tensor(value))
 
 
-def test_corls_cql_file_becomes_a_jax_state(
-    said: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_corls_cql_file_becomes_a_jax_state(said: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its two temperatures are pickled modules of the script's own class."""
     monkeypatch.setattr(Scalar, "__module__", "__main__")
     monkeypatch.setattr(sys.modules["__main__"], "Scalar", Scalar, raising=False)
@@ -178,7 +177,7 @@ REFUSED = {
     lambda folder: [str(folder / "other"), "--to", "jax"]: "there is no checkpoint at",
     lambda folder: [str(folder), "--to", "jax", "--output", "x.pt"]: "end it in .msgpack",
     lambda folder: [str(folder), "--to", "tensorflow"]: "invalid choice",
-    lambda folder: [str(folder), "--to", "jax", "--algorithm", "cql"]: "is of td3_bc, not of cql",
+    lambda folder: [str(folder), "--to", "jax", "--algorithm", "cql"]: "is of td3_bc, not of cql: leave out --algorithm",
     lambda folder: [str(folder), "--to", "jax", "--output", "/proc/x.msgpack"]: "cannot write /proc/x.msgpack",
 }
 

@@ -1,22 +1,18 @@
 """`python -m shared.export`: the file acts as the run does, in runtimes that know nothing of this project."""
 
-import io
-import json
 import re
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
 import torch
 
 from parity_tests.pairs import PAIRS
-from shared import export, jax_side
+from shared import convert, export
 from shared.commands import ended
 from shared.configs import dump
 from shared.evaluation import Evaluator
@@ -30,7 +26,7 @@ STATISTICS = {
     "state_mean": np.linspace(-3, 5, STATE_DIM).astype(np.float32),
     "state_std": np.geomspace(0.1, 10, STATE_DIM).astype(np.float32),
 }
-SETTINGS = {"dt": {"seq_len": SEQ_LEN, "embedding_dim": 16, "episode_len": 50}, "lb_sac": {"num_critics": 2}}
+SETTINGS = {"dt": {"seq_len": SEQ_LEN, "embedding_dim": 16, "num_layers": 2, "episode_len": 50}, "lb_sac": {"num_critics": 2}}
 OBSERVATIONS = (np.random.default_rng(0).normal(size=(1000, STATE_DIM)) * 5).astype(np.float32)
 
 
@@ -42,17 +38,13 @@ def config_of(name: str) -> Any:
 
 def run_folder(folder: Path, name: str, framework: str) -> Path:
     """What a run leaves, without the training: weights as they were drawn, of some size."""
-    pair, config = PAIRS[name], config_of(name)
-    folder.mkdir(exist_ok=True)
+    twin, config, path = PAIRS[name].torch, config_of(name), folder / "checkpoint.pt"
     (folder / "config.yaml").write_text(dump(config))
-    if framework == "torch":
-        torch.manual_seed(1)
-        trainer = pair.torch.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
-        pair.torch.save(trainer, folder / "checkpoint.pt", **STATISTICS)
-    else:
-        twin_config = pair.jax.TrainConfig(**vars(config))
-        state = pair.jax.create_train_state(jax.random.key(1), twin_config, STATE_DIM, ACTION_DIM, 1.0)
-        jax_side.save_checkpoint(folder / "checkpoint.msgpack", name, state, 0, **STATISTICS)
+    torch.manual_seed(1)
+    twin.save(twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0), path, **STATISTICS)
+    if framework == "jax":
+        assert ended(convert.main, [str(folder), "--to", "jax"]) == 0
+        path.unlink()
     return folder
 
 
@@ -125,10 +117,12 @@ def test_it_acts_as_the_run_on_a_thousand_observations(name: str, format: str, t
     assert np.ptp(expected, axis=0).min() > 1e-3
     found = exported(folder, format)(*inputs)
     assert (found.dtype, found.shape) == (np.float32, expected.shape)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=0 if format == "torchscript" else 2e-6)
+    # TorchScript joins operations of the transformer; of the others it makes the very numbers.
+    exact = format == "torchscript" and name != "dt"
+    np.testing.assert_allclose(found, expected, rtol=0, atol=0 if exact else 2e-6)
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", ["td3_bc", "dt"])
 def test_a_jax_run_is_exported_too(name: str, tmp_path: Path) -> None:
     """Through the PyTorch twin: what is compared with is JAX's own computation."""
     folder = run_folder(tmp_path, name, "jax")
@@ -138,7 +132,9 @@ def test_a_jax_run_is_exported_too(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])
-@pytest.mark.parametrize(("name", "format"), [*(("cql", format) for format in RUN), ("dt", "onnx"), ("dt", "torchscript")])
+@pytest.mark.parametrize(
+    ("name", "format"), [*(("cql", format) for format in RUN), ("dt", "onnx"), ("dt", "torchscript")]
+)
 def test_it_earns_what_the_run_earns(name: str, format: str, framework: str, tmp_path: Path) -> None:
     """The same episodes; the environment's own observations go in, nothing else knows of their normalisation."""
     folder = run_folder(tmp_path, name, framework)
