@@ -30,7 +30,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """
     parser = Parser(
         prog="python -m shared.export",
-        description="Writes a run's policy, with the normalisation of its states and the scaling of its actions inside, "
+        description="Writes a run's policy, the normalisation of its states and the scaling of its actions included, "
         "for ONNX Runtime, for PyTorch's C++ or for NumPy alone.",
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="a run's folder, or a .pt or .msgpack checkpoint")

@@ -1,18 +1,30 @@
 """Films of episodes: frames from MuJoCo's offscreen renderer into an MP4 or a GIF."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import gymnasium
-import imageio
+import imageio.v2 as imageio
 import numpy as np
 
 from shared.envs import make_env
 from shared.errors import InputError
 
 SUFFIXES = (".mp4", ".gif")
+_BACKENDS = ("glfw", "egl", "osmesa")
+_TRIAL = """
+import os
+import mujoco
+context = mujoco.GLContext(64, 64)
+context.make_current()
+mujoco.MjrContext(mujoco.MjModel.from_xml_string("<mujoco/>"), mujoco.mjtFontScale.mjFONTSCALE_150)
+os._exit(0)  # whatever the driver would do at an orderly end
+"""
 _FRAMES_PER_SECOND = 25  # about, whatever the length of a step: more takes time to render and shows nothing more
 
 
@@ -39,24 +51,27 @@ class Filmed(gymnasium.Wrapper):
         return result
 
 
-def rendering_env(env_id: str) -> gymnasium.Env:
-    """An environment that renders to arrays, tried once.
+def choose_renderer() -> None:
+    """Sets `MUJOCO_GL` to the first of MuJoCo's ways to OpenGL that works here, unless it is set.
+
+    Each is tried in a process of its own: in one process there can be only one, and a broken driver ends it.
 
     Raises:
-        InputError: The environment is unknown, or nothing here renders it.
+        InputError: None works, or not the one that is set.
     """
-    try:
-        env = make_env(env_id, render_mode="rgb_array")
-        env.reset(seed=0)
-        env.render()
-    except InputError:
-        raise
-    except Exception as error:  # OpenGL's bindings raise whatever they stumble over where there is none
-        raise InputError(
-            f"nothing here renders {env_id} ({type(error).__name__}: {error}): set MUJOCO_GL to egl (with a GPU or Mesa) "
-            "or to osmesa, or leave out --video"
-        ) from error
-    return env
+    chosen = os.environ.get("MUJOCO_GL")
+    backends = (chosen,) if chosen else _BACKENDS
+    for backend in backends:
+        environment = os.environ | {"MUJOCO_GL": backend}
+        tried = subprocess.run([sys.executable, "-c", _TRIAL], env=environment, capture_output=True, text=True)
+        if tried.returncode == 0:
+            os.environ["MUJOCO_GL"] = backend
+            return
+    reason = (tried.stderr.strip().splitlines() or [f"it ended with {tried.returncode}"])[-1]
+    raise InputError(
+        f"nothing here renders: MuJoCo finds no OpenGL by {', '.join(backends)} ({reason}); install libegl1 or "
+        "libosmesa6, or leave out --video"
+    )
 
 
 @contextmanager
@@ -70,10 +85,11 @@ def film(path: Path) -> Iterator[Callable[[str], gymnasium.Env]]:
         raise InputError(f"cannot film into {path}: end its name in {' or '.join(SUFFIXES)}")
     partial = path.with_name(f"{path.stem}.partial{path.suffix}")
     writer: Any = None
+    choose_renderer()
 
     def make(env_id: str) -> gymnasium.Env:
         nonlocal writer
-        env = rendering_env(env_id)
+        env = make_env(env_id, render_mode="rgb_array")
         every = max(1, round(env.metadata["render_fps"] / _FRAMES_PER_SECOND))
         writer = _open(partial, env.metadata["render_fps"] / every)
         return Filmed(env, writer.append_data, every)

@@ -8,7 +8,7 @@ from pathlib import Path
 from shared import saved
 from shared.commands import Parser, at_least, check_free, ended
 from shared.errors import InputError
-from shared.evaluation import Evaluation
+from shared.evaluation import Evaluation, Evaluator
 from shared.film import film
 from shared.saved import Saved
 from shared.scores import scale
@@ -41,12 +41,19 @@ def play(source: Saved, episodes: int, seed: int | None, video: Path | None) -> 
         InputError: The checkpoint cannot be used, or there is no renderer.
     """
     if video is None:
-        return source.evaluator(episodes, seed)(source.policy())
+        return _played(source, source.evaluator(episodes, seed))
     try:
         with film(video) as make:
-            return source.evaluator(episodes, seed, num_envs=1, make=make)(source.policy())
+            return _played(source, source.evaluator(episodes, seed, num_envs=1, make=make))
     except OSError as error:
         raise InputError(f"cannot write {video} ({error.strerror}): name another file") from error
+
+
+def _played(source: Saved, evaluator: Evaluator) -> Evaluation:
+    try:
+        return evaluator(source.policy())
+    finally:
+        evaluator.close()
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -212,7 +212,7 @@ class Saved:
         return exchange.to_jax(trainer, self._empty_state()), trainer.total_it
 
     def _empty_state(self) -> Any:
-        """A state of the JAX twin with zeros in it: its structure is what matters, and to draw weights takes seconds."""
+        """A state of the JAX twin, all zeros: its structure is what matters, and to draw weights takes seconds."""
         twin = _twin("jax", self.algorithm)
         config = twin.TrainConfig(**vars(self.config))
         shapes = jax.eval_shape(lambda key: twin.create_train_state(key, config, *self.sizes), jax.random.key(0))
