@@ -13,6 +13,7 @@ import reprlib
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -276,6 +277,7 @@ def _parser(config_class: type, algorithm: str) -> argparse.ArgumentParser:
     return parser
 
 
+@cache  # pyrallis parses the whole source for each comment
 def _help(config_class: type, field: dataclasses.Field) -> str:
     """The comment above a field, its bounds and its default, escaped for argparse."""
     comment = get_attribute_docstring(config_class, field.name).comment_above.replace("\n", " ")
