@@ -323,7 +323,7 @@ def save(trainer: AWAC, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: AWAC, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, or of CORL's, which is networks alone: targets start as copies; returns what it holds."""
+    """Loads a checkpoint of ours, or of CORL's networks, whose targets start as copies; returns what it holds."""
     content = load_checkpoint(path, "awac", trainer.parts(), optional=MISSING_IN_CORL)
     if "critic_1_target" not in content:
         trainer.critic_1_target.load_state_dict(trainer.critic_1.state_dict())

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 

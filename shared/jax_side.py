@@ -83,7 +83,7 @@ class PackedDataset:
 
 def to_device(dataset: Any) -> PackedDataset:
     """The dataset on JAX's default device, packed, in JAX's default float type."""
-    columns = [np.reshape(column, (len(column), -1)) for column in dataset]
+    columns = [np.reshape(column, (len(column), math.prod(np.shape(column)[1:]))) for column in dataset]
     rows = jnp.asarray(np.concatenate(columns, axis=1), dtype=float)
     return PackedDataset(rows, type(dataset), tuple(np.shape(column)[1:] for column in dataset))
 

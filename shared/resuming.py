@@ -27,8 +27,8 @@ def find(config: Any, name: str, framework: str) -> Unfinished | None:
     """The run that `config.resume` means; None where a new one shall begin.
 
     Args:
-        config: Has `resume`: empty, a run's folder, or `auto` for the one begun last, of all under `runs_path` that have
-            the same settings, are not finished and are no other process's.
+        config: Has `resume`: empty, a run's folder, or `auto` for the one begun last, of all under `runs_path` that
+            have the same settings, are not finished and are no other process's.
         name: What such a run's folder is called, up to its framework.
         framework: `torch` or `jax`.
 

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Any, NamedTuple, Self, SupportsFloat
 
 import numpy as np
@@ -29,6 +29,7 @@ from shared.metrics import MetricsFile
 from shared.scores import scale
 from shared.stopping import StopRequest
 from shared.task import Task
+from shared.wandb_side import import_wandb, start_wandb
 
 _PACKAGES = {"torch": ("torch",), "jax": ("jax", "jaxlib", "flax", "optax")}
 _SUFFIXES = {"torch": ".pt", "jax": ".msgpack"}
@@ -85,7 +86,7 @@ class Run:
                 on with these settings.
         """
         self._dataset = Path(config.env).stem if is_file_name(config.env) else config.env
-        self._wandb = _import_wandb(config.wandb_mode)
+        self._wandb = import_wandb(config.wandb_mode)
         name = f"{config.name}-{self._dataset}-s{config.seed}".replace("/", "-").replace(":", "-")
         new = Path(config.runs_path) / f"{name}-{framework}-{uuid.uuid4().hex[:8]}"
         self._resumed = resuming.find(config, name, framework)
@@ -190,7 +191,7 @@ class Run:
             ) from error
         try:
             write_atomically(self.folder / "config.yaml", dump(self._config).encode())
-            self._start_wandb()
+            start_wandb(self._wandb, self._config, self.folder)
             self._metrics = MetricsFile(self.folder / "metrics.jsonl")
         except BaseException:
             shutil.rmtree(self.folder)
@@ -200,11 +201,14 @@ class Run:
         """Removes what was written after the checkpoint, since it comes again."""
         self._metrics = metrics
         try:
+            start_wandb(self._wandb, self._config, self.folder)
             self._checkpoints.tidy(self.step)
             self._metrics.truncate(self._metrics_size)
-        except OSError as error:
+        except (InputError, OSError) as error:
+            self._metrics.close()
+            if isinstance(error, InputError):
+                raise
             raise InputError(f"cannot go on with {self.folder} ({error.strerror}): make it writable") from error
-        self._start_wandb()
 
     def _go_on_from(self, step: int, content: Mapping[str, Any]) -> None:
         """Takes over how far a run had come."""
@@ -414,24 +418,6 @@ class Run:
         if self._wandb is not None:
             self._wandb.log(dict(row), step=step)
 
-    def _start_wandb(self) -> None:
-        if self._wandb is None:
-            return
-        config = self._config
-        try:
-            self._wandb.init(
-                project=config.project,
-                group=config.group,
-                name=self.folder.name,
-                id=self.folder.name.rpartition("-")[2],
-                resume="allow",
-                config=dataclasses.asdict(config),
-                dir=self.folder,
-                mode=config.wandb_mode,
-            )
-        except self._wandb.Error as error:
-            raise _no_wandb(error) from error
-
     def _curve(self) -> Curve:
         """All evaluations so far, on the scale of their environment."""
         names = [key.removesuffix("_return_mean") for key in self._task.attributes if key.endswith("_return_mean")]
@@ -465,7 +451,8 @@ class Run:
             write_atomically(self.folder / "result.json", (json.dumps(self.result, indent=2) + "\n").encode())
         except OSError as error:
             self.result = {}
-            raise RunError(f"the end of the run cannot be written ({error.strerror}); {self._what_is_saved()}") from error
+            reason = f"the end of the run cannot be written ({error.strerror})"
+            raise RunError(f"{reason}; {self._what_is_saved()}") from error
         self._summarise()
 
     def _compile_result(self) -> None:
@@ -494,6 +481,7 @@ class Run:
             },
             "updates_per_second": self._updates_per_second(),
         }
+
     def _summarise(self) -> None:
         result = self.result
         unit = self._scale.words
@@ -517,23 +505,3 @@ def _warn(line: str) -> None:
     """Likewise to standard error."""
     tqdm.write(line, file=sys.stderr)
     sys.stderr.flush()
-
-
-def _import_wandb(mode: str) -> ModuleType | None:
-    """Weights & Biases if it is wanted, and able to go online without asking if it should."""
-    if mode == "off":
-        return None
-    import wandb  # takes half a second, and most runs do without
-
-    if mode == "online":
-        try:
-            ready = wandb.login(prompt=False)
-        except wandb.Error as error:
-            raise _no_wandb(error) from error
-        if not ready:
-            raise InputError("Weights & Biases has no API key: run `wandb login` once, or use --wandb_mode offline")
-    return wandb
-
-
-def _no_wandb(error: Exception) -> InputError:
-    return InputError(f"Weights & Biases cannot start ({' '.join(str(error).split())}): use --wandb_mode offline")

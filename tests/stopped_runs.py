@@ -22,7 +22,7 @@ _OWN = {"settings", "progress", "seal"}
 def config(side: str, name: str, folder: Path, **settings: Any) -> Any:
     """Of a short run with small networks."""
     twin = importlib.import_module(f"corl_{side}.{name}")
-    short = {"batch_size": 8, "max_timesteps": 15, "eval_freq": 5, "n_episodes": 2, "device": "cpu", "seed": 1}
+    short = {"batch_size": 8, "max_timesteps": 12, "eval_freq": 4, "n_episodes": 2, "device": "cpu", "seed": 1}
     small = dict(PAIRS[name].variants["default"])
     return twin.TrainConfig(**small | short | {"runs_path": str(folder)} | settings)
 
@@ -49,7 +49,7 @@ def read(checkpoint: Path) -> dict[str, Any]:
     """What a checkpoint holds, by the frameworks' own readers."""
     if checkpoint.suffix == ".pt":
         content = torch.load(checkpoint, weights_only=True)
-        return jax.tree.map(np.asarray, content, is_leaf=torch.is_tensor)
+        return jax.tree.map(lambda leaf: leaf.numpy() if torch.is_tensor(leaf) else leaf, content)
     return serialization.msgpack_restore(checkpoint.read_bytes())
 
 

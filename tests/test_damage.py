@@ -1,4 +1,4 @@
-"""What a full disk, a missing permission, a damaged file or a diverging loss does to a run: nothing that was saved is lost."""
+"""A full disk, a missing permission, a damaged file, a loss that diverges: nothing that was saved is lost."""
 
 import os
 import resource
@@ -61,15 +61,15 @@ def read_only(folder: Path) -> Iterator[None]:
 def test_a_run_on_a_full_disk_says_so_and_loses_nothing(
     side: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It trains on, tries again, ends with an error and without a result; with room again it goes on to the same bits."""
+    """It trains on, tries again, ends with an error and without a result; with room again, with the same bits."""
     reference = train(side, "td3_bc", tmp_path / "whole")
     folder = tmp_path / "cut"
-    with stop_after(5), pytest.raises(Stopped):
+    with stop_after(4), pytest.raises(Stopped):
         train(side, "td3_bc", folder)
     run = only_run(folder)
     before = {path: path.read_bytes() for path in (run / "checkpoints").iterdir()}
     capsys.readouterr()
-    with full_disk(MEGABYTE), pytest.raises(RunError, match=r"cannot be written \(File too large\); last checkpoint") as end:
+    with full_disk(MEGABYTE), pytest.raises(RunError, match=r"cannot be written \(File too large\); last ch") as end:
         train(side, "td3_bc", folder, resume=str(run))
     assert f"--resume {run} goes on from it" in str(end.value)
     assert "\n" not in str(end.value)
@@ -94,7 +94,7 @@ def test_a_disk_that_was_full_for_a_while_costs_nothing(tmp_path: Path) -> None:
 
         patch.setattr(td3_bc, "save", once_full)
         run = train("torch", "td3_bc", tmp_path)
-    assert [path.stem for path in sorted((run / "checkpoints").iterdir())] == ["step_10", "step_15"]
+    assert [path.stem for path in sorted((run / "checkpoints").iterdir())] == ["step_12", "step_8"]
     assert last_checkpoint(run).exists()
 
 
@@ -139,7 +139,7 @@ def test_a_folder_that_cannot_be_written_ends_in_one_line(tmp_path: Path, capsys
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(td3_bc, "save", forbidden)
-        with pytest.raises(RunError, match=r"cannot be written \(Permission denied\); last checkpoint: .*step_5"):
+        with pytest.raises(RunError, match=r"cannot be written \(Permission denied\); last checkpoint: .*step_4"):
             train("torch", "td3_bc", tmp_path, resume=str(run))
     assert "cannot save" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in (run / "checkpoints").iterdir()} == saved
@@ -186,7 +186,7 @@ def test_a_damaged_checkpoint_is_passed_over(side: str, tmp_path: Path, capsys: 
     with evaluation_fails(2), pytest.raises(ZeroDivisionError):
         train(side, "td3_bc", folder)
     run = only_run(folder)
-    (last,) = (run / "checkpoints").glob("step_10.*")
+    (last,) = (run / "checkpoints").glob("step_8.*")
     content = last.read_bytes()
     for fault in FAULTS:
         last.write_bytes(content)
@@ -195,7 +195,7 @@ def test_a_damaged_checkpoint_is_passed_over(side: str, tmp_path: Path, capsys: 
         with evaluation_fails(1), pytest.raises(ZeroDivisionError):
             train(side, "td3_bc", folder, resume=str(run))
         (line,) = [line for line in capsys.readouterr().err.splitlines() if str(last) in line]
-        assert f"going on from {last.with_stem('step_5')} instead" in line
+        assert f"going on from {last.with_stem('step_4')} instead" in line
         aside = last.with_name(last.name + ".aside")
         assert aside.exists()
         assert not last.exists()
@@ -212,7 +212,7 @@ def test_damaged_experience_is_passed_over(side: str, tmp_path: Path, capsys: py
         train(side, "sac", folder, random_steps=3)
     run = only_run(folder)
     for fault in FAULTS:
-        path = run / "checkpoints" / "experience_10.npz"
+        path = run / "checkpoints" / "experience_8.npz"
         if path.exists():
             fault(path)
         capsys.readouterr()
@@ -228,7 +228,7 @@ def test_damaged_experience_is_passed_over(side: str, tmp_path: Path, capsys: py
 @pytest.mark.parametrize("side", SIDES)
 def test_without_a_whole_checkpoint_the_run_is_refused(side: str, tmp_path: Path) -> None:
     """Rather than begun again without a word."""
-    with stop_after(5), pytest.raises(Stopped):
+    with stop_after(4), pytest.raises(Stopped):
         train(side, "td3_bc", tmp_path)
     run = only_run(tmp_path)
     for path in (run / "checkpoints").iterdir():
@@ -241,7 +241,7 @@ def test_without_a_whole_checkpoint_the_run_is_refused(side: str, tmp_path: Path
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_damaged_last_checkpoint_is_no_model(fault: Callable[[Path], None], side: str, tmp_path: Path) -> None:
-    path = last_checkpoint(train(side, "td3_bc", tmp_path, max_timesteps=5))
+    path = last_checkpoint(train(side, "td3_bc", tmp_path, max_timesteps=4))
     fault(path)
     with pytest.raises(InputError, match=r"is damaged|cannot be read"):
         train(side, "td3_bc", tmp_path, load_model=str(path))
@@ -269,18 +269,18 @@ def test_a_loss_that_is_not_finite_ends_the_run(
     A weight that single precision cannot hold makes the actor's loss infinite; it learns first in the second interval.
     """
     twin = __import__(f"corl_{side}.td3_bc", fromlist=["train"])
-    flags = "--alpha 1e39 --policy_freq 7 --max_timesteps 15 --eval_freq 5 --n_episodes 1 --batch_size 8 --device cpu"
+    flags = "--alpha 1e39 --policy_freq 6 --max_timesteps 12 --eval_freq 4 --n_episodes 1 --batch_size 8 --device cpu"
     monkeypatch.setattr(sys, "argv", ["td3_bc.py", *flags.split(), "--runs_path", str(tmp_path)])
     with pytest.raises(SystemExit) as end:
         cli(twin.train, twin.TrainConfig, "td3_bc")
     assert end.value.code == 1
     run = only_run(tmp_path)
     (saved,) = (run / "checkpoints").iterdir()
-    assert saved.stem == "step_5"
+    assert saved.stem == "step_4"
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: actor_loss is ")
-    assert f"at update 10; last checkpoint: {saved}; --resume {run} goes on from it" in line
-    assert {row["step"] for row in rows(run)} == {5}
+    assert f"at update 8; last checkpoint: {saved}; --resume {run} goes on from it" in line
+    assert {row["step"] for row in rows(run)} == {4}
     assert not (run / "result.json").exists()
 
 
@@ -306,7 +306,7 @@ def test_a_run_whose_state_is_not_finite_names_it(side: str, tmp_path: Path, mon
 
         def broken(self: Any, batch: Any, noise: Any) -> Any:
             metrics = update(self, batch, noise)
-            if self.total_it == 10:
+            if self.total_it == 8:
                 self.actor.net[0].weight.data[0, 0] = np.nan
             return metrics
 
@@ -316,10 +316,10 @@ def test_a_run_whose_state_is_not_finite_names_it(side: str, tmp_path: Path, mon
 
         def broken(state: Any, key: Any, dataset: Any, start: int, *args: Any) -> Any:
             state, history = interval(state, key, dataset, start, *args)
-            return (jax.tree.map(lambda leaf: leaf * jnp.nan, state) if start == 5 else state), history
+            return (jax.tree.map(lambda leaf: leaf * jnp.nan, state) if start == 4 else state), history
 
         monkeypatch.setattr(twin, "train_interval", broken)
-    with pytest.raises(RunError, match=r"actor.* is not finite after update 10; last checkpoint: .*step_5"):
+    with pytest.raises(RunError, match=r"actor.* is not finite after update 8; last checkpoint: .*step_4"):
         train(side, "td3_bc", tmp_path)
-    assert [path.stem for path in (only_run(tmp_path) / "checkpoints").iterdir()] == ["step_5"]
-    assert read(next((only_run(tmp_path) / "checkpoints").iterdir()))["step"] == 5
+    assert [path.stem for path in (only_run(tmp_path) / "checkpoints").iterdir()] == ["step_4"]
+    assert read(next((only_run(tmp_path) / "checkpoints").iterdir()))["step"] == 4

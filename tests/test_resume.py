@@ -1,6 +1,7 @@
 """A run that was stopped, or lost its environment, and goes on ends with the bits of one that was not."""
 
 import dataclasses
+import importlib
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -8,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 import torch
@@ -64,35 +66,43 @@ def disturb() -> None:
 # ---- every twin ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("name", PAIRS)
-def test_a_stopped_run_ends_as_one_that_was_not(name: str, side: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module", params=[f"{name}-{side}" for name in PAIRS for side in SIDES])
+def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, Path]:
+    """A twin's side and name, and a run of it that nothing disturbed."""
+    name, _, side = request.param.partition("-")
+    if side == "jax":
+        jax.clear_caches()
+    return side, name, train(side, name, tmp_path_factory.mktemp(request.param))
+
+
+def test_a_stopped_run_ends_as_one_that_was_not(whole: tuple[str, str, Path], tmp_path: Path) -> None:
     """Stopped in its first interval, then left by its environment in an evaluation; the same seed, the same bits."""
-    reference = train(side, name, tmp_path / "whole")
-    folder = tmp_path / "stopped"
+    side, name, reference = whole
     with stop_after(3), pytest.raises(Stopped):
-        train(side, name, folder)
-    run = only_run(folder)
+        train(side, name, tmp_path)
+    run = only_run(tmp_path)
     # PyTorch's state is whole after any update; JAX's, and that of environments, where an interval ends.
-    stopped = 3 if side == "torch" and name != "sac" else 5
+    stopped = 3 if side == "torch" and name != "sac" else 4
     assert [path.stem for path in (run / "checkpoints").glob("step_*")] == [f"step_{stopped}"]
     disturb()
     with evaluation_fails(2), pytest.raises(ZeroDivisionError):
-        train(side, name, folder, resume=str(run))
+        train(side, name, tmp_path, resume=str(run))
     assert not (run / "result.json").exists()
     disturb()
-    assert train(side, name, folder, resume="auto") == run
+    assert train(side, name, tmp_path, resume="auto") == run
     assert_same_bits(run, reference)
+    if side == "jax":
+        # All intervals and all evaluations of all these starts: one program for the ones, one for the others.
+        twin = importlib.import_module(f"corl_jax.{name}")
+        assert (twin.train_interval._cache_size(), twin.act._cache_size()) == (1, 1)
 
 
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("name", PAIRS)
-def test_a_checkpoint_says_what_it_belongs_to(name: str, side: str, tmp_path: Path) -> None:
+def test_a_checkpoint_says_what_it_belongs_to(whole: tuple[str, str, Path]) -> None:
     """Settings, dataset, versions, normalisation, update: readable by the framework's own reader."""
-    run = train(side, name, tmp_path, max_timesteps=5)
+    side, name, run = whole
     content = read(last_checkpoint(run))
-    assert (content["algorithm"], content["step"]) == (name, 5)
-    assert content["settings"]["max_timesteps"] == 5
+    assert (content["algorithm"], content["step"]) == (name, 12)
+    assert content["settings"]["max_timesteps"] == 12
     assert content["settings"]["seed"] == 1
     assert {"python", "numpy", "torch" if side == "torch" else "jax"} <= content["versions"].keys()
     if name == "sac":
@@ -101,7 +111,7 @@ def test_a_checkpoint_says_what_it_belongs_to(name: str, side: str, tmp_path: Pa
         assert len(content["dataset"]["sha256"]) == 64
     size = len(np.ravel(content["state_mean"]))
     assert size == len(np.ravel(content["state_std"])) == 11
-    assert content["total_it"] == 5
+    assert content["total_it"] == 12
 
 
 # ---- where a run goes on -------------------------------------------------------------------------------------------
@@ -113,11 +123,11 @@ def test_nothing_is_lost_when_the_first_evaluation_fails(side: str, tmp_path: Pa
     with evaluation_fails(1), pytest.raises(ZeroDivisionError):
         train(side, "td3_bc", tmp_path)
     run = only_run(tmp_path)
-    assert [row["step"] for row in rows(run)] == [5]
+    assert [row["step"] for row in rows(run)] == [4]
     assert "returns" not in rows(run)[0]
-    assert [path.stem for path in (run / "checkpoints").iterdir()] == ["step_5"]
+    assert [path.stem for path in (run / "checkpoints").iterdir()] == ["step_4"]
     train(side, "td3_bc", tmp_path, resume=str(run))
-    assert [row["step"] for row in rows(run)] == [5, 5, 10, 10, 15, 15]
+    assert [row["step"] for row in rows(run)] == [4, 4, 8, 8, 12, 12]
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -129,8 +139,8 @@ def test_a_run_without_a_checkpoint_begins_again_in_its_folder(side: str, tmp_pa
     run = only_run(tmp_path / "cut")
     shutil.rmtree(run / "checkpoints")
     (run / "checkpoints").mkdir()
-    (run / "checkpoints" / "step_5.pt.partial").write_bytes(b"PK")
-    (run / "metrics.jsonl").write_text('{"step": 5, "cri')
+    (run / "checkpoints" / "step_4.pt.partial").write_bytes(b"PK")
+    (run / "metrics.jsonl").write_text('{"step": 4, "cri')
     train(side, "td3_bc", tmp_path / "cut", resume="auto")
     assert_same_bits(run, reference)
     assert not list(run.rglob("*.partial"))
@@ -198,9 +208,9 @@ def test_a_twins_run_is_not_the_other_twins(unfinished: Path) -> None:
 
 
 def test_a_finished_run_says_so(tmp_path: Path) -> None:
-    run = train("torch", "td3_bc", tmp_path, max_timesteps=5)
+    run = train("torch", "td3_bc", tmp_path, max_timesteps=4)
     with pytest.raises(InputError, match="is finished: to train on from its weights, give its checkpoint as --load_mo"):
-        train("torch", "td3_bc", tmp_path, max_timesteps=5, resume=str(run))
+        train("torch", "td3_bc", tmp_path, max_timesteps=4, resume=str(run))
 
 
 def test_another_dataset_is_refused(write_hdf5: Callable[..., Path], tmp_path: Path) -> None:
@@ -234,11 +244,11 @@ def test_the_folder_alone_names_the_settings(unfinished: Path) -> None:
 def test_the_last_two_and_the_best_are_kept(side: str, tmp_path: Path) -> None:
     """And CORL's own setting keeps them all, elsewhere."""
     copies = tmp_path / "copies"
-    run = train(side, "td3_bc", tmp_path / "runs", max_timesteps=30, checkpoints_path=str(copies))
+    run = train(side, "td3_bc", tmp_path / "runs", max_timesteps=24, checkpoints_path=str(copies))
     means = {row["step"]: row["return_mean"] for row in rows(run) if "returns" in row}
     best = max(means, key=means.__getitem__)
     kept = {path.stem for path in (run / "checkpoints").iterdir()}
-    assert kept == {f"step_{step}" for step in (25, 30, best)}
-    assert {path.stem for path in copies.glob("*/*")} == {f"checkpoint_{step}" for step in range(5, 35, 5)}
-    (last,) = (run / "checkpoints").glob("step_30.*")
+    assert kept == {f"step_{step}" for step in (20, 24, best)}
+    assert {path.stem for path in copies.glob("*/*")} == {f"checkpoint_{step}" for step in range(4, 28, 4)}
+    (last,) = (run / "checkpoints").glob("step_24.*")
     assert last.read_bytes() == last_checkpoint(run).read_bytes()

@@ -316,7 +316,7 @@ def test_wandb_learns_how_the_run_ended(
     config: Config, monkeypatch: pytest.MonkeyPatch, error: type[BaseException] | None, exit_code: int
 ) -> None:
     fake = FakeWandb()
-    monkeypatch.setattr(runs, "_import_wandb", lambda mode: fake)
+    monkeypatch.setattr(runs, "import_wandb", lambda mode: fake)
     try:
         with Run(config, load_task(config), "cql", "torch") as run:
             run.log(1, {})
@@ -328,7 +328,7 @@ def test_wandb_learns_how_the_run_ended(
 
 
 def test_no_folder_is_left_where_wandb_cannot_start(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "_import_wandb", lambda mode: FakeWandb(starts=False))
+    monkeypatch.setattr(runs, "import_wandb", lambda mode: FakeWandb(starts=False))
     with pytest.raises(InputError, match=r"cannot start \(no network\): use --wandb_mode offline"):
         Run(config, load_task(config), "cql", "torch").__enter__()
     assert list(Path(config.runs_path).iterdir()) == []
