@@ -177,7 +177,7 @@ REFUSED = {
     lambda folder: [str(folder / "other"), "--to", "jax"]: "there is no checkpoint at",
     lambda folder: [str(folder), "--to", "jax", "--output", "x.pt"]: "end it in .msgpack",
     lambda folder: [str(folder), "--to", "tensorflow"]: "invalid choice",
-    lambda folder: [str(folder), "--to", "jax", "--algorithm", "cql"]: "is of td3_bc, not of cql: leave out --algorithm",
+    lambda folder: [str(folder), "--to", "jax", "--algorithm", "cql"]: "is of td3_bc, not of cql",
     lambda folder: [str(folder), "--to", "jax", "--output", "/proc/x.msgpack"]: "cannot write /proc/x.msgpack",
 }
 
