@@ -7,13 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from shared.configs import check, dump, parse
+from shared.configs import algorithms, check, dump, parse
 from shared.errors import InputError
+from shared.torch_side import seed_everything
 
 # Every kind of field is in it: numbers, lists of them, text, flags, and what may be null.
 ALGORITHM = "dt"
@@ -117,3 +119,15 @@ def test_a_short_file_cannot_fill_the_memory(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="seed must be a whole number, not") as caught:
         parse(TrainConfig, ALGORITHM, ["--config_path", str(path)])
     assert len(str(caught.value)) < 2000
+
+
+@pytest.mark.parametrize("name", algorithms())
+def test_a_seed_is_one_that_the_generators_take(name: str) -> None:
+    """NumPy's global generator, which CORL draws batches from, takes 32 bits."""
+    for side in ("torch", "jax"):
+        config_class = importlib.import_module(f"corl_{side}.{name}").TrainConfig
+        check(config_class(seed=2**32 - 1))
+        with pytest.raises(InputError, match="seed must be between 0 and 4294967295, not 4294967296"):
+            check(config_class(seed=2**32))
+    seed_everything(2**32 - 1)
+    jax.random.key(2**32 - 1)
