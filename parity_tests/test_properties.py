@@ -18,9 +18,9 @@ import torch
 from parity_tests.conftest import both_in
 from parity_tests.ladder import Scene, cornered_rows
 from parity_tests.pairs import MISTAKES, PAIRS
-from parity_tests.states import part_names
 from parity_tests.test_mistakes import with_mistake
 from shared import torch_side
+from shared.exchange import part_names
 from shared.jax_side import Network
 
 # The loss in which rewards are learnt from
