@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from parity_tests.conftest import both_in
+from parity_tests.precision import both_in
 from parity_tests.pairs import PAIRS
 from shared import jax_side
 
