@@ -75,10 +75,7 @@ def _judged(rung: str, asked: Sequence, answers: Sequence[Figures]) -> Climbed:
 
 def line(climbed: Climbed) -> str:
     """A rung in one line: its largest error and where that is."""
-    if not climbed.worst:
-        what = "nothing to compare"
-    else:
-        what = f"{climbed.error:8.1e}  {climbed.worst}"
+    what = f"{climbed.error:8.1e}  {climbed.worst}" if climbed.worst else "nothing to compare"
     verdict = "holds" if climbed.holds else "FAILS"
     unwritten = f"; not written yet: {', '.join(climbed.unwritten)}" if climbed.unwritten else ""
     limit = "" if climbed.holds else f"; tolerance {TOLERANCES[climbed.rung]:g}"
@@ -115,7 +112,7 @@ def check(path: Path, name: str, variants: tuple[str, ...]) -> int:
             for diagnosis in climbed.diagnoses:
                 print(explained(name, diagnosis), flush=True)
             done.append(climbed.rung)
-            unwritten |= dict.fromkeys(climbed.unwritten)
+            unwritten |= dict.fromkeys(group.partition(" by ")[0] for group in climbed.unwritten)
             fails = not climbed.holds
     except NotWrittenError as missing:
         unwritten[str(missing)] = None

@@ -8,7 +8,6 @@ import pytest
 from parity_tests.ladder import forget_programs
 from parity_tests.precision import both_in
 
-
 _tests = itertools.count(1)
 
 

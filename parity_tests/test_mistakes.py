@@ -2,10 +2,10 @@
 
 import pytest
 
-from parity_tests.precision import both_in
 from parity_tests.ladder import RUNGS, Scene
 from parity_tests.pair import Mistake, with_mistake
 from parity_tests.pairs import MISTAKES, PAIRS
+from parity_tests.precision import both_in
 
 CASES = [pytest.param(name, m, id=f"{name}-{m.name}") for name, mistakes in MISTAKES.items() for m in mistakes]
 

@@ -1,4 +1,4 @@
-"""A critic that learns at every update and a policy that learns at every `freq`th one, in PyTorch, in one number each."""
+"""A critic that learns at every update and a policy that learns at every `freq`th one, one number each, in PyTorch."""
 
 from collections.abc import Iterable
 

@@ -9,7 +9,7 @@ def draw(
 ) -> tuple[Array, Array, Array]:
     """Batch indices (B,), noise of the target policy (B, A), and noise of the policy (B, A), for update `step`.
 
-    They depend on the run's key and the update's number alone, so that a run that goes on draws what it would have drawn.
+    They depend on the run's key and the update's number alone: a run that goes on draws what it would have drawn.
     """
     index_key, target_key, actor_key = jax.random.split(jax.random.fold_in(key, step), 3)
     indices = jax.random.randint(index_key, (batch_size,), 0, dataset_size)

@@ -22,7 +22,7 @@ def draw(key: Array, step: Array, batch_size: int, dataset_size: int) -> Array:
 def train(
     weights: Array, key: Array, states: Array, rewards: Array, num_updates: int, batch_size: int
 ) -> tuple[Array, Array]:
-    """The weights after `num_updates` updates, each on the batch that `draw` gives for its number, and the mean loss."""
+    """The weights after so many updates, on the batches that `draw` gives for their numbers, and the mean loss."""
     indices = jax.vmap(lambda step: draw(key, step, batch_size, len(rewards)))(jnp.arange(num_updates))
 
     def step(weights: Array, rows: Array) -> tuple[Array, Array]:

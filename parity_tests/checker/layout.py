@@ -1,6 +1,6 @@
 """Where PyTorch's tensors stand in a tree of somebody else's making.
 
-A layout is found once, from a tree that holds numbers counted through in place of weights; after that weights, gradients
+A layout is found once, from a tree that holds consecutive numbers in place of weights; after that weights, gradients
 and moments go either way, whatever the leaves are called.
 """
 
@@ -102,8 +102,8 @@ def _check(part: str, shapes: Mapping[str, tuple[int, ...]], weights: Any, tree:
     numbers = np.sort(np.concatenate([np.ravel(np.asarray(leaf)) for leaf in jax.tree.leaves(tree)]))
     if not np.array_equal(numbers, np.arange(sum(map(math.prod, shapes.values())))):
         raise InputError(
-            f"from_torch({part!r}, ...) must hold each of PyTorch's numbers once, unchanged: rename, reshape, transpose, "
-            f"split or stack its tensors, and nothing else"
+            f"from_torch({part!r}, ...) must hold each of PyTorch's numbers once, unchanged: rename, reshape, "
+            f"transpose, split or stack its tensors, and nothing else"
         )
 
 

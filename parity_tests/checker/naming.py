@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from parity_tests.checker.port import NotWrittenError, Port
-from parity_tests.checker.questions import TOLERANCES, Figures, Question, agrees, answer, compare, questions
+from parity_tests.checker.questions import TOLERANCES, Figures, Question, answer, questions, wrong_in
 from parity_tests.pair import Mistake, with_mistake
 from parity_tests.pairs import MISTAKES, PAIRS
 from shared.errors import InputError
@@ -46,15 +46,6 @@ def planted(name: str, mistake: Mistake) -> Port:
     return Port(mistake.name, with_mistake(PAIRS[name], mistake), PAIRS[name])
 
 
-@cache
-def planted_answer(name: str, mistake: Mistake, question: Question) -> Figures | None:
-    """The figures that our twin gives with the mistake; None where it gives none."""
-    try:
-        return answer(planted(name, mistake), question)
-    except (InputError, NotWrittenError):
-        return None
-
-
 def diagnose(
     port: Port, rung: str, asked: Sequence[Question], answers: Sequence[Figures], variants: tuple[str, ...]
 ) -> list[Diagnosis]:
@@ -68,15 +59,14 @@ def diagnose(
         variants: The settings under which the ladder is climbed.
     """
     name, wrong = port.pair.name, wrong_groups(rung, asked, answers)
-    possible = candidates(name, rung)
-    whole = [m for m in possible if _gives(name, m, asked, answers)]
+    given = {m: reproduced(name, m, asked, answers, wrong) for m in candidates(name, rung)}
+    whole = [m for m, (everything, _) in given.items() if everything]
     if whole:
         return [Diagnosis(tuple(wrong), _told_apart(port, rung, whole, variants))]
     found = []
     for group in wrong:
-        alone = [_only(figures, group) for figures in answers]
-        mistakes = [m for m in possible if _gives(name, m, asked, alone)]
-        found.append(Diagnosis((group,), tuple(mistakes), () if mistakes else _hints(group, asked, answers)))
+        mistakes = tuple(m for m, (_, groups) in given.items() if group in groups)
+        found.append(Diagnosis((group,), mistakes, () if mistakes else _hints(group, asked, answers)))
     return found
 
 
@@ -84,26 +74,29 @@ def wrong_groups(rung: str, asked: Sequence[Question], answers: Sequence[Figures
     """The names of the groups that are not within the tolerance in some question."""
     found = {}
     for question, figures in zip(asked, answers, strict=True):
-        for group, values in compare(rung, figures, question.expected).items():
-            if not all(value <= TOLERANCES[rung] for value in values.values()):
-                found[group] = None
+        found |= dict.fromkeys(wrong_in(rung, figures, question.expected))
     return list(found)
 
 
-def _only(figures: Figures, group: str) -> Figures:
-    return {group: figures.get(group)}
+def reproduced(
+    name: str, mistake: Mistake, asked: Sequence[Question], answers: Sequence[Figures], wrong: Sequence[str]
+) -> tuple[bool, set[str]]:
+    """Whether our twin with the mistake gives these figures in every question, and which of the wrong groups it gives.
 
-
-def _gives(name: str, mistake: Mistake, asked: Sequence[Question], answers: Sequence[Figures]) -> bool:
-    """Whether our twin with the mistake gives these figures in every question; groups left out of them are free."""
+    Groups that are not written yet are left out.
+    """
+    whole, groups = True, set(wrong)
     for question, figures in zip(asked, answers, strict=True):
-        theirs = planted_answer(name, mistake, question)
-        if theirs is None:
-            return False
+        try:
+            theirs = answer(planted(name, mistake), question)
+        except (InputError, NotWrittenError):
+            return False, set()
         written = {group: values for group, values in theirs.items() if figures.get(group) is not None}
-        if not agrees(question.rung, figures, written):
-            return False
-    return True
+        other = set(wrong_in(question.rung, figures, written))
+        whole, groups = whole and not other, groups - other
+        if not whole and not groups:
+            break
+    return whole, groups
 
 
 def _told_apart(port: Port, rung: str, mistakes: Sequence[Mistake], variants: tuple[str, ...]) -> tuple[Mistake, ...]:
@@ -116,7 +109,8 @@ def _told_apart(port: Port, rung: str, mistakes: Sequence[Mistake], variants: tu
             answers = [answer(port, question) for question in asked]
         except (InputError, NotWrittenError):
             break
-        mistakes = [m for m in mistakes if _gives(port.pair.name, m, asked, answers)] or mistakes
+        wrong = wrong_groups(above, asked, answers)
+        mistakes = [m for m in mistakes if reproduced(port.pair.name, m, asked, answers, wrong)[0]] or mistakes
     return tuple(mistakes)
 
 

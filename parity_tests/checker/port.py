@@ -5,7 +5,6 @@ function may as well be a method of the state, which is how our own twins meet t
 """
 
 import dataclasses
-import importlib.util
 import inspect
 import sys
 import traceback
@@ -31,7 +30,7 @@ Parts = dict[str, Named]
 
 
 class NotWrittenError(Exception):
-    """A function of the file raises NotImplementedError."""
+    """A function of the file, whose name this is, raises NotImplementedError."""
 
 
 def load_module(path: Path) -> ModuleType:
@@ -42,28 +41,35 @@ def load_module(path: Path) -> ModuleType:
     """
     if path.suffix != ".py" or not path.is_file():
         raise InputError(f"{path} is not a Python file: give the .py file with your port")
-    spec = importlib.util.spec_from_file_location(f"port_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
+    module = ModuleType(f"port_{path.stem}")
+    module.__file__ = str(path)
+    # Where dataclasses look up the names in their annotations
+    sys.modules[module.__name__] = module
     sys.path.append(str(path.parent.resolve()))
     try:
-        spec.loader.exec_module(module)
+        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
     except SyntaxError as error:
         raise InputError(f"{path}, line {error.lineno}: {error.msg}: correct the syntax") from None
     except SystemExit:
-        raise InputError(f'{path} ends the process when imported: put what runs below `if __name__ == "__main__":`') from None
+        raise InputError(f'{path} ends the process: put what runs below `if __name__ == "__main__":`') from None
     except Exception as error:
-        raise InputError(f"{path} cannot be imported: {_described(error, str(path))}") from None
+        raise InputError(f"{path} does not run: {_described(error, str(path))}") from None
     finally:
         sys.path.pop()
     return module
 
 
+def _frames(error: Exception, file: str) -> list[tuple[str, int]]:
+    """The functions of the file, and their lines, on the way to an exception."""
+    walked = traceback.walk_tb(error.__traceback__)
+    return [(frame.f_code.co_qualname, line) for frame, line in walked if frame.f_code.co_filename == file]
+
+
 def _described(error: Exception, file: str) -> str:
     """An exception in one line, with the last line of the file that was on the way to it."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    frames = _frames(error, file)
     text = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {text}" + (f" (line {lines[-1]})" if lines else "")
+    return f"{type(error).__name__}: {text}".removesuffix(": ") + (f" (line {frames[-1][1]})" if frames else "")
 
 
 # ---- states --------------------------------------------------------------------------------------------------------
@@ -148,6 +154,7 @@ class Port:
 
     def __init__(self, name: str, module: ModuleType, pair: Pair) -> None:
         self.name, self.module, self.pair = name, module, pair
+        self._file = getattr(module, "__file__", module.__name__)
         self._fresh: dict[Any, Any] = {}
         self._layouts: dict[Any, dict[str, Layout]] = {}
 
@@ -186,7 +193,7 @@ class Port:
             loss = self.pair.losses[name]
             return f"{name}({', '.join([joint_name(loss.of), 'state', *loss.inputs])}) that gives a scalar"
         return {
-            "create_train_state": "create_train_state(key, config, state_dim, action_dim, max_action) that gives a state",
+            "create_train_state": "create_train_state(key, config, state_dim, action_dim, max_action), a state",
             "outputs": "outputs(state, batch) that gives each network's output by name",
             "update": "update(state, batch, noise, ...) that gives the next state",
         }[name]
@@ -197,10 +204,12 @@ class Port:
             yield
         except (InputError, NotWrittenError):
             raise
-        except NotImplementedError:
-            raise NotWrittenError(what) from None
         except Exception as error:
-            raise InputError(f"{what} stops with {_described(error, str(self.module.__file__))}") from None
+            *_, (last, _) = traceback.walk_tb(error.__traceback__)
+            # JAX, too, raises it, for what it cannot do.
+            if isinstance(error, NotImplementedError) and last.f_code.co_filename == self._file:
+                raise NotWrittenError(last.f_code.co_qualname) from None
+            raise InputError(f"{what} stops with {_described(error, self._file)}") from None
 
     # ---- states
 
@@ -209,10 +218,10 @@ class Port:
         if config not in self._fresh:
             given = {"key": jax.random.key(0), "config": config, "state_dim": sizes[0], "action_dim": sizes[1]}
             state = self.call("create_train_state", given | {"max_action": 1.0})
-            if jax.tree.leaves(state)[:1] == [state]:
+            if any(leaf is state for leaf in jax.tree.leaves(state)):
                 raise InputError(
-                    f"create_train_state gives {type(state).__name__}, which JAX takes for a single leaf: make the state "
-                    f"a NamedTuple, a flax.struct.dataclass or a dict"
+                    f"create_train_state gives {type(state).__name__}, which JAX takes for a single leaf: make the "
+                    f"state a NamedTuple, a flax.struct.dataclass or a dict"
                 )
             self._fresh[config] = state
         return self._fresh[config]
@@ -303,7 +312,7 @@ class Port:
         """Every network's output by its name in the adapter."""
         if self.has("outputs"):
             found = self.call("outputs", {"state": state, "batch": batch} | _arguments(state, self.networks))
-        elif all(map(callable, (field(state, name) for name in self.networks if not _is_number(field(state, name))))):
+        elif all(callable(part) or isinstance(part, jax.Array) for part in (field(state, x) for x in self.networks)):
             with self._running("a network"):
                 found = self.pair.outputs(state, batch)
         else:
@@ -341,9 +350,10 @@ class Port:
     def update(self, state: Any, given: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
         """The next state, and the metrics if there are any."""
         found = self.call("update", {"state": state, **given, **_arguments(state, self.networks)}, state)
-        if type(found) is tuple and len(found) == 2:
-            return found
-        return found, {}
+        after, metrics = found if type(found) is tuple and len(found) == 2 else (found, {})
+        if type(after) is not type(state) or not isinstance(metrics, Mapping):
+            raise InputError(f"update gives {type(after).__name__}: expected the next state, or (state, metrics)")
+        return after, metrics
 
     def trajectory(self, state: Any, inputs: Sequence[Mapping[str, Any]]) -> Any:
         """The state after several updates, compiled once for each set of what is fixed in an update."""
@@ -405,7 +415,3 @@ def _argument(part: Any) -> Any:
 
 def _arguments(state: Any, names: Sequence[str]) -> dict[str, Any]:
     return {name: _argument(field(state, name)) for name in names}
-
-
-def _is_number(part: Any) -> bool:
-    return isinstance(part, jax.Array)

@@ -4,9 +4,9 @@ A question holds everything that is needed to answer it: weights and moments to 
 numbers. It is put to the file that is checked and, where that fails, to our own twin with one mistake after another.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
 from typing import Any
 
@@ -16,8 +16,7 @@ import torch
 from parity_tests import ladder
 from parity_tests.checker.port import NotWrittenError, Parts, Port, reference_parts
 from parity_tests.ladder import TRAJECTORY_UPDATES, Scene, reference_gradients
-from parity_tests.pair import Pair
-from parity_tests.pairs import PAIRS
+from parity_tests.pairs import MISTAKES, PAIRS
 from parity_tests.states import Named, errors, torch_part
 from shared.errors import InputError
 
@@ -37,9 +36,24 @@ TOLERANCES = {
     "log": 1e-8,
     "trajectory": 1e-7,
 }
-# The corners are for what single numbers show; a step from there is no further test.
-DATASETS = {rung: ("bundled", "cornered") if rung in ("forward", "loss", "gradient") else ("bundled",) for rung in TOLERANCES}
 UPDATES = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a port is given.
+
+    Attributes:
+        config: Settings.
+        sizes: S and A.
+        starts: Weights and moments to start from: one set, or one for each update.
+        inputs: What the file's functions are given by name, for each update.
+    """
+
+    config: Any
+    sizes: tuple[int, int]
+    starts: list[Parts]
+    inputs: list[Inputs]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,41 +63,64 @@ class Question:
     Attributes:
         rung: The rung's name.
         where: The variant and the dataset, for messages.
-        config: Settings.
-        sizes: S and A.
-        starts: Weights and moments to start from: one set, or one for each update.
-        inputs: What the file's functions are given by name, for each update.
+        given: What it is to be answered from.
         expected: PyTorch's figures.
     """
 
     rung: str
     where: str
-    config: Any
-    sizes: tuple[int, int]
-    starts: list[Parts]
-    inputs: list[Inputs]
+    given: Given
     expected: Figures
 
 
+def questions(name: str, rung: str, variants: tuple[str, ...]) -> list[Question]:
+    """All questions of a rung.
+
+    A trajectory, which is slow to compile, is asked for under the default settings, and under those that a mistake of
+    the library needs to show there.
+    """
+    if rung == "trajectory":
+        shown = {"default", *(mistake.variant for mistake in MISTAKES[name] if mistake.rung == rung)}
+        variants = tuple(v for v in variants if v in shown) or variants
+    return [question for variant in variants for question in _questions(name, variant)[rung]()]
+
+
 @cache
-def questions(name: str, rung: str, variants: tuple[str, ...]) -> tuple[Question, ...]:
-    """All questions of a rung."""
-    return tuple(_questions(PAIRS[name], rung, variants))
+def _questions(name: str, variant: str) -> Mapping[str, Callable[[], tuple[Question, ...]]]:
+    """For each rung what makes its questions, once, when they are first asked."""
+    pair = PAIRS[name]
+
+    def scene(dataset: str = "bundled", warm: bool = True) -> tuple[Scene, str]:
+        where = f"settings {variant!r}, {dataset} data"
+        return Scene.create(pair, pair.jax, variant, dataset, warm), where
+
+    # The corners are the same under all settings.
+    datasets = ("bundled", "cornered") if variant == "default" else ("bundled",)
+
+    @cache
+    def updates() -> tuple[Question, Question]:
+        return _updates(*scene())
+
+    return {
+        "weights": cache(lambda: (_weights(*scene()),)),
+        "forward": cache(lambda: (*(_forward(*scene(x)) for x in datasets), *_stretched(scene()[0], variant))),
+        "loss": cache(lambda: tuple(_loss(*scene(x)) for x in datasets)),
+        "gradient": cache(lambda: tuple(_gradient(*scene(x)) for x in datasets)),
+        "update": lambda: updates()[:1],
+        "log": lambda: updates()[1:],
+        "trajectory": cache(lambda: (_trajectory(*scene(warm=False)),)),
+    }
 
 
-def _questions(pair: Pair, rung: str, variants: tuple[str, ...]) -> Iterator[Question]:
-    for variant in variants:
-        for dataset in DATASETS[rung]:
-            where = f"settings {variant!r}, {dataset} data"
-            yield ASKED[rung](Scene.create(pair, pair.jax, variant, dataset, rung != "trajectory"), where)
-        if rung == "forward":
-            scene = Scene.create(pair, pair.jax, variant, "bundled")
-            if _stretch_deviations(scene.trainer):
-                yield _forward(scene, f"settings {variant!r}, deviations at their bounds")
+def _stretched(scene: Scene, variant: str) -> tuple[Question, ...]:
+    """Outputs where log-deviations that are parameters lie below, between and above their bounds."""
+    if not _stretch_deviations(scene.trainer):
+        return ()
+    return (_forward(scene, f"settings {variant!r}, deviations at their bounds"),)
 
 
 def _stretch_deviations(trainer: Any) -> bool:
-    """Brings log-deviations that are parameters below, between and above their bounds; False if there are none."""
+    """Whether there are such parameters, which are changed in place."""
     if not hasattr(trainer, "actor"):
         return False
     found = [value for name, value in trainer.actor.named_parameters() if name.endswith("log_std")]
@@ -107,9 +144,14 @@ def _given(scene: Scene, indices: Any, noise: Any, step: int) -> Inputs:
     }
 
 
+def _from_here(scene: Scene, inputs: Inputs) -> Given:
+    """At the scene's weights."""
+    return Given(scene.jax_config, scene.sizes, [_parts(scene)], [{"config": scene.jax_config, **inputs}])
+
+
 def _weights(scene: Scene, where: str) -> Question:
     parts = _parts(scene)
-    return Question("weights", where, scene.jax_config, scene.sizes, [parts], [], parts)
+    return Question("weights", where, _from_here(scene, {}), parts)
 
 
 def _forward(scene: Scene, where: str) -> Question:
@@ -117,8 +159,7 @@ def _forward(scene: Scene, where: str) -> Question:
     with torch.no_grad():
         outputs = scene.pair.outputs(scene.trainer, scene.torch_batch(indices))
     expected = {name: {"": value.numpy()} for name, value in outputs.items() if name not in scene.pair.corners}
-    inputs = [{"batch": scene.jax_batch(indices)}]
-    return Question("forward", where, scene.jax_config, scene.sizes, [_parts(scene)], inputs, expected)
+    return Question("forward", where, _from_here(scene, {"batch": scene.jax_batch(indices)}), expected)
 
 
 def _loss(scene: Scene, where: str) -> Question:
@@ -127,8 +168,7 @@ def _loss(scene: Scene, where: str) -> Question:
     for name, loss in scene.losses().items():
         value, _ = getattr(scene.trainer, name)(*(given[x] for x in loss.inputs))
         expected[name] = {"": value.detach().numpy()}
-    inputs = [{"config": scene.jax_config, **ours}]
-    return Question("loss", where, scene.jax_config, scene.sizes, [_parts(scene)], inputs, expected)
+    return Question("loss", where, _from_here(scene, ours), expected)
 
 
 def _gradient(scene: Scene, where: str) -> Question:
@@ -137,42 +177,31 @@ def _gradient(scene: Scene, where: str) -> Question:
     for name, loss in scene.losses().items():
         parts = reference_gradients(scene.trainer, name, loss.of, [given[x] for x in loss.inputs])
         expected |= {f"{name} by {part}": gradient for part, gradient in parts.items()}
-    inputs = [{"config": scene.jax_config, **ours}]
-    return Question("gradient", where, scene.jax_config, scene.sizes, [_parts(scene)], inputs, expected)
+    return Question("gradient", where, _from_here(scene, ours), expected)
 
 
-def _updates(scene: Scene, where: str, rung: str) -> Question:
-    """Each update from PyTorch's own state: this is no trajectory."""
-    draws, starts, inputs, expected = scene.draws(), [], [], {}
+def _updates(scene: Scene, where: str) -> tuple[Question, Question]:
+    """Weights and moments after each of some updates, and its metrics.
+
+    Each update starts from PyTorch's own state: this is no trajectory.
+    """
+    draws, given, states, metrics = scene.draws(), Given(scene.jax_config, scene.sizes, [], []), {}, {}
     for step in range(scene.updates + 1, scene.updates + 1 + UPDATES):
         indices, noise = next(draws)
-        starts.append(_parts(scene))
-        inputs.append(_given(scene, indices, noise, step))
-        metrics = scene.trainer.update(scene.torch_batch(indices), noise)
-        if rung == "update":
-            expected |= {f"{name} after update {step}": part for name, part in _parts(scene).items()}
-        else:
-            expected[f"update {step}"] = {name: np.asarray(value) for name, value in metrics.items()}
-    return Question(rung, where, scene.jax_config, scene.sizes, starts, inputs, expected)
+        given.starts.append(_parts(scene))
+        given.inputs.append(_given(scene, indices, noise, step))
+        log = scene.trainer.update(scene.torch_batch(indices), noise)
+        metrics[f"update {step}"] = {name: np.asarray(value) for name, value in log.items()}
+        states |= {f"{name} after update {step}": part for name, part in _parts(scene).items()}
+    return Question("update", where, given, states), Question("log", where, given, metrics)
 
 
 def _trajectory(scene: Scene, where: str) -> Question:
-    start, inputs = _parts(scene), []
+    given = Given(scene.jax_config, scene.sizes, [_parts(scene)], [])
     for step, (indices, noise) in enumerate(islice(scene.draws(), TRAJECTORY_UPDATES), start=scene.updates + 1):
-        inputs.append(_given(scene, indices, noise, step))
+        given.inputs.append(_given(scene, indices, noise, step))
         scene.trainer.update(scene.torch_batch(indices), noise)
-    return Question("trajectory", where, scene.jax_config, scene.sizes, [start], inputs, _parts(scene))
-
-
-ASKED: Mapping[str, Callable[[Scene, str], Question]] = {
-    "weights": _weights,
-    "forward": _forward,
-    "loss": _loss,
-    "gradient": _gradient,
-    "update": lambda scene, where: _updates(scene, where, "update"),
-    "log": lambda scene, where: _updates(scene, where, "log"),
-    "trajectory": _trajectory,
-}
+    return Question("trajectory", where, given, _parts(scene))
 
 
 # ---- answers -------------------------------------------------------------------------------------------------------
@@ -188,20 +217,20 @@ def answer(port: Port, question: Question) -> Figures:
     return ANSWERS[question.rung](port, question)
 
 
-def _started(port: Port, question: Question, number: int = 0) -> Any:
-    return port.state(question.config, question.sizes, question.starts[number])
+def _started(port: Port, given: Given, number: int = 0) -> Any:
+    return port.state(given.config, given.sizes, given.starts[number])
 
 
-def _read(port: Port, question: Question, state: Any) -> Parts:
-    return port.read(state, question.config, question.sizes, question.starts[0])
+def _read(port: Port, given: Given, state: Any) -> Parts:
+    return port.read(state, given.config, given.sizes, given.starts[0])
 
 
 def _answer_weights(port: Port, question: Question) -> Figures:
-    return _read(port, question, _started(port, question))
+    return _read(port, question.given, _started(port, question.given))
 
 
 def _answer_forward(port: Port, question: Question) -> Figures:
-    found = port.outputs(_started(port, question), question.inputs[0]["batch"])
+    found = port.outputs(_started(port, question.given), question.given.inputs[0]["batch"])
     shapes = {name: np.shape(value[""]) for name, value in question.expected.items()}
     wrong = [f"{name!r} {np.shape(value)}" for name, value in found.items() if shapes.get(name) != np.shape(value)]
     if wrong:
@@ -211,10 +240,10 @@ def _answer_forward(port: Port, question: Question) -> Figures:
 
 
 def _answer_loss(port: Port, question: Question) -> Figures:
-    state, found = _started(port, question), {}
+    state, found = _started(port, question.given), {}
     for name in question.expected:
         try:
-            value = port.loss(name, state, question.inputs[0], port.differentiated(name, state))
+            value = port.loss(name, state, question.given.inputs[0], port.differentiated(name, state))
             found[name] = {"": np.asarray(value)}
         except NotWrittenError:
             found[name] = None
@@ -222,12 +251,13 @@ def _answer_loss(port: Port, question: Question) -> Figures:
 
 
 def _answer_gradient(port: Port, question: Question) -> Figures:
-    state, found = _started(port, question), {}
-    layouts = port.layouts(question.config, question.sizes, question.starts[0])
-    for name in {group.split(" by ")[0]: None for group in question.expected}:
+    given = question.given
+    state, found = _started(port, given), {}
+    layouts = port.layouts(given.config, given.sizes, given.starts[0])
+    for name in {group.partition(" by ")[0]: None for group in question.expected}:
         parts = port.pair.losses[name].of
         try:
-            trees = port.gradient(name, state, question.inputs[0])
+            trees = port.gradient(name, state, given.inputs[0])
         except NotWrittenError:
             found |= dict.fromkeys((f"{name} by {part}" for part in parts), None)
             continue
@@ -236,27 +266,34 @@ def _answer_gradient(port: Port, question: Question) -> Figures:
     return found
 
 
+# Kept for the rung that asks for the metrics of the same updates, under as many settings as any pair has
+@lru_cache(maxsize=4)
+def _updated(port: Port, given: Given) -> tuple[Figures, Figures]:
+    """The port's weights and moments after each update, and its metrics."""
+    states, metrics = {}, {}
+    for number, inputs in enumerate(given.inputs):
+        state, log = port.update(_started(port, given, number), inputs)
+        states |= {f"{name} after update {inputs['step']}": part for name, part in _read(port, given, state).items()}
+        metrics[f"update {inputs['step']}"] = {name: np.asarray(value) for name, value in log.items()}
+    return states, metrics
+
+
 def _answer_update(port: Port, question: Question) -> Figures:
-    found = {}
-    for number, given in enumerate(question.inputs):
-        state, _ = port.update(_started(port, question, number), given)
-        parts = _read(port, question, state)
-        found |= {f"{name} after update {int(given['step'])}": part for name, part in parts.items()}
-    return found
+    return _updated(port, question.given)[0]
 
 
 def _answer_log(port: Port, question: Question) -> Figures:
     """Metrics under the reference's names; a file may log others, or none."""
-    found = {}
-    for number, given in enumerate(question.inputs):
-        group = f"update {int(given['step'])}"
-        _, metrics = port.update(_started(port, question, number), given)
-        found[group] = {name: np.asarray(metrics[name]) for name in question.expected[group] if name in metrics}
-    return found
+    logged = _updated(port, question.given)[1]
+    return {
+        group: {name: value for name, value in logged[group].items() if name in expected}
+        for group, expected in question.expected.items()
+    }
 
 
 def _answer_trajectory(port: Port, question: Question) -> Figures:
-    return _read(port, question, port.trajectory(_started(port, question), question.inputs))
+    state = port.trajectory(_started(port, question.given), question.given.inputs)
+    return _read(port, question.given, state)
 
 
 ANSWERS: Mapping[str, Callable[[Port, Question], Figures]] = {
@@ -286,7 +323,7 @@ def compare(rung: str, ours: Figures, theirs: Figures) -> dict[str, dict[str, fl
     return found
 
 
-def agrees(rung: str, ours: Figures, theirs: Figures) -> bool:
-    """Whether they are the same figures within the rung's tolerance."""
-    compared = compare(rung, ours, theirs)
-    return all(value <= TOLERANCES[rung] for group in compared.values() for value in group.values())
+def wrong_in(rung: str, ours: Figures, theirs: Figures) -> list[str]:
+    """The groups whose figures are not the same within the rung's tolerance."""
+    compared = compare(rung, ours, theirs).items()
+    return [group for group, values in compared if not all(value <= TOLERANCES[rung] for value in values.values())]

@@ -97,7 +97,11 @@ def _networks(pair: Pair) -> Iterator[str]:
 
 def _state(pair: Pair, scene: Scene, sizes: _Sizes) -> str:
     """A named tuple of the parts, with the reference's tensors in comments."""
-    lines = ["class State(NamedTuple):", '    """All that an update reads and writes; the comments list PyTorch\'s tensors."""', ""]
+    lines = [
+        "class State(NamedTuple):",
+        '    """All that an update reads and writes; the comments list PyTorch\'s tensors."""',
+        "",
+    ]
     for name in reference_parts(pair):
         if not name.endswith("_optimizer"):
             lines += [f"    # {text}" for text in textwrap.wrap(_tensors(torch_part(scene.trainer, name), sizes), 112)]
@@ -113,7 +117,9 @@ def _outputs_doc(pair: Pair, scene: Scene, sizes: _Sizes) -> str:
     indices, _ = next(scene.draws())
     with torch.no_grad():
         found = pair.outputs(scene.trainer, scene.torch_batch(indices))
-    lines = [f"    {name!r}: {sizes.show(tuple(value.shape))}" for name, value in found.items() if name not in pair.corners]
+    lines = [
+        f"    {name!r}: {sizes.show(tuple(value.shape))}" for name, value in found.items() if name not in pair.corners
+    ]
     return "Every network's output by name.\n\n" + "\n".join(lines)
 
 
@@ -124,7 +130,11 @@ def _losses(pair: Pair, scene: Scene, sizes: _Sizes) -> Iterator[str]:
         by = joint_name(loss.of)
         doc = [inspect.getdoc(getattr(kind, name)), "", f"A scalar, differentiated by {' and '.join(loss.of)}"]
         doc[-1] += f": `{by}` is a tuple of both." if len(loss.of) > 1 else "."
-        doc += [f"{given}: {sizes.show(np.shape(extra[given]))}".replace("()", "a scalar") for given in loss.inputs if given in extra]
+        doc += [
+            f"{given}: {sizes.show(np.shape(extra[given]))}".replace("()", "a scalar")
+            for given in loss.inputs
+            if given in extra
+        ]
         if "noise" in loss.inputs:
             doc += _noise(pair)
         yield _function(name, ", ".join([by, "state", "config", *loss.inputs]), "\n".join(doc))
