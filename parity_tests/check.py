@@ -82,10 +82,10 @@ def line(climbed: Climbed) -> str:
     return f"{climbed.rung:<11} {verdict}  {what}{limit}{unwritten}"
 
 
-def explained(name: str, diagnosis: Diagnosis) -> str:
+def explained(name: str, rung: str, diagnosis: Diagnosis) -> str:
     """A diagnosis in words, with what differs in our twin."""
     groups = diagnosis.groups if len(diagnosis.groups) <= 4 else (*diagnosis.groups[:3], "others")
-    subject = f"Your {', '.join(groups)}"
+    subject = f"Your {rung} ({', '.join(groups)})"
     if not diagnosis.mistakes:
         hints = "".join(f"\n  It may help: {hint}." for hint in diagnosis.hints)
         return f"  {subject}: no mistake of the library gives these numbers.{hints}"
@@ -110,7 +110,7 @@ def check(path: Path, name: str, variants: tuple[str, ...]) -> int:
         for climbed in climb(port, variants):
             print(line(climbed), flush=True)
             for diagnosis in climbed.diagnoses:
-                print(explained(name, diagnosis), flush=True)
+                print(explained(name, climbed.rung, diagnosis), flush=True)
             done.append(climbed.rung)
             unwritten |= dict.fromkeys(group.partition(" by ")[0] for group in climbed.unwritten)
             fails = not climbed.holds

@@ -99,9 +99,9 @@ def test_two_mistakes_in_two_losses_are_both_named(checked: Callable) -> None:
         algorithm="awac",
     )
     assert status == 1
-    assert "Your critic_loss: just what" in printed
+    assert "Your loss (critic_loss): just what" in printed
     assert "* inverted done flag (corl_jax/awac.py:" in printed
-    assert "Your actor_loss: just what" in printed
+    assert "Your loss (actor_loss): just what" in printed
     assert "* mean over actions (corl_jax/awac.py:" in printed
 
 

@@ -45,6 +45,7 @@ def template(pair: Pair) -> str:
         _state(pair, scene, sizes),
         _function("create_train_state", "key, config, state_dim, action_dim, max_action", _CREATE),
         _function("outputs", "state, batch", _outputs_doc(pair, scene, sizes)),
+        *_noise(pair),
         *_losses(pair, scene, sizes),
         _update(pair, scene),
     ]
@@ -110,7 +111,8 @@ def _state(pair: Pair, scene: Scene, sizes: _Sizes) -> str:
 
 
 def _tensors(named: Named, sizes: _Sizes) -> str:
-    return ", ".join(f"{name} {sizes.show(value.shape)}".replace(" ()", "") for name, value in named.items())
+    shapes = {name: sizes.show(value.shape) if value.shape else "without axes" for name, value in named.items()}
+    return ", ".join(f"{name} {shape}" for name, shape in shapes.items())
 
 
 def _outputs_doc(pair: Pair, scene: Scene, sizes: _Sizes) -> str:
@@ -135,16 +137,16 @@ def _losses(pair: Pair, scene: Scene, sizes: _Sizes) -> Iterator[str]:
             for given in loss.inputs
             if given in extra
         ]
-        if "noise" in loss.inputs:
-            doc += _noise(pair)
         yield _function(name, ", ".join([by, "state", "config", *loss.inputs]), "\n".join(doc))
 
 
-def _noise(pair: Pair) -> list[str]:
+def _noise(pair: Pair) -> Iterator[str]:
     """What the noise holds, out of the comments in the twin."""
-    source = inspect.getsource(pair.jax.Noise)
-    fields = re.findall(r"((?:    #.*\n)+)    (\w+):", source)
-    return [f"noise.{name}: {' '.join(text.replace('#', ' ').split())}" for text, name in fields]
+    fields = re.findall(r"((?:    #.*\n)+)    (\w+):", inspect.getsource(pair.jax.Noise))
+    lines = [f"noise.{name}: {' '.join(text.replace('#', ' ').split())}" for text, name in fields]
+    wrapped = [textwrap.fill(line, 118, initial_indent="# ", subsequent_indent="#   ") for line in lines]
+    if wrapped:
+        yield "\n".join(wrapped) + "\n"
 
 
 def _update(pair: Pair, scene: Scene) -> str:
