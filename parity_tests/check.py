@@ -6,6 +6,7 @@ docs/check.md says what the file must hold.
 import argparse
 import sys
 import textwrap
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,7 +157,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
     try:
         options = parse_arguments(arguments)
-        with both_in("float64"):
+        with both_in("float64"), warnings.catch_warnings():
+            # PyTorch takes the copies of a trainer for optimisers that somebody has tampered with.
+            warnings.filterwarnings("ignore", message="Seems like `optimizer.step")
             if options.template:
                 print(template(PAIRS[options.template]), end="")
                 return 0

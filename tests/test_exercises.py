@@ -29,7 +29,7 @@ REASONS = {
     "06_keys": ["the two noises have a correlation of 1.00", "two updates draw the same"],
     "07_delayed_update": ["NotImplementedError"],
     "08_scan": ["a loss is fetched from the device at every update"],
-    "09_defaults": ["LayerNorm and GELU differ", "the gradient at -20.0 differs", "the spread of fresh weights"],
+    "09_defaults": ["LayerNorm and GELU differ", "the gradient at -20.0 differs", "the bound of fresh weights"],
 }
 
 

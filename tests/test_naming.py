@@ -10,7 +10,7 @@ from parity_tests.checker.naming import RUNGS, planted
 from parity_tests.checker.port import Port
 from parity_tests.checker.questions import Figures, Question, answer
 from parity_tests.pair import Mistake
-from parity_tests.pairs import MISTAKES, PAIRS
+from parity_tests.pairs import MISTAKES
 from parity_tests.precision import both_in
 
 ALGORITHMS = ("td3_bc", "cql", "awac", "iql", "dt")

@@ -30,5 +30,7 @@ def test_the_deviation_s_gradient_is_pytorch_s(exercise: ModuleType, fragment: M
 def test_fresh_weights_are_pytorch_s(exercise: ModuleType, fragment: ModuleType) -> None:
     """Uniform, with PyTorch's bound."""
     kernel = np.asarray(exercise.KERNEL_INIT(jax.random.key(0), (50, 400)))
-    np.testing.assert_allclose(np.abs(kernel).max(), fragment.initial_bound(50, 400), rtol=1e-2, err_msg="the bound")
+    np.testing.assert_allclose(
+        np.abs(kernel).max(), fragment.initial_bound(50, 400), rtol=1e-2, err_msg="the bound of fresh weights"
+    )
     np.testing.assert_allclose(kernel.std() * np.sqrt(3), 50**-0.5, rtol=2e-2, err_msg="the spread of fresh weights")
