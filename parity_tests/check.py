@@ -11,9 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from parity_tests.checker.answers import answer
+from parity_tests.checker.figures import TOLERANCES, Figures, compare
+from parity_tests.checker.loading import NotWrittenError, load_module
 from parity_tests.checker.naming import RUNGS, Diagnosis, diagnose, place
-from parity_tests.checker.port import NotWrittenError, Port, load_module
-from parity_tests.checker.questions import TOLERANCES, Figures, answer, compare, questions
+from parity_tests.checker.port import Port
+from parity_tests.checker.questions import questions
 from parity_tests.checker.template import template
 from parity_tests.pair import Mistake
 from parity_tests.pairs import PAIRS

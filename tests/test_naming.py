@@ -6,9 +6,11 @@ import pytest
 
 from parity_tests import check
 from parity_tests.checker import naming
+from parity_tests.checker.answers import answer
+from parity_tests.checker.figures import Figures
 from parity_tests.checker.naming import RUNGS, planted
 from parity_tests.checker.port import Port
-from parity_tests.checker.questions import Figures, Question, answer
+from parity_tests.checker.questions import Question
 from parity_tests.pair import Mistake
 from parity_tests.pairs import MISTAKES
 from parity_tests.precision import both_in

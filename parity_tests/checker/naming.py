@@ -7,8 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from parity_tests.checker.port import NotWrittenError, Port
-from parity_tests.checker.questions import TOLERANCES, Figures, Question, answer, questions, wrong_in
+from parity_tests.checker.answers import answer
+from parity_tests.checker.figures import TOLERANCES, Figures, wrong_in
+from parity_tests.checker.loading import NotWrittenError
+from parity_tests.checker.port import Port
+from parity_tests.checker.questions import Question, questions
 from parity_tests.pair import Mistake, with_mistake
 from parity_tests.pairs import MISTAKES, PAIRS
 from shared.errors import InputError

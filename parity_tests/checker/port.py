@@ -4,15 +4,11 @@ What the file's functions are given goes by their arguments' names, in any order
 function may as well be a method of the state, which is how our own twins meet the contract.
 """
 
-import dataclasses
 import inspect
-import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from itertools import islice
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -20,59 +16,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from parity_tests.checker.fields import (
+    Optimizer,
+    argument,
+    arguments,
+    field,
+    is_train_state,
+    replaced,
+    weights_of,
+    with_weights,
+)
 from parity_tests.checker.layout import Layout, find_layout
+from parity_tests.checker.loading import NotWrittenError, described, unwritten
+from parity_tests.checker.program import trajectory
 from parity_tests.pair import Pair
-from parity_tests.states import Named, adam_of, part_names, with_moments
+from parity_tests.states import Named, part_names
 from shared.errors import InputError
 
 # From the parts' names, a network's or an optimiser's, to their tensors under PyTorch's names
 Parts = dict[str, Named]
-
-
-class NotWrittenError(Exception):
-    """A function of the file, whose name this is, raises NotImplementedError."""
-
-
-def load_module(path: Path) -> ModuleType:
-    """Runs the file, as an import would.
-
-    Raises:
-        InputError: There is no such file, or it does not run to its end.
-    """
-    if path.suffix != ".py" or not path.is_file():
-        raise InputError(f"{path} is not a Python file: give the .py file with your port")
-    module = ModuleType(f"port_{path.stem}")
-    module.__file__ = str(path)
-    # Where dataclasses look up the names in their annotations
-    sys.modules[module.__name__] = module
-    sys.path.append(str(path.parent.resolve()))
-    try:
-        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
-    except SyntaxError as error:
-        raise InputError(f"{path}, line {error.lineno}: {error.msg}: correct the syntax") from None
-    except SystemExit:
-        raise InputError(f'{path} ends the process: put what runs below `if __name__ == "__main__":`') from None
-    except Exception as error:
-        raise InputError(f"{path} does not run: {_described(error, str(path))}") from None
-    finally:
-        sys.path.pop()
-    return module
-
-
-def _frames(error: Exception, file: str) -> list[tuple[str, int]]:
-    """The functions of the file, and their lines, on the way to an exception."""
-    walked = traceback.walk_tb(error.__traceback__)
-    return [(frame.f_code.co_qualname, line) for frame, line in walked if frame.f_code.co_filename == file]
-
-
-def _described(error: Exception, file: str) -> str:
-    """An exception in one line, with the last line of the file that was on the way to it."""
-    frames = _frames(error, file)
-    text = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {text}".removesuffix(": ") + (f" (line {frames[-1][1]})" if frames else "")
-
-
-# ---- states --------------------------------------------------------------------------------------------------------
 
 
 def reference_parts(pair: Pair) -> list[str]:
@@ -80,67 +42,9 @@ def reference_parts(pair: Pair) -> list[str]:
     return part_names(inspect.signature(pair.jax.create_train_state).return_annotation)
 
 
-def field(state: Any, name: str) -> Any:
-    """A field of a state: a dataclass, a named tuple or a dict.
-
-    Raises:
-        InputError: It has none of this name.
-    """
-    found = state.get(name) if isinstance(state, Mapping) else getattr(state, name, None)
-    if found is None:
-        raise InputError(f"the state that create_train_state gives has no {name}: expected a field of this name")
-    return found
-
-
-def replaced(state: Any, fields: Mapping[str, Any]) -> Any:
-    """The state with other values in these fields."""
-    if isinstance(state, Mapping):
-        return type(state)({**state, **fields})
-    replace = getattr(state, "_replace", None) or getattr(state, "replace", None)
-    return replace(**fields) if replace else dataclasses.replace(state, **fields)
-
-
-def _is_train_state(part: Any) -> bool:
-    return hasattr(part, "opt_state")
-
-
-def weights_of(part: Any) -> Any:
-    """A part's tree of weights: the `params` of what has such, else the part itself."""
-    return getattr(part, "params", part)
-
-
-def _with_weights(part: Any, weights: Any) -> Any:
-    return part.replace(params=weights) if hasattr(part, "params") else weights
-
-
 def joint_name(parts: Sequence[str]) -> str:
     """What several parts that one loss is differentiated by are called together: `critics` of critic_1, critic_2."""
     return f"{parts[0].rpartition('_')[0] or parts[0]}s" if len(parts) > 1 else parts[0]
-
-
-@dataclasses.dataclass(frozen=True)
-class Optimizer:
-    """Where an optimiser's state stands.
-
-    Attributes:
-        field: The state's field that holds it, or the part whose TrainState does.
-        of: The parts that it moves, in the order of its trees.
-    """
-
-    field: str
-    of: tuple[str, ...]
-
-    def get(self, state: Any) -> Any:
-        """The optax state."""
-        found = field(state, self.field)
-        return found.opt_state if _is_train_state(found) else found
-
-    def put(self, state: Any, opt_state: Any) -> Any:
-        """The state with another optax state."""
-        found = field(state, self.field)
-        return replaced(
-            state, {self.field: found.replace(opt_state=opt_state) if _is_train_state(found) else opt_state}
-        )
 
 
 class Port:
@@ -205,11 +109,9 @@ class Port:
         except (InputError, NotWrittenError):
             raise
         except Exception as error:
-            *_, (last, _) = traceback.walk_tb(error.__traceback__)
-            # JAX, too, raises it, for what it cannot do.
-            if isinstance(error, NotImplementedError) and last.f_code.co_filename == self._file:
-                raise NotWrittenError(last.f_code.co_qualname) from None
-            raise InputError(f"{what} stops with {_described(error, self._file)}") from None
+            if (function := unwritten(error, self._file)) is not None:
+                raise NotWrittenError(function) from None
+            raise InputError(f"{what} stops with {described(error, self._file)}") from None
 
     # ---- states
 
@@ -231,10 +133,10 @@ class Port:
         state = self.fresh(config, sizes)
         layouts = self.layouts(config, sizes, parts)
         for name, layout in layouts.items():
-            filled = _with_weights(field(state, name), layout.to_tree(parts[name]))
+            filled = with_weights(field(state, name), layout.to_tree(parts[name]))
             state = replaced(state, {name: filled})
         for optimizer in self.optimizers(state, parts):
-            state = optimizer.put(state, self._filled(optimizer, state, layouts, parts))
+            state = self._filled(optimizer, state, layouts, parts)
         return state
 
     def layouts(self, config: Any, sizes: tuple[int, int], parts: Parts) -> dict[str, Layout]:
@@ -261,30 +163,15 @@ class Port:
         for name in [name.removesuffix("_optimizer") for name in parts if name.endswith("_optimizer")]:
             if any(name in optimizer.of for optimizer in found):
                 continue
-            inside = _is_train_state(field(state, name))
+            inside = is_train_state(field(state, name))
             found.append(Optimizer(name if inside else f"{name}_optimizer", (name,)))
         return found
 
-    def _adam(self, optimizer: Optimizer, state: Any) -> Any:
-        try:
-            return adam_of(optimizer.get(state))
-        except ValueError:
-            raise InputError(
-                f"{optimizer.field} must be the state of an optax optimiser with Adam's moments, one in all"
-            ) from None
-
     def _filled(self, optimizer: Optimizer, state: Any, layouts: Mapping[str, Layout], parts: Parts) -> Any:
-        """The optimiser's state with PyTorch's moments in it."""
-        adam = self._adam(optimizer, state)
-
-        def moments(kind: str, like: Any) -> Any:
-            trees = [layouts[part].to_tree(_moments(parts[f"{part}_optimizer"], kind)) for part in optimizer.of]
-            if list(map(jnp.shape, jax.tree.leaves(trees))) != list(map(jnp.shape, jax.tree.leaves(like))):
-                raise InputError(f"{optimizer.field} must hold moments for the weights of {', '.join(optimizer.of)}")
-            return jax.tree.unflatten(jax.tree.structure(like), jax.tree.leaves(trees))
-
-        steps = parts[f"{optimizer.of[0]}_optimizer"]["steps"]
-        return with_moments(optimizer.get(state), moments("m", adam.mu), moments("v", adam.nu), steps)
+        """The state with PyTorch's moments in this optimiser."""
+        values = {part: parts[f"{part}_optimizer"] for part in optimizer.of}
+        m, v = ([layouts[part].to_tree(_of_kind(values[part], kind)) for part in optimizer.of] for kind in ("m", "v"))
+        return optimizer.with_moments(state, m, v, values[optimizer.of[0]]["steps"])
 
     def read(self, state: Any, config: Any, sizes: tuple[int, int], parts: Parts) -> Parts:
         """The state's weights and moments under PyTorch's names.
@@ -295,11 +182,11 @@ class Port:
         layouts = self.layouts(config, sizes, parts)
         found = {name: layout.to_torch(weights_of(field(state, name)), name) for name, layout in layouts.items()}
         for optimizer in self.optimizers(state, parts):
-            adam = self._adam(optimizer, state)
-            m, v = iter(jax.tree.leaves(adam.mu)), iter(jax.tree.leaves(adam.nu))
+            *moments, steps = optimizer.moments(state)
+            m, v = (iter(jax.tree.leaves(tree)) for tree in moments)
             for part in optimizer.of:
                 layout = layouts[part]
-                values = {"steps": np.asarray(adam.count)}
+                values = {"steps": np.asarray(steps)}
                 for kind, leaves in (("m", m), ("v", v)):
                     named = layout.to_torch(list(islice(leaves, layout.num_leaves)), optimizer.field)
                     values |= {f"{kind}/{name}": value for name, value in named.items()}
@@ -311,7 +198,7 @@ class Port:
     def outputs(self, state: Any, batch: Any) -> dict[str, np.ndarray]:
         """Every network's output by its name in the adapter."""
         if self.has("outputs"):
-            found = self.call("outputs", {"state": state, "batch": batch} | _arguments(state, self.networks))
+            found = self.call("outputs", {"state": state, "batch": batch} | arguments(state, self.networks))
         elif all(callable(part) or isinstance(part, jax.Array) for part in (field(state, x) for x in self.networks)):
             with self._running("a network"):
                 found = self.pair.outputs(state, batch)
@@ -332,7 +219,7 @@ class Port:
         by["params"] = by[joint_name(of)]
         if not by.keys() & inspect.signature(self._find(name, state)).parameters.keys():
             raise InputError(f"{name} asks for none of {', '.join(by)}, which it is differentiated by")
-        found = self.call(name, {"state": state, **given, **_arguments(state, self.networks), **by}, state)
+        found = self.call(name, {"state": state, **given, **arguments(state, self.networks), **by}, state)
         value = found[0] if isinstance(found, tuple) else found
         if jnp.shape(value) != ():
             raise InputError(f"{name} gives an array of shape {jnp.shape(value)}: expected a scalar, or (scalar, aux)")
@@ -345,11 +232,11 @@ class Port:
 
     def differentiated(self, name: str, state: Any) -> list[Any]:
         """The parts that a loss is differentiated by, as they stand in the state."""
-        return [_argument(field(state, part)) for part in self.pair.losses[name].of]
+        return [argument(field(state, part)) for part in self.pair.losses[name].of]
 
     def update(self, state: Any, given: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
         """The next state, and the metrics if there are any."""
-        found = self.call("update", {"state": state, **given, **_arguments(state, self.networks)}, state)
+        found = self.call("update", {"state": state, **given, **arguments(state, self.networks)}, state)
         after, metrics = found if type(found) is tuple and len(found) == 2 else (found, {})
         if type(after) is not type(state) or not isinstance(metrics, Mapping):
             raise InputError(f"update gives {type(after).__name__}: expected the next state, or (state, metrics)")
@@ -357,13 +244,7 @@ class Port:
 
     def trajectory(self, state: Any, inputs: Sequence[Mapping[str, Any]]) -> Any:
         """The state after several updates, compiled once for each set of what is fixed in an update."""
-        programs: dict[Any, _Program] = {}
-        for given in inputs:
-            fixed = {name: value for name, value in given.items() if name not in _TRACED}
-            key = tuple(fixed.items())
-            programs[key] = programs.get(key) or _Program(self, state, fixed)
-            state = programs[key](state, {name: given[name] for name in _TRACED})
-        return state
+        return trajectory(self.update, state, inputs)
 
     @cached_property
     def networks(self) -> list[str]:
@@ -371,47 +252,5 @@ class Port:
         return [name for name in reference_parts(self.pair) if not name.endswith("_optimizer")]
 
 
-# What differs from one update to the next within a program
-_TRACED = ("batch", "noise", "step")
-
-
-class _Program:
-    """One update, compiled; leaves of the state that are no arrays, settings say, stay as they are."""
-
-    def __init__(self, port: Port, state: Any, fixed: Mapping[str, Any]) -> None:
-        self.port, self.given = port, fixed
-        leaves, self.structure = jax.tree.flatten(state)
-        self.constants = [None if isinstance(leaf, jax.Array) else leaf for leaf in leaves]
-        self.run = jax.jit(self._run)
-
-    def __call__(self, state: Any, traced: Mapping[str, Any]) -> Any:
-        """The next state."""
-        return self._joined(self.run(self._arrays(jax.tree.leaves(state)), traced))
-
-    def _arrays(self, leaves: Sequence[Any]) -> list[Any]:
-        return [leaf for leaf, constant in zip(leaves, self.constants, strict=True) if constant is None]
-
-    def _joined(self, arrays: Sequence[Any]) -> Any:
-        rest = iter(arrays)
-        leaves = [next(rest) if constant is None else constant for constant in self.constants]
-        return jax.tree.unflatten(self.structure, leaves)
-
-    def _run(self, arrays: Sequence[Any], traced: Mapping[str, Any]) -> list[Any]:
-        after, _ = self.port.update(self._joined(arrays), {**self.given, **traced})
-        leaves, structure = jax.tree.flatten(after)
-        if structure != self.structure:
-            raise InputError(f"update gives {structure}: expected a state like the one it is given, {self.structure}")
-        return self._arrays(leaves)
-
-
-def _moments(values: Named, kind: str) -> Named:
+def _of_kind(values: Named, kind: str) -> Named:
     return {name.removeprefix(f"{kind}/"): value for name, value in values.items() if name.startswith(f"{kind}/")}
-
-
-def _argument(part: Any) -> Any:
-    """A part as the file's functions take it: a TrainState's weights, anything else as it stands in the state."""
-    return part.params if _is_train_state(part) else part
-
-
-def _arguments(state: Any, names: Sequence[str]) -> dict[str, Any]:
-    return {name: _argument(field(state, name)) for name in names}

@@ -6,7 +6,7 @@ numbers. It is put to the file that is checked and, where that fails, to our own
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -14,28 +14,14 @@ import numpy as np
 import torch
 
 from parity_tests import ladder
-from parity_tests.checker.port import NotWrittenError, Parts, Port, reference_parts
+from parity_tests.checker.figures import Figures
+from parity_tests.checker.port import Parts, reference_parts
 from parity_tests.ladder import TRAJECTORY_UPDATES, Scene, reference_gradients
 from parity_tests.pairs import MISTAKES, PAIRS
-from parity_tests.states import Named, errors, torch_part
-from shared.errors import InputError
+from parity_tests.states import torch_part
 
-# What a rung yields: numbers by name, in groups that are right or wrong together; None: not written yet
-Figures = dict[str, Named | None]
 Inputs = dict[str, Any]
 
-# The tolerances of the ladder's own rungs are for twins written line by line alike. A right port may write the same
-# number another way (log(1 - tanh^2) for a stable form, a mean of means), which costs digits; the mistakes of the
-# library are off by 1e-6 at least (LayerNorm's epsilon, the norm's in the clipped gradient).
-TOLERANCES = {
-    "weights": 0.0,
-    "forward": 1e-10,
-    "loss": 1e-9,
-    "gradient": 1e-8,
-    "update": 1e-8,
-    "log": 1e-8,
-    "trajectory": 1e-7,
-}
 UPDATES = 3
 
 
@@ -202,128 +188,3 @@ def _trajectory(scene: Scene, where: str) -> Question:
         given.inputs.append(_given(scene, indices, noise, step))
         scene.trainer.update(scene.torch_batch(indices), noise)
     return Question("trajectory", where, given, _parts(scene))
-
-
-# ---- answers -------------------------------------------------------------------------------------------------------
-
-
-def answer(port: Port, question: Question) -> Figures:
-    """The port's figures; a group is None where its function is not written yet.
-
-    Raises:
-        InputError: The file does not do what its contract says.
-        NotWrittenError: Without the missing function there is nothing to tell.
-    """
-    return ANSWERS[question.rung](port, question)
-
-
-def _started(port: Port, given: Given, number: int = 0) -> Any:
-    return port.state(given.config, given.sizes, given.starts[number])
-
-
-def _read(port: Port, given: Given, state: Any) -> Parts:
-    return port.read(state, given.config, given.sizes, given.starts[0])
-
-
-def _answer_weights(port: Port, question: Question) -> Figures:
-    return _read(port, question.given, _started(port, question.given))
-
-
-def _answer_forward(port: Port, question: Question) -> Figures:
-    found = port.outputs(_started(port, question.given), question.given.inputs[0]["batch"])
-    shapes = {name: np.shape(value[""]) for name, value in question.expected.items()}
-    wrong = [f"{name!r} {np.shape(value)}" for name, value in found.items() if shapes.get(name) != np.shape(value)]
-    if wrong:
-        expected = ", ".join(f"{name!r} {shape}" for name, shape in shapes.items())
-        raise InputError(f"outputs gives {', '.join(wrong)}: expected {expected}")
-    return {name: {"": found[name]} if name in found else None for name in shapes}
-
-
-def _answer_loss(port: Port, question: Question) -> Figures:
-    state, found = _started(port, question.given), {}
-    for name in question.expected:
-        try:
-            value = port.loss(name, state, question.given.inputs[0], port.differentiated(name, state))
-            found[name] = {"": np.asarray(value)}
-        except NotWrittenError:
-            found[name] = None
-    return found
-
-
-def _answer_gradient(port: Port, question: Question) -> Figures:
-    given = question.given
-    state, found = _started(port, given), {}
-    layouts = port.layouts(given.config, given.sizes, given.starts[0])
-    for name in {group.partition(" by ")[0]: None for group in question.expected}:
-        parts = port.pair.losses[name].of
-        try:
-            trees = port.gradient(name, state, given.inputs[0])
-        except NotWrittenError:
-            found |= dict.fromkeys((f"{name} by {part}" for part in parts), None)
-            continue
-        for part, tree in zip(parts, trees, strict=True):
-            found[f"{name} by {part}"] = layouts[part].to_torch(tree, f"the gradient by {part}")
-    return found
-
-
-# Kept for the rung that asks for the metrics of the same updates, under as many settings as any pair has
-@lru_cache(maxsize=4)
-def _updated(port: Port, given: Given) -> tuple[Figures, Figures]:
-    """The port's weights and moments after each update, and its metrics."""
-    states, metrics = {}, {}
-    for number, inputs in enumerate(given.inputs):
-        state, log = port.update(_started(port, given, number), inputs)
-        states |= {f"{name} after update {inputs['step']}": part for name, part in _read(port, given, state).items()}
-        metrics[f"update {inputs['step']}"] = {name: np.asarray(value) for name, value in log.items()}
-    return states, metrics
-
-
-def _answer_update(port: Port, question: Question) -> Figures:
-    return _updated(port, question.given)[0]
-
-
-def _answer_log(port: Port, question: Question) -> Figures:
-    """Metrics under the reference's names; a file may log others, or none."""
-    logged = _updated(port, question.given)[1]
-    return {
-        group: {name: value for name, value in logged[group].items() if name in expected}
-        for group, expected in question.expected.items()
-    }
-
-
-def _answer_trajectory(port: Port, question: Question) -> Figures:
-    state = port.trajectory(_started(port, question.given), question.given.inputs)
-    return _read(port, question.given, state)
-
-
-ANSWERS: Mapping[str, Callable[[Port, Question], Figures]] = {
-    "weights": _answer_weights,
-    "forward": _answer_forward,
-    "loss": _answer_loss,
-    "gradient": _answer_gradient,
-    "update": _answer_update,
-    "log": _answer_log,
-    "trajectory": _answer_trajectory,
-}
-
-
-# ---- comparison ----------------------------------------------------------------------------------------------------
-
-
-def compare(rung: str, ours: Figures, theirs: Figures) -> dict[str, dict[str, float]]:
-    """The error of each number of each group that is written, relative to its tensor, or a gradient's network."""
-    found = {}
-    for group, reference in theirs.items():
-        values = ours.get(group, {})
-        if values is None:
-            continue
-        if rung == "log":
-            reference = {name: value for name, value in reference.items() if name in values}
-        found[group] = errors(values, reference, together=rung == "gradient")
-    return found
-
-
-def wrong_in(rung: str, ours: Figures, theirs: Figures) -> list[str]:
-    """The groups whose figures are not the same within the rung's tolerance."""
-    compared = compare(rung, ours, theirs).items()
-    return [group for group, values in compared if not all(value <= TOLERANCES[rung] for value in values.values())]
