@@ -35,9 +35,9 @@ lint: setup
 benchmark: setup
 	$(VENV)/bin/python -m pytest --benchmark-only
 
-# Warnings are errors; then every link within the site must lead somewhere. Nothing is fetched from a network.
+# Everything anew, and warnings are errors; then every link within the site must lead somewhere. Nothing is fetched from a network.
 docs: setup
-	$(VENV)/bin/python -m sphinx -W --keep-going -q -b html docs $(SITE)
+	$(VENV)/bin/python -m sphinx -E -W --keep-going -q -b html docs $(SITE)
 	$(VENV)/bin/python docs/_ext/links.py $(SITE)
 
 docs-serve: docs

@@ -20,6 +20,7 @@ pygments_dark_style = "a11y-high-contrast-dark"
 
 html_theme = "furo"
 html_title = project
+html_favicon = "_static/icon.svg"
 html_static_path = ["_static"]
 html_css_files = ["side_by_side.css"]
 html_js_files = ["side_by_side.js"]

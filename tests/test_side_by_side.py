@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from side_by_side.align import Kind, Misaligned, align
 from side_by_side.html import Page, blocks
 from side_by_side.notes import NoteError, place, read_notes
@@ -114,7 +115,9 @@ def test_a_string_over_lines_is_coloured_as_one() -> None:
 
 def test_names_in_another_order_cannot_stand_beside_each_other() -> None:
     """The same order is the contract."""
-    swapped = TORCH.replace("def loss", "def other").replace("def update", "def loss").replace("def other", "def update")
+    swapped = (
+        TORCH.replace("def loss", "def other").replace("def update", "def loss").replace("def other", "def update")
+    )
     with pytest.raises(Misaligned, match="another order"):
         align(parse(TORCH), parse(swapped))
     with pytest.raises(Misaligned, match="sections"):
@@ -122,13 +125,14 @@ def test_names_in_another_order_cannot_stand_beside_each_other() -> None:
 
 
 def test_long_equal_runs_are_folded_and_nothing_else() -> None:
-    """But for two lines beside what differs."""
+    """But for two lines beside what differs; imports are folded as a whole."""
     same = "".join(f"a{i} = {i}\n" for i in range(30))
-    sections = [parse(f"{same}x = {value}\n") for value in ("first", "'second'")]
-    (section,) = align(*sections)
-    folded = [(len(block.rows), block.folded) for block in blocks(section.pieces[0].rows)]
-    assert folded == [(28, True), (3, False)]
-    assert [row for block in blocks(section.pieces[0].rows) for row in block.rows] == list(section.pieces[0].rows)
+    files = [parse(f"import torch\n# ---- config ----\n{same}x = {value}\n{same}") for value in ("first", "'second'")]
+    imports, config = (section.pieces[0] for section in align(*files))
+    assert [bool(block.summary) for block in blocks(imports)] == [True]
+    folded = [(len(block.rows), bool(block.summary)) for block in blocks(config)]
+    assert folded == [(28, True), (5, False), (28, True)]
+    assert [row for block in blocks(config) for row in block.rows] == list(config.rows)
 
 
 def test_a_note_is_explained_once_and_numbered_in_order(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import links
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+
+import links
 from side_by_side.pairs import Checkout
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,7 +40,19 @@ PHONE, DESK = (390, 844), (1400, 900)
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clean build; a warning fails it."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-E", "-b", "html", "-d", folder / "doctrees"]
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        "-E",
+        "-b",
+        "html",
+        "-d",
+        folder / "doctrees",
+    ]
     done = subprocess.run(
         [*command, ROOT / "docs", folder / "html"], capture_output=True, text=True, timeout=300, check=False
     )
@@ -144,7 +157,9 @@ def test_a_pair_has_all_sections_beside_each_other(browser: webdriver.Chrome, ad
     """)
     assert len(rows) > 20
     assert all(abs(apart) < 1 and gap > -1 and same and opacity < 0.7 for apart, gap, same, opacity in rows)
-    bright = "return [...document.querySelectorAll('.different .src')].every(src => getComputedStyle(src).opacity === '1')"
+    bright = (
+        "return [...document.querySelectorAll('.different .src')].every(src => getComputedStyle(src).opacity === '1')"
+    )
     assert browser.execute_script(bright)
     assert len(browser.find_elements(By.CSS_SELECTOR, ".note[id]")) >= 10
 

@@ -1,11 +1,12 @@
 """`python docs/_ext/links.py FOLDER`: checks a built site without a network.
 
-Sphinx checks the links that it makes itself and, with its `linkcheck`, those that leave the site; nobody checks the HTML
-that a theme or an extension writes. Here every page must find what it links to within the site, and a browser must need
-nothing from elsewhere to show it.
+Sphinx checks the links that it makes itself and, with its `linkcheck`, those that leave the site; nobody checks the
+HTML that a theme or an extension writes. Here every page must find what it links to within the site, and a browser must
+need nothing from elsewhere to show it.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -45,7 +46,7 @@ def faults(folder: Path) -> Iterator[str]:
     pages = {path.resolve(): Page(path) for path in sorted(folder.rglob("*.html"))}
     for path, page in pages.items():
         name = path.relative_to(folder.resolve())
-        yield from (f"{name}: two elements have the id {one}" for one in set(page.ids) if page.ids.count(one) > 1)
+        yield from (f"{name}: two elements have the id {one}" for one, count in Counter(page.ids).items() if count > 1)
         for link in [*page.links, *page.fetched]:
             url = urlsplit(link)
             if url.scheme or url.netloc:

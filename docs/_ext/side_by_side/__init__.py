@@ -7,9 +7,10 @@ It writes a page for each pair into `side_by_side/` when a build begins; nobody 
 - `idioms`: all notes, with the pairs that they are about.
 """
 
-from side_by_side.directives import Idioms, PairCards, SideBySide, link_to_pair, write_pages
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
+
+from side_by_side.directives import Idioms, PairCards, SideBySide, link_to_pair, write_pages
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:

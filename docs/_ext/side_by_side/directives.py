@@ -6,14 +6,15 @@ from pathlib import Path
 
 from docutils import nodes
 from docutils.parsers.rst import directives
-from side_by_side.align import Misaligned, TwinSection
-from side_by_side.html import FRAMEWORKS, Page
-from side_by_side.notes import NoteError
-from side_by_side.pairs import Checkout, Pair
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.errors import SphinxError
 from sphinx.util.docutils import SphinxDirective
+
+from side_by_side.align import Misaligned, TwinSection
+from side_by_side.html import FRAMEWORKS, Page
+from side_by_side.notes import NoteError
+from side_by_side.pairs import Checkout, Pair
 
 FOLDER = "side_by_side"
 
@@ -105,7 +106,7 @@ class SideBySide(_Directive):
         sections = [self._section(section, pair, page) for section in pair.sections]
         links = "".join(f'<a href="#{node["ids"][0]}">{escape(node[0].astext())}</a>' for node in sections)
         sides = "".join(f'<span class="side-name {side}">{name}</span>' for side, name in FRAMEWORKS.items())
-        unfold = '<button type="button" class="unfold" aria-pressed="false">Show equal lines</button>'
+        unfold = '<button type="button" class="unfold" aria-pressed="false">Unfold all</button>'
         bar = f'<nav class="twins-bar" aria-label="Sections"><div class="links">{links}</div>{sides}{unfold}</nav>'
         return [html(bar), *sections]
 
@@ -132,13 +133,15 @@ class SideBySide(_Directive):
 
 
 class PairCards(_Directive):
-    """A card for each pair."""
+    """A card for each pair, and their places in the navigation."""
 
     def run(self) -> list[nodes.Node]:
         """The grid."""
         here = self.checkout()
         cards = "\n".join(self._card(self.pair(name)) for name in here.names())
-        return self.parsed(f"`````{{grid}} 1 2 2 3\n:gutter: 2\n\n{cards}\n`````")
+        entries = "\n".join(f"{self.pair(name).title} </{FOLDER}/{name}>" for name in here.names())
+        toctree = f"```{{toctree}}\n:hidden:\n\n{entries}\n```"
+        return self.parsed(f"`````{{grid}} 1 2 2 3\n:gutter: 2\n\n{cards}\n`````\n\n{toctree}")
 
     def _card(self, pair: Pair) -> str:
         """A pair's card."""

@@ -22,10 +22,15 @@ _markdown = MarkdownIt()
 
 
 class Block(NamedTuple):
-    """Rows that are shown, or folded away, together."""
+    """Rows that stand together.
+
+    Attributes:
+        rows: What they are.
+        summary: What is shown of them while they are folded away; None where they are shown.
+    """
 
     rows: Sequence[Row]
-    folded: bool
+    summary: str | None
 
 
 @dataclass
@@ -47,7 +52,7 @@ class Page:
             self.numbers.setdefault(found.note.name, len(self.numbers) + 1)
         markers = self._markers(notes, new)
         alone = "" if piece.torch and piece.jax else " alone"
-        body = "".join(_block(piece.name, block, markers) for block in blocks(piece.rows))
+        body = "".join(_block(piece.name, block, markers) for block in blocks(piece))
         return (
             f'<div class="piece{alone}" data-piece="{escape(piece.name)}">{self._head(piece)}'
             f"{body}{self._notes(piece, notes, new)}</div>"
@@ -62,7 +67,8 @@ class Page:
         file = f"corl_{side}/{self.pair}.py"
         if piece is None:
             return f'<div class="place {side} missing">no counterpart in {file}</div>'
-        lines = f"{piece.lines[0].number}-{piece.lines[-1].number}"
+        first, last = piece.lines[0].number, piece.lines[-1].number
+        lines = str(first) if first == last else f"{first}-{last}"
         return (
             f'<div class="place {side}"><b>{FRAMEWORKS[side]}</b> <span class="file">{file}:{lines}</span> '
             f"<code>{escape(piece.label)}</code></div>"
@@ -108,24 +114,28 @@ class Page:
         )
 
 
-def blocks(rows: Sequence[Row]) -> Iterator[Block]:
-    """Rows, long runs without a difference folded but for a few lines beside what differs."""
-    start = 0
-    runs = [(same, len(list(run))) for same, run in groupby(rows, key=lambda row: row.kind is not Kind.DIFFERENT)]
+def blocks(piece: TwinPiece) -> Iterator[Block]:
+    """A piece's rows, long runs without a difference folded but for a few lines beside what differs.
+
+    Imports are folded as a whole: they are not what a page is about.
+    """
+    if piece.name == "imports":
+        yield Block(piece.rows, f"{len(piece.torch.lines)} lines in PyTorch, {len(piece.jax.lines)} in JAX")
+        return
+    same_runs = groupby(piece.rows, key=lambda row: row.kind is not Kind.DIFFERENT)
+    runs = [(same, list(run)) for same, run in same_runs]
     shown: list[Row] = []
-    for i, (same, length) in enumerate(runs):
-        first = start + (CONTEXT if i else 0)
-        last = start + length - (CONTEXT if i < len(runs) - 1 else 0)
+    for i, (same, run) in enumerate(runs):
+        first, last = CONTEXT if i else 0, len(run) - (CONTEXT if i < len(runs) - 1 else 0)
         if same and last - first >= WORTH_FOLDING:
-            if shown := [*shown, *rows[start:first]]:
-                yield Block(shown, folded=False)
-            yield Block(rows[first:last], folded=True)
-            shown = list(rows[last : start + length])
+            if shown := [*shown, *run[:first]]:
+                yield Block(shown, None)
+            yield Block(run[first:last], f"{last - first} lines, equal in both")
+            shown = run[last:]
         else:
-            shown = [*shown, *rows[start : start + length]]
-        start += length
+            shown = [*shown, *run]
     if shown:
-        yield Block(shown, folded=False)
+        yield Block(shown, None)
 
 
 def plain(title: str) -> str:
@@ -142,9 +152,7 @@ def _block(name: str, block: Block, markers: Mapping[tuple[str, int], str]) -> s
     """Rows as two columns of lines; in either the lines follow each other, so that they can be selected."""
     columns = "".join(_column(name, side, block.rows, markers) for side in SIDES)
     twin = f'<div class="twin highlight">{columns}</div>'
-    if not block.folded:
-        return twin
-    return f'<details class="fold"><summary>{len(block.rows)} lines, equal in both</summary>{twin}</details>'
+    return f'<details class="fold"><summary>{block.summary}</summary>{twin}</details>' if block.summary else twin
 
 
 def _column(name: str, side: str, rows: Sequence[Row], markers: Mapping[tuple[str, int], str]) -> str:
@@ -169,15 +177,22 @@ def _column(name: str, side: str, rows: Sequence[Row], markers: Mapping[tuple[st
 def _line(line: Line, classes: str, position: str, changed: frozenset[int], marker: str) -> str:
     """A line of code with its number, coloured, and the tokens by which it differs marked."""
     indent = len(line.text) - len(line.text.lstrip())
-    code = "".join(_token(*token, i in changed) for i, token in enumerate(line.tokens))
+    code = "".join(_coloured(line, changed))
     markers = f'<span class="markers">{marker}</span>' if marker else ""
     return (
-        f'<span class="{classes}" style="{position};--indent:{indent}"><span class="no">{line.number}</span>'
+        f'<span class="{classes}" style="{position};--indent:{indent}"><span class="ln">{line.number}</span>'
         f'<span class="src">{code}\n</span>{markers}</span>'
     )
 
 
-def _token(css: str, text: str, changed: bool) -> str:
-    """A coloured token."""
-    classes = f"{css} changed".strip() if changed and text.strip() else css
-    return f'<span class="{classes}">{escape(text)}</span>' if classes else escape(text)
+def _coloured(line: Line, changed: frozenset[int]) -> Iterator[str]:
+    """Runs of a line's tokens that have one colour and are all marked, or all not, as HTML."""
+    tokens = [(*token, _is_marked(i, line, changed)) for i, token in enumerate(line.tokens)]
+    for (css, _, marked), run in groupby(tokens, key=lambda token: (token[0], "", token[2])):
+        text, classes = escape("".join(text for _, text, _ in run)), f"{css} changed".strip() if marked else css
+        yield f'<span class="{classes}">{text}</span>' if classes else text
+
+
+def _is_marked(i: int, line: Line, changed: frozenset[int]) -> bool:
+    """Whether a token differs; a blank does if both its neighbours do."""
+    return {i - 1, i + 1} <= changed if line.tokens[i][1].isspace() else i in changed

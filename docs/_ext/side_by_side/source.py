@@ -11,6 +11,7 @@ from pygments.lexers import PythonLexer
 from pygments.token import STANDARD_TYPES, Token
 
 _RULE = re.compile(r"# ---- (.+?) -+$")
+_WORD = re.compile(r"\w+|\s+|[^\w\s]+")
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,8 @@ def coloured(text: str) -> list[Line]:
             if i:
                 lines.append(Line(len(lines) + 1, tuple(tokens)))
                 tokens = []
-            if fragment:
-                tokens.append(("" if kind in Token.Text else css, fragment))
+            # Word by word, so that a comment's or a string's changed words can be told from the others.
+            tokens += [("" if kind in Token.Text else css, word) for word in _WORD.findall(fragment)]
     return lines if not tokens else [*lines, Line(len(lines) + 1, tuple(tokens))]
 
 
