@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from benchmarks import jax_rungs, torch_rungs
-from benchmarks.results import DISTURBED, Results
+from benchmarks.results import DISTURBED, Block, Results
 from benchmarks.rungs import COMPILED, EAGER, RUNGS, SHIPPED, rungs_of
 from benchmarks.subjects import UPDATES, Subject
 from parity_tests.conftest import both_in
@@ -91,7 +91,7 @@ def test_disturbed_blocks_are_left_out() -> None:
     """Unless there are no others."""
     results = Results("pytest")
     for seconds, others in ((1.0, 0.0), (2.0, DISTURBED), (4.0, 0.5)):
-        results.add("td3_bc", SHIPPED, seconds, others)
-    results.add("td3_bc", EAGER, 2.0, 0.5)
+        results.add("td3_bc", SHIPPED, Block(seconds, others))
+    results.add("td3_bc", EAGER, Block(2.0, 0.5))
     assert results.rates("td3_bc", SHIPPED).tolist() == [UPDATES["td3_bc"]]
     assert results.rates("td3_bc", EAGER).tolist() == [UPDATES["td3_bc"] / 2]
