@@ -155,7 +155,7 @@ def test_a_note_is_explained_once_and_numbered_in_order(tmp_path: Path) -> None:
         ((" jax: stop_gradient", " jax: lax.stop"), r"^stop: one has no line .* 'lax.stop' in jax"),
         (("torch: copy_", "torch: nowhere"), r"^update: one has no line .* 'nowhere' in torch"),
         (("update: {", "other: {within: [loss], "), "^other: one has no line"),
-        (("update: {", "update: {pairs: [two], "), "one: no note says how the twins differ in update"),
+        (("update: {", "update: {pairs: [two], "), "^one: no note says how the twins differ in update"),
         (("title: copy, ", ""), "^update: lacks"),
         (("title: copy, ", "title: copy, pattern: x, "), "^update: unknown"),
         (("title: copy, ", "title: copy, but: [three], "), "^update: there is no pair"),
@@ -173,7 +173,7 @@ def test_a_note_that_has_lost_its_code_is_named(change: tuple[str, str], message
 def test_a_line_that_both_share_carries_no_note(tmp_path: Path) -> None:
     """A note is about a difference."""
     path = write(tmp_path / "notes.yaml", NOTES + "limit: {title: limit, text: Text., torch: LIMIT, jax: LIMIT}\n")
-    with pytest.raises(NoteError, match="^limit"):
+    with pytest.raises(NoteError, match=r"^limit: one"):
         place(read_notes(path, ["one"]), "one", align(parse(TORCH), parse(JAX)))
 
 

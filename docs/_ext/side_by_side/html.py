@@ -99,11 +99,11 @@ class Page:
 
     def _explained(self, note: Note) -> str:
         """A note with its text, which a marker's link leads to, and a way back."""
+        number = self.numbers[note.name]
+        back = f'<a class="back" href="#mark-{note.name}" aria-label="Back to the code of note {number}">↩</a>'
         return (
-            f'<div class="note" id="note-{note.name}" tabindex="-1"><span class="number">{self.numbers[note.name]}</span>'
-            f'<div><p class="title">{inline(note.title)} <a class="back" href="#mark-{note.name}" '
-            f'aria-label="Back to the code of note {self.numbers[note.name]}">↩</a></p>{_markdown.render(note.text)}'
-            "</div></div>"
+            f'<div class="note" id="note-{note.name}" tabindex="-1"><span class="number">{number}</span>'
+            f'<div><p class="title">{inline(note.title)} {back}</p>{_markdown.render(note.text)}</div></div>'
         )
 
     def _recalled(self, note: Note) -> str:
