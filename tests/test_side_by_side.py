@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,18 @@ def test_each_loss_and_the_update_have_a_row_of_their_own(name: str) -> None:
     assert {*losses, "update"} <= pieces["losses and update"]
     assert "draw_noise" in pieces["randomness"]
     assert {"create_trainer", "train"} <= pieces["training"]
+
+
+def test_what_differs_carries_notes() -> None:
+    """Of all runs of lines that differ, imports apart, nineteen in twenty hold a line that a note is about."""
+    runs = []
+    for pair in map(CHECKOUT.pair, CHECKOUT.names()):
+        pieces = [piece for section in pair.sections for piece in section.pieces if piece.name != "imports"]
+        for piece in pieces:
+            marked = {mark.row for found in pair.notes[piece.name] for mark in found.marks}
+            for different, run in groupby(enumerate(piece.rows), key=lambda pair: pair[1].kind is Kind.DIFFERENT):
+                runs += [bool(marked & {i for i, _ in run})] if different else []
+    assert sum(runs) / len(runs) > 0.95
 
 
 def test_lines_are_equal_renamed_or_different() -> None:

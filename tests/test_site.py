@@ -117,14 +117,19 @@ def test_a_broken_link_is_found(text: str, fault: str, tmp_path: Path) -> None:
 
 
 def test_no_page_complains_or_scrolls_sideways_on_a_phone(browser: webdriver.Chrome, address: str, site: Path) -> None:
-    """The console is empty, and nothing is wider than 390 pixels but in a box that scrolls by itself."""
-    wide, errors = [], []
+    """The console is empty, nothing is wider than 390 pixels but in boxes that scroll by themselves, no code is cut off."""
+    wide, cut, errors = [], [], []
     for page in pages(site):
         show(browser, f"{address}/{page}", PHONE)
         width = browser.execute_script("return document.documentElement.scrollWidth")
         wide += [(page, width)] if width > PHONE[0] else []
+        cut += browser.execute_script("""
+            document.querySelectorAll("details.fold").forEach(fold => (fold.open = true));
+            return [...document.querySelectorAll(".piece .src, .piece .note, .piece .place")]
+                .filter(box => box.scrollWidth > box.clientWidth).map(box => box.textContent);
+        """)
         errors += [entry["message"] for entry in browser.get_log("browser")]
-    assert (wide, errors) == ([], [])
+    assert (wide, cut, errors) == ([], [], [])
 
 
 @pytest.mark.parametrize("name", PAIRS)

@@ -62,14 +62,6 @@ class TwinPiece:
         """Whether any line differs in more than a word that stands for the same thing."""
         return any(row.kind is Kind.DIFFERENT for row in self.rows)
 
-    def position(self, numbers: tuple[int | None, int | None]) -> int:
-        """The first row that holds the PyTorch line or the JAX line of these numbers."""
-        return next(
-            i
-            for i, row in enumerate(self.rows)
-            if any(line and line.number == number for line, number in zip((row.torch, row.jax), numbers, strict=True))
-        )
-
 
 @dataclass(frozen=True)
 class TwinSection:

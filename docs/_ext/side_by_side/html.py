@@ -79,9 +79,9 @@ class Page:
         markers: dict[tuple[str, int], str] = {}
         for found in notes:
             name, title = found.note.name, escape(plain(found.note.title))
-            sides = [(side, line) for side, line in zip(SIDES, found.lines, strict=True) if line]
-            for place in sides:
-                anchor = f' id="mark-{name}"' if name in new and place == sides[0] else ""
+            for mark in found.marks:
+                place = mark.side, mark.line
+                anchor = f' id="mark-{name}"' if name in new and mark is found.marks[0] else ""
                 markers[place] = markers.get(place, "") + (
                     f'<a class="marker" href="#note-{name}"{anchor} title="{title}" '
                     f'aria-label="Note {self.numbers[name]}: {title}">{self.numbers[name]}</a>'

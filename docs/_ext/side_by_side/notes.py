@@ -7,8 +7,9 @@ prose about code that has gone is worse than none.
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -52,12 +53,19 @@ class Note:
         return pair not in self.but and (self.pairs is None or pair in self.pairs)
 
 
-@dataclass(frozen=True)
-class Found:
-    """A note in a piece: the numbers of the lines that it is about, None on a side where it has none."""
+class Mark(NamedTuple):
+    """A line that carries a note: its row in the piece, its side and its number in the file."""
+
+    row: int
+    side: str
+    line: int
+
+
+class Found(NamedTuple):
+    """A note and the lines of a piece that carry it, from top to bottom, PyTorch's first."""
 
     note: Note
-    lines: tuple[int | None, int | None]
+    marks: tuple[Mark, ...]
 
 
 def read_notes(path: Path, pairs: Iterable[str]) -> list[Note]:
@@ -103,7 +111,7 @@ def place(notes: Sequence[Note], pair: str, sections: Sequence[TwinSection]) -> 
             for piece, found in _find(note, pair, pieces):
                 placed[piece.name].append(found)
     for piece in pieces:
-        placed[piece.name].sort(key=lambda found: piece.position(found.lines))
+        placed[piece.name].sort(key=lambda found: found.marks[0].row)
         if piece.differs and not placed[piece.name]:
             raise NoteError(f"{pair}: no note says how the twins differ in {piece.name}")
     return placed
@@ -114,21 +122,23 @@ def _find(note: Note, pair: str, pieces: Sequence[TwinPiece]) -> Iterator[tuple[
     seen: set[str] = set()
     for piece in pieces:
         if note.within is None or piece.name in note.within:
-            lines = {side: _first_line(note, piece, side) for side in SIDES}
-            expected = [side for side in SIDES if getattr(note, side) and getattr(piece, side)]
-            matched = [side for side in expected if lines[side]]
+            marks = tuple(_marks(note, piece))
+            expected = {side for side in SIDES if getattr(note, side) and getattr(piece, side)}
+            matched = {mark.side for mark in marks}
             if matched and (note.apart or matched == expected):
-                seen.update(matched)
-                yield piece, Found(note, (lines["torch"], lines["jax"]))
+                seen |= matched
+                yield piece, Found(note, marks)
     if lost := [side for side in SIDES if getattr(note, side) and side not in seen]:
         patterns = " and ".join(f"{getattr(note, side)!r} in {side}" for side in lost)
         raise NoteError(f"{note.name}: {pair} has no line that differs and matches {patterns}")
 
 
-def _first_line(note: Note, piece: TwinPiece, side: str) -> int | None:
-    """The number of the first line of a piece that a note is about."""
-    pattern = getattr(note, side)
-    if pattern is None:
-        return None
-    lines = [getattr(row, side) for row in piece.rows if row.kind is Kind.DIFFERENT]
-    return next((line.number for line in lines if line and re.search(pattern, line.text)), None)
+def _marks(note: Note, piece: TwinPiece) -> Iterator[Mark]:
+    """In each run of rows that differ the first line of either side that matches."""
+    for different, run in groupby(enumerate(piece.rows), key=lambda numbered: numbered[1].kind is Kind.DIFFERENT):
+        rows = list(run) if different else []
+        for side in SIDES:
+            if pattern := getattr(note, side):
+                lines = ((i, getattr(row, side)) for i, row in rows)
+                matches = (Mark(i, side, line.number) for i, line in lines if line and re.search(pattern, line.text))
+                yield from islice(matches, 1)
