@@ -117,7 +117,7 @@ def test_a_broken_link_is_found(text: str, fault: str, tmp_path: Path) -> None:
 
 
 def test_no_page_complains_or_scrolls_sideways_on_a_phone(browser: webdriver.Chrome, address: str, site: Path) -> None:
-    """The console is empty, nothing is wider than 390 pixels but in boxes that scroll by themselves, no code is cut off."""
+    """The console is empty, nothing is wider than 390 pixels but in boxes that scroll, and no code is cut off."""
     wide, cut, errors = [], [], []
     for page in pages(site):
         show(browser, f"{address}/{page}", PHONE)
