@@ -8,7 +8,7 @@ sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 project = "CORL twins"
 author = "The CORL twins authors"
 
-extensions = ["myst_parser", "sphinx_design", "side_by_side"]
+extensions = ["myst_parser", "sphinx_design", "repository", "side_by_side"]
 exclude_patterns = ["_build"]
 
 # A link to a heading is checked; so deep are the pages' headings.

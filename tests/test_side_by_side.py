@@ -214,7 +214,7 @@ def test_a_build_fails_where_a_note_has_lost_its_code(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "docs/_ext", docs / "_ext", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "docs/_static", docs / "_static")
     shutil.copy(ROOT / "docs/conf.py", docs)
-    write(docs / "td3_bc.md", "# TD3+BC\n\nText.\n")
+    write(docs / "td3_bc.md", "# TD3+BC\n\nIn [a folder](../corl_jax) and on [a page](side_by_side.md).\n")
     write(docs / "side_by_side.md", "# Side by side\n\n```{toctree}\n:glob:\n\ntd3_bc\nside_by_side/*\n```\n")
     write(docs / "index.md", "# Index\n\n```{toctree}\nside_by_side\n```\n")
     write(docs / "notes.yaml", yaml.safe_dump(notes_on("td3_bc")))
@@ -222,6 +222,9 @@ def test_a_build_fails_where_a_note_has_lost_its_code(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "html/side_by_side/td3_bc.html").read_text()
     assert 'id="note-stop-gradient"' in page
+    described = (tmp_path / "html/td3_bc.html").read_text()
+    assert 'href="side_by_side/td3_bc.html"' in described
+    assert 'In <span class="xref myst">a folder</span> and on <a class="reference internal" href="side' in described
     jax = tmp_path / "corl_jax/td3_bc.py"
     source = jax.read_text()
     jax.write_text(source.replace("stop_gradient(jnp.abs(q).mean())", "jnp.abs(q).mean()"))
