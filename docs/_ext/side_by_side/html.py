@@ -171,7 +171,7 @@ def _column(name: str, side: str, rows: Sequence[Row], markers: Mapping[tuple[st
                 lines.append(_line(line, classes, position, changed, markers.get((side, line.number), "")))
     if not lines:
         return ""
-    return f'<pre class="side {side}" aria-label="{escape(name)} in {FRAMEWORKS[side]}">{"".join(lines)}</pre>'
+    return f'<pre class="side {side}" role="group" aria-label="{escape(name)} in {FRAMEWORKS[side]}">{"".join(lines)}</pre>'
 
 
 def _line(line: Line, classes: str, position: str, changed: frozenset[int], marker: str) -> str:
