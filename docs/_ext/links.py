@@ -5,9 +5,10 @@ HTML that a theme or an extension writes. Here every page must find what it link
 need nothing from elsewhere to show it.
 """
 
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -17,6 +18,9 @@ _FETCHED = {"img": "src", "script": "src", "link": "href", "iframe": "src", "sou
 
 # Links of the document's head that name a page and fetch nothing
 _NAMES_ONLY = {"canonical", "next", "prev", "search", "index", "author", "copyright"}
+
+
+_FETCHING_CSS = re.compile(r"@import|url\([\"']?(https?:)?//")
 
 
 class Page(HTMLParser):
@@ -43,25 +47,34 @@ class Page(HTMLParser):
 
 def faults(folder: Path) -> Iterator[str]:
     """One line for each link that leads nowhere, each id that stands twice, and each file from elsewhere."""
-    pages = {path.resolve(): Page(path) for path in sorted(folder.rglob("*.html"))}
+    pages = {path: Page(path) for path in sorted(folder.resolve().rglob("*.html"))}
     for path, page in pages.items():
-        name = path.relative_to(folder.resolve())
-        yield from (f"{name}: two elements have the id {one}" for one, count in Counter(page.ids).items() if count > 1)
-        for link in [*page.links, *page.fetched]:
-            url = urlsplit(link)
-            if url.scheme or url.netloc:
-                if link in page.fetched and url.scheme != "data":
-                    yield f"{name}: fetches {link}"
-                continue
+        for fault in _of_page(path, pages):
+            yield f"{path.relative_to(folder.resolve())}: {fault}"
+        yield from (f"{path.name}: fetches {link}" for link in page.fetched if _leaves(link))
+    for path in sorted(folder.rglob("*.css")):
+        if _FETCHING_CSS.search(path.read_text()):
+            yield f"{path.name}: fetches from elsewhere"
+
+
+def _of_page(path: Path, pages: Mapping[Path, Page]) -> Iterator[str]:
+    """The faults of one page within the site."""
+    page = pages[path]
+    yield from (f"two elements have the id {one}" for one, count in Counter(page.ids).items() if count > 1)
+    for link in [*page.links, *page.fetched]:
+        url = urlsplit(link)
+        if not (url.scheme or url.netloc):
             target = (path.parent / unquote(url.path)).resolve() if url.path else path
             if not target.is_file():
-                yield f"{name}: {link} leads nowhere"
+                yield f"{link} leads nowhere"
             elif url.fragment and target in pages and unquote(url.fragment) not in pages[target].ids:
-                yield f"{name}: {link} names no element of that page"
-    for path in sorted(folder.rglob("*.css")):
-        text = path.read_text()
-        if "url(http" in text or "@import" in text or "url(//" in text:
-            yield f"{path.relative_to(folder)}: fetches from elsewhere"
+                yield f"{link} names no element of that page"
+
+
+def _leaves(link: str) -> bool:
+    """Whether a link leaves the site; what is written into the page itself does not."""
+    url = urlsplit(link)
+    return bool(url.scheme or url.netloc) and url.scheme != "data"
 
 
 if __name__ == "__main__":

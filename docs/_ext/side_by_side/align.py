@@ -139,7 +139,7 @@ def _changed(torch: Sequence[Line], jax: Sequence[Line]) -> Iterator[Row]:
 
 def _similar(torch: Sequence[Line], jax: Sequence[Line]) -> list[tuple[int, int]]:
     """The pairs of lines, in the order of both, whose likeness adds up to the most."""
-    best = [[(0.0, None)] * (len(jax) + 1) for _ in range(len(torch) + 1)]
+    best = [[(0.0, (0, 0))] * (len(jax) + 1) for _ in range(len(torch) + 1)]
     for i in reversed(range(len(torch))):
         for j in reversed(range(len(jax))):
             likeness = _likeness(torch[i].text, jax[j].text)
@@ -160,9 +160,9 @@ def _similar(torch: Sequence[Line], jax: Sequence[Line]) -> list[tuple[int, int]
 def _likeness(torch: str, jax: str) -> float:
     """The share of characters that two lines have in common, 0 where it is small."""
     matcher = SequenceMatcher(None, torch.strip(), jax.strip(), autojunk=False)
-    if matcher.real_quick_ratio() < ALIKE or matcher.quick_ratio() < ALIKE or matcher.ratio() < ALIKE:
-        return 0.0
-    return matcher.ratio()
+    # The first two are upper bounds of the third, and cheap.
+    ratios = (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio)
+    return matcher.ratio() if all(ratio() >= ALIKE for ratio in ratios) else 0.0
 
 
 def _marked(torch: Line, jax: Line) -> Row:

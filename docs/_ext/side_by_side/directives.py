@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
+from typing import ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
@@ -10,8 +11,9 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.errors import SphinxError
 from sphinx.util.docutils import SphinxDirective
+from sphinx.util.typing import OptionSpec
 
-from side_by_side.align import Misaligned, TwinSection
+from side_by_side.align import Misaligned, TwinPiece, TwinSection
 from side_by_side.html import FRAMEWORKS, Page
 from side_by_side.notes import NoteError
 from side_by_side.pairs import Checkout, Pair
@@ -85,24 +87,22 @@ class _Directive(SphinxDirective):
             self.env.note_dependency(str(path))
         return here.pair(name)
 
-    def parsed(self, text: str) -> list[nodes.Node]:
-        """What Markdown says."""
-        return self.parse_text_to_nodes(text)
-
 
 class SideBySide(_Directive):
     """Both files of a pair, or one piece of them."""
 
     required_arguments = 1
-    option_spec = {"piece": directives.unchanged}  # noqa: RUF012
+    option_spec: ClassVar[OptionSpec] = {"piece": directives.unchanged}
 
     def run(self) -> list[nodes.Node]:
         """The sections of the page."""
         pair = self.pair(self.arguments[0])
         page = Page(pair.name)
         if wanted := self.options.get("piece"):
-            pieces = [piece for section in pair.sections for piece in section.pieces if piece.name == wanted]
-            return [html(f'<div class="twins">{page.piece(piece, pair.notes[piece.name])}</div>') for piece in pieces]
+            pieces = {piece.name: piece for section in pair.sections for piece in section.pieces}
+            if wanted not in pieces:
+                raise self.error(f"{pair.name} has no {wanted}, it has {', '.join(pieces)}")
+            return [code(page, pair, pieces[wanted])]
         sections = [self._section(section, pair, page) for section in pair.sections]
         links = "".join(f'<a href="#{node["ids"][0]}">{escape(node[0].astext())}</a>' for node in sections)
         sides = "".join(f'<span class="side-name {side}">{name}</span>' for side, name in FRAMEWORKS.items())
@@ -113,16 +113,16 @@ class SideBySide(_Directive):
     def _section(self, section: TwinSection, pair: Pair, page: Page) -> nodes.section:
         """A section of both files with its pieces."""
         node = self._titled(nodes.Text(section.name.capitalize()), section.name)
-        codes = [html(f'<div class="twins">{page.piece(one, pair.notes[one.name])}</div>') for one in section.pieces]
+        codes = [code(page, pair, piece) for piece in section.pieces]
         if [piece.name for piece in section.pieces] == [section.name]:
             node += codes
             return node
         pieces = [self._titled(nodes.literal("", piece.name), piece.name) for piece in section.pieces]
-        links = "".join(f'<a href="#{sub["ids"][0]}">{escape(sub[0].astext())}</a>' for sub in pieces)
+        links = "".join(f'<a href="#{piece["ids"][0]}">{escape(piece[0].astext())}</a>' for piece in pieces)
         node += html(f'<div class="pieces">{links}</div>')
-        for sub, code in zip(pieces, codes, strict=True):
-            sub += code
-            node += sub
+        for piece, lines in zip(pieces, codes, strict=True):
+            piece += lines
+            node += piece
         return node
 
     def _titled(self, title: nodes.Node, name: str) -> nodes.section:
@@ -139,9 +139,9 @@ class PairCards(_Directive):
         """The grid."""
         here = self.checkout()
         cards = "\n".join(self._card(self.pair(name)) for name in here.names())
-        entries = "\n".join(f"{self.pair(name).title} </{FOLDER}/{name}>" for name in here.names())
+        entries = "\n".join(f"{here.title(name)} </{FOLDER}/{name}>" for name in here.names())
         toctree = f"```{{toctree}}\n:hidden:\n\n{entries}\n```"
-        return self.parsed(f"`````{{grid}} 1 2 2 3\n:gutter: 2\n\n{cards}\n`````\n\n{toctree}")
+        return self.parse_text_to_nodes(f"`````{{grid}} 1 2 2 3\n:gutter: 2\n\n{cards}\n`````\n\n{toctree}")
 
     def _card(self, pair: Pair) -> str:
         """A pair's card."""
@@ -157,19 +157,20 @@ class Idioms(_Directive):
 
     def run(self) -> list[nodes.Node]:
         """A paragraph for each note."""
-        return self.parsed("\n\n".join(self._entries()))
+        return self.parse_text_to_nodes("\n\n".join(self._entries()))
 
     def _entries(self) -> Iterator[str]:
         """The notes as Markdown."""
         here = self.checkout()
         for note in here.notes():
             names = [name for name in here.names() if note.concerns(name)]
-            where = "all pairs" if names == here.names() else ", ".join(self._link(name) for name in names)
-            yield f"**{note.title}**: {note.text.strip()} *({where})*"
+            links = ", ".join(f"{{doc}}`{here.title(name)} </{FOLDER}/{name}>`" for name in names)
+            yield f"**{note.title}**: {note.text.strip()} *({'all pairs' if names == here.names() else links})*"
 
-    def _link(self, name: str) -> str:
-        """A link to a pair's page."""
-        return f"{{doc}}`{name} </{FOLDER}/{name}>`"
+
+def code(page: Page, pair: Pair, piece: TwinPiece) -> nodes.raw:
+    """A piece and its notes."""
+    return html(f'<div class="twins">{page.piece(piece, pair.notes[piece.name])}</div>')
 
 
 def html(text: str) -> nodes.raw:

@@ -171,7 +171,8 @@ def _column(name: str, side: str, rows: Sequence[Row], markers: Mapping[tuple[st
                 lines.append(_line(line, classes, position, changed, markers.get((side, line.number), "")))
     if not lines:
         return ""
-    return f'<pre class="side {side}" role="group" aria-label="{escape(name)} in {FRAMEWORKS[side]}">{"".join(lines)}</pre>'
+    label = f"{escape(name)} in {FRAMEWORKS[side]}"
+    return f'<pre class="side {side}" role="group" aria-label="{label}">{"".join(lines)}</pre>'
 
 
 def _line(line: Line, classes: str, position: str, changed: frozenset[int], marker: str) -> str:

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from side_by_side.align import TwinSection, align
+from side_by_side.align import Misaligned, TwinSection, align
 from side_by_side.notes import Found, Note, place, read_notes
 from side_by_side.source import parse
 
@@ -51,6 +51,10 @@ class Checkout(NamedTuple):
         """The two files of a pair."""
         return self.root / "corl_torch" / f"{name}.py", self.root / "corl_jax" / f"{name}.py"
 
+    def title(self, name: str) -> str:
+        """The title of an algorithm's page."""
+        return (self.docs / f"{name}.md").read_text().splitlines()[0].removeprefix("# ")
+
     def notes(self) -> list[Note]:
         """All notes.
 
@@ -66,9 +70,11 @@ class Checkout(NamedTuple):
             Misaligned: Its files cannot be laid beside each other.
             NoteError: A note has lost its code, or a difference has no note.
         """
-        title = (self.docs / f"{name}.md").read_text().splitlines()[0].removeprefix("# ")
-        sections = _aligned(*(path.read_text() for path in self.files(name)))
-        return Pair(name, title, sections, place(self.notes(), name, sections))
+        try:
+            sections = _aligned(*(path.read_text() for path in self.files(name)))
+        except Misaligned as error:
+            raise Misaligned(f"{name}: {error}") from None
+        return Pair(name, self.title(name), sections, place(self.notes(), name, sections))
 
 
 @cache
