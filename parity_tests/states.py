@@ -39,7 +39,7 @@ def named(part: Any) -> Named:
         return {"constant": np.asarray(part)}
     if isinstance(part, torch.optim.Optimizer):
         raise TypeError("a torch optimiser does not know its parameters' names: use torch_moments")
-    adam = _adam(part)
+    adam = adam_of(part)
     m, v = named(adam.mu), named(adam.nu)
     return {**_prefixed("m/", m), **_prefixed("v/", v), "steps": np.asarray(adam.count)}
 
@@ -74,16 +74,22 @@ def _filled(values: Named, like: Any) -> Any:
         return like.replace(params=params_from_torch(values, like.params))
     if isinstance(like, jax.Array):
         return jnp.asarray(values["constant"], like.dtype)
-    adam, count = _adam(like), jnp.asarray(values["steps"], jnp.int32)
+    adam = adam_of(like)
     m = {name.removeprefix("m/"): value for name, value in values.items() if name.startswith("m/")}
     v = {name.removeprefix("v/"): value for name, value in values.items() if name.startswith("v/")}
-    moments = adam._replace(mu=_filled(m, adam.mu), nu=_filled(v, adam.nu))
+    return with_moments(like, _filled(m, adam.mu), _filled(v, adam.nu), values["steps"])
+
+
+def with_moments(opt_state: optax.OptState, m: Any, v: Any, steps: np.ndarray) -> optax.OptState:
+    """An optimiser's state with other moments, trees like those in it, after so many steps."""
+    adam, count = adam_of(opt_state), jnp.asarray(steps, jnp.int32)
+    moments = adam._replace(mu=m, nu=v)
 
     def fill(part: Any) -> Any:
         # A schedule in the same chain counts the same steps, in an array of its own: a donated state holds none twice.
         return (moments if part is adam else part)._replace(count=jnp.copy(count)) if _counts(part) else part
 
-    return jax.tree.map(fill, like, is_leaf=_counts)
+    return jax.tree.map(fill, opt_state, is_leaf=_counts)
 
 
 def _counts(part: Any) -> bool:
@@ -94,7 +100,8 @@ def _is_adam(part: Any) -> bool:
     return isinstance(part, optax.ScaleByAdamState)
 
 
-def _adam(opt_state: optax.OptState) -> optax.ScaleByAdamState:
+def adam_of(opt_state: optax.OptState) -> optax.ScaleByAdamState:
+    """The one part of an optimiser's state that holds moments."""
     (adam,) = filter(_is_adam, jax.tree.leaves(opt_state, is_leaf=_is_adam))
     return adam
 
