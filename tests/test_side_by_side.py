@@ -92,6 +92,14 @@ def test_each_loss_and_the_update_have_a_row_of_their_own(name: str) -> None:
     assert {"create_trainer", "train"} <= pieces["training"]
 
 
+def test_the_idioms_of_a_port_are_named() -> None:
+    """Those that every port from PyTorch meets; a note could not only lose its code, it could go itself."""
+    named = {found.note.name for notes in CHECKOUT.pair("td3_bc").notes.values() for found in notes}
+    values = {"module-holds-weights", "weights-argument", "stop-gradient", "target-without-gradient", "draws"}
+    steps = {"gradient-step", "value-and-grad", "polyak", "step-decides", "static-unroll", "scan", "gather"}
+    assert values | steps <= named
+
+
 def test_what_differs_carries_notes() -> None:
     """Of all runs of lines that differ, imports apart, nineteen in twenty hold a line that a note is about."""
     runs = []
