@@ -95,7 +95,7 @@ class TrainConfig(Hyperparameters):
     # Refuse operations that are not deterministic, in PyTorch; of no effect in JAX
     deterministic_torch: bool = False
     # Seed of the weights, the batches and the noise
-    seed: int = bounded(42, low=0)
+    seed: int = bounded(42, low=0, high=2**32 - 1)
     # Seed of the evaluation's start states
     eval_seed: int = bounded(69, low=0)
     # auto, cpu or cuda

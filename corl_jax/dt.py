@@ -129,7 +129,7 @@ class TrainConfig(Hyperparameters):
     # Refuse PyTorch's operations whose result may differ from run to run; without effect in JAX
     deterministic_torch: bool = False
     # Seed of the weights, the batches and dropout
-    seed: int = bounded(10, low=0)
+    seed: int = bounded(10, low=0, high=2**32 - 1)
     # Seed of the evaluation's start states
     eval_seed: int = bounded(42, low=0)
     # auto, cpu or cuda
@@ -276,7 +276,7 @@ class DecisionTransformer(nn.Module):
         times = self.timestep_emb(timesteps)
         embedded = (self.return_emb(returns[..., None]), self.state_emb(observations), self.action_emb(actions))
         # A return, a state and an action for each step: (B, 3T, E)
-        tokens = (stack(embedded, axis=2) + times[:, :, None]).reshape(len(times), -1, times.shape[-1])
+        tokens = (stack(embedded, axis=2) + times[:, :, None]).reshape(-1, 3 * times.shape[1], times.shape[2])
         tokens = dropped(self.emb_norm(tokens), dropout.embedding)
         # Of the last block nothing but the states is read.
         queries = [ALL] * (self.hp.num_layers - 1) + [STATES]

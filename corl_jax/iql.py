@@ -107,7 +107,7 @@ class TrainConfig(Hyperparameters):
     # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
     resume: str = ""
     # Seed of the weights, the batches, the dropout and the evaluation's start states
-    seed: int = bounded(0, low=0)
+    seed: int = bounded(0, low=0, high=2**32 - 1)
     # auto, cpu or cuda
     device: str = "auto"
     # Where run folders are made

@@ -120,7 +120,7 @@ class TrainConfig(Hyperparameters):
     # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
     resume: str = ""
     # Seed of the weights, the batches and the noise
-    seed: int = bounded(0, low=0)
+    seed: int = bounded(0, low=0, high=2**32 - 1)
     # Seed of the evaluation's start states
     eval_seed: int = bounded(42, low=0)
     # auto, cpu or cuda

@@ -21,6 +21,7 @@ from shared.task import load_task
 from shared.torch_side import (
     load_checkpoint,
     mean_metrics,
+    on_arrays,
     resolve_device,
     restore,
     save_checkpoint,
@@ -79,7 +80,7 @@ class TrainConfig(Hyperparameters):
     # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
     resume: str = ""
     # Seed of the weights, the batches and the evaluation's start states
-    seed: int = bounded(0, low=0)
+    seed: int = bounded(0, low=0, high=2**32 - 1)
     # auto, cpu or cuda
     device: str = "auto"
     # Where run folders are made
@@ -159,15 +160,18 @@ class BC:
         gradient_step(loss, self.actor_optimizer)
         return {"actor_loss": loss.detach()}
 
-    @torch.no_grad()
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """The policy's actions (E, A) for normalised observations (E, S)."""
-        weight = next(self.actor.parameters())
-        return self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device)).cpu().numpy()
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, under CORL's keys."""
         return {"actor": self.actor, "actor_optimizer": self.actor_optimizer}
+
+
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's actions (E, A) for normalised observations (E, S)."""
+    return actor(observations)
 
 
 # ---- training ------------------------------------------------------------------------------------------------------

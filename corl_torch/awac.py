@@ -23,6 +23,7 @@ from shared.task import load_task
 from shared.torch_side import (
     load_checkpoint,
     mean_metrics,
+    on_arrays,
     resolve_device,
     restore,
     save_checkpoint,
@@ -87,7 +88,7 @@ class TrainConfig(Hyperparameters):
     # Refuse operations that are not deterministic, in PyTorch; of no effect in JAX
     deterministic_torch: bool = False
     # Seed of the weights, the batches and the noise
-    seed: int = bounded(42, low=0)
+    seed: int = bounded(42, low=0, high=2**32 - 1)
     # Seed of the evaluation's start states
     eval_seed: int = bounded(69, low=0)
     # auto, cpu or cuda
@@ -280,12 +281,9 @@ class AWAC:
         soft_update(self.critic_2_target, self.critic_2, hp.tau)
         return {"critic_loss": critic_loss.detach(), "actor_loss": actor_loss.detach()}
 
-    @torch.no_grad()
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """The policy's most likely actions (E, A), bounded by nothing, for normalised observations (E, S)."""
-        weight = next(self.actor.parameters())
-        mean, _ = self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device))
-        return mean.cpu().numpy()
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, under CORL's keys; it keeps the networks alone, we do not."""
@@ -299,6 +297,12 @@ class AWAC:
             "critic_1_optimizer": self.critic_1_optimizer,
             "critic_2_optimizer": self.critic_2_optimizer,
         }
+
+
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's most likely actions (E, A), bounded by nothing, for normalised observations (E, S)."""
+    mean, _ = actor(observations)
+    return mean
 
 
 # ---- training ------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from shared.task import load_task
 from shared.torch_side import (
     load_checkpoint,
     mean_metrics,
+    on_arrays,
     resolve_device,
     restore,
     save_checkpoint,
@@ -97,7 +98,7 @@ class TrainConfig(Hyperparameters):
     # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed
     eval_backend: str = choice("gymnasium", "d4rl")
     # Seed of the weights, the batches, the noise and the evaluation's start states
-    seed: int = bounded(0, low=0)
+    seed: int = bounded(0, low=0, high=2**32 - 1)
     # auto, cpu or cuda
     device: str = "auto"
     # Updates between two evaluations
@@ -439,12 +440,9 @@ class CQL:
             soft_update(self.critic_2_target, self.critic_2, hp.soft_target_update_rate)
         return {name: value.detach() for name, value in metrics.items()}
 
-    @torch.no_grad()
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """The policy's most likely actions (E, A) for normalised observations (E, S)."""
-        weight = next(self.actor.parameters())
-        mean, _ = self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device))
-        return (self.actor.max_action * tanh(mean)).cpu().numpy()
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, under CORL's keys."""
@@ -462,6 +460,12 @@ class CQL:
             "cql_log_alpha": self.log_alpha_prime,
             "cql_log_alpha_optim": self.log_alpha_prime_optimizer,
         }
+
+
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's most likely actions (E, A) for normalised observations (E, S)."""
+    mean, _ = actor(observations)
+    return actor.max_action * tanh(mean)
 
 
 # ---- training ------------------------------------------------------------------------------------------------------

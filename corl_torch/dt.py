@@ -24,6 +24,7 @@ from shared.torch_side import (
     dropout_mask,
     load_checkpoint,
     mean_metrics,
+    on_arrays,
     resolve_device,
     restore,
     save_checkpoint,
@@ -117,7 +118,7 @@ class TrainConfig(Hyperparameters):
     # Refuse PyTorch's operations whose result may differ from run to run; without effect in JAX
     deterministic_torch: bool = False
     # Seed of the weights, the batches and dropout
-    seed: int = bounded(10, low=0)
+    seed: int = bounded(10, low=0, high=2**32 - 1)
     # Seed of the evaluation's start states
     eval_seed: int = bounded(42, low=0)
     # auto, cpu or cuda
@@ -236,7 +237,7 @@ class DecisionTransformer(nn.Module):
         self.return_emb = nn.Linear(1, width)
         self.blocks = nn.ModuleList([Block(hp) for _ in range(hp.num_layers)])
         self.action_head = nn.Sequential(nn.Linear(width, action_dim), nn.Tanh())
-        self.max_action = max_action
+        self.hp, self.max_action = hp, max_action
         self.apply(reset_parameters)
 
     def forward(
@@ -246,7 +247,7 @@ class DecisionTransformer(nn.Module):
         times = self.timestep_emb(timesteps)
         embedded = (self.return_emb(returns[..., None]), self.state_emb(observations), self.action_emb(actions))
         # A return, a state and an action for each step: (B, 3T, E)
-        tokens = (stack(embedded, axis=2) + times[:, :, None]).reshape(len(times), -1, times.shape[-1])
+        tokens = (stack(embedded, axis=2) + times[:, :, None]).reshape(-1, 3 * times.shape[1], times.shape[2])
         tokens = dropped(self.emb_norm(tokens), dropout.embedding)
         # Of the last block nothing but the states is read.
         queries = [ALL] * (len(self.blocks) - 1) + [STATES]
@@ -359,21 +360,20 @@ class DT:
         # As in CORL, the learning rate is the next update's.
         return {"train_loss": loss.detach(), "learning_rate": torch.tensor(learning_rate(hp, self.total_it))}
 
-    @torch.no_grad()
-    def act(
-        self, observations: np.ndarray, actions: np.ndarray, returns: np.ndarray, timesteps: np.ndarray
-    ) -> np.ndarray:
-        """The model's actions (E, K, A) for windows of K steps of E episodes, see `Windows`."""
-        weight = self.model.timestep_emb.weight
-        columns = (
-            torch.as_tensor(x, dtype=weight.dtype, device=weight.device) for x in (observations, actions, returns)
-        )
-        timesteps = torch.as_tensor(timesteps, device=weight.device)
-        return self.model(*columns, timesteps, no_dropout(self.hp)).cpu().numpy()
+    def act(self, *windows: np.ndarray) -> np.ndarray:
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.model, *windows)
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, the model under CORL's key; it leaves out the optimiser, we do not."""
         return {"model_state": self.model, "model_optimizer": self.model_optimizer}
+
+
+def policy(
+    model: DecisionTransformer, observations: Tensor, actions: Tensor, returns: Tensor, timesteps: Tensor
+) -> Tensor:
+    """The model's actions (E, K, A) for windows of K steps of E episodes, see `Windows`."""
+    return model(observations, actions, returns, timesteps, no_dropout(model.hp))
 
 
 # ---- training ------------------------------------------------------------------------------------------------------

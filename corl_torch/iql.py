@@ -26,6 +26,7 @@ from shared.torch_side import (
     dropout_mask,
     load_checkpoint,
     mean_metrics,
+    on_arrays,
     resolve_device,
     restore,
     save_checkpoint,
@@ -98,7 +99,7 @@ class TrainConfig(Hyperparameters):
     # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
     resume: str = ""
     # Seed of the weights, the batches, the dropout and the evaluation's start states
-    seed: int = bounded(0, low=0)
+    seed: int = bounded(0, low=0, high=2**32 - 1)
     # auto, cpu or cuda
     device: str = "auto"
     # Where run folders are made
@@ -300,12 +301,9 @@ class IQL:
         metrics = {"value_loss": value_loss, "q_loss": q_loss, "actor_loss": actor_loss}
         return {name: value.detach() for name, value in metrics.items()}
 
-    @torch.no_grad()
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """The policy's most likely actions (E, A) for normalised observations (E, S), without dropout."""
-        weight, max_action = next(self.actor.parameters()), self.actor.max_action
-        mean, _ = self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device))
-        return clamp(max_action * mean, -max_action, max_action).cpu().numpy()
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, under CORL's keys; it leaves out the target critics, we do not."""
@@ -319,6 +317,13 @@ class IQL:
             "actor_optimizer": self.actor_optimizer,
             "actor_lr_schedule": self.actor_lr_schedule,
         }
+
+
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's most likely actions (E, A) for normalised observations (E, S), without dropout."""
+    max_action = actor.max_action
+    mean, _ = actor(observations)
+    return clamp(max_action * mean, -max_action, max_action)
 
 
 # ---- training ------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from shared.task import load_task
 from shared.torch_side import (
     load_checkpoint,
     mean_metrics,
+    on_arrays,
     resolve_device,
     restore,
     save_checkpoint,
@@ -100,7 +101,7 @@ class TrainConfig(Hyperparameters):
     # Refuse operations that are not deterministic, in PyTorch; of no effect in JAX
     deterministic_torch: bool = False
     # Seed of the weights, the batches and the noise
-    seed: int = bounded(10, low=0)
+    seed: int = bounded(10, low=0, high=2**32 - 1)
     # Seed of the evaluation's start states
     eval_seed: int = bounded(42, low=0)
     # auto, cpu or cuda
@@ -343,12 +344,9 @@ class LB_SAC:
         actions = -max_action + 2.0 * max_action * noise.random
         return std(critic(batch.observations, actions), axis=0, correction=1).mean()
 
-    @torch.no_grad()
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """The policy's most likely actions (E, A) for observations (E, S)."""
-        weight = next(self.actor.parameters())
-        mean, _ = self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device))
-        return (self.actor.max_action * tanh(mean)).cpu().numpy()
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds besides two numbers, under CORL's keys."""
@@ -360,6 +358,12 @@ class LB_SAC:
             "critic_optim": self.critic_optimizer,
             "alpha_optim": self.log_alpha_optimizer,
         }
+
+
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's most likely actions (E, A) for observations (E, S)."""
+    mean, _ = actor(observations)
+    return actor.max_action * tanh(mean)
 
 
 # ---- training ------------------------------------------------------------------------------------------------------

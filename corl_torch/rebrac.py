@@ -24,6 +24,7 @@ from shared.task import load_task
 from shared.torch_side import (
     load_checkpoint,
     mean_metrics,
+    on_arrays,
     resolve_device,
     restore,
     save_checkpoint,
@@ -110,7 +111,7 @@ class TrainConfig(Hyperparameters):
     # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
     resume: str = ""
     # Seed of the weights, the batches and the noise
-    seed: int = bounded(0, low=0)
+    seed: int = bounded(0, low=0, high=2**32 - 1)
     # Seed of the evaluation's start states
     eval_seed: int = bounded(42, low=0)
     # auto, cpu or cuda
@@ -300,11 +301,9 @@ class ReBRAC:
         self.total_it += 1
         return {name: value.detach() for name, value in metrics.items()}
 
-    @torch.no_grad()
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """The policy's actions (E, A) for normalised observations (E, S)."""
-        weight = next(self.actor.parameters())
-        return self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device)).cpu().numpy()
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds; CORL writes none."""
@@ -316,6 +315,11 @@ class ReBRAC:
             "actor_optimizer": self.actor_optimizer,
             "critic_optimizer": self.critic_optimizer,
         }
+
+
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's actions (E, A) for normalised observations (E, S)."""
+    return actor(observations)
 
 
 # ---- training ------------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from shared.task import load_environment
 from shared.torch_side import (
     load_checkpoint,
     mean_metrics,
+    on_arrays,
     resolve_device,
     restore,
     restore_generators,
@@ -85,7 +86,7 @@ class TrainConfig(Hyperparameters):
     # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
     resume: str = ""
     # Seed of the weights, the batches, the noise and the start states
-    seed: int = bounded(0, low=0)
+    seed: int = bounded(0, low=0, high=2**32 - 1)
     # auto, cpu or cuda
     device: str = "auto"
     # Where run folders are made
@@ -282,12 +283,9 @@ class SAC:
         soft_update(self.critic_2_target, self.critic_2, hp.tau)
         return {name: value.detach() for name, value in metrics.items()}
 
-    @torch.no_grad()
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """The policy's most likely actions (E, A) for observations (E, S)."""
-        weight = next(self.actor.parameters())
-        mean, _ = self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device))
-        return (self.actor.max_action * tanh(mean)).cpu().numpy()
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
 
     @torch.no_grad()
     def explore(self, observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
@@ -311,6 +309,12 @@ class SAC:
             "critic_2_optimizer": self.critic_2_optimizer,
             "log_alpha_optimizer": self.log_alpha_optimizer,
         }
+
+
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's most likely actions (E, A) for observations (E, S)."""
+    mean, _ = actor(observations)
+    return actor.max_action * tanh(mean)
 
 
 # ---- training ------------------------------------------------------------------------------------------------------

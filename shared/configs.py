@@ -9,9 +9,11 @@ import argparse
 import dataclasses
 import inspect
 import math
+import reprlib
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +26,10 @@ from shared.envs import is_registered
 from shared.errors import InputError, RunError, Stopped
 
 Config = TypeVar("Config")
+
+# What a bad value is quoted by: a few lines of YAML can stand for gigabytes of text.
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 3, 200, 200
 
 _TABLES = Path(__file__).resolve().parent.parent / "configs"
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", tuple: "a list of numbers"}
@@ -117,13 +123,41 @@ def parse(config_class: type[Config], algorithm: str, args: Sequence[str] | None
     path = flags.pop("config_path", _settings_of_run(flags.get("resume")))
     given = {} if path is None else _decode(config_class, _read_yaml(Path(path)), f"{path}: ")
     given = _in_updates(config_class, given | _decode(config_class, flags, "--"))
-    dataset = given.get("env", config_class.env)
-    row = dataset_row(config_class, algorithm, dataset)
+    config, row = _completed(config_class, algorithm, given)
+    used = [f"{name}={_text(value)}" for name, value in row.items() if name not in given]
+    print(f"settings of configs/{algorithm}.yaml for {config.env}: {', '.join(used) or 'none'}")
+    return config
+
+
+def read_file(config_class: type[Config], algorithm: str, path: Path) -> Config:
+    """The config of a run's `config.yaml`, or of one of CORL's, as `--config_path` reads it.
+
+    Raises:
+        InputError: The file, a key or a value cannot be used.
+    """
+    return from_settings(config_class, algorithm, _read_yaml(path), f"{path}: ")
+
+
+def from_settings(config_class: type[Config], algorithm: str, values: Mapping[str, Any], where: str) -> Config:
+    """The config of settings by name, as text or as values; `where` begins the message if one cannot be used.
+
+    Raises:
+        InputError: A key or a value cannot be used.
+    """
+    return _completed(config_class, algorithm, _in_updates(config_class, _decode(config_class, values, where)))[0]
+
+
+def _completed(config_class: type[Config], algorithm: str, given: dict[str, Any]) -> tuple[Config, dict[str, Any]]:
+    """The config of the settings given and of its dataset's row, which is returned too."""
+    row = dataset_row(config_class, algorithm, given.get("env", config_class.env))
     config = config_class(**(row | given))
     check(config)
-    used = [f"{name}={_text(value)}" for name, value in row.items() if name not in given]
-    print(f"settings of configs/{algorithm}.yaml for {dataset}: {', '.join(used) or 'none'}")
-    return config
+    return config, row
+
+
+def algorithms() -> list[str]:
+    """The names of all algorithms: each has its table of datasets."""
+    return sorted(path.stem for path in _TABLES.glob("*.yaml"))
 
 
 def _settings_of_run(resume: str | None) -> str | None:
@@ -163,7 +197,17 @@ def cli(train: Callable[[Config], Any], config_class: type[Config], algorithm: s
 
 
 class _TextLoader(yaml.SafeLoader):
-    """Leaves every plain scalar but `null` as the text it was written as; the field's type decodes it."""
+    """Leaves every plain scalar but `null` as the text it was written as; the field's type decodes it.
+
+    Nothing is built but text, `null`, lists and mappings: PyYAML's further types raise whatever a bad text makes them
+    raise.
+    """
+
+    yaml_constructors: typing.ClassVar = {
+        tag: build
+        for tag, build in yaml.SafeLoader.yaml_constructors.items()
+        if tag is None or tag.rpartition(":")[2] in ("str", "null", "seq", "map")
+    }
 
     yaml_implicit_resolvers: typing.ClassVar = {
         first: [rule for rule in rules if rule[0] in ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")]
@@ -177,7 +221,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         content = yaml.load(path.read_bytes(), _TextLoader)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f" at line {mark.line + 1}"
         raise InputError(f"{path} is not valid YAML{where}: correct it") from error
@@ -233,6 +277,7 @@ def _parser(config_class: type, algorithm: str) -> argparse.ArgumentParser:
     return parser
 
 
+@cache  # pyrallis parses the whole source for each comment
 def _help(config_class: type, field: dataclasses.Field) -> str:
     """The comment above a field, its bounds and its default, escaped for argparse."""
     comment = get_attribute_docstring(config_class, field.name).comment_above.replace("\n", " ")
@@ -266,8 +311,8 @@ def _decode(config_class: type, values: Mapping[str, Any], where: str) -> dict[s
             raise InputError(f"{where}{given} is given twice: {name} is the same setting")
         try:
             decoded[name] = _Epochs(pyrallis.decode(int, value)) if given in epochs else _decoded(types[name], value)
-        except (TypeError, ValueError, yaml.YAMLError) as error:
-            raise InputError(f"{where}{given} must be {_kind(types[name])}, not {value!r}") from error
+        except (TypeError, ValueError, yaml.YAMLError, RecursionError) as error:
+            raise InputError(f"{where}{given} must be {_kind(types[name])}, not {_SHORT.repr(value)}") from error
     return decoded
 
 
@@ -366,4 +411,5 @@ def _decode_float(value: float) -> float:
 def _decode_str(value: str) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
+    value.encode()  # what is no text, as a file's name may be, could be neither printed nor written down
     return value

@@ -6,6 +6,10 @@ import signal
 class InputError(ValueError):
     """What the user gave cannot be used. The message is one line that names the fix; commands print it and exit 2."""
 
+    def __init__(self, message: str) -> None:
+        # What it quotes may hold line breaks: the name of a file, a library's complaint.
+        super().__init__(" ".join(message.splitlines()))
+
 
 class RunError(RuntimeError):
     """A run that began well cannot go on, or not end well. One line says why and what is saved; commands exit 1."""

@@ -74,6 +74,15 @@ def dropout_mask(rate: float, shape: Sequence[int], device: torch.device) -> Ten
     return torch.empty(*shape, device=device).bernoulli_(1.0 - rate).div_(1.0 - rate)
 
 
+@torch.no_grad()
+def on_arrays(policy: Callable[..., Tensor], network: nn.Module, *arrays: np.ndarray) -> np.ndarray:
+    """What a network's policy makes of NumPy's arrays: real numbers become the network's type, whole ones stay."""
+    weight = next(network.parameters())
+    tensors = (torch.as_tensor(array, device=weight.device) for array in arrays)
+    inputs = (tensor.to(weight.dtype) if tensor.is_floating_point() else tensor for tensor in tensors)
+    return policy(network, *inputs).cpu().numpy()
+
+
 def mean_metrics(history: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
     """The mean of each metric over the updates that reported it: one device sync for a whole interval."""
     names = {name for metrics in history for name in metrics}

@@ -18,9 +18,9 @@ from corl_torch import cql, td3_bc
 from parity_tests.ladder import cornered_rows
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
-from parity_tests.states import parameters
 from shared import jax_side, torch_side
 from shared.errors import InputError
+from shared.exchange import parameters
 
 STATE_DIM, ACTION_DIM = 5, 2
 CPU = torch.device("cpu")
