@@ -21,7 +21,7 @@ from shared.collecting.writing import write_hdf5, write_minari
 from shared.commands import Parser, at_least
 from shared.data import nearest
 from shared.envs import fingerprint, make_env
-from shared.errors import InputError
+from shared.errors import InputError, RunError, Stopped
 from shared.experience import Rows, load_rows
 
 _ALGORITHM = "sac"
@@ -209,9 +209,12 @@ def main(arguments: list[str]) -> int:
     except (InputError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except RunError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as stop:
         print("interrupted; the same command goes on from here", file=sys.stderr)
-        return 130
+        return stop.exit_status if isinstance(stop, Stopped) else 130
     return 0
 
 

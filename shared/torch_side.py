@@ -6,7 +6,6 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, TypeVar
 
 import numpy as np
@@ -231,7 +230,9 @@ def read_checkpoint(path: str, allowed: Sequence[tuple[type, str]] = ()) -> dict
             content = torch.load(content, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise InputError(f"checkpoint {path} does not exist: check --load_model") from None
-    except (OSError, RuntimeError, UnpicklingError, EOFError, KeyError) as error:
+    except InputError:
+        raise
+    except Exception as error:  # PyTorch raises a dozen unrelated types on damaged bytes
         raise InputError(f"checkpoint {path} cannot be read ({_first_line(error)}): is it a .pt file?") from None
     if not isinstance(content, dict):
         raise InputError(f"checkpoint {path} holds no networks by name: is it a run's checkpoint?")

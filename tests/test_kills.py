@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,10 +23,25 @@ FLAGS = ["--max_timesteps", str(INTERVALS * EVERY), "--eval_freq", str(EVERY), "
 FLAGS += ["--batch_size", "32", "--device", "cpu", "--resume", "auto"]
 
 
-def start(side: str, folder: Path) -> subprocess.Popen:
-    """The same command each time, as in a script of a job scheduler that starts a job again."""
-    command = [sys.executable, str(ROOT / f"corl_{side}" / "td3_bc.py"), *FLAGS, "--runs_path", str(folder)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+Start = Callable[[Path], subprocess.Popen]
+
+
+@pytest.fixture(params=["torch", "jax"])
+def start(request: pytest.FixtureRequest) -> Iterator[Start]:
+    """Starts the same command each time, as a job scheduler does that starts a job again; leaves no process behind."""
+    command = [sys.executable, str(ROOT / f"corl_{request.param}" / "td3_bc.py"), *FLAGS]
+    started = []
+
+    def start(folder: Path) -> subprocess.Popen:
+        full = [*command, "--runs_path", str(folder)]
+        process = subprocess.Popen(full, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
 def wait_for(process: subprocess.Popen, happened: Callable[[], bool], seconds: float) -> None:
@@ -45,14 +60,13 @@ def step(folder: Path) -> int:
     return int(whole[-1].split(",")[0].split(":")[1]) if whole else 0
 
 
-@pytest.mark.parametrize("side", ["torch", "jax"])
-def test_killed_again_and_again(side: str, tmp_path: Path) -> None:
+def test_killed_again_and_again(start: Start, tmp_path: Path) -> None:
     """Half of the kills come at a random moment, half while a file is being written."""
-    whole = start(side, tmp_path / "whole")
+    whole = start(tmp_path / "whole")
     assert whole.wait(timeout=240) == 0, whole.stderr.read()
-    rng, folder, in_a_save = random.Random(side), tmp_path / "killed", 0
+    rng, folder, in_a_save = random.Random(0), tmp_path / "killed", 0
     for kill in range(KILLS):
-        process, goal = start(side, folder), EVERY * (3 * kill + rng.randint(1, 2))
+        process, goal = start(folder), EVERY * (3 * kill + rng.randint(1, 2))
         wait_for(process, lambda goal=goal: step(folder) >= goal, 0.005)
         if kill % 2:
             wait_for(process, lambda: any(folder.glob("*/checkpoints/*.partial")), 0.0002)
@@ -62,7 +76,7 @@ def test_killed_again_and_again(side: str, tmp_path: Path) -> None:
         process.wait()
         assert process.returncode == -9, "the run had ended: too few intervals"
         in_a_save += any(folder.glob("*/checkpoints/*.partial"))
-    last = start(side, folder)
+    last = start(folder)
     assert last.wait(timeout=240) == 0, last.stderr.read()
     run = only_run(folder)
     assert in_a_save >= KILLS // 4, "hardly any kill came while a file was being written"
