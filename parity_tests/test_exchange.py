@@ -9,9 +9,9 @@ import jax
 import numpy as np
 import pytest
 
-from parity_tests.conftest import both_in
 from parity_tests.ladder import RUNGS, Errors, Scene, compare_states, compiled_update
 from parity_tests.pairs import PAIRS
+from parity_tests.precision import both_in
 from shared import convert, jax_side
 from shared.configs import dump
 from shared.exchange import to_torch

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from corl_jax import td3_bc as jax_td3_bc
 from corl_torch import td3_bc
 from shared import jax_side, torch_side
 from shared.configs import cli
@@ -260,19 +261,17 @@ def test_metrics_that_somebody_shortened_are_refused(tmp_path: Path) -> None:
 # ---- what is not finite --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("side", SIDES)
 def test_a_loss_that_is_not_finite_ends_the_run(
-    side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """At that interval, with exit code 1 and the metric, its step and the last good checkpoint in one line.
 
     A weight that single precision cannot hold makes the actor's loss infinite; it learns first in the second interval.
     """
-    twin = __import__(f"corl_{side}.td3_bc", fromlist=["train"])
     flags = "--alpha 1e39 --policy_freq 6 --max_timesteps 12 --eval_freq 4 --n_episodes 1 --batch_size 8 --device cpu"
     monkeypatch.setattr(sys, "argv", ["td3_bc.py", *flags.split(), "--runs_path", str(tmp_path)])
     with pytest.raises(SystemExit) as end:
-        cli(twin.train, twin.TrainConfig, "td3_bc")
+        cli(td3_bc.train, td3_bc.TrainConfig, "td3_bc")
     assert end.value.code == 1
     run = only_run(tmp_path)
     (saved,) = (run / "checkpoints").iterdir()
@@ -282,6 +281,19 @@ def test_a_loss_that_is_not_finite_ends_the_run(
     assert f"at update 8; last checkpoint: {saved}; --resume {run} goes on from it" in line
     assert {row["step"] for row in rows(run)} == {4}
     assert not (run / "result.json").exists()
+
+
+def test_a_loss_that_xla_made_not_finite_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same in JAX, planted into what an interval returns."""
+    interval = jax_td3_bc.train_interval
+
+    def broken(state: Any, key: Any, dataset: Any, start: int, *args: Any) -> Any:
+        state, history = interval(state, key, dataset, start, *args)
+        return state, [*history, {"critic_loss": jnp.asarray([jnp.nan if start == 4 else 0.0])}]
+
+    monkeypatch.setattr(jax_td3_bc, "train_interval", broken)
+    with pytest.raises(RunError, match=r"critic_loss is nan at update 8; last checkpoint: .*step_4"):
+        train("jax", "td3_bc", tmp_path)
 
 
 def test_a_state_that_is_not_finite_is_not_saved(tmp_path: Path) -> None:

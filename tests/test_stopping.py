@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM, as users and job schedulers send them: an answer at once, all saved, a status of its own."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -22,11 +23,22 @@ class Started:
 
     def __init__(self, side: str, folder: Path, *flags: str) -> None:
         script = ROOT / f"corl_{side}" / "td3_bc.py"
-        command = [sys.executable, "-u", str(script), *LONG, *flags, "--runs_path", str(folder)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        command = [sys.executable, "-u", str(script), *LONG, *flags, "--runs_path", str(folder / "runs")]
+        self._programs = folder / "programs"
+        environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(self._programs)}
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment
+        )
         while "run folder" not in self.process.stdout.readline():
             assert self.process.poll() is None, self.process.stderr.read()
-        self.run = only_run(folder)
+        self.run = only_run(folder / "runs")
+
+    def wait_for_xla(self) -> None:
+        """Until the program of an interval is compiled, and stored; then it runs."""
+        while not list(self._programs.glob("jit_train_interval*")):
+            assert self.process.poll() is None, self.process.stderr.read()
+            time.sleep(0.05)
+        time.sleep(0.3)
 
     def answer(self, number: int) -> str:
         """Sends a signal; returns the line that comes at once."""
@@ -75,21 +87,21 @@ def test_pytorch_stops_after_the_update(number: int, status: int, started: Calla
 
 def test_jax_answers_at_once_and_stops_after_the_interval(started: Callable[..., Started]) -> None:
     """XLA computes on meanwhile, and Python's own handlers wait for it."""
-    run = started("jax", "--eval_freq", "2500")
-    time.sleep(1)
+    run = started("jax", "--eval_freq", "1500")
+    run.wait_for_xla()
     assert run.answer(signal.SIGTERM).startswith("SIGTERM: saving as soon as the state is whole")
     assert not list(run.run.glob("checkpoints/*"))
     code, last = run.end()
     assert code == 143
     (path,) = (run.run / "checkpoints").iterdir()
-    assert path.name == "step_2500.msgpack"
+    assert path.name == "step_1500.msgpack"
     assert last == f"stopped by SIGTERM; last checkpoint: {path}; --resume {run.run} goes on from it"
 
 
 def test_a_second_signal_stops_at_once(started: Callable[..., Started]) -> None:
     """Within an interval of hours, without saving, and says what there is."""
     run = started("jax", "--eval_freq", "90000")
-    time.sleep(1)
+    run.wait_for_xla()
     assert "once more stops at once" in run.answer(signal.SIGINT)
     assert run.answer(signal.SIGINT) == "SIGINT again: stopped at once; nothing was saved yet\n"
     begin = time.monotonic()
