@@ -17,6 +17,7 @@ from corl_torch import dt, td3_bc
 from shared import play
 from shared.commands import ended
 from shared.configs import dump
+from shared.envs import D4RL_ENVS, make_env
 from shared.errors import InputError
 from shared.film import choose_renderer
 
@@ -94,6 +95,20 @@ def test_a_film_shows_every_episode(name: str, said: Callable, tmp_path: Path) -
     assert np.abs(pictures[0].astype(int) - pictures[-1]).max() > 50
     assert said(folder, "--episodes", 2)[1] == "".join(printed.splitlines(keepends=True)[:-1])
     assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "checkpoint.pt", name}
+
+
+@pytest.mark.usefixtures("renders")
+@pytest.mark.parametrize("env_id", D4RL_ENVS)
+def test_the_camera_follows_the_robot(env_id: str) -> None:
+    """However far it has run it is in the picture: the robots are of a warm colour, floor and sky are not."""
+    env = make_env(env_id, render_mode="rgb_array")
+    env.reset(seed=0)
+    robot = env.unwrapped
+    for distance in (0.0, 20.0):
+        robot.set_state(robot.init_qpos + distance * (np.arange(robot.model.nq) == 0), robot.init_qvel)
+        red, _, blue = np.moveaxis(env.render().astype(int), 2, 0)
+        assert (red - blue > 40).mean() > 0.005, distance
+    env.close()
 
 
 def test_without_a_renderer_one_line_says_so(tmp_path: Path) -> None:
