@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -25,20 +25,26 @@ BLOCKS = 5
 DISTURBED = 0.05
 
 
+class Block(NamedTuple):
+    """How long a block took, and the share of the machine that other jobs had meanwhile."""
+
+    seconds: float
+    others: float
+
+
 class Results:
     """Blocks by algorithm and rung, and what they mean."""
 
     def __init__(self, command: str) -> None:
         self.command = command
-        # Seconds, and the share of the machine that other jobs took meanwhile
-        self.blocks: dict[str, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
+        self.blocks: dict[str, dict[str, list[Block]]] = defaultdict(lambda: defaultdict(list))
         self.gflop: dict[str, float] = {}
         self.peak = 0.0
         self.load_before = load()
 
-    def add(self, name: str, rung: str, seconds: float, others: float) -> None:
+    def add(self, name: str, rung: str, block: Block) -> None:
         """One block."""
-        self.blocks[name][rung].append((seconds, others))
+        self.blocks[name][rung].append(block)
 
     def complete(self, names: Collection[str]) -> bool:
         """Whether there are such algorithms, and the rung that ships on either side has all its blocks for each."""

@@ -3,17 +3,17 @@
 The rungs take turns block by block, so that a machine that slows down slows all of them.
 """
 
-from functools import cache
-from typing import Any
+from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from benchmarks.blocks import Processes, prepare, timed_block
 from benchmarks.results import BLOCKS, Results
-from benchmarks.rungs import RUNGS, rungs_of
+from benchmarks.rungs import rungs_of
 from benchmarks.subjects import UPDATES, subject
-from benchmarks.work import gflop_per_update, matmul_peak
-from shared.machine import OtherJobs
+from benchmarks.work import gflop_per_update
 
 CASES = [
     pytest.param(name, rung, id=f"{name}-block {block}-{rung}")
@@ -23,22 +23,21 @@ CASES = [
 ]
 
 
-@cache
-def warm_block(name: str, rung: str) -> Any:
-    """A rung's block, compiled and run once."""
-    block = RUNGS[rung].block(subject(name))
-    block()
-    return block
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Processes]:
+    """Ended with the last test."""
+    with closing(Processes()) as processes:
+        yield processes
 
 
 @pytest.mark.parametrize(("name", "rung"), CASES)
-def test_updates(name: str, rung: str, benchmark: BenchmarkFixture, results: Results) -> None:
+def test_updates(name: str, rung: str, benchmark: BenchmarkFixture, processes: Processes, results: Results) -> None:
     """One block of one rung."""
     benchmark.group = name
-    block = warm_block(name, rung)
-    results.gflop.setdefault(name, gflop_per_update(name))
-    results.peak = max(results.peak, matmul_peak())
-    others = OtherJobs()
-    benchmark.pedantic(block, rounds=1, iterations=1)
+    peak = processes.run(prepare, name, rung)
+    if name not in results.gflop:
+        results.gflop[name] = processes.run(gflop_per_update, name)
+    block = benchmark.pedantic(processes.run, args=(timed_block, name, rung), rounds=1, iterations=1)
     if benchmark.enabled:
-        results.add(name, rung, benchmark.stats.stats.min, others.share())
+        results.peak = max(results.peak, peak)
+        results.add(name, rung, block)

@@ -1,29 +1,12 @@
-"""Precision for a test, set on both sides and taken back after it."""
+"""What tests of the pairs share: a precision, and an end to compiled programs."""
 
 import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager
 
-import jax
 import pytest
-import torch
 
 from parity_tests.ladder import forget_programs
-
-
-@contextmanager
-def both_in(precision: str) -> Iterator[None]:
-    """Both frameworks in `float64` or `float32`, torch on one thread: these tensors are too small for two."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.set_default_dtype(getattr(torch, precision))
-    try:
-        with jax.enable_x64(precision == "float64"):
-            yield
-    finally:
-        torch.set_default_dtype(torch.float32)
-        torch.set_num_threads(threads)
-
+from parity_tests.precision import both_in
 
 _tests = itertools.count(1)
 

@@ -17,10 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
+from parity_tests.errors import errors
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
-from parity_tests.states import errors, named, parameters, part_names, to_jax, torch_part
 from shared import data, jax_side, torch_side
+from shared.exchange import Named, named, parameters, part_names, to_jax, to_torch, torch_part
 
 Errors = dict[str, float]
 
@@ -198,7 +199,11 @@ def compare_states(state: Any, trainer: Any) -> Errors:
 
 def weights(scene: Scene) -> Errors:
     """Torch to flax and back: every part, moments included."""
-    return compare_states(scene.state(), scene.trainer)
+    state = scene.state()
+    back = scene.pair.torch.create_trainer(scene.config, *scene.sizes, 1.0)
+    to_torch(state, back)
+    returned = {f"back: {name}": error for name, error in compare_states(state, back).items()}
+    return compare_states(state, scene.trainer) | returned
 
 
 def forward(scene: Scene) -> Errors:
@@ -210,7 +215,7 @@ def forward(scene: Scene) -> Errors:
     return errors(ours, reference)
 
 
-def _inputs(scene: Scene) -> tuple[dict[str, Any], dict[str, Any]]:
+def inputs(scene: Scene) -> tuple[dict[str, Any], dict[str, Any]]:
     """What losses are given, by name: the torch twin's and the JAX twin's."""
     indices, noise = next(scene.draws())
     extra = scene.pair.extra_inputs(np.random.default_rng(0), len(indices))
@@ -228,7 +233,7 @@ def _differentiated(state: Any, parts: Sequence[str]) -> Any:
 def loss(scene: Scene) -> Errors:
     """Every loss."""
     state, values, reference = scene.state(), {}, {}
-    ours_given, given = _inputs(scene)
+    ours_given, given = inputs(scene)
     for name, loss in scene.losses().items():
         value, _ = getattr(scene.trainer, name)(*(given[x] for x in loss.inputs))
         reference[name] = value.detach()
@@ -237,19 +242,24 @@ def loss(scene: Scene) -> Errors:
     return errors(values, reference)
 
 
+def reference_gradients(trainer: Any, loss: str, of: Sequence[str], given: Sequence[Any]) -> dict[str, Named]:
+    """The torch twin's gradient of a loss at these inputs, part by part."""
+    value, _ = getattr(trainer, loss)(*given)
+    parts = {part: parameters(getattr(trainer, part)) for part in of}
+    gradients = iter(torch.autograd.grad(value, [p for part in parts.values() for p in part.values()]))
+    return {part: {key: next(gradients).numpy() for key in parts[part]} for part in parts}
+
+
 def gradient(scene: Scene) -> Errors:
     """Every parameter's gradient, against the largest entry of its network's gradient."""
     state, found = scene.state(), {}
-    ours_given, given = _inputs(scene)
+    ours_given, given = inputs(scene)
     for name, loss in scene.losses().items():
-        value, _ = getattr(scene.trainer, name)(*(given[x] for x in loss.inputs))
-        parts = {part: parameters(getattr(scene.trainer, part)) for part in loss.of}
-        reference = iter(torch.autograd.grad(value, [p for part in parts.values() for p in part.values()]))
+        reference = reference_gradients(scene.trainer, name, loss.of, [given[x] for x in loss.inputs])
         by = _differentiated(state, loss.of)
         ours, _ = compiled_gradient(type(state), name)(state, by, *(ours_given[x] for x in loss.inputs))
-        for part, leaf in zip(parts, ours if len(parts) > 1 else [ours], strict=True):
-            theirs = {key: next(reference).numpy() for key in parts[part]}
-            leaves = errors(named(leaf), theirs, together=True)
+        for part, leaf in zip(reference, ours if len(reference) > 1 else [ours], strict=True):
+            leaves = errors(named(leaf), reference[part], together=True)
             found |= {f"{name} by {part}.{key}": value for key, value in leaves.items()}
     return found
 

@@ -46,6 +46,7 @@ class Pair:
         name: The file's name without its suffix.
         outputs: From a twin's state and a batch to every network's output, by name; works on either framework, since
             networks can be called on both sides.
+        corners: Outputs that take more than a network's weights and a batch, which a file to be checked need not give.
         losses: Each loss by its function's name.
         variants: Settings under which the ladder is climbed, by name; `default` holds none.
         extra_inputs: From a generator and a batch size to further inputs of losses, by name.
@@ -66,6 +67,7 @@ class Pair:
     name: str
     outputs: Callable[[Any, Any], dict[str, Any]]
     losses: Mapping[str, Loss]
+    corners: Sequence[str] = ()
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"default": {}})
     extra_inputs: Callable[[np.random.Generator, int], dict[str, np.ndarray]] = lambda rng, size: {}
     draw_inputs: Callable[[Any, int], tuple] = lambda dataset, action_dim: (len(dataset[0]), action_dim)
@@ -116,3 +118,18 @@ class Mistake:
     new: str
     rung: str
     variant: str = "default"
+
+
+def with_mistake(pair: Pair, mistake: Mistake) -> ModuleType:
+    """The JAX twin with the mistake written into its source.
+
+    Raises:
+        ValueError: The text to be changed does not stand in the source exactly once.
+    """
+    with open(pair.jax.__file__, encoding="utf-8") as file:
+        source = file.read()
+    if (count := source.count(mistake.old)) != 1:
+        raise ValueError(f"{mistake.name}: its text stands {count} times in {pair.jax.__file__}")
+    twin = ModuleType(f"{pair.name} with {mistake.name}")
+    exec(compile(source.replace(mistake.old, mistake.new), twin.__name__, "exec"), vars(twin))
+    return twin

@@ -6,7 +6,7 @@ import pytest
 
 from lessons import measured, pages
 from lessons.case_studies import CASES
-from parity_tests.conftest import both_in
+from parity_tests.precision import both_in
 
 PAGE = (pages.ROOT / "docs" / "case_studies.md").read_text()
 

@@ -1,30 +1,13 @@
 """A ladder that cannot fail proves nothing: each planted mistake must be caught, at the rung that is named for it."""
 
-from types import ModuleType
-
 import pytest
 
-from parity_tests.conftest import both_in
 from parity_tests.ladder import RUNGS, Scene
-from parity_tests.pair import Mistake, Pair
+from parity_tests.pair import Mistake, with_mistake
 from parity_tests.pairs import MISTAKES, PAIRS
+from parity_tests.precision import both_in
 
 CASES = [pytest.param(name, m, id=f"{name}-{m.name}") for name, mistakes in MISTAKES.items() for m in mistakes]
-
-
-def with_mistake(pair: Pair, mistake: Mistake) -> ModuleType:
-    """The JAX twin with the mistake written into its source.
-
-    Raises:
-        ValueError: The text to be changed does not stand in the source exactly once.
-    """
-    with open(pair.jax.__file__, encoding="utf-8") as file:
-        source = file.read()
-    if (count := source.count(mistake.old)) != 1:
-        raise ValueError(f"{mistake.name}: its text stands {count} times in {pair.jax.__file__}")
-    twin = ModuleType(f"{pair.name} with {mistake.name}")
-    exec(compile(source.replace(mistake.old, mistake.new), twin.__name__, "exec"), vars(twin))
-    return twin
 
 
 @pytest.mark.parametrize(("name", "mistake"), CASES)

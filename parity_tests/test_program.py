@@ -1,8 +1,5 @@
 """Why the JAX side is fast, as counts: one program, no branch in it, no draw and a single gather in its inner loop."""
 
-from pathlib import Path
-
-import jax
 import pytest
 
 from parity_tests.pair import Pair
@@ -30,15 +27,3 @@ def test_the_inner_loop_only_learns(pair: Pair) -> None:
     outer = loops[0].params["length"] if loops else 1
     updates_in_a_body = NUM_UPDATES // (inner.params["length"] * outer)
     assert found["gather"] == pair.gathers * updates_in_a_body
-
-
-@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
-def test_a_run_compiles_once(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three intervals and three evaluations: one program for the one, one for the other."""
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "cache"))
-    jax.clear_caches()
-    settings = dict(pair.variants["default"]) | {"max_timesteps": 12, "eval_freq": 4, "n_episodes": 2, "batch_size": 4}
-    config = pair.jax.TrainConfig(**settings, runs_path=str(tmp_path), device="cpu")
-    pair.jax.train(config)
-    assert pair.jax.train_interval._cache_size() == 1
-    assert pair.jax.act._cache_size() == 1

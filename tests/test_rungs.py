@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from benchmarks import jax_rungs, torch_rungs
-from benchmarks.results import DISTURBED, Results
+from benchmarks.results import DISTURBED, Block, Results
 from benchmarks.rungs import COMPILED, EAGER, RUNGS, SHIPPED, rungs_of
 from benchmarks.subjects import UPDATES, Subject
-from parity_tests.conftest import both_in
+from parity_tests.errors import errors
 from parity_tests.pairs import PAIRS
-from parity_tests.states import errors, named, part_names, torch_part
+from parity_tests.precision import both_in
 from shared import torch_side
+from shared.exchange import named, part_names, torch_part
 
 SETTINGS = {"batch_size": 8, "device": "cpu"}
 # Fresh moments magnify rounding, hence double precision; 100 times what was measured.
@@ -91,7 +92,7 @@ def test_disturbed_blocks_are_left_out() -> None:
     """Unless there are no others."""
     results = Results("pytest")
     for seconds, others in ((1.0, 0.0), (2.0, DISTURBED), (4.0, 0.5)):
-        results.add("td3_bc", SHIPPED, seconds, others)
-    results.add("td3_bc", EAGER, 2.0, 0.5)
+        results.add("td3_bc", SHIPPED, Block(seconds, others))
+    results.add("td3_bc", EAGER, Block(2.0, 0.5))
     assert results.rates("td3_bc", SHIPPED).tolist() == [UPDATES["td3_bc"]]
     assert results.rates("td3_bc", EAGER).tolist() == [UPDATES["td3_bc"] / 2]

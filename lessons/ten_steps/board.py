@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import jax
 
-from parity_tests.conftest import both_in
 from parity_tests.ladder import RUNGS, Errors, Scene, shipped_path
 from parity_tests.pairs import PAIRS
+from parity_tests.precision import both_in
 from parity_tests.program import count, drawn, equations, program, scans
 from shared import jax_side
 

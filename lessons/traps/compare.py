@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from lessons.measured import Error
-from parity_tests.states import error
+from parity_tests.errors import error
 
 # Rounding in double precision, of results of size 1
 ROUNDING = 1e-12

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lessons import cloning
 from lessons.measured import Error, Figure
-from parity_tests.states import error
+from parity_tests.errors import error
 from shared.data import Batch
 
 PYTORCH = "its generator's draws"

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lessons.cloning import cloned
 from lessons.measured import Error, Figure
-from parity_tests.states import error
+from parity_tests.errors import error
 
 PYTORCH = "float32"
 JAX = "TF32 on NVIDIA GPUs that have it: operands with 10 bits behind the point"

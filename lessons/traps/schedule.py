@@ -7,7 +7,7 @@ from jax import Array
 
 from lessons.cloning import UPDATES, cloned
 from lessons.measured import Error, Figure
-from parity_tests.states import error
+from parity_tests.errors import error
 
 PYTORCH = "`LambdaLR` is told 0 before the first update; who warms up writes `(step + 1) / warmup`"
 JAX = "`optax.linear_schedule` starts at its first value"

@@ -38,6 +38,7 @@ def advantages(rng: np.random.Generator, size: int) -> dict[str, np.ndarray]:
 PAIR = Pair(
     name="iql",
     outputs=outputs,
+    corners=("weight at a tie", "bounded std"),
     losses={
         "value_loss": Loss(of=("vf",), inputs=("batch",)),
         "q_loss": Loss(of=("qf",), inputs=("batch",)),

@@ -11,7 +11,7 @@ from torch import nn
 
 from corl_jax import rebrac as jax_twin
 from corl_torch import rebrac
-from parity_tests.conftest import both_in
+from parity_tests.precision import both_in
 from parity_tests.reference.common import ACTION_DIM, CPU, ROWS, STATE_DIM, UPDATES, same_draws
 from shared.data import SarsaBatch
 from shared.torch_side import take, to_device

@@ -1,0 +1,58 @@
+"""Blocks of updates, timed one by one.
+
+Each algorithm has a process of its own: in one that has run others before, a scan can lose a quarter of its speed
+(EDAC's does on a CPU).
+"""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from multiprocessing import get_context
+from typing import Any
+
+from benchmarks.results import Block
+from benchmarks.rungs import RUNGS
+from benchmarks.subjects import subject
+from benchmarks.work import matmul_peak
+from shared.machine import OtherJobs
+
+
+@cache
+def warm_block(name: str, rung: str) -> Callable[[], Any]:
+    """A rung's block, compiled and run once."""
+    block = RUNGS[rung].block(subject(name))
+    block()
+    return block
+
+
+def prepare(name: str, rung: str) -> float:
+    """Makes a block ready, and returns the matmul peak in GFLOP/s as it is just before it runs."""
+    warm_block(name, rung)
+    return matmul_peak()
+
+
+def timed_block(name: str, rung: str) -> Block:
+    """One block of one rung."""
+    others, begin = OtherJobs(), time.perf_counter()
+    warm_block(name, rung)()
+    return Block(time.perf_counter() - begin, others.share())
+
+
+class Processes:
+    """One at a time, for the algorithm whose turn it is."""
+
+    def __init__(self) -> None:
+        self._name, self._process = "", None
+
+    def run(self, function: Callable[..., Any], name: str, *arguments: Any) -> Any:
+        """What the function returns for an algorithm and further arguments, called in that algorithm's process."""
+        if name != self._name:
+            self.close()
+            self._name, self._process = name, ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+        return self._process.submit(function, name, *arguments).result()
+
+    def close(self) -> None:
+        """Ends the process, and with it what it had in memory."""
+        if self._process:
+            self._process.shutdown()

@@ -1,0 +1,89 @@
+"""`python -m benchmarks.regression`: whether what ships is still as much faster than PyTorch eager as it was.
+
+The ratio of the two is measured anew, in turns, and held against this machine's results file. A ratio taken in one run
+moves by a few hundredths from run to run, where rates move with the machine; blocks beside other jobs do not count.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+from benchmarks.blocks import Processes, prepare, timed_block
+from benchmarks.results import BLOCKS, DISTURBED, Block, best, results_file
+from benchmarks.rungs import EAGER, SHIPPED
+from benchmarks.subjects import UPDATES
+from shared.machine import hardware
+
+# The share of its ratio that an algorithm may lose. Between runs of one program on an idle machine of two cores the
+# ratios moved by 3% at most (CQL's, from 1.23 to 1.27).
+TOLERANCE = 0.1
+# Attempts at an undisturbed pair of blocks, for each that is wanted
+ATTEMPTS = 4
+
+
+class Busy(Exception):
+    """Other jobs left no block undisturbed."""
+
+
+def undisturbed(processes: Processes, name: str) -> list[tuple[Block, Block]]:
+    """`BLOCKS` pairs of blocks, eager and shipped, other jobs away; a disturbed pair is repeated.
+
+    Raises:
+        Busy: Too many pairs were disturbed.
+    """
+    for rung in (EAGER, SHIPPED):
+        processes.run(prepare, name, rung)
+    pairs = []
+    for _ in range(BLOCKS * ATTEMPTS):
+        pair = tuple(processes.run(timed_block, name, rung) for rung in (EAGER, SHIPPED))
+        if max(block.others for block in pair) < DISTURBED:
+            pairs.append(pair)
+        if len(pairs) == BLOCKS:
+            return pairs
+    raise Busy(f"{name}: {len(pairs)} of {BLOCKS * ATTEMPTS} pairs of blocks undisturbed: try again on an idle machine")
+
+
+def ratio(pairs: Sequence[tuple[Block, Block]]) -> float:
+    """How many times faster what ships is, each side by its best block; both make the same number of updates."""
+    eager, shipped = (min(block.seconds for block in blocks) for blocks in zip(*pairs, strict=True))
+    return eager / shipped
+
+
+def verdict(name: str, before: float, now: float) -> tuple[str, bool]:
+    """A line on an algorithm, and whether it kept its ratio."""
+    kept = now >= before * (1 - TOLERANCE)
+    return f"{name}: {now:.2f} times {EAGER}, {before:.2f} in the results file{'' if kept else ': SLOWER'}", kept
+
+
+def expected(found: dict[str, Any]) -> float:
+    """An algorithm's ratio in a results file."""
+    return best(found, SHIPPED) / best(found, EAGER)
+
+
+def main() -> None:
+    """Prints a line for each algorithm; exits with 1 if one lost more than the tolerance, with 2 if none can tell."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("algorithm", nargs="?", choices=UPDATES, help="one of them (default: all)")
+    chosen = parser.parse_args().algorithm
+    path = results_file("updates", hardware())
+    if not path.exists():
+        parser.error(f"this machine has no results file ({path.name}): run `pytest --benchmark-only` once")
+    algorithms = json.loads(path.read_text())["algorithms"]
+    lost = False
+    with closing(Processes()) as processes:
+        for name in [chosen] if chosen else algorithms:
+            try:
+                now = ratio(undisturbed(processes, name))
+            except Busy as busy:
+                parser.error(str(busy))
+            line, kept = verdict(name, expected(algorithms[name]), now)
+            print(line, flush=True)
+            lost |= not kept
+    sys.exit(int(lost))
+
+
+if __name__ == "__main__":
+    main()

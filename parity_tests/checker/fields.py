@@ -1,0 +1,116 @@
+"""A state's fields, whatever holds them: a dataclass, a named tuple or a dict, with or without flax's TrainState."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from optax.tree_utils import tree_get, tree_set
+
+from shared.errors import InputError
+
+
+def field(state: Any, name: str) -> Any:
+    """A field of a state: a dataclass, a named tuple or a dict.
+
+    Raises:
+        InputError: It has none of this name.
+    """
+    found = state.get(name) if isinstance(state, Mapping) else getattr(state, name, None)
+    if found is None:
+        raise InputError(f"the state that create_train_state gives has no {name}: expected a field of this name")
+    return found
+
+
+def replaced(state: Any, fields: Mapping[str, Any]) -> Any:
+    """The state with other values in these fields."""
+    if isinstance(state, Mapping):
+        return type(state)({**state, **fields})
+    replace = getattr(state, "_replace", None) or getattr(state, "replace", None)
+    return replace(**fields) if replace else dataclasses.replace(state, **fields)
+
+
+def is_train_state(part: Any) -> bool:
+    """Whether a part carries its optimiser along, as flax's TrainState does."""
+    return hasattr(part, "opt_state")
+
+
+def weights_of(part: Any) -> Any:
+    """A part's tree of weights: the `params` of what has such, else the part itself."""
+    return getattr(part, "params", part)
+
+
+def with_weights(part: Any, weights: Any) -> Any:
+    """The part with another tree of weights."""
+    return part.replace(params=weights) if hasattr(part, "params") else weights
+
+
+def argument(part: Any) -> Any:
+    """A part as the file's functions take it: a TrainState's weights, anything else as it stands in the state."""
+    return part.params if is_train_state(part) else part
+
+
+def arguments(state: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Parts of a state by name, as the file's functions take them."""
+    return {name: argument(field(state, name)) for name in names}
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """Where an optimiser's state stands.
+
+    Attributes:
+        field: The state's field that holds it, or the part whose TrainState does.
+        of: The parts that it moves, in the order of its trees.
+    """
+
+    field: str
+    of: tuple[str, ...]
+
+    def get(self, state: Any) -> Any:
+        """The optax state."""
+        found = field(state, self.field)
+        return found.opt_state if is_train_state(found) else found
+
+    def put(self, state: Any, opt_state: Any) -> Any:
+        """The state with another optax state."""
+        found = field(state, self.field)
+        return replaced(state, {self.field: found.replace(opt_state=opt_state) if is_train_state(found) else opt_state})
+
+    def moments(self, state: Any) -> tuple[Any, Any, Any]:
+        """Adam's first and second moments, and its number of steps.
+
+        Raises:
+            InputError: There are none, or more than one of each.
+        """
+        try:
+            m, v, steps = (tree_get(self.get(state), name, filtering=_in_adam) for name in ("mu", "nu", "count"))
+        except KeyError:
+            m = None
+        if m is None:
+            raise InputError(f"{self.field} must be the state of an optax optimiser with Adam's moments, one in all")
+        return m, v, steps
+
+    def with_moments(self, state: Any, m: Any, v: Any, steps: np.ndarray) -> Any:
+        """The state with other moments, of whatever structure, after so many steps.
+
+        Raises:
+            InputError: The optimiser does not hold as many moments of such shapes.
+        """
+        like, _, _ = self.moments(state)
+        if [np.shape(x) for x in jax.tree.leaves(m)] != [np.shape(x) for x in jax.tree.leaves(like)]:
+            raise InputError(f"{self.field} must hold moments for the weights of {', '.join(self.of)}")
+        m, v = (jax.tree.unflatten(jax.tree.structure(like), jax.tree.leaves(tree)) for tree in (m, v))
+        filled = tree_set(self.get(state), _in_adam, mu=m, nu=v)
+        # A schedule in the same chain counts the same steps.
+        return self.put(state, tree_set(filled, _in_tuple, count=jnp.asarray(steps, jnp.int32)))
+
+
+def _in_adam(path: Any, _: Any) -> bool:
+    return getattr(path[-1], "tuple_name", None) == "ScaleByAdamState"
+
+
+def _in_tuple(path: Any, _: Any) -> bool:
+    return hasattr(path[-1], "tuple_name")

@@ -1,0 +1,39 @@
+"""Figures: what a rung yields, and when two of them are the same."""
+
+from parity_tests.errors import errors
+from shared.exchange import Named
+
+# What a rung yields: numbers by name, in groups that are right or wrong together; None: not written yet
+Figures = dict[str, Named | None]
+
+# The tolerances of the ladder's own rungs are for twins written line by line alike. A right port may write the same
+# number another way (log(1 - tanh^2) for a stable form, a mean of means), which costs digits; the mistakes of the
+# library are off by 1e-6 at least (LayerNorm's epsilon, the norm's in the clipped gradient).
+TOLERANCES = {
+    "weights": 0.0,
+    "forward": 1e-10,
+    "loss": 1e-9,
+    "gradient": 1e-8,
+    "update": 1e-8,
+    "log": 1e-8,
+    "trajectory": 1e-7,
+}
+
+
+def compare(rung: str, ours: Figures, theirs: Figures) -> dict[str, dict[str, float]]:
+    """The error of each number of each group that is written, relative to its tensor, or a gradient's network."""
+    found = {}
+    for group, reference in theirs.items():
+        values = ours.get(group, {})
+        if values is None:
+            continue
+        if rung == "log":
+            reference = {name: value for name, value in reference.items() if name in values}
+        found[group] = errors(values, reference, together=rung == "gradient")
+    return found
+
+
+def wrong_in(rung: str, ours: Figures, theirs: Figures) -> list[str]:
+    """The groups whose figures are not the same within the rung's tolerance."""
+    compared = compare(rung, ours, theirs).items()
+    return [group for group, values in compared if not all(value <= TOLERANCES[rung] for value in values.values())]

@@ -1,0 +1,216 @@
+"""Where PyTorch's tensors stand in a tree of somebody else's making.
+
+A layout is found once, from a tree that holds consecutive numbers in place of weights; after that weights, gradients
+and moments go either way, whatever the leaves are called.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shared.errors import InputError
+from shared.exchange import Named
+from shared.jax_side import params_from_torch
+
+FromTorch = Callable[[str, Named], Any]
+Leaf = tuple[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one part's tensors are laid out in a tree.
+
+    Attributes:
+        shapes: PyTorch's tensors: their names and shapes, in their order.
+        places: A tree like the part's weights; where each of its numbers stands among all of PyTorch's.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    places: Any
+
+    def to_tree(self, named: Named) -> Any:
+        """PyTorch's tensors as the tree, in double precision."""
+        numbers = np.concatenate([np.ravel(np.asarray(named[name], np.float64)) for name in self.shapes])
+        return jax.tree.map(lambda places: jnp.asarray(numbers[places]), self.places)
+
+    @property
+    def num_leaves(self) -> int:
+        """The number of the tree's arrays."""
+        return len(jax.tree.leaves(self.places))
+
+    def to_torch(self, tree: Any, what: str) -> Named:
+        """The tree's leaves, or those of any tree in their order, as PyTorch's tensors.
+
+        Raises:
+            InputError: They have other shapes; `what` says whose.
+        """
+        places, leaves = jax.tree.leaves(self.places), jax.tree.leaves(tree)
+        expected, found = list(map(np.shape, places)), list(map(np.shape, leaves))
+        if expected != found:
+            raise InputError(f"{what} has leaves of the shapes {found}: expected {expected}, those it was created with")
+        numbers = np.empty(sum(map(math.prod, self.shapes.values())))
+        for where, leaf in zip(places, leaves, strict=True):
+            numbers[where] = np.asarray(leaf)
+        return _split(numbers, self.shapes)
+
+
+def _split(numbers: np.ndarray, shapes: Mapping[str, tuple[int, ...]]) -> Named:
+    ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
+    pieces = np.split(numbers, ends[:-1])
+    return {name: piece.reshape(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
+
+
+def find_layout(part: str, reference: Named, weights: Any, from_torch: FromTorch | None) -> Layout:
+    """The layout of a part: by the file's own `from_torch`, else by PyTorch's names, else by order and shape.
+
+    Args:
+        part: The part's name.
+        reference: PyTorch's tensors.
+        weights: The file's fresh weights of that part, a tree of arrays.
+        from_torch: The file's function from the part's name and tensors to its weights, if it has one.
+
+    Raises:
+        InputError: Tree and tensors do not hold the same numbers, or what belongs together cannot be told.
+    """
+    shapes = {name: np.shape(value) for name, value in reference.items()}
+    counted = _split(np.arange(sum(map(math.prod, shapes.values()))), shapes)
+    if from_torch is None:
+        tree = _by_torch_names(counted, weights)
+        tree = _by_order(part, counted, weights) if tree is None else tree
+    else:
+        tree = from_torch(part, {name: value.copy() for name, value in counted.items()})
+    _check(part, shapes, weights, tree)
+    places = [np.asarray(leaf).astype(int) for leaf in jax.tree.leaves(tree)]
+    return Layout(shapes, jax.tree.unflatten(jax.tree.structure(weights), places))
+
+
+def _check(part: str, shapes: Mapping[str, tuple[int, ...]], weights: Any, tree: Any) -> None:
+    """Every number once, in a tree like the file's."""
+    ours, theirs = leaf_shapes(weights), leaf_shapes(tree)
+    if ours != theirs:
+        wrong = next((a, b) for a, b in zip([*ours, None], [*theirs, None], strict=False) if a != b)
+        raise InputError(
+            f"from_torch({part!r}, ...) must give a tree like state.{part}: expected {_show(wrong[0])}, "
+            f"found {_show(wrong[1])}"
+        )
+    numbers = np.sort(np.concatenate([np.ravel(np.asarray(leaf)) for leaf in jax.tree.leaves(tree)]))
+    if not np.array_equal(numbers, np.arange(sum(map(math.prod, shapes.values())))):
+        raise InputError(
+            f"from_torch({part!r}, ...) must hold each of PyTorch's numbers once, unchanged: rename, reshape, "
+            f"transpose, split or stack its tensors, and nothing else"
+        )
+
+
+def _show(leaf: Leaf | None) -> str:
+    return "nothing more" if leaf is None else f"{leaf[0] or 'an array'} {leaf[1]}"
+
+
+def leaf_shapes(tree: Any) -> list[Leaf]:
+    """A tree's leaves: their paths, as `Dense_0/kernel`, and shapes."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return [("/".join(map(_key, path)), np.shape(leaf)) for path, leaf in leaves]
+
+
+def _key(entry: Any) -> str:
+    return str(next(getattr(entry, name) for name in ("key", "idx", "name") if hasattr(entry, name)))
+
+
+def _by_torch_names(counted: Named, weights: Any) -> Any:
+    """For trees whose names are PyTorch's as in our twins (`net/layers_0/kernel`); None for any other."""
+    if not isinstance(weights, Mapping):
+        return None
+    try:
+        return params_from_torch(counted, jax.tree.map(lambda leaf: np.empty(leaf.shape, int), weights))
+    except (KeyError, ValueError):
+        return None
+
+
+# ---- by order and shape --------------------------------------------------------------------------------------------
+
+
+def _by_order(part: str, counted: Named, weights: Any) -> Any:
+    """For trees that hold one leaf for each tensor: layers in the order of their numbers, kernels (in, out) or not."""
+    leaves = sorted(leaf_shapes(weights), key=lambda leaf: _natural(leaf[0]))
+    expected, found = (sorted(map(_kind, shapes)) for shapes in (map(np.shape, counted.values()), _shapes(leaves)))
+    if expected != found:
+        raise InputError(
+            f"state.{part} must hold the reference's numbers: expected {_listed(counted)}; found "
+            f"{', '.join(f'{path} {shape}' for path, shape in leaves) or 'nothing'}. Where the tensors are laid out "
+            f"otherwise, define from_torch(part, weights)"
+        )
+    names = {}
+    for kind in set(found):
+        same = [path for path, shape in leaves if _kind(shape) == kind]
+        names |= _matched(part, same, [name for name, value in counted.items() if _kind(value.shape) == kind])
+    as_torch = _laid_out_as_torch(part, leaves, {path: counted[name] for path, name in names.items()})
+    tree = {path: _like(shape, counted[names[path]], as_torch) for path, shape in leaves}
+    flat = [tree[path] for path, _ in leaf_shapes(weights)]
+    return jax.tree.unflatten(jax.tree.structure(weights), flat)
+
+
+def _shapes(leaves: list[Leaf]) -> list[tuple[int, ...]]:
+    return [shape for _, shape in leaves]
+
+
+def _kind(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape, whichever way round its two axes are."""
+    return tuple(sorted(shape)) if len(shape) == 2 else tuple(shape)
+
+
+def _natural(path: str) -> list[Any]:
+    """`Dense_10` after `Dense_2`."""
+    return [int(piece) if piece.isdigit() else piece for piece in re.split(r"(\d+)", path)]
+
+
+def _listed(tensors: Named) -> str:
+    return ", ".join(f"{name} {value.shape}" for name, value in tensors.items())
+
+
+def _matched(part: str, paths: list[str], names: list[str]) -> dict[str, str]:
+    """Leaves to tensors of the same shape: by PyTorch's name, the others by numbers in otherwise equal names.
+
+    Anything else would be a guess, and a right file might be called wrong for it.
+    """
+    matched = {}
+    for name in names:
+        alike = [path for path in paths if _stem(name) in path]
+        if len(alike) == 1 and len([other for other in names if _stem(other) in alike[0]]) == 1:
+            matched[alike[0]] = name
+    rest = [path for path in paths if path not in matched]
+    if len({re.sub(r"\d+", "#", path) for path in rest}) > 1:
+        raise InputError(
+            f"which of state.{part}'s {', '.join(paths)} is which of {', '.join(names)}, all of the same shape? Number "
+            f"them in their names, or define from_torch(part, weights)"
+        )
+    return matched | dict(zip(rest, (name for name in names if name not in matched.values()), strict=True))
+
+
+def _stem(name: str) -> str:
+    """What a tensor's module is called: `log_std_offset` of `log_std_offset.constant`, `mlp` of `_mlp.0.weight`."""
+    words = [piece for piece in name.split(".") if not piece.isdigit() and piece not in ("weight", "bias", "constant")]
+    return words[-1].strip("_") if words else name
+
+
+def _laid_out_as_torch(part: str, leaves: list[Leaf], tensors: Named) -> bool:
+    """Whether kernels are (out, in): a square one cannot tell, the part's others can."""
+    kernels = [path for path, shape in leaves if len(shape) == 2 and shape[0] != shape[1]]
+    ways = {dict(leaves)[path] == tensors[path].shape for path in kernels}
+    square = [path for path, shape in leaves if len(shape) == 2 and shape[0] == shape[1]]
+    if len(ways) > 1 and square:
+        raise InputError(
+            f"some of state.{part}'s kernels are (in, out), some (out, in): which way round is {square[0]}? Define "
+            f"from_torch(part, weights)"
+        )
+    return ways == {True}
+
+
+def _like(shape: tuple[int, ...], tensor: np.ndarray, as_torch: bool) -> np.ndarray:
+    """The tensor the leaf's way round."""
+    square = tensor.ndim == 2 and shape[0] == shape[1]
+    return tensor if tensor.shape == shape and (as_torch or not square) else tensor.T

@@ -1,0 +1,256 @@
+"""Somebody's file behind the few names that the checker calls: the contract, which docs/check.md writes down.
+
+What the file's functions are given goes by their arguments' names, in any order, and they take what they need of it. A
+function may as well be a method of the state, which is how our own twins meet the contract.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+from itertools import islice
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from parity_tests.checker.fields import (
+    Optimizer,
+    argument,
+    arguments,
+    field,
+    is_train_state,
+    replaced,
+    weights_of,
+    with_weights,
+)
+from parity_tests.checker.layout import Layout, find_layout
+from parity_tests.checker.loading import NotWrittenError, described, unwritten
+from parity_tests.checker.program import trajectory
+from parity_tests.pair import Pair
+from shared.errors import InputError
+from shared.exchange import Named, part_names
+
+# From the parts' names, a network's or an optimiser's, to their tensors under PyTorch's names
+Parts = dict[str, Named]
+
+
+def reference_parts(pair: Pair) -> list[str]:
+    """The names of a state's parts, as both twins have them."""
+    return part_names(inspect.signature(pair.jax.create_train_state).return_annotation)
+
+
+def joint_name(parts: Sequence[str]) -> str:
+    """What several parts that one loss is differentiated by are called together: `critics` of critic_1, critic_2."""
+    return f"{parts[0].rpartition('_')[0] or parts[0]}s" if len(parts) > 1 else parts[0]
+
+
+class Port:
+    """A file that is to be checked, or one of our own twins.
+
+    Attributes:
+        name: What to call it in messages.
+        module: The file, run.
+        pair: What it is a port of.
+    """
+
+    def __init__(self, name: str, module: ModuleType, pair: Pair) -> None:
+        self.name, self.module, self.pair = name, module, pair
+        self._file = getattr(module, "__file__", module.__name__)
+        self._fresh: dict[Any, Any] = {}
+        self._layouts: dict[Any, dict[str, Layout]] = {}
+
+    # ---- calls into the file
+
+    def call(self, name: str, given: Mapping[str, Any], state: Any = None) -> Any:
+        """Calls a function of the file, or a method of its state, with those of the things given that it asks for.
+
+        Raises:
+            InputError: There is no such function, it asks for something else, or it raises an exception.
+            NotWrittenError: It raises NotImplementedError.
+        """
+        function = self._find(name, state)
+        wanted = inspect.signature(function).parameters.values()
+        named = [p for p in wanted if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        unknown = [p.name for p in named if p.default is p.empty and p.name not in given]
+        if unknown:
+            raise InputError(f"{name} asks for {', '.join(unknown)}: arguments go by name, out of {', '.join(given)}")
+        with self._running(name):
+            return function(**{p.name: given[p.name] for p in named if p.name in given})
+
+    def has(self, name: str) -> bool:
+        """Whether the file itself has such a function."""
+        return callable(getattr(self.module, name, None))
+
+    def _find(self, name: str, state: Any) -> Callable:
+        method = None if isinstance(state, Mapping) else getattr(state, name, None)
+        found = getattr(self.module, name, None) or method
+        if not callable(found):
+            raise InputError(f"{self.name} has no function {name}: expected {self.expected(name)}")
+        return found
+
+    def expected(self, name: str) -> str:
+        """How a function of the contract is called and what it gives."""
+        if name in self.pair.losses:
+            loss = self.pair.losses[name]
+            return f"{name}({', '.join([joint_name(loss.of), 'state', *loss.inputs])}) that gives a scalar"
+        return {
+            "create_train_state": "create_train_state(key, config, state_dim, action_dim, max_action), a state",
+            "outputs": "outputs(state, batch) that gives each network's output by name",
+            "update": "update(state, batch, noise, ...) that gives the next state",
+        }[name]
+
+    @contextmanager
+    def _running(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (InputError, NotWrittenError):
+            raise
+        except Exception as error:
+            if (function := unwritten(error, self._file)) is not None:
+                raise NotWrittenError(function) from None
+            raise InputError(f"{what} stops with {described(error, self._file)}") from None
+
+    # ---- states
+
+    def fresh(self, config: Any, sizes: tuple[int, int]) -> Any:
+        """The state that the file creates under this config."""
+        if config not in self._fresh:
+            given = {"key": jax.random.key(0), "config": config, "state_dim": sizes[0], "action_dim": sizes[1]}
+            state = self.call("create_train_state", given | {"max_action": 1.0})
+            if any(leaf is state for leaf in jax.tree.leaves(state)):
+                raise InputError(
+                    f"create_train_state gives {type(state).__name__}, which JAX takes for a single leaf: make the "
+                    f"state a NamedTuple, a flax.struct.dataclass or a dict"
+                )
+            self._fresh[config] = state
+        return self._fresh[config]
+
+    def state(self, config: Any, sizes: tuple[int, int], parts: Parts) -> Any:
+        """The file's state with PyTorch's weights and moments in it."""
+        state = self.fresh(config, sizes)
+        layouts = self.layouts(config, sizes, parts)
+        for name, layout in layouts.items():
+            filled = with_weights(field(state, name), layout.to_tree(parts[name]))
+            state = replaced(state, {name: filled})
+        for optimizer in self.optimizers(state, parts):
+            state = self._filled(optimizer, state, layouts, parts)
+        return state
+
+    def layouts(self, config: Any, sizes: tuple[int, int], parts: Parts) -> dict[str, Layout]:
+        """Where PyTorch's tensors stand in each network of the file's state."""
+        if config not in self._layouts:
+            state = self.fresh(config, sizes)
+            own = self.module.from_torch if self.has("from_torch") else None
+            networks = {name: field(state, name) for name in parts if not name.endswith("_optimizer")}
+            with self._running("from_torch"):
+                self._layouts[config] = {
+                    name: find_layout(name, parts[name], weights_of(part), own) for name, part in networks.items()
+                }
+        return self._layouts[config]
+
+    def optimizers(self, state: Any, parts: Parts) -> list[Optimizer]:
+        """Of each part one, in a field of its own, in its TrainState, or in one for all that a loss moves together.
+
+        Raises:
+            InputError: A part has none.
+        """
+        joint = {joint_name(loss.of): tuple(loss.of) for loss in self.pair.losses.values() if len(loss.of) > 1}
+        names = state if isinstance(state, Mapping) else dir(state)
+        found = [Optimizer(f"{name}_optimizer", of) for name, of in joint.items() if f"{name}_optimizer" in names]
+        for name in [name.removesuffix("_optimizer") for name in parts if name.endswith("_optimizer")]:
+            if any(name in optimizer.of for optimizer in found):
+                continue
+            inside = is_train_state(field(state, name))
+            found.append(Optimizer(name if inside else f"{name}_optimizer", (name,)))
+        return found
+
+    def _filled(self, optimizer: Optimizer, state: Any, layouts: Mapping[str, Layout], parts: Parts) -> Any:
+        """The state with PyTorch's moments in this optimiser."""
+        values = {part: parts[f"{part}_optimizer"] for part in optimizer.of}
+        m, v = ([layouts[part].to_tree(_of_kind(values[part], kind)) for part in optimizer.of] for kind in ("m", "v"))
+        return optimizer.with_moments(state, m, v, values[optimizer.of[0]]["steps"])
+
+    def read(self, state: Any, config: Any, sizes: tuple[int, int], parts: Parts) -> Parts:
+        """The state's weights and moments under PyTorch's names.
+
+        Raises:
+            InputError: They have other shapes than those of the state that the file creates.
+        """
+        layouts = self.layouts(config, sizes, parts)
+        found = {name: layout.to_torch(weights_of(field(state, name)), name) for name, layout in layouts.items()}
+        for optimizer in self.optimizers(state, parts):
+            *moments, steps = optimizer.moments(state)
+            m, v = (iter(jax.tree.leaves(tree)) for tree in moments)
+            for part in optimizer.of:
+                layout = layouts[part]
+                values = {"steps": np.asarray(steps)}
+                for kind, leaves in (("m", m), ("v", v)):
+                    named = layout.to_torch(list(islice(leaves, layout.num_leaves)), optimizer.field)
+                    values |= {f"{kind}/{name}": value for name, value in named.items()}
+                found[f"{part}_optimizer"] = values
+        return found
+
+    # ---- rungs
+
+    def outputs(self, state: Any, batch: Any) -> dict[str, np.ndarray]:
+        """Every network's output by its name in the adapter."""
+        if self.has("outputs"):
+            found = self.call("outputs", {"state": state, "batch": batch} | arguments(state, self.networks))
+        elif all(callable(part) or isinstance(part, jax.Array) for part in (field(state, x) for x in self.networks)):
+            with self._running("a network"):
+                found = self.pair.outputs(state, batch)
+        else:
+            raise InputError(f"{self.name} has no function outputs: expected {self.expected('outputs')}")
+        if not isinstance(found, Mapping):
+            raise InputError(f"outputs gives {type(found).__name__}: expected {self.expected('outputs')}")
+        return {name: np.asarray(value) for name, value in found.items() if name not in self.pair.corners}
+
+    def loss(self, name: str, state: Any, given: Mapping[str, Any], parts: Sequence[Any]) -> jax.Array:
+        """A loss where the parts that it is differentiated by are these.
+
+        Raises:
+            InputError: It does not ask for them, or gives no scalar.
+        """
+        of = self.pair.losses[name].of
+        by = {**dict(zip(of, parts, strict=True)), joint_name(of): parts[0] if len(of) == 1 else tuple(parts)}
+        by["params"] = by[joint_name(of)]
+        if not by.keys() & inspect.signature(self._find(name, state)).parameters.keys():
+            raise InputError(f"{name} asks for none of {', '.join(by)}, which it is differentiated by")
+        found = self.call(name, {"state": state, **given, **arguments(state, self.networks), **by}, state)
+        value = found[0] if isinstance(found, tuple) else found
+        if jnp.shape(value) != ():
+            raise InputError(f"{name} gives an array of shape {jnp.shape(value)}: expected a scalar, or (scalar, aux)")
+        return jnp.asarray(value)
+
+    def gradient(self, name: str, state: Any, given: Mapping[str, Any]) -> list[Any]:
+        """A loss's gradient by each of its parts, as trees."""
+        with self._running(name):
+            return jax.grad(partial(self.loss, name, state, given))(self.differentiated(name, state))
+
+    def differentiated(self, name: str, state: Any) -> list[Any]:
+        """The parts that a loss is differentiated by, as they stand in the state."""
+        return [argument(field(state, part)) for part in self.pair.losses[name].of]
+
+    def update(self, state: Any, given: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+        """The next state, and the metrics if there are any."""
+        found = self.call("update", {"state": state, **given, **arguments(state, self.networks)}, state)
+        after, metrics = found if type(found) is tuple and len(found) == 2 else (found, {})
+        if type(after) is not type(state) or not isinstance(metrics, Mapping):
+            raise InputError(f"update gives {type(after).__name__}: expected the next state, or (state, metrics)")
+        return after, metrics
+
+    def trajectory(self, state: Any, inputs: Sequence[Mapping[str, Any]]) -> Any:
+        """The state after several updates, compiled once for each set of what is fixed in an update."""
+        return trajectory(self.update, state, inputs)
+
+    @cached_property
+    def networks(self) -> list[str]:
+        """The parts that are no optimisers."""
+        return [name for name in reference_parts(self.pair) if not name.endswith("_optimizer")]
+
+
+def _of_kind(values: Named, kind: str) -> Named:
+    return {name.removeprefix(f"{kind}/"): value for name, value in values.items() if name.startswith(f"{kind}/")}

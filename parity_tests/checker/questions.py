@@ -1,0 +1,190 @@
+"""What the checker asks a port at each rung, and what PyTorch answers.
+
+A question holds everything that is needed to answer it: weights and moments to start from, inputs, and the reference's
+numbers. It is put to the file that is checked and, where that fails, to our own twin with one mistake after another.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+
+from parity_tests import ladder
+from parity_tests.checker.figures import Figures
+from parity_tests.checker.port import Parts, reference_parts
+from parity_tests.ladder import TRAJECTORY_UPDATES, Scene, reference_gradients
+from parity_tests.pairs import MISTAKES, PAIRS
+from shared.exchange import torch_part
+
+Inputs = dict[str, Any]
+
+UPDATES = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a port is given.
+
+    Attributes:
+        config: Settings.
+        sizes: S and A.
+        starts: Weights and moments to start from: one set, or one for each update.
+        inputs: What the file's functions are given by name, for each update.
+    """
+
+    config: Any
+    sizes: tuple[int, int]
+    starts: list[Parts]
+    inputs: list[Inputs]
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """One rung under one variant's settings on one dataset.
+
+    Attributes:
+        rung: The rung's name.
+        where: The variant and the dataset, for messages.
+        given: What it is to be answered from.
+        expected: PyTorch's figures.
+    """
+
+    rung: str
+    where: str
+    given: Given
+    expected: Figures
+
+
+def questions(name: str, rung: str, variants: tuple[str, ...]) -> list[Question]:
+    """All questions of a rung.
+
+    A trajectory, which is slow to compile, is asked for under the default settings, and under those that a mistake of
+    the library needs to show there.
+    """
+    if rung == "trajectory":
+        shown = {"default", *(mistake.variant for mistake in MISTAKES[name] if mistake.rung == rung)}
+        variants = tuple(v for v in variants if v in shown) or variants
+    return [question for variant in variants for question in _questions(name, variant)[rung]()]
+
+
+@cache
+def _questions(name: str, variant: str) -> Mapping[str, Callable[[], tuple[Question, ...]]]:
+    """For each rung what makes its questions, once, when they are first asked."""
+    pair = PAIRS[name]
+
+    def scene(dataset: str = "bundled", warm: bool = True) -> tuple[Scene, str]:
+        where = f"settings {variant!r}, {dataset} data"
+        return Scene.create(pair, pair.jax, variant, dataset, warm), where
+
+    # The corners are the same under all settings.
+    datasets = ("bundled", "cornered") if variant == "default" else ("bundled",)
+
+    @cache
+    def updates() -> tuple[Question, Question]:
+        return _updates(*scene())
+
+    return {
+        "weights": cache(lambda: (_weights(*scene()),)),
+        "forward": cache(lambda: (*(_forward(*scene(x)) for x in datasets), *_stretched(scene()[0], variant))),
+        "loss": cache(lambda: tuple(_loss(*scene(x)) for x in datasets)),
+        "gradient": cache(lambda: tuple(_gradient(*scene(x)) for x in datasets)),
+        "update": lambda: updates()[:1],
+        "log": lambda: updates()[1:],
+        "trajectory": cache(lambda: (_trajectory(*scene(warm=False)),)),
+    }
+
+
+def _stretched(scene: Scene, variant: str) -> tuple[Question, ...]:
+    """Outputs where log-deviations that are parameters lie below, between and above their bounds."""
+    if not _stretch_deviations(scene.trainer):
+        return ()
+    return (_forward(scene, f"settings {variant!r}, deviations at their bounds"),)
+
+
+def _stretch_deviations(trainer: Any) -> bool:
+    """Whether there are such parameters, which are changed in place."""
+    if not hasattr(trainer, "actor"):
+        return False
+    found = [value for name, value in trainer.actor.named_parameters() if name.endswith("log_std")]
+    for value in found:
+        value.data = torch.linspace(-25.0, 5.0, len(value))
+    return bool(found)
+
+
+def _parts(scene: Scene) -> Parts:
+    return {name: torch_part(scene.trainer, name) for name in reference_parts(scene.pair)}
+
+
+def _given(scene: Scene, indices: Any, noise: Any, step: int) -> Inputs:
+    """What an update is given: what a step's number decides is a bool and known when the program is compiled."""
+    return {
+        "config": scene.jax_config,
+        "batch": scene.jax_batch(indices),
+        "noise": scene.jax_noise(noise),
+        "step": np.asarray(step),
+        **scene.pair.update_statics(scene.config, step),
+    }
+
+
+def _from_here(scene: Scene, inputs: Inputs) -> Given:
+    """At the scene's weights."""
+    return Given(scene.jax_config, scene.sizes, [_parts(scene)], [{"config": scene.jax_config, **inputs}])
+
+
+def _weights(scene: Scene, where: str) -> Question:
+    parts = _parts(scene)
+    return Question("weights", where, _from_here(scene, {}), parts)
+
+
+def _forward(scene: Scene, where: str) -> Question:
+    indices, _ = next(scene.draws())
+    with torch.no_grad():
+        outputs = scene.pair.outputs(scene.trainer, scene.torch_batch(indices))
+    expected = {name: {"": value.numpy()} for name, value in outputs.items() if name not in scene.pair.corners}
+    return Question("forward", where, _from_here(scene, {"batch": scene.jax_batch(indices)}), expected)
+
+
+def _loss(scene: Scene, where: str) -> Question:
+    ours, given = ladder.inputs(scene)
+    expected = {}
+    for name, loss in scene.losses().items():
+        value, _ = getattr(scene.trainer, name)(*(given[x] for x in loss.inputs))
+        expected[name] = {"": value.detach().numpy()}
+    return Question("loss", where, _from_here(scene, ours), expected)
+
+
+def _gradient(scene: Scene, where: str) -> Question:
+    ours, given = ladder.inputs(scene)
+    expected = {}
+    for name, loss in scene.losses().items():
+        parts = reference_gradients(scene.trainer, name, loss.of, [given[x] for x in loss.inputs])
+        expected |= {f"{name} by {part}": gradient for part, gradient in parts.items()}
+    return Question("gradient", where, _from_here(scene, ours), expected)
+
+
+def _updates(scene: Scene, where: str) -> tuple[Question, Question]:
+    """Weights and moments after each of some updates, and its metrics.
+
+    Each update starts from PyTorch's own state: this is no trajectory.
+    """
+    draws, given, states, metrics = scene.draws(), Given(scene.jax_config, scene.sizes, [], []), {}, {}
+    for step in range(scene.updates + 1, scene.updates + 1 + UPDATES):
+        indices, noise = next(draws)
+        given.starts.append(_parts(scene))
+        given.inputs.append(_given(scene, indices, noise, step))
+        log = scene.trainer.update(scene.torch_batch(indices), noise)
+        metrics[f"update {step}"] = {name: np.asarray(value) for name, value in log.items()}
+        states |= {f"{name} after update {step}": part for name, part in _parts(scene).items()}
+    return Question("update", where, given, states), Question("log", where, given, metrics)
+
+
+def _trajectory(scene: Scene, where: str) -> Question:
+    given = Given(scene.jax_config, scene.sizes, [_parts(scene)], [])
+    for step, (indices, noise) in enumerate(islice(scene.draws(), TRAJECTORY_UPDATES), start=scene.updates + 1):
+        given.inputs.append(_given(scene, indices, noise, step))
+        scene.trainer.update(scene.torch_batch(indices), noise)
+    return Question("trajectory", where, given, _parts(scene))

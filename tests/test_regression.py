@@ -1,0 +1,75 @@
+"""The check on speed: what counts as slower, what as disturbed, and one real pair of blocks."""
+
+import os
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from benchmarks import regression
+from benchmarks.blocks import Processes, prepare, timed_block
+from benchmarks.regression import ATTEMPTS, TOLERANCE, Busy, ratio, undisturbed, verdict
+from benchmarks.results import BLOCKS, DISTURBED, Block
+from benchmarks.rungs import EAGER, SHIPPED
+
+
+class Recorded:
+    """Blocks as recorded, in place of a process that times them."""
+
+    def __init__(self, others: Callable[[int], float]) -> None:
+        self.others, self.timed = others, 0
+
+    def run(self, function: Callable[..., Any], name: str, rung: str) -> Block | None:
+        """The next block; eager takes twice as long."""
+        if function is prepare:
+            return None
+        self.timed += 1
+        return Block({EAGER: 2.0, SHIPPED: 1.0}[rung], self.others(self.timed))
+
+
+def test_a_tenth_may_be_lost() -> None:
+    assert verdict("td3_bc", 2.0, 2.0 * (1 - TOLERANCE) + 1e-9)[1]
+    line, kept = verdict("td3_bc", 2.0, 2.0 * (1 - TOLERANCE) - 1e-9)
+    assert not kept
+    assert line.endswith("SLOWER")
+
+
+def test_disturbed_pairs_are_measured_again() -> None:
+    """Blocks 1 and 4 were beside another job, so that pairs 1 and 2 do not count."""
+    recorded = Recorded(lambda number: DISTURBED if number in (1, 4) else 0.0)
+    assert ratio(undisturbed(recorded, "td3_bc")) == 2.0
+    assert recorded.timed == 2 * (BLOCKS + 2)
+
+
+def test_a_busy_machine_tells_nothing() -> None:
+    recorded = Recorded(lambda number: 0.5)
+    with pytest.raises(Busy, match=f"0 of {BLOCKS * ATTEMPTS}"):
+        undisturbed(recorded, "td3_bc")
+
+
+def test_each_algorithm_has_its_own_process() -> None:
+    """Timed for real: the same process for both rungs, another for another algorithm, and blocks that take time."""
+    with closing(Processes()) as processes:
+        processes.run(prepare, "any_percent_bc", SHIPPED)
+        block = processes.run(timed_block, "any_percent_bc", SHIPPED)
+        first = [processes.run(process_of, "any_percent_bc") for _ in range(2)]
+        second = processes.run(process_of, "td3_bc")
+    assert 0 < block.seconds < 600
+    assert first[0] == first[1] != second
+
+
+def process_of(name: str) -> int:
+    """The number of the process that this is called in."""
+    return os.getpid()
+
+
+def test_a_machine_without_results_is_told_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Any
+) -> None:
+    monkeypatch.setattr(regression, "results_file", lambda *_: tmp_path / "updates.json")
+    monkeypatch.setattr("sys.argv", ["regression"])
+    with pytest.raises(SystemExit) as stopped:
+        regression.main()
+    assert stopped.value.code == 2
+    assert "pytest --benchmark-only" in capsys.readouterr().err
