@@ -36,7 +36,7 @@ class Figure(NamedTuple):
 def in_words(row: Error | Figure) -> tuple[str, str]:
     """Both numbers as pages print them: two digits of an error and the bound of what is rounding, three of a figure."""
     if isinstance(row, Error):
-        return f"{row.wrong:.2g}", "0" if row.bound == 0.0 else f"below {row.bound:.0e}"
+        return f"{row.wrong:.2g}", "0" if row.bound == 0.0 else f"below {row.bound:g}"
     return _figure(row.wrong), _figure(row.right)
 
 

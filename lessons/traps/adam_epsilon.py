@@ -14,7 +14,7 @@ from shared.data import Batch
 
 PYTORCH = "1e-8, beside the root"
 JAX = "optax: the same; 1e-5 where it was set for another algorithm"
-SHOWS = "what has small gradients learns more slowly: at a loss a thousand times smaller, nearly nothing"
+SHOWS = "what has small gradients learns more slowly"
 
 
 def reference(parameters: Iterable[torch.Tensor]) -> torch.optim.Optimizer:

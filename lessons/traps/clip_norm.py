@@ -16,7 +16,7 @@ from lessons.traps.compare import distances
 
 PYTORCH = "`largest / (norm + 1e-6)`"
 JAX = "optax: `largest / norm`"
-SHOWS = "nothing; in float32 it is of the size of rounding"
+SHOWS = "nothing"
 
 
 def reference(gradient: Tensor) -> Tensor:

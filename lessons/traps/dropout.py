@@ -17,7 +17,7 @@ from shared.data import Batch
 
 PYTORCH = "its generator's draws"
 JAX = "other draws from the same seed"
-SHOWS = "a curve like that of another seed; no rung holds, so that every mistake hides behind it"
+SHOWS = "a run like that of another seed; no output can be compared, so every mistake hides behind it"
 RATE, SHAPE = 0.1, (64, 256)
 
 

@@ -12,7 +12,7 @@ from lessons.traps.compare import distances, gradient_distances
 
 PYTORCH = "exact, by `erf`"
 JAX = "an approximation by `tanh`"
-SHOWS = "nothing: the policy is as good, and another one"
+SHOWS = "nothing"
 
 
 def reference(inputs: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from shared.jax_side import Linear
 
 PYTORCH = "`Linear`: uniform within 1 / sqrt(fan-in), biases too; `Embedding`: N(0, 1)"
 JAX = "`Dense`: normal of deviation 1 / sqrt(fan-in), biases 0; `Embed`: deviation 1 / sqrt(features)"
-SHOWS = "a fresh policy acts more boldly; the first thousand updates of a curve are another curve"
+SHOWS = "a fresh policy's actions are twice as large; the policy that comes out is another one"
 
 
 def reference() -> tuple[torch.nn.Module, torch.nn.Module]:

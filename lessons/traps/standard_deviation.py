@@ -14,7 +14,7 @@ from shared.data import Batch
 
 PYTORCH = "n - 1"
 JAX = "n, as NumPy"
-SHOWS = "weights by exp(advantage / deviation) are a little sharper; nothing where Adam takes out a scale"
+SHOWS = "nothing; weights by exp(advantage / deviation) are a little sharper"
 
 
 def reference(values: Tensor) -> Tensor:
