@@ -1,9 +1,11 @@
-# make run: the default run. make test: all tests. Each sets up .venv first, once.
+# make run: the default run. make test: all tests. make docs: the site. Each sets up .venv first, once.
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: setup run test test-d4rl lint benchmark
+SITE := docs/_build/html
+
+.PHONY: setup run test test-d4rl lint benchmark docs docs-serve
 
 setup: $(READY)
 
@@ -32,3 +34,11 @@ lint: setup
 
 benchmark: setup
 	$(VENV)/bin/python -m pytest --benchmark-only
+
+# Everything anew, and warnings are errors; then every link within the site must lead somewhere. Nothing is fetched from a network.
+docs: setup
+	$(VENV)/bin/python -m sphinx -E -W --keep-going -q -b html docs $(SITE)
+	$(VENV)/bin/python docs/_ext/links.py $(SITE)
+
+docs-serve: docs
+	$(VENV)/bin/python -m http.server --bind 127.0.0.1 --directory $(SITE) 8000

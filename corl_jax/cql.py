@@ -34,6 +34,7 @@ from shared.jax_side import (
     mean_metrics,
     narrow,
     resolve_device,
+    restore,
     save_checkpoint,
     softplus,
     take,
@@ -108,7 +109,7 @@ class TrainConfig(Hyperparameters):
     # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed
     eval_backend: str = choice("gymnasium", "d4rl")
     # Seed of the weights, the batches, the noise and the evaluation's start states
-    seed: int = bounded(0, low=0)
+    seed: int = bounded(0, low=0, high=2**32 - 1)
     # auto, cpu or cuda
     device: str = "auto"
     # Updates between two evaluations
@@ -121,6 +122,8 @@ class TrainConfig(Hyperparameters):
     checkpoints_path: str | None = None
     # Checkpoint to start from
     load_model: str = ""
+    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
+    resume: str = ""
     # Largest dataset accepted, in transitions
     buffer_size: int = bounded(2_000_000, low=1)
     # Orthogonal initialisation of the critics
@@ -551,12 +554,13 @@ def train(config: TrainConfig) -> Run:
     with jax.default_device(device):
         weights_key, draws_key = jax.random.split(jax.random.key(config.seed))
         state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
-        total_it = 0
-        if config.load_model:
-            state, total_it = load_checkpoint(config.load_model, "cql", state)
+        run = Run(config, task, "cql", "jax", device)
+        state, total_it = restore(run, partial(load_checkpoint, algorithm="cql", state=state), state)
         dataset = to_device(task.dataset)
-        with Run(config, task, "cql", "jax", device) as run:
-            for start in range(0, config.max_timesteps, config.eval_freq):
+        with run:
+            if run.is_due(run.step):
+                run.evaluate(run.step, partial(act, state.actor))
+            for start in range(run.step, config.max_timesteps, config.eval_freq):
                 num_updates = min(config.eval_freq, config.max_timesteps - start)
                 phase = (total_it + start) % config.target_update_period
                 bc_updates = min(max(config.bc_steps - total_it - start, 0), num_updates)
@@ -565,10 +569,9 @@ def train(config: TrainConfig) -> Run:
                 step = start + num_updates
                 run.log(step, mean_metrics(history))
                 run.advance(num_updates)
+                write = partial(save_checkpoint, algorithm="cql", state=state, total_it=total_it + step)
+                run.save(step, write)
                 run.evaluate(step, partial(act, state.actor))
-                if config.checkpoints_path:
-                    save_checkpoint(run.checkpoint_path(step, ".msgpack"), "cql", state, total_it + step)
-            save_checkpoint(run.folder / "checkpoint.msgpack", "cql", state, total_it + step)
     return run
 
 

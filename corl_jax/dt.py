@@ -34,6 +34,7 @@ from shared.jax_side import (
     mean_metrics,
     narrow,
     resolve_device,
+    restore,
     save_checkpoint,
     take,
     to_device,
@@ -123,10 +124,12 @@ class TrainConfig(Hyperparameters):
     checkpoints_path: str | None = None
     # Checkpoint to start from
     load_model: str = ""
+    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
+    resume: str = ""
     # Refuse PyTorch's operations whose result may differ from run to run; without effect in JAX
     deterministic_torch: bool = False
     # Seed of the weights, the batches and dropout
-    seed: int = bounded(10, low=0)
+    seed: int = bounded(10, low=0, high=2**32 - 1)
     # Seed of the evaluation's start states
     eval_seed: int = bounded(42, low=0)
     # auto, cpu or cuda
@@ -273,7 +276,7 @@ class DecisionTransformer(nn.Module):
         times = self.timestep_emb(timesteps)
         embedded = (self.return_emb(returns[..., None]), self.state_emb(observations), self.action_emb(actions))
         # A return, a state and an action for each step: (B, 3T, E)
-        tokens = (stack(embedded, axis=2) + times[:, :, None]).reshape(len(times), -1, times.shape[-1])
+        tokens = (stack(embedded, axis=2) + times[:, :, None]).reshape(-1, 3 * times.shape[1], times.shape[2])
         tokens = dropped(self.emb_norm(tokens), dropout.embedding)
         # Of the last block nothing but the states is read.
         queries = [ALL] * (self.hp.num_layers - 1) + [STATES]
@@ -422,26 +425,29 @@ def train(config: TrainConfig) -> Run:
     with jax.default_device(device):
         weights_key, draws_key = jax.random.split(jax.random.key(config.seed))
         state = create_train_state(weights_key, config, task.state_dim, task.action_dim, config.max_action)
-        total_it = 0
-        if config.load_model:
-            state, total_it = load_checkpoint(config.load_model, "dt", state)
+        run = Run(config, task, "dt", "jax", device)
+        state, total_it = restore(run, partial(load_checkpoint, algorithm="dt", state=state), state)
         dataset = to_device(task.dataset)
-        statistics = {"state_mean": task.mean, "state_std": task.std}
-        with Run(config, task, "dt", "jax", device) as run:
-            for start in range(0, config.max_timesteps, config.eval_freq):
+
+        def evaluate(step: int) -> None:
+            predict = partial(act, state.model)
+            for prompt in config.target_returns:
+                policy = PromptedPolicy(predict, prompt, config.reward_scale, config.seq_len, task.action_dim)
+                run.evaluate(step, policy, prompt)
+
+        with run:
+            if run.is_due(run.step):
+                evaluate(run.step)
+            for start in range(run.step, config.max_timesteps, config.eval_freq):
                 num_updates = min(config.eval_freq, config.max_timesteps - start)
                 state, history = train_interval(state, draws_key, dataset, start, num_updates)
                 run.started()
                 step = start + num_updates
                 run.log(step, mean_metrics(history))
                 run.advance(num_updates)
-                predict = partial(act, state.model)
-                for prompt in config.target_returns:
-                    policy = PromptedPolicy(predict, prompt, config.reward_scale, config.seq_len, task.action_dim)
-                    run.evaluate(step, policy, prompt)
-                if config.checkpoints_path:
-                    save_checkpoint(run.checkpoint_path(step, ".msgpack"), "dt", state, total_it + step, **statistics)
-            save_checkpoint(run.folder / "checkpoint.msgpack", "dt", state, total_it + step, **statistics)
+                write = partial(save_checkpoint, algorithm="dt", state=state, total_it=total_it + step)
+                run.save(step, write)
+                evaluate(step)
     return run
 
 

@@ -34,6 +34,7 @@ from shared.jax_side import (
     mean_metrics,
     narrow,
     resolve_device,
+    restore,
     save_checkpoint,
     take,
     to_device,
@@ -116,8 +117,10 @@ class TrainConfig(Hyperparameters):
     checkpoints_path: str | None = None
     # Checkpoint to start from
     load_model: str = ""
+    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
+    resume: str = ""
     # Seed of the weights, the batches and the noise
-    seed: int = bounded(0, low=0)
+    seed: int = bounded(0, low=0, high=2**32 - 1)
     # Seed of the evaluation's start states
     eval_seed: int = bounded(42, low=0)
     # auto, cpu or cuda
@@ -397,12 +400,13 @@ def train(config: TrainConfig) -> Run:
     with jax.default_device(device):
         weights_key, draws_key = jax.random.split(jax.random.key(config.seed))
         state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
-        total_it = 0
-        if config.load_model:
-            state, total_it = load_checkpoint(config.load_model, "rebrac", state)
+        run = Run(config, task, "rebrac", "jax", device)
+        state, total_it = restore(run, partial(load_checkpoint, algorithm="rebrac", state=state), state)
         dataset = to_device(task.dataset)
-        with Run(config, task, "rebrac", "jax", device) as run:
-            for start in range(0, config.max_timesteps, config.eval_freq):
+        with run:
+            if run.is_due(run.step):
+                run.evaluate(run.step, partial(act, state.actor))
+            for start in range(run.step, config.max_timesteps, config.eval_freq):
                 num_updates = min(config.eval_freq, config.max_timesteps - start)
                 phase = (total_it + start) % config.policy_freq
                 state, history = train_interval(state, draws_key, dataset, start, num_updates, phase)
@@ -410,10 +414,9 @@ def train(config: TrainConfig) -> Run:
                 step = start + num_updates
                 run.log(step, mean_metrics(history))
                 run.advance(num_updates)
+                write = partial(save_checkpoint, algorithm="rebrac", state=state, total_it=total_it + step)
+                run.save(step, write)
                 run.evaluate(step, partial(act, state.actor))
-                if config.checkpoints_path:
-                    save_checkpoint(run.checkpoint_path(step, ".msgpack"), "rebrac", state, total_it + step)
-            save_checkpoint(run.folder / "checkpoint.msgpack", "rebrac", state, total_it + step)
     return run
 
 

@@ -22,6 +22,7 @@ from jax.numpy import concatenate, exp, minimum, square, tanh
 
 from shared.configs import bounded, choice, cli, positive
 from shared.data import Batch
+from shared.errors import InputError
 from shared.experience import Experience
 from shared.jax_side import (
     Linear,
@@ -33,6 +34,7 @@ from shared.jax_side import (
     mean_metrics,
     narrow,
     resolve_device,
+    restore,
     save_checkpoint,
     softplus,
     store,
@@ -87,8 +89,10 @@ class TrainConfig(Hyperparameters):
     checkpoints_path: str | None = None
     # Checkpoint to go on from, with its experience beside it
     load_model: str = ""
+    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
+    resume: str = ""
     # Seed of the weights, the batches, the noise and the start states
-    seed: int = bounded(0, low=0)
+    seed: int = bounded(0, low=0, high=2**32 - 1)
     # auto, cpu or cuda
     device: str = "auto"
     # Where run folders are made
@@ -343,12 +347,25 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     )
 
 
+def save(state: SAC, path: Path, experience: Experience, **facts: Any) -> None:
+    """Writes what is new of the experience, then a checkpoint beside it."""
+    experience.save(path.parent)
+    save_checkpoint(path, "sac", state, experience.size, **facts)
+
+
+def load(state: SAC, path: str, experience: Experience) -> dict[str, Any]:
+    """Loads a checkpoint and its experience; returns what it holds."""
+    content = load_checkpoint(path, "sac", state)
+    experience.load(Path(path).parent, content["total_it"])
+    return content
+
+
 def load_policy(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> Callable:
     """The exploring policy of the checkpoint `load_model`, or a fresh one: from observations and noise to actions."""
     key = jax.random.key(config.seed)
     state = create_train_state(key, config, state_dim, action_dim, max_action)
     if config.load_model:
-        state, _ = load_checkpoint(config.load_model, "sac", state)
+        state = load_checkpoint(config.load_model, "sac", state)["state"]
     return partial(explore, state.actor)
 
 
@@ -368,12 +385,14 @@ def train(config: TrainConfig) -> Run:
         weights_key, draws_key, exploration_key = jax.random.split(jax.random.key(config.seed), 3)
         state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
         experience = Experience(config.env, config.max_timesteps)
-        dataset = to_device(task.dataset)
-        if config.load_model:
-            state, total_it = load_checkpoint(config.load_model, "sac", state)
-            experience.load(Path(config.load_model).parent, total_it)
-            dataset = store(dataset, experience.transitions(), 0)
-        with Run(config, task, "sac", "jax", device, unit="step") as run:
+        run = Run(config, task, "sac", "jax", device, unit="step")
+        state, _ = restore(run, partial(load, state, experience=experience), state)
+        if experience.size == config.max_timesteps and not run.step:
+            raise InputError(f"{config.load_model} has {experience.size} environment steps: set max_timesteps to more")
+        dataset = store(to_device(task.dataset), experience.transitions(), 0)
+        with run:
+            if run.is_due(run.step):
+                run.evaluate(run.step, partial(act, state.actor))
             for start in range(experience.size, config.max_timesteps, config.eval_freq):
                 end = min(start + config.eval_freq, config.max_timesteps)
                 experience.begin(config.seed, start)
@@ -391,13 +410,8 @@ def train(config: TrainConfig) -> Run:
                     run.advance(num_updates, steps)
                 experience.cut()
                 run.log(end, mean_metrics(history))
+                run.save(end, partial(save, state, experience=experience))
                 run.evaluate(end, partial(act, state.actor))
-                if config.checkpoints_path:
-                    path = run.checkpoint_path(end, ".msgpack")
-                    experience.save(path.parent)
-                    save_checkpoint(path, "sac", state, total_it=end)
-            experience.save(run.folder)
-            save_checkpoint(run.folder / "checkpoint.msgpack", "sac", state, total_it=end)
     experience.close()
     return run
 

@@ -5,6 +5,7 @@ tenth: Chen et al., Decision Transformer, 2021, https://arxiv.org/abs/2106.01345
 """
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,9 @@ from shared.task import load_task
 from shared.torch_side import (
     load_checkpoint,
     mean_metrics,
+    on_arrays,
     resolve_device,
+    restore,
     save_checkpoint,
     seed_everything,
     take,
@@ -74,8 +77,10 @@ class TrainConfig(Hyperparameters):
     checkpoints_path: str | None = None
     # Checkpoint to start from
     load_model: str = ""
+    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
+    resume: str = ""
     # Seed of the weights, the batches and the evaluation's start states
-    seed: int = bounded(0, low=0)
+    seed: int = bounded(0, low=0, high=2**32 - 1)
     # auto, cpu or cuda
     device: str = "auto"
     # Where run folders are made
@@ -155,15 +160,18 @@ class BC:
         gradient_step(loss, self.actor_optimizer)
         return {"actor_loss": loss.detach()}
 
-    @torch.no_grad()
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """The policy's actions (E, A) for normalised observations (E, S)."""
-        weight = next(self.actor.parameters())
-        return self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device)).cpu().numpy()
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, under CORL's keys."""
         return {"actor": self.actor, "actor_optimizer": self.actor_optimizer}
+
+
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's actions (E, A) for normalised observations (E, S)."""
+    return actor(observations)
 
 
 # ---- training ------------------------------------------------------------------------------------------------------
@@ -176,15 +184,16 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
     return BC(config, actor.to(device))
 
 
-def save(trainer: BC, path: Path) -> None:
+def save(trainer: BC, path: Path, **facts: Any) -> None:
     """Writes a checkpoint that CORL's own code could load."""
-    save_checkpoint(path, "any_percent_bc", {**trainer.parts(), "total_it": trainer.total_it})
+    save_checkpoint(path, "any_percent_bc", {**trainer.parts(), "total_it": trainer.total_it, **facts})
 
 
-def load(trainer: BC, path: str) -> None:
-    """Loads a checkpoint of ours or of CORL's."""
+def load(trainer: BC, path: str) -> dict[str, Any]:
+    """Loads a checkpoint of ours or of CORL's; returns what it holds."""
     content = load_checkpoint(path, "any_percent_bc", trainer.parts())
     trainer.total_it = content["total_it"]
+    return content
 
 
 def train(config: TrainConfig) -> Run:
@@ -197,22 +206,23 @@ def train(config: TrainConfig) -> Run:
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
-    if config.load_model:
-        load(trainer, config.load_model)
+    run = Run(config, task, "any_percent_bc", "torch", device)
+    history = restore(run, partial(load, trainer), device)
     dataset = to_device(task.dataset, device)
-    with Run(config, task, "any_percent_bc", "torch", device) as run:
-        history = []
-        for step in range(1, config.max_timesteps + 1):
+    with run:
+        if run.is_due(run.step):
+            run.evaluate(run.step, trainer.act)
+        for step in range(run.step + 1, config.max_timesteps + 1):
             indices, noise = draw_noise(config, len(dataset.rewards), device)
             history.append(trainer.update(take(dataset, indices), noise))
             run.advance(1)
-            if step % config.eval_freq == 0 or step == config.max_timesteps:
+            if run.is_due(step):
                 run.log(step, mean_metrics(history))
                 history.clear()
+                run.save(step, partial(save, trainer))
                 run.evaluate(step, trainer.act)
-                if config.checkpoints_path:
-                    save(trainer, run.checkpoint_path(step, ".pt"))
-        save(trainer, run.folder / "checkpoint.pt")
+            elif run.stopping:
+                run.save(step, partial(save, trainer, history=history))
     return run
 
 

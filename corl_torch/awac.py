@@ -7,6 +7,7 @@ https://arxiv.org/abs/2006.09359
 import copy
 import math
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -22,7 +23,9 @@ from shared.task import load_task
 from shared.torch_side import (
     load_checkpoint,
     mean_metrics,
+    on_arrays,
     resolve_device,
+    restore,
     save_checkpoint,
     seed_everything,
     take,
@@ -80,10 +83,12 @@ class TrainConfig(Hyperparameters):
     checkpoints_path: str | None = None
     # Checkpoint to start from
     load_model: str = ""
+    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
+    resume: str = ""
     # Refuse operations that are not deterministic, in PyTorch; of no effect in JAX
     deterministic_torch: bool = False
     # Seed of the weights, the batches and the noise
-    seed: int = bounded(42, low=0)
+    seed: int = bounded(42, low=0, high=2**32 - 1)
     # Seed of the evaluation's start states
     eval_seed: int = bounded(69, low=0)
     # auto, cpu or cuda
@@ -276,12 +281,9 @@ class AWAC:
         soft_update(self.critic_2_target, self.critic_2, hp.tau)
         return {"critic_loss": critic_loss.detach(), "actor_loss": actor_loss.detach()}
 
-    @torch.no_grad()
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """The policy's most likely actions (E, A), bounded by nothing, for normalised observations (E, S)."""
-        weight = next(self.actor.parameters())
-        mean, _ = self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device))
-        return mean.cpu().numpy()
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, under CORL's keys; it keeps the networks alone, we do not."""
@@ -297,6 +299,12 @@ class AWAC:
         }
 
 
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's most likely actions (E, A), bounded by nothing, for normalised observations (E, S)."""
+    mean, _ = actor(observations)
+    return mean
+
+
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
@@ -309,18 +317,19 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
     return AWAC(config, actor.to(device), critic_1.to(device), critic_2.to(device))
 
 
-def save(trainer: AWAC, path: Path) -> None:
+def save(trainer: AWAC, path: Path, **facts: Any) -> None:
     """Writes a checkpoint that CORL's own code could load."""
-    save_checkpoint(path, "awac", {**trainer.parts(), "total_it": trainer.total_it})
+    save_checkpoint(path, "awac", {**trainer.parts(), "total_it": trainer.total_it, **facts})
 
 
-def load(trainer: AWAC, path: str) -> None:
-    """Loads a checkpoint of ours or of CORL's; CORL's hold no targets, which then start as copies, and no moments."""
+def load(trainer: AWAC, path: str) -> dict[str, Any]:
+    """Loads a checkpoint of ours, or of CORL's networks, whose targets start as copies; returns what it holds."""
     content = load_checkpoint(path, "awac", trainer.parts(), optional=MISSING_IN_CORL)
     if "critic_1_target" not in content:
         trainer.critic_1_target.load_state_dict(trainer.critic_1.state_dict())
         trainer.critic_2_target.load_state_dict(trainer.critic_2.state_dict())
     trainer.total_it = content.get("total_it", 0)
+    return content
 
 
 def train(config: TrainConfig) -> Run:
@@ -333,22 +342,23 @@ def train(config: TrainConfig) -> Run:
     device = resolve_device(config.device)
     seed_everything(config.seed, config.deterministic_torch)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
-    if config.load_model:
-        load(trainer, config.load_model)
+    run = Run(config, task, "awac", "torch", device)
+    history = restore(run, partial(load, trainer), device)
     dataset = to_device(task.dataset, device)
-    with Run(config, task, "awac", "torch", device) as run:
-        history = []
-        for step in range(1, config.max_timesteps + 1):
+    with run:
+        if run.is_due(run.step):
+            run.evaluate(run.step, trainer.act)
+        for step in range(run.step + 1, config.max_timesteps + 1):
             indices, noise = draw_noise(config, len(dataset.rewards), task.action_dim, device)
             history.append(trainer.update(take(dataset, indices), noise))
             run.advance(1)
-            if step % config.eval_freq == 0 or step == config.max_timesteps:
+            if run.is_due(step):
                 run.log(step, mean_metrics(history))
                 history.clear()
+                run.save(step, partial(save, trainer))
                 run.evaluate(step, trainer.act)
-                if config.checkpoints_path:
-                    save(trainer, run.checkpoint_path(step, ".pt"))
-        save(trainer, run.folder / "checkpoint.pt")
+            elif run.stopping:
+                run.save(step, partial(save, trainer, history=history))
     return run
 
 

@@ -25,7 +25,9 @@ from shared.task import load_task
 from shared.torch_side import (
     load_checkpoint,
     mean_metrics,
+    on_arrays,
     resolve_device,
+    restore,
     save_checkpoint,
     seed_everything,
     take,
@@ -96,7 +98,7 @@ class TrainConfig(Hyperparameters):
     # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed
     eval_backend: str = choice("gymnasium", "d4rl")
     # Seed of the weights, the batches, the noise and the evaluation's start states
-    seed: int = bounded(0, low=0)
+    seed: int = bounded(0, low=0, high=2**32 - 1)
     # auto, cpu or cuda
     device: str = "auto"
     # Updates between two evaluations
@@ -109,6 +111,8 @@ class TrainConfig(Hyperparameters):
     checkpoints_path: str | None = None
     # Checkpoint to start from
     load_model: str = ""
+    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
+    resume: str = ""
     # Largest dataset accepted, in transitions
     buffer_size: int = bounded(2_000_000, low=1)
     # Orthogonal initialisation of the critics
@@ -436,12 +440,9 @@ class CQL:
             soft_update(self.critic_2_target, self.critic_2, hp.soft_target_update_rate)
         return {name: value.detach() for name, value in metrics.items()}
 
-    @torch.no_grad()
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """The policy's most likely actions (E, A) for normalised observations (E, S)."""
-        weight = next(self.actor.parameters())
-        mean, _ = self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device))
-        return (self.actor.max_action * tanh(mean)).cpu().numpy()
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, under CORL's keys."""
@@ -461,6 +462,12 @@ class CQL:
         }
 
 
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's most likely actions (E, A) for normalised observations (E, S)."""
+    mean, _ = actor(observations)
+    return actor.max_action * tanh(mean)
+
+
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
@@ -474,14 +481,16 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
     return CQL(config, actor.to(device), critic_1.to(device), critic_2.to(device))
 
 
-def save(trainer: CQL, path: Path) -> None:
+def save(trainer: CQL, path: Path, **facts: Any) -> None:
     """Writes a checkpoint under CORL's keys."""
-    save_checkpoint(path, "cql", {**trainer.parts(), "total_it": trainer.total_it})
+    save_checkpoint(path, "cql", {**trainer.parts(), "total_it": trainer.total_it, **facts})
 
 
-def load(trainer: CQL, path: str) -> None:
-    """Loads a checkpoint of ours or of CORL's, whose two temperatures are pickled modules."""
-    trainer.total_it = load_checkpoint(path, "cql", trainer.parts(), pickled=[Scalar])["total_it"]
+def load(trainer: CQL, path: str) -> dict[str, Any]:
+    """Loads a checkpoint of ours or of CORL's, whose two temperatures are pickled modules; returns what it holds."""
+    content = load_checkpoint(path, "cql", trainer.parts(), pickled=[Scalar])
+    trainer.total_it = content["total_it"]
+    return content
 
 
 def train(config: TrainConfig) -> Run:
@@ -494,23 +503,24 @@ def train(config: TrainConfig) -> Run:
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
-    if config.load_model:
-        load(trainer, config.load_model)
+    run = Run(config, task, "cql", "torch", device)
+    history = restore(run, partial(load, trainer), device)
     dataset = to_device(task.dataset, device)
-    with Run(config, task, "cql", "torch", device) as run:
-        history = []
-        for step in range(1, config.max_timesteps + 1):
+    with run:
+        if run.is_due(run.step):
+            run.evaluate(run.step, trainer.act)
+        for step in range(run.step + 1, config.max_timesteps + 1):
             in_bc_steps = trainer.total_it < config.bc_steps
             indices, noise = draw_noise(config, len(dataset.rewards), task.action_dim, device, in_bc_steps)
             history.append(trainer.update(take(dataset, indices), noise))
             run.advance(1)
-            if step % config.eval_freq == 0 or step == config.max_timesteps:
+            if run.is_due(step):
                 run.log(step, mean_metrics(history))
                 history.clear()
+                run.save(step, partial(save, trainer))
                 run.evaluate(step, trainer.act)
-                if config.checkpoints_path:
-                    save(trainer, run.checkpoint_path(step, ".pt"))
-        save(trainer, run.folder / "checkpoint.pt")
+            elif run.stopping:
+                run.save(step, partial(save, trainer, history=history))
     return run
 
 

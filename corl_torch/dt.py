@@ -7,6 +7,7 @@ Chen et al., Decision Transformer: Reinforcement Learning via Sequence Modeling,
 
 import random
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -23,7 +24,9 @@ from shared.torch_side import (
     dropout_mask,
     load_checkpoint,
     mean_metrics,
+    on_arrays,
     resolve_device,
+    restore,
     save_checkpoint,
     seed_everything,
     take,
@@ -110,10 +113,12 @@ class TrainConfig(Hyperparameters):
     checkpoints_path: str | None = None
     # Checkpoint to start from
     load_model: str = ""
+    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
+    resume: str = ""
     # Refuse PyTorch's operations whose result may differ from run to run; without effect in JAX
     deterministic_torch: bool = False
     # Seed of the weights, the batches and dropout
-    seed: int = bounded(10, low=0)
+    seed: int = bounded(10, low=0, high=2**32 - 1)
     # Seed of the evaluation's start states
     eval_seed: int = bounded(42, low=0)
     # auto, cpu or cuda
@@ -232,7 +237,7 @@ class DecisionTransformer(nn.Module):
         self.return_emb = nn.Linear(1, width)
         self.blocks = nn.ModuleList([Block(hp) for _ in range(hp.num_layers)])
         self.action_head = nn.Sequential(nn.Linear(width, action_dim), nn.Tanh())
-        self.max_action = max_action
+        self.hp, self.max_action = hp, max_action
         self.apply(reset_parameters)
 
     def forward(
@@ -242,7 +247,7 @@ class DecisionTransformer(nn.Module):
         times = self.timestep_emb(timesteps)
         embedded = (self.return_emb(returns[..., None]), self.state_emb(observations), self.action_emb(actions))
         # A return, a state and an action for each step: (B, 3T, E)
-        tokens = (stack(embedded, axis=2) + times[:, :, None]).reshape(len(times), -1, times.shape[-1])
+        tokens = (stack(embedded, axis=2) + times[:, :, None]).reshape(-1, 3 * times.shape[1], times.shape[2])
         tokens = dropped(self.emb_norm(tokens), dropout.embedding)
         # Of the last block nothing but the states is read.
         queries = [ALL] * (len(self.blocks) - 1) + [STATES]
@@ -355,21 +360,20 @@ class DT:
         # As in CORL, the learning rate is the next update's.
         return {"train_loss": loss.detach(), "learning_rate": torch.tensor(learning_rate(hp, self.total_it))}
 
-    @torch.no_grad()
-    def act(
-        self, observations: np.ndarray, actions: np.ndarray, returns: np.ndarray, timesteps: np.ndarray
-    ) -> np.ndarray:
-        """The model's actions (E, K, A) for windows of K steps of E episodes, see `Windows`."""
-        weight = self.model.timestep_emb.weight
-        columns = (
-            torch.as_tensor(x, dtype=weight.dtype, device=weight.device) for x in (observations, actions, returns)
-        )
-        timesteps = torch.as_tensor(timesteps, device=weight.device)
-        return self.model(*columns, timesteps, no_dropout(self.hp)).cpu().numpy()
+    def act(self, *windows: np.ndarray) -> np.ndarray:
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.model, *windows)
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, the model under CORL's key; it leaves out the optimiser, we do not."""
         return {"model_state": self.model, "model_optimizer": self.model_optimizer}
+
+
+def policy(
+    model: DecisionTransformer, observations: Tensor, actions: Tensor, returns: Tensor, timesteps: Tensor
+) -> Tensor:
+    """The model's actions (E, K, A) for windows of K steps of E episodes, see `Windows`."""
+    return model(observations, actions, returns, timesteps, no_dropout(model.hp))
 
 
 # ---- training ------------------------------------------------------------------------------------------------------
@@ -381,16 +385,17 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
     return DT(config, model.to(resolve_device(config.device)))
 
 
-def save(trainer: DT, path: Path, mean: np.ndarray, std: np.ndarray) -> None:
+def save(trainer: DT, path: Path, state_mean: np.ndarray, state_std: np.ndarray, **facts: Any) -> None:
     """Writes a checkpoint with CORL's keys and the statistics (S,) that states were normalised by."""
-    statistics = {"state_mean": mean[None], "state_std": std[None]}
-    save_checkpoint(path, "dt", {**trainer.parts(), **statistics, "total_it": trainer.total_it})
+    statistics = {"state_mean": state_mean[None], "state_std": state_std[None]}
+    save_checkpoint(path, "dt", {**trainer.parts(), **statistics, "total_it": trainer.total_it, **facts})
 
 
-def load(trainer: DT, path: str) -> None:
-    """Loads a checkpoint of ours or of CORL's, which holds the model alone."""
+def load(trainer: DT, path: str) -> dict[str, Any]:
+    """Loads a checkpoint of ours or of CORL's, which holds the model alone; returns what it holds."""
     content = load_checkpoint(path, "dt", trainer.parts(), optional=("model_optimizer", "total_it"))
     trainer.total_it = content.get("total_it", 0)
+    return content
 
 
 def train(config: TrainConfig) -> Run:
@@ -406,26 +411,31 @@ def train(config: TrainConfig) -> Run:
     torch.use_deterministic_algorithms(config.deterministic_torch)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, config.max_action)
-    if config.load_model:
-        load(trainer, config.load_model)
     # CORL's data loader begins with a draw of its own.
     torch.empty((), dtype=torch.int64).random_()
+    run = Run(config, task, "dt", "torch", device)
+    history = restore(run, partial(load, trainer), device)
     dataset, lengths = to_device(task.dataset, device), trajectory_lengths(task.dataset)
-    with Run(config, task, "dt", "torch", device) as run:
-        history = []
-        for step in range(1, config.max_timesteps + 1):
+
+    def evaluate(step: int) -> None:
+        for prompt in config.target_returns:
+            policy = PromptedPolicy(trainer.act, prompt, config.reward_scale, config.seq_len, task.action_dim)
+            run.evaluate(step, policy, prompt)
+
+    with run:
+        if run.is_due(run.step):
+            evaluate(run.step)
+        for step in range(run.step + 1, config.max_timesteps + 1):
             indices, noise = draw_noise(config, lengths, device)
             history.append(trainer.update(take_windows(dataset, indices, config.seq_len), noise))
             run.advance(1)
-            if step % config.eval_freq == 0 or step == config.max_timesteps:
+            if run.is_due(step):
                 run.log(step, mean_metrics(history))
                 history.clear()
-                for prompt in config.target_returns:
-                    policy = PromptedPolicy(trainer.act, prompt, config.reward_scale, config.seq_len, task.action_dim)
-                    run.evaluate(step, policy, prompt)
-                if config.checkpoints_path:
-                    save(trainer, run.checkpoint_path(step, ".pt"), task.mean, task.std)
-        save(trainer, run.folder / "checkpoint.pt", task.mean, task.std)
+                run.save(step, partial(save, trainer))
+                evaluate(step)
+            elif run.stopping:
+                run.save(step, partial(save, trainer, history=history))
     return run
 
 

@@ -9,6 +9,7 @@ import copy
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +26,9 @@ from shared.torch_side import (
     dropout_mask,
     load_checkpoint,
     mean_metrics,
+    on_arrays,
     resolve_device,
+    restore,
     save_checkpoint,
     seed_everything,
     take,
@@ -93,8 +96,10 @@ class TrainConfig(Hyperparameters):
     checkpoints_path: str | None = None
     # Checkpoint to start from
     load_model: str = ""
+    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
+    resume: str = ""
     # Seed of the weights, the batches, the dropout and the evaluation's start states
-    seed: int = bounded(0, low=0)
+    seed: int = bounded(0, low=0, high=2**32 - 1)
     # auto, cpu or cuda
     device: str = "auto"
     # Where run folders are made
@@ -296,12 +301,9 @@ class IQL:
         metrics = {"value_loss": value_loss, "q_loss": q_loss, "actor_loss": actor_loss}
         return {name: value.detach() for name, value in metrics.items()}
 
-    @torch.no_grad()
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """The policy's most likely actions (E, A) for normalised observations (E, S), without dropout."""
-        weight, max_action = next(self.actor.parameters()), self.actor.max_action
-        mean, _ = self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device))
-        return clamp(max_action * mean, -max_action, max_action).cpu().numpy()
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, under CORL's keys; it leaves out the target critics, we do not."""
@@ -317,6 +319,13 @@ class IQL:
         }
 
 
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's most likely actions (E, A) for normalised observations (E, S), without dropout."""
+    max_action = actor.max_action
+    mean, _ = actor(observations)
+    return clamp(max_action * mean, -max_action, max_action)
+
+
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
@@ -330,17 +339,18 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
     return IQL(config, qf.to(device), vf.to(device), actor.to(device))
 
 
-def save(trainer: IQL, path: Path) -> None:
+def save(trainer: IQL, path: Path, **facts: Any) -> None:
     """Writes a checkpoint that CORL's own code could load."""
-    save_checkpoint(path, "iql", {**trainer.parts(), "total_it": trainer.total_it})
+    save_checkpoint(path, "iql", {**trainer.parts(), "total_it": trainer.total_it, **facts})
 
 
-def load(trainer: IQL, path: str) -> None:
-    """Loads a checkpoint of ours or of CORL's; CORL's hold no target critics, which then start as copies."""
+def load(trainer: IQL, path: str) -> dict[str, Any]:
+    """Loads a checkpoint of ours, or of CORL's, whose target critics start as copies; returns what it holds."""
     content = load_checkpoint(path, "iql", trainer.parts(), optional=["q_target"])
     if "q_target" not in content:
         trainer.q_target.load_state_dict(trainer.qf.state_dict())
     trainer.total_it = content["total_it"]
+    return content
 
 
 def train(config: TrainConfig) -> Run:
@@ -353,22 +363,23 @@ def train(config: TrainConfig) -> Run:
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
-    if config.load_model:
-        load(trainer, config.load_model)
+    run = Run(config, task, "iql", "torch", device)
+    history = restore(run, partial(load, trainer), device)
     dataset = to_device(task.dataset, device)
-    with Run(config, task, "iql", "torch", device) as run:
-        history = []
-        for step in range(1, config.max_timesteps + 1):
+    with run:
+        if run.is_due(run.step):
+            run.evaluate(run.step, trainer.act)
+        for step in range(run.step + 1, config.max_timesteps + 1):
             indices, noise = draw_noise(config, len(dataset.rewards), task.action_dim, device)
             history.append(trainer.update(take(dataset, indices), noise))
             run.advance(1)
-            if step % config.eval_freq == 0 or step == config.max_timesteps:
+            if run.is_due(step):
                 run.log(step, mean_metrics(history))
                 history.clear()
+                run.save(step, partial(save, trainer))
                 run.evaluate(step, trainer.act)
-                if config.checkpoints_path:
-                    save(trainer, run.checkpoint_path(step, ".pt"))
-        save(trainer, run.folder / "checkpoint.pt")
+            elif run.stopping:
+                run.save(step, partial(save, trainer, history=history))
     return run
 
 

@@ -8,6 +8,7 @@ https://arxiv.org/abs/2305.09836
 
 import copy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -23,7 +24,9 @@ from shared.task import load_task
 from shared.torch_side import (
     load_checkpoint,
     mean_metrics,
+    on_arrays,
     resolve_device,
+    restore,
     save_checkpoint,
     seed_everything,
     take,
@@ -105,8 +108,10 @@ class TrainConfig(Hyperparameters):
     checkpoints_path: str | None = None
     # Checkpoint to start from
     load_model: str = ""
+    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
+    resume: str = ""
     # Seed of the weights, the batches and the noise
-    seed: int = bounded(0, low=0)
+    seed: int = bounded(0, low=0, high=2**32 - 1)
     # Seed of the evaluation's start states
     eval_seed: int = bounded(42, low=0)
     # auto, cpu or cuda
@@ -296,11 +301,9 @@ class ReBRAC:
         self.total_it += 1
         return {name: value.detach() for name, value in metrics.items()}
 
-    @torch.no_grad()
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """The policy's actions (E, A) for normalised observations (E, S)."""
-        weight = next(self.actor.parameters())
-        return self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device)).cpu().numpy()
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds; CORL writes none."""
@@ -314,6 +317,11 @@ class ReBRAC:
         }
 
 
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's actions (E, A) for normalised observations (E, S)."""
+    return actor(observations)
+
+
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
@@ -325,14 +333,16 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
     return ReBRAC(config, actor.to(device), critic.to(device))
 
 
-def save(trainer: ReBRAC, path: Path) -> None:
+def save(trainer: ReBRAC, path: Path, **facts: Any) -> None:
     """Writes a checkpoint."""
-    save_checkpoint(path, "rebrac", {**trainer.parts(), "total_it": trainer.total_it})
+    save_checkpoint(path, "rebrac", {**trainer.parts(), "total_it": trainer.total_it, **facts})
 
 
-def load(trainer: ReBRAC, path: str) -> None:
-    """Loads a checkpoint of ours."""
-    trainer.total_it = load_checkpoint(path, "rebrac", trainer.parts())["total_it"]
+def load(trainer: ReBRAC, path: str) -> dict[str, Any]:
+    """Loads a checkpoint of ours; returns what it holds."""
+    content = load_checkpoint(path, "rebrac", trainer.parts())
+    trainer.total_it = content["total_it"]
+    return content
 
 
 def train(config: TrainConfig) -> Run:
@@ -346,22 +356,23 @@ def train(config: TrainConfig) -> Run:
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
-    if config.load_model:
-        load(trainer, config.load_model)
+    run = Run(config, task, "rebrac", "torch", device)
+    history = restore(run, partial(load, trainer), device)
     dataset = to_device(task.dataset, device)
-    with Run(config, task, "rebrac", "torch", device) as run:
-        history = []
-        for step in range(1, config.max_timesteps + 1):
+    with run:
+        if run.is_due(run.step):
+            run.evaluate(run.step, trainer.act)
+        for step in range(run.step + 1, config.max_timesteps + 1):
             indices, noise = draw_noise(config, len(dataset.rewards), task.action_dim, device)
             history.append(trainer.update(take(dataset, indices), noise))
             run.advance(1)
-            if step % config.eval_freq == 0 or step == config.max_timesteps:
+            if run.is_due(step):
                 run.log(step, mean_metrics(history))
                 history.clear()
+                run.save(step, partial(save, trainer))
                 run.evaluate(step, trainer.act)
-                if config.checkpoints_path:
-                    save(trainer, run.checkpoint_path(step, ".pt"))
-        save(trainer, run.folder / "checkpoint.pt")
+            elif run.stopping:
+                run.save(step, partial(save, trainer, history=history))
     return run
 
 

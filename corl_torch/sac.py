@@ -9,6 +9,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,14 +20,16 @@ from torch.nn.functional import softplus
 
 from shared.configs import bounded, choice, cli, positive
 from shared.data import Batch
+from shared.errors import InputError
 from shared.experience import Experience
 from shared.runs import Run
 from shared.task import load_environment
 from shared.torch_side import (
-    generator_states,
     load_checkpoint,
     mean_metrics,
+    on_arrays,
     resolve_device,
+    restore,
     restore_generators,
     save_checkpoint,
     seed_everything,
@@ -80,8 +83,10 @@ class TrainConfig(Hyperparameters):
     checkpoints_path: str | None = None
     # Checkpoint to go on from, with its experience beside it
     load_model: str = ""
+    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
+    resume: str = ""
     # Seed of the weights, the batches, the noise and the start states
-    seed: int = bounded(0, low=0)
+    seed: int = bounded(0, low=0, high=2**32 - 1)
     # auto, cpu or cuda
     device: str = "auto"
     # Where run folders are made
@@ -278,12 +283,9 @@ class SAC:
         soft_update(self.critic_2_target, self.critic_2, hp.tau)
         return {name: value.detach() for name, value in metrics.items()}
 
-    @torch.no_grad()
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """The policy's most likely actions (E, A) for observations (E, S)."""
-        weight = next(self.actor.parameters())
-        mean, _ = self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device))
-        return (self.actor.max_action * tanh(mean)).cpu().numpy()
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
 
     @torch.no_grad()
     def explore(self, observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
@@ -309,6 +311,12 @@ class SAC:
         }
 
 
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's most likely actions (E, A) for observations (E, S)."""
+    mean, _ = actor(observations)
+    return actor.max_action * tanh(mean)
+
+
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
@@ -321,16 +329,21 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
     return SAC(config, actor.to(device), critic_1.to(device), critic_2.to(device))
 
 
-def save(trainer: SAC, path: Path) -> None:
-    """Writes a checkpoint; the generators' states are in it, so that a resumed run draws what it would have drawn."""
-    save_checkpoint(path, "sac", {**trainer.parts(), "total_it": trainer.total_it, "generators": generator_states()})
+def save(trainer: SAC, path: Path, experience: Experience | None = None, **facts: Any) -> None:
+    """Writes what is new of the experience, then a checkpoint beside it."""
+    if experience is not None:
+        experience.save(path.parent)
+    save_checkpoint(path, "sac", {**trainer.parts(), "total_it": trainer.total_it, **facts})
 
 
-def load(trainer: SAC, path: str) -> None:
-    """Loads a checkpoint, and sets the generators to where they stood."""
+def load(trainer: SAC, path: str, experience: Experience | None = None) -> dict[str, Any]:
+    """Loads a checkpoint and its experience, and sets the generators to where they stood; returns what it holds."""
     content = load_checkpoint(path, "sac", trainer.parts())
     trainer.total_it = content["total_it"]
+    if experience is not None:
+        experience.load(Path(path).parent, trainer.total_it)
     restore_generators(content["generators"])
+    return content
 
 
 def load_policy(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> Callable:
@@ -356,12 +369,14 @@ def train(config: TrainConfig) -> Run:
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
     experience = Experience(config.env, config.max_timesteps)
-    dataset = to_device(task.dataset, device)
-    if config.load_model:
-        load(trainer, config.load_model)
-        experience.load(Path(config.load_model).parent, trainer.total_it)
-        dataset = store(dataset, experience.transitions(), 0)
-    with Run(config, task, "sac", "torch", device, unit="step") as run:
+    run = Run(config, task, "sac", "torch", device, unit="step")
+    restore(run, partial(load, trainer, experience=experience), device)
+    if experience.size == config.max_timesteps and not run.step:
+        raise InputError(f"{config.load_model} has {experience.size} environment steps: set max_timesteps to more")
+    dataset = store(to_device(task.dataset, device), experience.transitions(), 0)
+    with run:
+        if run.is_due(run.step):
+            run.evaluate(run.step, trainer.act)
         for start in range(experience.size, config.max_timesteps, config.eval_freq):
             end = min(start + config.eval_freq, config.max_timesteps)
             experience.begin(config.seed, start)
@@ -380,13 +395,8 @@ def train(config: TrainConfig) -> Run:
             experience.cut()
             trainer.total_it = end
             run.log(end, mean_metrics(history))
+            run.save(end, partial(save, trainer, experience=experience))
             run.evaluate(end, trainer.act)
-            if config.checkpoints_path:
-                path = run.checkpoint_path(end, ".pt")
-                experience.save(path.parent)
-                save(trainer, path)
-        experience.save(run.folder)
-        save(trainer, run.folder / "checkpoint.pt")
     experience.close()
     return run
 

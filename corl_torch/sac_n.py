@@ -7,6 +7,7 @@ https://arxiv.org/abs/2110.01548
 import copy
 import math
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -22,7 +23,9 @@ from shared.task import load_task
 from shared.torch_side import (
     load_checkpoint,
     mean_metrics,
+    on_arrays,
     resolve_device,
+    restore,
     save_checkpoint,
     seed_everything,
     take,
@@ -60,8 +63,8 @@ class TrainConfig(Hyperparameters):
     group: str = "SAC-N"
     # First part of the run's name
     name: str = "SAC-N"
-    # Dataset: mini/hopper-medium-expert, a D4RL id, minari:NAME, or the path of an HDF5 file
-    env: str = "mini/hopper-medium-expert"
+    # Dataset: mini/hopper-medium-replay, a D4RL id, minari:NAME, or the path of an HDF5 file
+    env: str = "mini/hopper-medium-replay"
     # Environment to evaluate in; empty: the dataset's own
     eval_env: str = ""
     # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed
@@ -90,10 +93,12 @@ class TrainConfig(Hyperparameters):
     checkpoints_path: str | None = None
     # Checkpoint to start from
     load_model: str = ""
+    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
+    resume: str = ""
     # Refuse operations that are not deterministic, in PyTorch; of no effect in JAX
     deterministic_torch: bool = False
     # Seed of the weights, the batches and the noise
-    seed: int = bounded(10, low=0)
+    seed: int = bounded(10, low=0, high=2**32 - 1)
     # Seed of the evaluation's start states
     eval_seed: int = bounded(42, low=0)
     # auto, cpu or cuda
@@ -321,12 +326,9 @@ class SAC_N:
         actions = -max_action + 2.0 * max_action * noise.random
         return std(critic(batch.observations, actions), axis=0, correction=1).mean()
 
-    @torch.no_grad()
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """The policy's most likely actions (E, A) for observations (E, S)."""
-        weight = next(self.actor.parameters())
-        mean, _ = self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device))
-        return (self.actor.max_action * tanh(mean)).cpu().numpy()
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds besides two numbers, under CORL's keys."""
@@ -340,6 +342,12 @@ class SAC_N:
         }
 
 
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's most likely actions (E, A) for observations (E, S)."""
+    mean, _ = actor(observations)
+    return actor.max_action * tanh(mean)
+
+
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
@@ -351,17 +359,18 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
     return SAC_N(config, actor.to(device), critic.to(device))
 
 
-def save(trainer: SAC_N, path: Path) -> None:
+def save(trainer: SAC_N, path: Path, **facts: Any) -> None:
     """Writes a checkpoint that CORL's own code could load."""
     numbers = {"log_alpha": trainer.log_alpha.item(), "total_it": trainer.total_it}
-    save_checkpoint(path, "sac_n", {**trainer.parts(), **numbers})
+    save_checkpoint(path, "sac_n", {**trainer.parts(), **numbers, **facts})
 
 
-def load(trainer: SAC_N, path: str) -> None:
-    """Loads a checkpoint of ours or of CORL's, which does not say how many updates it has seen."""
+def load(trainer: SAC_N, path: str) -> dict[str, Any]:
+    """Loads a checkpoint of ours, or of CORL's, which does not count its updates; returns what it holds."""
     content = load_checkpoint(path, "sac_n", trainer.parts(), optional=["total_it"])
     nn.init.constant_(trainer.log_alpha, content["log_alpha"])
     trainer.total_it = content.get("total_it", 0)
+    return content
 
 
 def train(config: TrainConfig) -> Run:
@@ -375,22 +384,23 @@ def train(config: TrainConfig) -> Run:
     device = resolve_device(config.device)
     seed_everything(config.seed, config.deterministic_torch)
     trainer = create_trainer(config, task.state_dim, task.action_dim, config.max_action)
-    if config.load_model:
-        load(trainer, config.load_model)
+    run = Run(config, task, "sac_n", "torch", device)
+    history = restore(run, partial(load, trainer), device)
     dataset = to_device(task.dataset, device)
-    with Run(config, task, "sac_n", "torch", device) as run:
-        history = []
-        for step in range(1, config.max_timesteps + 1):
+    with run:
+        if run.is_due(run.step):
+            run.evaluate(run.step, trainer.act)
+        for step in range(run.step + 1, config.max_timesteps + 1):
             indices, noise = draw_noise(config, len(dataset.rewards), task.action_dim, device)
             history.append(trainer.update(take(dataset, indices), noise))
             run.advance(1)
-            if step % config.eval_freq == 0 or step == config.max_timesteps:
+            if run.is_due(step):
                 run.log(step, mean_metrics(history))
                 history.clear()
+                run.save(step, partial(save, trainer))
                 run.evaluate(step, trainer.act)
-                if config.checkpoints_path:
-                    save(trainer, run.checkpoint_path(step, ".pt"))
-        save(trainer, run.folder / "checkpoint.pt")
+            elif run.stopping:
+                run.save(step, partial(save, trainer, history=history))
     return run
 
 

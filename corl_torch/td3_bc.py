@@ -5,6 +5,7 @@ Fujimoto & Gu, A Minimalist Approach to Offline Reinforcement Learning, 2021, ht
 
 import copy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,9 @@ from shared.task import load_task
 from shared.torch_side import (
     load_checkpoint,
     mean_metrics,
+    on_arrays,
     resolve_device,
+    restore,
     save_checkpoint,
     seed_everything,
     take,
@@ -84,8 +87,10 @@ class TrainConfig(Hyperparameters):
     checkpoints_path: str | None = None
     # Checkpoint to start from
     load_model: str = ""
+    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
+    resume: str = ""
     # Seed of the weights, the batches, the noise and the evaluation's start states
-    seed: int = bounded(0, low=0)
+    seed: int = bounded(0, low=0, high=2**32 - 1)
     # auto, cpu or cuda
     device: str = "auto"
     # Where run folders are made
@@ -241,11 +246,9 @@ class TD3_BC:
             soft_update(self.actor_target, self.actor, hp.tau)
         return metrics
 
-    @torch.no_grad()
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """The policy's actions (E, A) for normalised observations (E, S)."""
-        weight = next(self.actor.parameters())
-        return self.actor(torch.as_tensor(observations, dtype=weight.dtype, device=weight.device)).cpu().numpy()
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, under CORL's keys; it leaves out the targets, we do not."""
@@ -260,6 +263,11 @@ class TD3_BC:
         }
 
 
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's actions (E, A) for normalised observations (E, S)."""
+    return actor(observations)
+
+
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
@@ -272,18 +280,19 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
     return TD3_BC(config, actor.to(device), critic_1.to(device), critic_2.to(device))
 
 
-def save(trainer: TD3_BC, path: Path) -> None:
+def save(trainer: TD3_BC, path: Path, **facts: Any) -> None:
     """Writes a checkpoint that CORL's own code could load."""
-    save_checkpoint(path, "td3_bc", {**trainer.parts(), "total_it": trainer.total_it})
+    save_checkpoint(path, "td3_bc", {**trainer.parts(), "total_it": trainer.total_it, **facts})
 
 
-def load(trainer: TD3_BC, path: str) -> None:
-    """Loads a checkpoint of ours or of CORL's; CORL's hold no targets, which then start as copies."""
+def load(trainer: TD3_BC, path: str) -> dict[str, Any]:
+    """Loads a checkpoint of ours, or of CORL's, whose targets start as copies; returns what it holds."""
     content = load_checkpoint(path, "td3_bc", trainer.parts(), optional=TARGETS)
     for name in TARGETS:
         if name not in content:
             getattr(trainer, name).load_state_dict(getattr(trainer, name.removesuffix("_target")).state_dict())
     trainer.total_it = content["total_it"]
+    return content
 
 
 def train(config: TrainConfig) -> Run:
@@ -296,22 +305,23 @@ def train(config: TrainConfig) -> Run:
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
-    if config.load_model:
-        load(trainer, config.load_model)
+    run = Run(config, task, "td3_bc", "torch", device)
+    history = restore(run, partial(load, trainer), device)
     dataset = to_device(task.dataset, device)
-    with Run(config, task, "td3_bc", "torch", device) as run:
-        history = []
-        for step in range(1, config.max_timesteps + 1):
+    with run:
+        if run.is_due(run.step):
+            run.evaluate(run.step, trainer.act)
+        for step in range(run.step + 1, config.max_timesteps + 1):
             indices, noise = draw_noise(config, len(dataset.rewards), task.action_dim, device)
             history.append(trainer.update(take(dataset, indices), noise))
             run.advance(1)
-            if step % config.eval_freq == 0 or step == config.max_timesteps:
+            if run.is_due(step):
                 run.log(step, mean_metrics(history))
                 history.clear()
+                run.save(step, partial(save, trainer))
                 run.evaluate(step, trainer.act)
-                if config.checkpoints_path:
-                    save(trainer, run.checkpoint_path(step, ".pt"))
-        save(trainer, run.folder / "checkpoint.pt")
+            elif run.stopping:
+                run.save(step, partial(save, trainer, history=history))
     return run
 
 

@@ -17,10 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
+from parity_tests.errors import errors
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
-from parity_tests.states import Named, errors, named, parameters, part_names, to_jax, torch_part
 from shared import data, jax_side, torch_side
+from shared.exchange import Named, named, parameters, part_names, to_jax, to_torch, torch_part
 
 Errors = dict[str, float]
 
@@ -198,7 +199,11 @@ def compare_states(state: Any, trainer: Any) -> Errors:
 
 def weights(scene: Scene) -> Errors:
     """Torch to flax and back: every part, moments included."""
-    return compare_states(scene.state(), scene.trainer)
+    state = scene.state()
+    back = scene.pair.torch.create_trainer(scene.config, *scene.sizes, 1.0)
+    to_torch(state, back)
+    returned = {f"back: {name}": error for name, error in compare_states(state, back).items()}
+    return compare_states(state, scene.trainer) | returned
 
 
 def forward(scene: Scene) -> Errors:

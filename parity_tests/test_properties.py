@@ -19,8 +19,8 @@ from parity_tests.ladder import Scene, cornered_rows
 from parity_tests.pair import with_mistake
 from parity_tests.pairs import MISTAKES, PAIRS
 from parity_tests.precision import both_in
-from parity_tests.states import part_names
 from shared import torch_side
+from shared.exchange import part_names
 from shared.jax_side import Network
 
 # The loss in which rewards are learnt from

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from parity_tests.errors import errors
 from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
-from parity_tests.states import errors, to_jax
+from shared.exchange import to_jax
 from shared.runs import Run
 
 SETTINGS = {

@@ -25,9 +25,9 @@ _DROPPED = 0.075  # m
 class Hand(gymnasium.Wrapper):
     """One of the tasks with D4RL's rewards and ends: observations (45,), (39,), (46,) or (39,)."""
 
-    def __init__(self, task: str) -> None:
-        """Takes `pen`, `door`, `hammer` or `relocate`."""
-        super().__init__(_STOCK[task]())
+    def __init__(self, task: str, render_mode: str | None = None) -> None:
+        """Takes `pen`, `door`, `hammer` or `relocate`, and Gymnasium's mode of rendering."""
+        super().__init__(_STOCK[task](render_mode=render_mode))
         self._task = task
 
     def set_state(self, qpos: np.ndarray, qvel: np.ndarray, goal: np.ndarray) -> None:

@@ -18,10 +18,10 @@ from shared.collecting.choosing import Snapshot, choose_policies
 from shared.collecting.recording import Recorder, joined, returns_of, split, spread
 from shared.collecting.training import train
 from shared.collecting.writing import write_hdf5, write_minari
-from shared.commands import Parser
+from shared.commands import Parser, at_least
 from shared.data import nearest
 from shared.envs import fingerprint, make_env
-from shared.errors import InputError
+from shared.errors import InputError, RunError, Stopped
 from shared.experience import Rows, load_rows
 
 _ALGORITHM = "sac"
@@ -55,7 +55,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("name", metavar="NAME", help="such as hopper-medium: halfcheetah, hopper, walker2d or ant")
     parser.add_argument(
         "--size",
-        type=_at_least(1),
+        type=at_least(1),
         metavar="N",
         help=f"rows of each policy that D4RL's reader keeps (default: {_SIZE:,}); of a replay, rows at most, in whole "
         "episodes spread over it (default: all)",
@@ -72,10 +72,10 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         help="keeps training and episodes: a collection that was cut goes on from there, another of the same robot "
         "trains no more (default: runs/collect/ROBOT-sSEED-FRAMEWORK)",
     )
-    parser.add_argument("--seed", type=_at_least(0), default=0, metavar="N", help="decides everything (default: 0)")
+    parser.add_argument("--seed", type=at_least(0), default=0, metavar="N", help="decides everything (default: 0)")
     for name, (_, default, meaning) in _TRAINING.items():
         words = f"{meaning} (default: {default:,})"
-        parser.add_argument(f"--{name}", type=_at_least(1), default=default, metavar="N", help=words)
+        parser.add_argument(f"--{name}", type=at_least(1), default=default, metavar="N", help=words)
     options = parser.parse_args(arguments)
     if options.name not in NAMES:
         raise InputError(f"cannot collect {options.name!r}; {nearest(options.name, NAMES)}")
@@ -84,21 +84,6 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     default = f"collected/{options.robot}/{options.kind}-v0" if options.format == "minari" else f"{options.name}.hdf5"
     options.output = options.output or default
     return options
-
-
-def _at_least(least: int) -> Callable[[str], int]:
-    """A type of whole numbers for argparse, which passes on what is raised."""
-
-    def parse(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-        if number < least:
-            raise argparse.ArgumentTypeError(f"{number} is less than {least}")
-        return number
-
-    return parse
 
 
 class Collection:
@@ -224,9 +209,12 @@ def main(arguments: list[str]) -> int:
     except (InputError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except RunError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as stop:
         print("interrupted; the same command goes on from here", file=sys.stderr)
-        return 130
+        return stop.exit_status if isinstance(stop, Stopped) else 130
     return 0
 
 

@@ -9,9 +9,11 @@ import argparse
 import dataclasses
 import inspect
 import math
+import reprlib
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,9 +23,13 @@ from pyrallis.wrappers.docstring import get_attribute_docstring
 
 from shared.data import is_known, nearest
 from shared.envs import is_registered
-from shared.errors import InputError
+from shared.errors import InputError, RunError, Stopped
 
 Config = TypeVar("Config")
+
+# What a bad value is quoted by: a few lines of YAML can stand for gigabytes of text.
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 3, 200, 200
 
 _TABLES = Path(__file__).resolve().parent.parent / "configs"
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", tuple: "a list of numbers"}
@@ -32,7 +38,7 @@ _METAVARS = {bool: "true|false", int: "INT", float: "FLOAT", str: "TEXT", tuple:
 _RUN_SETTINGS = frozenset(
     [
         *("env", "eval_env", "eval_backend", "seed", "device", "project", "group", "name", "wandb_mode", "runs_path"),
-        *("checkpoints_path", "load_model", "max_timesteps", "eval_freq", "n_episodes", "buffer_size"),
+        *("checkpoints_path", "load_model", "resume", "max_timesteps", "eval_freq", "n_episodes", "buffer_size"),
         *("eval_seed", "deterministic_torch", "num_updates_on_epoch", "log_every"),
     ]
 )
@@ -99,6 +105,7 @@ def parse(config_class: type[Config], algorithm: str, args: Sequence[str] | None
 
     A setting is taken from the command line, else from the file given as `--config_path`, else from the row that
     `configs/<algorithm>.yaml` holds for the dataset, else from the dataclass. `--help` prints the settings and exits.
+    Where `--resume` names a run's folder, its `config.yaml` is such a file.
 
     A config class may have `CORL_NAMES`, from CORL's names to its own: what CORL calls differently from file to file is
     called alike here, and understood by both names. `CORL_EPOCHS` is the like for what CORL counts in epochs of
@@ -113,16 +120,49 @@ def parse(config_class: type[Config], algorithm: str, args: Sequence[str] | None
         InputError: A flag, key, value, file or dataset cannot be used.
     """
     flags = _read_flags(config_class, algorithm, args)
-    path = flags.pop("config_path", None)
+    path = flags.pop("config_path", _settings_of_run(flags.get("resume")))
     given = {} if path is None else _decode(config_class, _read_yaml(Path(path)), f"{path}: ")
     given = _in_updates(config_class, given | _decode(config_class, flags, "--"))
-    dataset = given.get("env", config_class.env)
-    row = dataset_row(config_class, algorithm, dataset)
+    config, row = _completed(config_class, algorithm, given)
+    used = [f"{name}={_text(value)}" for name, value in row.items() if name not in given]
+    print(f"settings of configs/{algorithm}.yaml for {config.env}: {', '.join(used) or 'none'}")
+    return config
+
+
+def read_file(config_class: type[Config], algorithm: str, path: Path) -> Config:
+    """The config of a run's `config.yaml`, or of one of CORL's, as `--config_path` reads it.
+
+    Raises:
+        InputError: The file, a key or a value cannot be used.
+    """
+    return from_settings(config_class, algorithm, _read_yaml(path), f"{path}: ")
+
+
+def from_settings(config_class: type[Config], algorithm: str, values: Mapping[str, Any], where: str) -> Config:
+    """The config of settings by name, as text or as values; `where` begins the message if one cannot be used.
+
+    Raises:
+        InputError: A key or a value cannot be used.
+    """
+    return _completed(config_class, algorithm, _in_updates(config_class, _decode(config_class, values, where)))[0]
+
+
+def _completed(config_class: type[Config], algorithm: str, given: dict[str, Any]) -> tuple[Config, dict[str, Any]]:
+    """The config of the settings given and of its dataset's row, which is returned too."""
+    row = dataset_row(config_class, algorithm, given.get("env", config_class.env))
     config = config_class(**(row | given))
     check(config)
-    used = [f"{name}={_text(value)}" for name, value in row.items() if name not in given]
-    print(f"settings of configs/{algorithm}.yaml for {dataset}: {', '.join(used) or 'none'}")
-    return config
+    return config, row
+
+
+def algorithms() -> list[str]:
+    """The names of all algorithms: each has its table of datasets."""
+    return sorted(path.stem for path in _TABLES.glob("*.yaml"))
+
+
+def _settings_of_run(resume: str | None) -> str | None:
+    """The file that holds the settings of the run to go on with, if one is named."""
+    return None if resume in (None, "", "auto") else str(Path(resume) / "config.yaml")
 
 
 def dataset_row(config_class: type, algorithm: str, dataset: str) -> dict[str, Any]:
@@ -140,20 +180,34 @@ def dataset_row(config_class: type, algorithm: str, dataset: str) -> dict[str, A
 def cli(train: Callable[[Config], Any], config_class: type[Config], algorithm: str) -> None:
     """Runs `train` with the config of the command line: the body of `python corl_jax/<algorithm>.py`.
 
-    Input that cannot be used ends the process with one line on stderr and status 2, Ctrl-C with status 130.
+    Each of these ends the process with one line on stderr: input that cannot be used with status 2, a run that cannot
+    go on with 1, Ctrl-C with 130, SIGTERM with 143.
     """
     try:
         train(parse(config_class, algorithm))
-    except InputError as error:
+    except (InputError, RunError) as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(2 if isinstance(error, InputError) else 1)
+    except Stopped as stop:
+        print(stop, file=sys.stderr)
+        sys.exit(stop.exit_status)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
 
 
 class _TextLoader(yaml.SafeLoader):
-    """Leaves every plain scalar but `null` as the text it was written as; the field's type decodes it."""
+    """Leaves every plain scalar but `null` as the text it was written as; the field's type decodes it.
+
+    Nothing is built but text, `null`, lists and mappings: PyYAML's further types raise whatever a bad text makes them
+    raise.
+    """
+
+    yaml_constructors: typing.ClassVar = {
+        tag: build
+        for tag, build in yaml.SafeLoader.yaml_constructors.items()
+        if tag is None or tag.rpartition(":")[2] in ("str", "null", "seq", "map")
+    }
 
     yaml_implicit_resolvers: typing.ClassVar = {
         first: [rule for rule in rules if rule[0] in ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")]
@@ -167,7 +221,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         content = yaml.load(path.read_bytes(), _TextLoader)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f" at line {mark.line + 1}"
         raise InputError(f"{path} is not valid YAML{where}: correct it") from error
@@ -223,6 +277,7 @@ def _parser(config_class: type, algorithm: str) -> argparse.ArgumentParser:
     return parser
 
 
+@cache  # pyrallis parses the whole source for each comment
 def _help(config_class: type, field: dataclasses.Field) -> str:
     """The comment above a field, its bounds and its default, escaped for argparse."""
     comment = get_attribute_docstring(config_class, field.name).comment_above.replace("\n", " ")
@@ -256,8 +311,8 @@ def _decode(config_class: type, values: Mapping[str, Any], where: str) -> dict[s
             raise InputError(f"{where}{given} is given twice: {name} is the same setting")
         try:
             decoded[name] = _Epochs(pyrallis.decode(int, value)) if given in epochs else _decoded(types[name], value)
-        except (TypeError, ValueError, yaml.YAMLError) as error:
-            raise InputError(f"{where}{given} must be {_kind(types[name])}, not {value!r}") from error
+        except (TypeError, ValueError, yaml.YAMLError, RecursionError) as error:
+            raise InputError(f"{where}{given} must be {_kind(types[name])}, not {_SHORT.repr(value)}") from error
     return decoded
 
 
@@ -356,4 +411,5 @@ def _decode_float(value: float) -> float:
 def _decode_str(value: str) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
+    value.encode()  # what is no text, as a file's name may be, could be neither printed nor written down
     return value

@@ -22,6 +22,7 @@ D4RL_FACTS = json.loads(Path(__file__).with_name("d4rl_infos.json").read_text())
 _REQUIRED = ("observations", "actions", "rewards", "terminals")
 _DIMENSIONS = {"observations": 2, "actions": 2, "rewards": 1, "terminals": 1, "timeouts": 1}
 _FILE_SUFFIXES = (".hdf5", ".h5")
+_LARGEST = 1e15  # of which float32 can still add up a hundred million squares
 MINARI = "minari:"  # what the names of Minari's datasets begin with here
 
 
@@ -88,7 +89,7 @@ def dataset_path(name: str) -> Path:
         InputError: The name is unknown, or the file is not where it belongs.
     """
     path = dataset_location(name)
-    if not path.is_file():
+    if not os.path.isfile(path):  # False too of a name that the system does not take
         where = ", or set D4RL_DATASET_DIR to the folder that holds it" if name in D4RL_FACTS else ""
         raise InputError(f"dataset {name!r} is missing: put its file at {path}{where}")
     return path
@@ -172,6 +173,10 @@ def _checked_array(where: str, key: str, values: Any) -> np.ndarray:
     bad = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1)) if values.size else ()
     if len(bad):
         raise InputError(f"{where}: {key} holds NaN or an infinity, first in row {bad[0]}: remove that episode")
+    if values.size and (largest := max(-float(values.min()), float(values.max()))) > _LARGEST:
+        raise InputError(
+            f"{where}: {key} holds {largest:g}: rescale it, float32 can learn from numbers up to {_LARGEST:g}"
+        )
     return values
 
 

@@ -115,7 +115,8 @@ class _D4RLPhysics(MujocoEnv):
     total_mass: float | None = None  # kg, where the model file fixes it
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        # Gymnasium's own choice is a camera that stays where the robot began.
+        super().__init__(**{"camera_name": "track"} | kwargs)
         restore_physics(self.model, self.data, self.density, self.total_mass)
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -174,12 +175,13 @@ def is_registered(env_id: str) -> bool:
     return env_id in gymnasium.registry
 
 
-def make_env(env_id: str) -> gymnasium.Env:
+def make_env(env_id: str, **options: Any) -> gymnasium.Env:
     """Makes one of the `d4rl/...`, `robotics/...` or `gym/...` environments or any other that Gymnasium knows.
 
     Args:
         env_id: For example `d4rl/hopper-v2`, `robotics/antmaze-umaze` from Gymnasium-Robotics, `gym/hopper-medium-v2`
             for D4RL's own, or `Hopper-v5` for today's stock environment.
+        options: For the environment, such as `render_mode`.
 
     Returns:
         The environment with its time limit; it has not been reset.
@@ -193,7 +195,7 @@ def make_env(env_id: str) -> gymnasium.Env:
         # Choosing an older version is a decision that the user made by typing it.
         warnings.filterwarnings("ignore", message=".*is out of date", category=DeprecationWarning)
         try:
-            return gymnasium.make(env_id, disable_env_checker=True)
+            return gymnasium.make(env_id, disable_env_checker=True, **options)
         except (gymnasium.error.Error, ImportError) as error:
             reason = str(error).splitlines()[0]
             raise InputError(f"environment {env_id!r} cannot be made here ({reason}); {_nearest(env_id)}") from error

@@ -1,5 +1,27 @@
-"""The one exception that a user's input raises."""
+"""The exceptions that commands answer with one line and an exit status of their own."""
+
+import signal
 
 
 class InputError(ValueError):
     """What the user gave cannot be used. The message is one line that names the fix; commands print it and exit 2."""
+
+    def __init__(self, message: str) -> None:
+        # What it quotes may hold line breaks: the name of a file, a library's complaint.
+        super().__init__(" ".join(message.splitlines()))
+
+
+class RunError(RuntimeError):
+    """A run that began well cannot go on, or not end well. One line says why and what is saved; commands exit 1."""
+
+
+class Stopped(KeyboardInterrupt):
+    """A run was asked to stop, and has. One line says what is saved; commands print it and exit with `exit_status`.
+
+    Attributes:
+        exit_status: 128 and the signal's number, as shells have it: 130 for Ctrl-C, 143 for SIGTERM.
+    """
+
+    def __init__(self, saved: str, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}; {saved}")
+        self.exit_status = 128 + number

@@ -67,6 +67,7 @@ class Evaluator:
         std: ArrayLike = 1.0,
         num_envs: int | None = None,
         max_steps: int | None = None,
+        make: Callable[[str], gymnasium.Env] = make_env,
     ) -> None:
         """Makes the environments.
 
@@ -78,6 +79,7 @@ class Evaluator:
             std: Then divides it, a number or (state_dim,).
             num_envs: How many episodes are stepped together; by default all, at most 10.
             max_steps: An episode is cut after this many steps, if its environment does not end it before.
+            make: Makes an environment of this name.
 
         Raises:
             InputError: The environment is unknown or of another kind, or a number is out of range.
@@ -89,7 +91,7 @@ class Evaluator:
         num_envs = min(n_episodes, 10 if num_envs is None else num_envs)
         if num_envs < 1:
             raise InputError(f"cannot step {num_envs} environments; ask for at least 1")
-        self._envs = [make_env(env_id) for _ in range(num_envs)]
+        self._envs = [make(env_id) for _ in range(num_envs)]
         self.state_dim = _flat_size(env_id, "observations", self._envs[0].observation_space)
         self.action_dim = _flat_size(env_id, "actions", self._envs[0].action_space)
         self.max_action = float(self._envs[0].action_space.high[0])

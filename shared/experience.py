@@ -12,6 +12,7 @@ from shared.data import Batch
 from shared.envs import make_env
 from shared.errors import InputError
 from shared.files import write_atomically
+from shared.seals import read_verified, sealed_zip
 
 _FILE = re.compile(r"experience_(\d+)\.npz")
 
@@ -71,6 +72,8 @@ class Experience:
             qpos=np.zeros((capacity, *positions), np.float32),
             qvel=np.zeros((capacity, *velocities), np.float32),
         )
+        # How many steps the files of each folder hold; others that lie there are not this experience's
+        self._saved: dict[Path, int] = {}
 
     @property
     def over(self) -> bool:
@@ -124,26 +127,27 @@ class Experience:
         return Batch(*(getattr(self.rows(first), name) for name in Batch._fields))
 
     def save(self, folder: Path) -> None:
-        """Writes the steps that no file in the folder holds yet as `experience_<size>.npz`, atomically."""
-        saved = max((size for size in _files(folder) if size <= self.size), default=0)
+        """Writes the steps that were not yet saved to the folder as `experience_<size>.npz`, sealed and atomically."""
+        saved = self._saved.get(folder, 0)
         if saved < self.size:
             content = io.BytesIO()
             np.savez(content, **self.rows(saved)._asdict())
-            write_atomically(folder / f"experience_{self.size}.npz", content.getvalue())
+            write_atomically(folder / f"experience_{self.size}.npz", sealed_zip(content.getbuffer()))
+            self._saved[folder] = self.size
 
     def load(self, folder: Path, size: int) -> None:
         """Goes back to where a run stood after `size` steps, by what it saved in the folder; `begin` comes next.
 
         Raises:
-            InputError: There is no room for a further step, or the files are not there or do not fit.
+            InputError: There is no room for them, or the files are not there or do not fit.
         """
-        if size >= len(self._rows.rewards):
-            raise InputError(f"the checkpoint has {size} environment steps already: set max_timesteps to more")
+        if size > len(self._rows.rewards):
+            raise InputError(f"the checkpoint has {size} environment steps: set max_timesteps to at least that")
         for column, values in zip(self._rows, load_rows(folder, size), strict=True):
             if column.shape[1:] != values.shape[1:]:
                 raise InputError(f"{folder} holds another environment's experience: set env to its own")
             column[:size] = values
-        self.size = size
+        self.size = self._saved[folder] = size
 
     def close(self) -> None:
         """Closes the environment."""
@@ -157,13 +161,18 @@ class Experience:
 def load_rows(folder: Path, size: int) -> Rows:
     """The first `size` steps of a run, by the files that it saved in the folder; later ones are left out.
 
+    They lie beside a checkpoint; beside a run's last one, in the folder of those before it.
+
     Raises:
         InputError: The files are not there, or one of them is damaged.
     """
-    wanted = sorted((number, path) for number, path in _files(folder).items() if number <= size)
+    files = _files(folder) or _files(folder / "checkpoints")
+    wanted = sorted((number, path) for number, path in files.items() if number <= size)
     try:
-        parts = [np.load(path, allow_pickle=False) for _, path in wanted]
+        parts = [np.load(io.BytesIO(read_verified(path)), allow_pickle=False) for _, path in wanted]
         rows = Rows(*(np.concatenate([part[name] for part in parts]) for name in Rows._fields))
+    except InputError:
+        raise
     except Exception as error:  # NumPy and zipfile raise a dozen unrelated types on damaged bytes
         raise InputError(f"no whole experience in {folder}: it must lie beside its checkpoint") from error
     if len(rows.rewards) != size:

@@ -1,12 +1,35 @@
 """Writing files so that a reader, or a crash, never meets half of one."""
 
+import contextlib
 import os
 from pathlib import Path
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a file beside its final place, then moves it there in one step; makes missing folders."""
+    """Writes a file beside its final place, then moves it there in one step; makes missing folders.
+
+    Afterwards it survives a power cut. A write that fails leaves an older file of that name as it was, and no part of
+    the new one.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(content)
-    os.replace(partial, path)
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes a new name in a folder survive a power cut, where the file system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -5,6 +5,7 @@ the user's. So what a file declares is checked before any of it is read, and onl
 """
 
 import math
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -40,7 +41,7 @@ def read_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
         InputError: The file is missing, damaged, or refers to other files, or an array is no numbers, larger than
             `MAX_BYTES`, or larger than the bytes that are stored for it can be.
     """
-    if not path.is_file():
+    if not os.path.isfile(path):  # False too of a name that the system does not take
         raise InputError(f"no dataset at {path}: put the file there or correct the path")
     try:
         with h5py.File(path) as file:

@@ -6,7 +6,7 @@ Beyond those: PyTorch's initialisers and corner cases, a network that carries it
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,10 @@ from flax import serialization, struct, traverse_util
 from jax import Array
 from jax.nn.initializers import Initializer, variance_scaling
 
-from shared.errors import InputError
+from shared.errors import InputError, RunError
 from shared.files import write_atomically
+from shared.runs import Run
+from shared.seals import BLANK, read_verified, sealed
 
 T = TypeVar("T")
 
@@ -81,7 +83,7 @@ class PackedDataset:
 
 def to_device(dataset: Any) -> PackedDataset:
     """The dataset on JAX's default device, packed, in JAX's default float type."""
-    columns = [np.reshape(column, (len(column), -1)) for column in dataset]
+    columns = [np.reshape(column, (len(column), math.prod(np.shape(column)[1:]))) for column in dataset]
     rows = jnp.asarray(np.concatenate(columns, axis=1), dtype=float)
     return PackedDataset(rows, type(dataset), tuple(np.shape(column)[1:] for column in dataset))
 
@@ -253,36 +255,74 @@ def params_to_torch(params: Params) -> dict[str, np.ndarray]:
     return {_torch_name(path): _transposed(path, np.asarray(values)) for path, values in flat.items()}
 
 
-def save_checkpoint(path: Path, algorithm: str, state: Any, total_it: int, **arrays: np.ndarray) -> None:
-    """Writes a train state, and further arrays by name, as MessagePack (data only, no code), atomically."""
-    content = {
-        "algorithm": algorithm,
-        "total_it": total_it,
-        "state": serialization.to_state_dict(jax.device_get(state)),
-        **arrays,
-    }
-    write_atomically(path, serialization.msgpack_serialize(content))
+def save_checkpoint(path: Path, algorithm: str, state: Any, total_it: int, **facts: Any) -> None:
+    """Writes a train state as sealed MessagePack (data only, no code), atomically.
 
-
-def load_checkpoint(path: str, algorithm: str, state: Any) -> tuple[Any, int]:
-    """Reads what `save_checkpoint` wrote into a state of the same structure; returns it with its number of updates.
+    Args:
+        path: Such as `checkpoint.msgpack`.
+        algorithm: Such as `td3_bc`.
+        state: The train state.
+        total_it: The updates behind it.
+        facts: Further arrays, and plain values, by name.
 
     Raises:
-        InputError: the file is missing, damaged, of another algorithm or of other shapes.
+        RunError: A number of the state is not finite.
+        OSError: The file cannot be written.
+    """
+    state = jax.device_get(state)
+    for key_path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        if jnp.issubdtype(leaf.dtype, jnp.floating) and not np.isfinite(leaf).all():
+            raise RunError(f"{jax.tree_util.keystr(key_path).lstrip('.')} is not finite")
+    content = {"algorithm": algorithm, "total_it": total_it, "state": serialization.to_state_dict(state), **facts}
+    # In place, since the seal must stay last and a copy would be sorted.
+    write_atomically(path, sealed(serialization.msgpack_serialize({**content, "seal": BLANK}, in_place=True)))
+
+
+def read_checkpoint(path: str) -> dict[str, Any]:
+    """What a checkpoint holds, by key; only data are read, no code is run.
+
+    Raises:
+        InputError: The file is missing, damaged, or no checkpoint.
     """
     try:
-        content = serialization.msgpack_restore(Path(path).read_bytes())
-        found = content["algorithm"]
+        content = serialization.msgpack_restore(read_verified(Path(path)))
     except FileNotFoundError:
         raise InputError(f"checkpoint {path} does not exist: check --load_model") from None
+    except InputError:
+        raise
     except Exception:  # MessagePack raises a dozen unrelated types on damaged bytes
-        raise InputError(f"checkpoint {path} cannot be read: is it a .msgpack file of a JAX run?") from None
-    if found != algorithm:
-        raise InputError(f"checkpoint {path} is of {found}, not of {algorithm}")
+        content = None
+    if not isinstance(content, dict) or not {"algorithm", "total_it", "state"} <= content.keys():
+        raise InputError(f"checkpoint {path} cannot be read: is it a .msgpack file of a JAX run?")
+    return content
+
+
+def load_checkpoint(path: str, algorithm: str, state: Any) -> dict[str, Any]:
+    """Reads what `save_checkpoint` wrote, its state into one of the same structure.
+
+    Returns:
+        What the file holds, by key; `state` as the train state that it was.
+
+    Raises:
+        InputError: The file is missing, damaged, of another algorithm or of other shapes.
+    """
+    content = read_checkpoint(path)
+    if content["algorithm"] != algorithm:
+        raise InputError(f"checkpoint {path} is of {content['algorithm']}, not of {algorithm}")
     try:
         restored = serialization.from_state_dict(state, content["state"])
     except (ValueError, KeyError) as error:
         raise InputError(f"checkpoint {path} does not fit this run's networks: {str(error).splitlines()[0]}") from None
     if jax.tree.map(jnp.shape, restored) != jax.tree.map(jnp.shape, state):
         raise InputError(f"checkpoint {path} does not fit this run's networks: other shapes")
-    return jax.tree.map(jnp.asarray, restored), content["total_it"]
+    return {**content, "state": jax.tree.map(jnp.asarray, restored)}
+
+
+def restore(run: Run, load: Callable[[str], Mapping[str, Any]], state: T) -> tuple[T, int]:
+    """Loads what the run begins with, if there is anything; see `Run.restore`.
+
+    Returns:
+        That state, or the fresh one given, and the updates that were made before this run.
+    """
+    content = run.restore(load)
+    return (content["state"], content["total_it"] - run.step) if content else (state, 0)

@@ -40,6 +40,7 @@ class _Maze(gymnasium.Env, ABC):
         """Takes the maze, its robot, and where the origin (2,) of D4RL's frame lies in the robot's."""
         Path(maze.tmp_xml_file_path).unlink()  # read by now, and left behind otherwise
         self._robot, self._origin = robot, origin
+        self.render_mode, self.metadata = maze.render_mode, maze.metadata
         self._goal = np.zeros(2)
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (self.model.nq + self.model.nv,), np.float64)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (self.model.nu,), np.float32)
@@ -53,8 +54,10 @@ class _Maze(gymnasium.Env, ABC):
         """Sets joint positions and velocities and the goal (2,), all in D4RL's frame."""
         qpos = np.array(qpos, np.float64)
         qpos[:2] += self._origin
-        self._robot.set_state(qpos, np.asarray(qvel, np.float64))
         self._goal = np.asarray(goal, np.float64)
+        # Where the goal is to be seen; nothing else depends on it.
+        self.model.site("target").pos[:2] = self._goal + self._origin
+        self._robot.set_state(qpos, np.asarray(qvel, np.float64))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         """Begins an episode; there are no options."""
@@ -62,6 +65,10 @@ class _Maze(gymnasium.Env, ABC):
         self._robot.reset()
         self.set_state(*self._draw())
         return self._observation(), {}
+
+    def render(self) -> Any:
+        """What the simulator shows."""
+        return self._robot.render()
 
     @abstractmethod
     def _draw(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -86,10 +93,10 @@ class AntMaze(_Maze):
     _CELL = 4.0
     _TORQUE = 30.0  # of an action of 1; D4RL's robot is not Gymnasium's Ant-v4
 
-    def __init__(self, maze: str) -> None:
-        """Takes `umaze`, `medium` or `large`."""
+    def __init__(self, maze: str, render_mode: str | None = None) -> None:
+        """Takes `umaze`, `medium` or `large`, and Gymnasium's mode of rendering."""
         cells = _cells(_ANT_MAZES[maze])
-        stock = AntMazeEnv(maze_map=_walls(np.flipud(cells)))
+        stock = AntMazeEnv(maze_map=_walls(np.flipud(cells)), render_mode=render_mode)
         centre = np.array(cells.T.shape) / 2
         start = _find(cells, "S")[::-1]
         super().__init__(stock, stock.ant_env, (start + 0.5 - centre) * self._CELL)
@@ -122,10 +129,10 @@ class PointMaze(_Maze):
     # D4RL's point is at 0 where its body stands, 1.2 along both axes, and walls stand around whole numbers from 1.
     _BODY = 1.2
 
-    def __init__(self, maze: str, dense: bool = False) -> None:
-        """Takes `umaze`, `medium` or `large`, and whether the reward is exp(-distance)."""
+    def __init__(self, maze: str, dense: bool = False, render_mode: str | None = None) -> None:
+        """Takes `umaze`, `medium` or `large`, whether the reward is exp(-distance), and Gymnasium's way to render."""
         cells = _cells(_POINT_MAZES[maze])
-        stock = PointMazeEnv(maze_map=_walls(np.rot90(cells)))
+        stock = PointMazeEnv(maze_map=_walls(np.rot90(cells)), render_mode=render_mode)
         super().__init__(stock, stock.point_env, self._BODY - 0.5 - np.array(cells.shape) / 2)
         # How hard a wall pushes: MuJoCo 2.1.0 averaged over three axes, today's over the two that the point moves on.
         self.model.body_invweight0[1:, 0] *= 2 / 3

@@ -31,8 +31,8 @@ _LIMITS = {
 }
 
 
-def _make(name: str) -> gymnasium.Env:
-    """Makes `robotics/<name>`.
+def _make(name: str, render_mode: str | None = None) -> gymnasium.Env:
+    """Makes `robotics/<name>`; `render_mode` is Gymnasium's.
 
     Raises:
         InputError: Gymnasium-Robotics is not installed.
@@ -47,10 +47,10 @@ def _make(name: str) -> gymnasium.Env:
 
     family, *words = name.split("-")
     if family == "antmaze":
-        return mazes.AntMaze(words[0])
+        return mazes.AntMaze(words[0], render_mode=render_mode)
     if family == "maze2d":
-        return mazes.PointMaze(words[0], dense="dense" in words)
-    return adroit.Hand(name)
+        return mazes.PointMaze(words[0], dense="dense" in words, render_mode=render_mode)
+    return adroit.Hand(name, render_mode)
 
 
 for _name, _limit in _LIMITS.items():

@@ -2,31 +2,45 @@
 
 import dataclasses
 import json
+import math
 import shutil
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType, TracebackType
-from typing import Any, Self, SupportsFloat
+from types import TracebackType
+from typing import Any, NamedTuple, Self, SupportsFloat
 
 import numpy as np
 import psutil
 from tqdm import tqdm
 
+from shared import resuming
+from shared.checkpoints import Checkpoints
 from shared.configs import dump
 from shared.curves import AVERAGED, Curve, draw_curve
 from shared.data import is_file_name
-from shared.errors import InputError
+from shared.errors import InputError, RunError, Stopped
 from shared.evaluation import ContextPolicy, Policy
 from shared.files import write_atomically
 from shared.machine import hardware, versions
+from shared.metrics import MetricsFile
 from shared.scores import scale
+from shared.stopping import StopRequest
 from shared.task import Task
+from shared.wandb_side import import_wandb, start_wandb
 
 _PACKAGES = {"torch": ("torch",), "jax": ("jax", "jaxlib", "flax", "optax")}
+_SUFFIXES = {"torch": ".pt", "jax": ".msgpack"}
 _SECONDS_BETWEEN_DRAWINGS = 10.0
+
+
+class _Moment(NamedTuple):
+    """How far a run has come: updates, and seconds of training."""
+
+    updates: int
+    seconds: float
 
 
 class Run:
@@ -37,12 +51,19 @@ class Run:
     - `config.yaml`: the settings, which `--config_path` reads back,
     - `metrics.jsonl`: one line for each call of `log` and `evaluate`, written at once,
     - `learning_curve.png`: redrawn while the run goes on,
-    - `result.json`: written at the end: scores and what they depend on, versions, hardware, times.
+    - `checkpoints/step_<n>`: what the run can go on from; the last two, and the one that was evaluated best,
+    - `checkpoint`: the last one of all, written at the end,
+    - `result.json`: written last: scores and what they depend on, versions, hardware, times.
 
-    After an exception the metrics and the curve stay, there is no result, and the exception goes on.
+    After an exception metrics, curve and checkpoints stay, there is no result, and the exception goes on. With the
+    setting `resume` such a run goes on in its own folder, from its last whole checkpoint.
+
+    Between updates the state is whole. There the run may be saved, and there it ends after Ctrl-C or SIGTERM:
+    `save` raises `Stopped` then.
 
     Attributes:
         folder: The run's folder.
+        step: Updates, or steps of the environment, that were done when the run was entered; 0 for a new one.
         result: What `result.json` holds; empty before the end.
     """
 
@@ -52,8 +73,8 @@ class Run:
         """Makes nothing yet.
 
         Args:
-            config: Has `name`, `env`, `seed`, `max_timesteps`, `runs_path`, `checkpoints_path`, `device`, `project`,
-                `group` and `wandb_mode`.
+            config: Has `name`, `env`, `seed`, `max_timesteps`, `eval_freq`, `runs_path`, `checkpoints_path`,
+                `load_model`, `resume`, `device`, `project`, `group` and `wandb_mode`.
             task: What is learnt and scored; its environments are closed when the run ends.
             algorithm: Such as `td3_bc`.
             framework: `torch` or `jax`.
@@ -61,31 +82,107 @@ class Run:
             unit: What `max_timesteps` and the numbers of evaluations count: updates, or steps of an environment.
 
         Raises:
-            InputError: Weights & Biases should be online but nobody is logged in.
+            InputError: Weights & Biases should be online but nobody is logged in, or `resume` names no run that can go
+                on with these settings.
         """
         self._dataset = Path(config.env).stem if is_file_name(config.env) else config.env
-        name = f"{config.name}-{self._dataset}-s{config.seed}-{framework}-{uuid.uuid4().hex[:8]}".replace(
-            "/", "-"
-        ).replace(":", "-")
-        self.folder = Path(config.runs_path) / name
+        self._wandb = import_wandb(config.wandb_mode)
+        name = f"{config.name}-{self._dataset}-s{config.seed}".replace("/", "-").replace(":", "-")
+        new = Path(config.runs_path) / f"{name}-{framework}-{uuid.uuid4().hex[:8]}"
+        self._resumed = resuming.find(config, name, framework)
+        self.folder = self._resumed.folder if self._resumed else new
+        self.step = 0
         self.result: dict[str, Any] = {}
+        self._suffix = _SUFFIXES[framework]
+        self._checkpoints = Checkpoints(self.folder / "checkpoints", self._suffix)
+        self._saved: Path | None = None
+        self._not_saved: OSError | None = None
+        self._stop = StopRequest(self._what_is_saved)
         self._config, self._task, self._algorithm, self._framework = config, task, algorithm, framework
         self._device = str(device or config.device)
         self._scale = scale(task.evaluator.fingerprint["env"])
         self._unit = unit
-        self._wandb = _import_wandb(config.wandb_mode)
         self._steps: list[int] = []
         self._returns: list[np.ndarray] = []
         self._seconds_to_first_update: float | None = None
+        self._metrics_size = 0
         self._updates = 0
+        self._seconds_before = 0.0
         self._evaluating = 0.0
+        self._warm: _Moment | None = None
+
+    def restore(self, load: Callable[[str], Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Loads what the run begins with; comes before the run is entered.
+
+        That is the last checkpoint of a resumed run, or the one before it where the last is damaged, which is said; for
+        a run that has none yet, and for a new one, `load_model`.
+
+        Args:
+            load: Loads the checkpoint at a path and returns what it holds, by key. What `save` was told to write by
+                keyword is there again.
+
+        Returns:
+            What `load` returned; nothing if there was nothing to load.
+
+        Raises:
+            InputError: The checkpoint of `load_model`, or every one of a resumed run, cannot be used, or is of another
+                dataset.
+        """
+        try:
+            content = self._load_last(load) if self._resumed else None
+            if content is None:
+                return load(self._config.load_model) if self._config.load_model else {}
+            return content
+        except BaseException:
+            if self._resumed:
+                self._resumed.metrics.close()
+            raise
+
+    def _load_last(self, load: Callable[[str], Mapping[str, Any]]) -> Mapping[str, Any] | None:
+        """What the last whole checkpoint of a resumed run holds; None if it has none at all."""
+        faults = []
+        for step in reversed(self._checkpoints.steps()):
+            try:
+                content = load(str(self._checkpoints.path(step)))
+            except InputError as error:
+                faults.append(error)
+                continue
+            self._go_on_from(step, content)
+            for fault in faults:
+                _warn(f"{fault}; going on from {self._saved} instead")
+            return content
+        if faults:
+            raise InputError(f"no checkpoint of {self.folder} can be used ({faults[0]}): begin a new run")
+        return None
 
     def __enter__(self) -> Self:
-        """Makes the folder.
+        """Makes the folder, or takes up that of a resumed run.
 
         Raises:
             InputError: The folder cannot be made, or Weights & Biases cannot start; then no folder is left.
         """
+        if self._resumed:
+            self._reopen(self._resumed.metrics)
+        else:
+            self._make()
+        # A bar redrawn into a log file would flood it, so there is one on terminals only.
+        self._bar = tqdm(
+            total=self._config.max_timesteps,
+            initial=self.step,
+            unit=f" {self._unit}s",
+            disable=None,
+            dynamic_ncols=True,
+        )
+        self._drawn = time.perf_counter()
+        self._entered = self._drawn - self._seconds_before
+        self._begun = _Moment(self._updates, self._seconds_training())
+        _say(f"run folder: {self.folder}")
+        if self._resumed:
+            _say(f"going on after {self._unit} {self.step}")
+        self._stop.__enter__()
+        return self
+
+    def _make(self) -> None:
         try:
             self.folder.mkdir(parents=True)
         except OSError as error:
@@ -94,31 +191,79 @@ class Run:
             ) from error
         try:
             write_atomically(self.folder / "config.yaml", dump(self._config).encode())
-            self._start_wandb()
+            start_wandb(self._wandb, self._config, self.folder)
+            self._metrics = MetricsFile(self.folder / "metrics.jsonl")
         except BaseException:
             shutil.rmtree(self.folder)
             raise
-        self._metrics = (self.folder / "metrics.jsonl").open("w", encoding="utf-8")
-        # A bar redrawn into a log file would flood it, so there is one on terminals only.
-        self._bar = tqdm(total=self._config.max_timesteps, unit=f" {self._unit}s", disable=None, dynamic_ncols=True)
-        self._entered = self._drawn = time.perf_counter()
-        _say(f"run folder: {self.folder}")
-        return self
+
+    def _reopen(self, metrics: MetricsFile) -> None:
+        """Removes what was written after the checkpoint, since it comes again."""
+        self._metrics = metrics
+        try:
+            start_wandb(self._wandb, self._config, self.folder)
+            self._checkpoints.tidy(self.step)
+            self._metrics.truncate(self._metrics_size)
+        except (InputError, OSError) as error:
+            self._metrics.close()
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"cannot go on with {self.folder} ({error.strerror}): make it writable") from error
+
+    def _go_on_from(self, step: int, content: Mapping[str, Any]) -> None:
+        """Takes over how far a run had come."""
+        path = self._checkpoints.path(step)
+        try:
+            dataset, progress, then = content["dataset"], content["progress"], content["versions"]
+        except KeyError as error:
+            raise InputError(f"{path} does not say how far its run had come: give it as --load_model") from error
+        if dataset != self._task.fingerprint:
+            raise InputError(f"{self.folder} learnt from another dataset, {dataset}: put that one back")
+        now = self._versions()
+        if changed := [f"{name} {then.get(name)}, now {now[name]}" for name in now if then.get(name) != now[name]]:
+            _warn(f"other versions than before, so the last bits may differ: {', '.join(changed)}")
+        self.step, self._saved = step, path
+        self._metrics_size = progress["metrics_size"]
+        self._updates = progress["updates"]
+        self._seconds_before = progress["seconds"]
+        self._evaluating = progress["evaluating"]
+        for row in self._resumed.metrics.rows(self._metrics_size):
+            if "returns" in row:
+                self._steps.append(row["step"])
+                self._returns.append(np.array(row["returns"]))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Closes everything; draws the curve; without an exception also writes and prints the result."""
+        """Closes everything; draws the curve; without an exception also writes and prints the result.
+
+        Raises:
+            RunError: The last checkpoint, the metrics or the result could not be written.
+        """
+        finished = False
         try:
             self._bar.close()
             self._draw()
             if kind is None:
                 self._finish()
+                finished = True
+            elif not issubclass(kind, InputError | RunError | Stopped):
+                _warn(f"the run has failed; {self._what_is_saved()}")
         finally:
+            self._stop.__exit__(kind, error, trace)
             self._metrics.close()
             self._task.evaluator.close()
             if self._wandb is not None:
-                self._wandb.finish(exit_code=0 if kind is None else 1)
+                self._wandb.finish(exit_code=0 if finished else 1)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the run was asked to end: the next `save` ends it."""
+        return self._stop.number is not None
+
+    def is_due(self, step: int) -> bool:
+        """Whether an evaluation follows this many updates: every `eval_freq`, and the last."""
+        return step > 0 and (step % self._config.eval_freq == 0 or step == self._config.max_timesteps)
 
     def started(self) -> None:
         """Prints, once, how long after the process started the first update was done; `advance` calls it too."""
@@ -133,13 +278,52 @@ class Run:
         """
         self._updates += updates
         self._bar.update(updates if steps is None else steps)
-        if updates and self._updates == updates:
+        if updates and self._warm is None:
             self.started()
-            self._warm = (self._updates, self._seconds_training())
+            self._warm = _Moment(self._updates, self._seconds_training())
 
     def log(self, step: int, metrics: Mapping[str, SupportsFloat]) -> None:
-        """Writes the metrics of the update number `step` (from 1) as one line."""
-        self._write(step, {name: float(value) for name, value in metrics.items()})
+        """Writes the metrics of the update number `step` (from 1) as one line.
+
+        Raises:
+            RunError: One of them is not finite.
+        """
+        values = {name: float(value) for name, value in metrics.items()}
+        for name, value in values.items():
+            if not math.isfinite(value):
+                raise RunError(f"{name} is {value} at {self._unit} {step}; {self._what_is_saved()}")
+        self._write(step, values)
+
+    def save(self, step: int, write: Callable[..., None]) -> None:
+        """Saves what the run can go on from, then ends it if that was asked for.
+
+        A run outlives a save that fails: it says so, and tries again at its next evaluation.
+
+        Args:
+            step: Updates, or steps of the environment, that are done. Where an evaluation follows them, a run that goes
+                on from here begins with it.
+            write: Writes the checkpoint to a path, atomically, with all that it is given by keyword in it.
+
+        Raises:
+            RunError: The state is not finite.
+            Stopped: Ctrl-C or SIGTERM asked for it.
+        """
+        self._not_saved = None
+        path = self._checkpoints.path(step)
+        try:
+            self._metrics.sync()
+            facts = self._facts(step)
+            write(path, **facts)
+            self._saved = path
+            if self._config.checkpoints_path:
+                write(self.checkpoint_path(step), **facts)
+            self._prune()
+        except RunError as error:
+            raise RunError(f"{error} after {self._unit} {step}; {self._what_is_saved()}") from error
+        except OSError as error:
+            self._not_saved = error
+            _warn(f"cannot save {path} ({error.strerror}): make room, or the folder writable; training goes on")
+        self._stop.obey()
 
     def evaluate(self, step: int, policy: Policy | ContextPolicy, prompt: float | None = None) -> None:
         """Evaluates the policy after `step` updates, writes the outcome, prints it and redraws the curve.
@@ -149,15 +333,20 @@ class Run:
             policy: From normalised observations (n_episodes, S) float32 to actions (n_episodes, A).
             prompt: The return that the policy was asked for, if it is asked for one. The run is scored by the first
                 of several, as CORL's is; the others are written under their prompt's name alone.
+
+        Raises:
+            Stopped: Ctrl-C or SIGTERM asked for it; an evaluation has nothing to save.
         """
         begin = time.perf_counter()
-        returns, lengths = self._task.evaluator(policy)
+        with self._stop.obeyed_at_once():
+            returns, lengths = self._task.evaluator(policy)
         row = {"return_mean": float(returns.mean()), "returns": returns.tolist(), "lengths": lengths.tolist()}
         score = row[self._scale.metric] = float(self._scale(returns).mean())
         first = not self._steps or self._steps[-1] != step
         if first:
             self._steps.append(step)
             self._returns.append(returns)
+            self._prune()
         if prompt is not None:
             named_row = {f"eval/{prompt}_{name}": value for name, value in row.items()}
             row = named_row | row if first else named_row
@@ -171,9 +360,42 @@ class Run:
         self._evaluating += time.perf_counter() - begin
         self._bar.unpause()
 
-    def checkpoint_path(self, step: int, suffix: str) -> Path:
-        """Where the checkpoint after `step` updates goes: a folder of the run's name under `checkpoints_path`."""
-        return Path(self._config.checkpoints_path) / self.folder.name / f"checkpoint_{step}{suffix}"
+    def checkpoint_path(self, step: int) -> Path:
+        """Where a further copy of the checkpoint goes and stays: a folder of the run's name in `checkpoints_path`."""
+        return Path(self._config.checkpoints_path) / self.folder.name / f"checkpoint_{step}{self._suffix}"
+
+    def _facts(self, step: int) -> dict[str, Any]:
+        """What every checkpoint holds besides an algorithm's state."""
+        progress = {
+            "metrics_size": self._metrics.size,
+            "updates": self._updates,
+            "seconds": time.perf_counter() - self._entered,
+            "evaluating": self._evaluating,
+        }
+        settings = dataclasses.asdict(self._config)
+        return {
+            "step": step,
+            "settings": {name: list(v) if isinstance(v, tuple) else v for name, v in settings.items()},
+            "dataset": self._task.fingerprint,
+            "state_mean": self._task.mean,
+            "state_std": self._task.std,
+            "versions": self._versions(),
+            "progress": progress,
+        }
+
+    def _versions(self) -> dict[str, str]:
+        return versions("numpy", "gymnasium", "mujoco", *_PACKAGES[self._framework])
+
+    def _prune(self) -> None:
+        means = [float(returns.mean()) for returns in self._returns]
+        self._checkpoints.prune(dict(zip(self._steps, means, strict=True)))
+
+    def _what_is_saved(self) -> str:
+        """For the last line of a run that ends early."""
+        if self._saved is None:
+            return "nothing was saved yet"
+        fault = f", a later one could not be written ({self._not_saved.strerror})" if self._not_saved else ""
+        return f"last checkpoint: {self._saved}{fault}; --resume {self.folder} goes on from it"
 
     def _seconds_training(self) -> float:
         """Since the run began, evaluations left out."""
@@ -181,34 +403,20 @@ class Run:
 
     def _updates_per_second(self) -> float | None:
         """Over all calls of `advance` but the first, or over that one while it is alone; evaluations left out."""
-        if not self._updates:
+        if self._warm is None:
             return None
-        updates, seconds = self._warm if self._updates > self._warm[0] else (0, 0.0)
-        return (self._updates - updates) / (self._seconds_training() - seconds)
+        since = self._warm if self._updates > self._warm.updates else self._begun
+        return (self._updates - since.updates) / (self._seconds_training() - since.seconds)
 
     def _write(self, step: int, values: Mapping[str, Any]) -> None:
         seconds = time.perf_counter() - self._entered
         row = {"step": step, **values, "updates_per_second": self._updates_per_second(), "seconds": seconds}
-        self._metrics.write(json.dumps(row) + "\n")
-        self._metrics.flush()
+        try:
+            self._metrics.write(row)
+        except OSError as error:
+            _warn(f"cannot write {self.folder / 'metrics.jsonl'} ({error.strerror}): make room; it is tried again")
         if self._wandb is not None:
             self._wandb.log(dict(row), step=step)
-
-    def _start_wandb(self) -> None:
-        if self._wandb is None:
-            return
-        config = self._config
-        try:
-            self._wandb.init(
-                project=config.project,
-                group=config.group,
-                name=self.folder.name,
-                config=dataclasses.asdict(config),
-                dir=self.folder,
-                mode=config.wandb_mode,
-            )
-        except self._wandb.Error as error:
-            raise _no_wandb(error) from error
 
     def _curve(self) -> Curve:
         """All evaluations so far, on the scale of their environment."""
@@ -220,10 +428,34 @@ class Run:
     def _draw(self) -> None:
         if self._steps:
             title = f"{self._algorithm} ({self._framework}) on {self._dataset}, seed {self._config.seed}"
-            write_atomically(self.folder / "learning_curve.png", draw_curve(self._curve(), title, f"{self._unit}s"))
+            picture, path = draw_curve(self._curve(), title, f"{self._unit}s"), self.folder / "learning_curve.png"
+            try:
+                write_atomically(path, picture)
+            except OSError as error:
+                _warn(f"cannot write {path} ({error.strerror}): it is drawn again later")
             self._drawn = time.perf_counter()
 
     def _finish(self) -> None:
+        """Writes the last checkpoint and the result, which says that the run is over.
+
+        Raises:
+            RunError: It cannot.
+        """
+        try:
+            if self._not_saved:
+                raise self._not_saved
+            self._metrics.sync()
+            if self._saved:
+                write_atomically(self.folder / f"checkpoint{self._suffix}", self._saved.read_bytes())
+            self._compile_result()
+            write_atomically(self.folder / "result.json", (json.dumps(self.result, indent=2) + "\n").encode())
+        except OSError as error:
+            self.result = {}
+            reason = f"the end of the run cannot be written ({error.strerror})"
+            raise RunError(f"{reason}; {self._what_is_saved()}") from error
+        self._summarise()
+
+    def _compile_result(self) -> None:
         curve = self._curve()
         means = [float(values.mean()) for values in curve.values]
         self.result = {
@@ -239,7 +471,7 @@ class Run:
             "data_policies": curve.references,
             "dataset": self._task.fingerprint,
             "evaluation": self._task.evaluator.fingerprint,
-            "versions": versions("numpy", "gymnasium", "mujoco", *_PACKAGES[self._framework]),
+            "versions": self._versions(),
             "hardware": {"device": self._device, **hardware()},
             "seconds": {
                 "total": time.perf_counter() - self._entered,
@@ -249,8 +481,6 @@ class Run:
             },
             "updates_per_second": self._updates_per_second(),
         }
-        write_atomically(self.folder / "result.json", (json.dumps(self.result, indent=2) + "\n").encode())
-        self._summarise()
 
     def _summarise(self) -> None:
         result = self.result
@@ -271,21 +501,7 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _import_wandb(mode: str) -> ModuleType | None:
-    """Weights & Biases if it is wanted, and able to go online without asking if it should."""
-    if mode == "off":
-        return None
-    import wandb  # takes half a second, and most runs do without
-
-    if mode == "online":
-        try:
-            ready = wandb.login(prompt=False)
-        except wandb.Error as error:
-            raise _no_wandb(error) from error
-        if not ready:
-            raise InputError("Weights & Biases has no API key: run `wandb login` once, or use --wandb_mode offline")
-    return wandb
-
-
-def _no_wandb(error: Exception) -> InputError:
-    return InputError(f"Weights & Biases cannot start ({' '.join(str(error).split())}): use --wandb_mode offline")
+def _warn(line: str) -> None:
+    """Likewise to standard error."""
+    tqdm.write(line, file=sys.stderr)
+    sys.stderr.flush()

@@ -10,7 +10,7 @@ from shared import data, genuine, sequences, sources
 from shared.cache import Source
 from shared.configs import check
 from shared.data import Batch
-from shared.envs import time_limit
+from shared.envs import is_registered, time_limit
 from shared.errors import InputError
 from shared.evaluation import Evaluator
 from shared.scores import env_of
@@ -153,11 +153,27 @@ class _Opened(NamedTuple):
 
 def _open(config: Any, source: Any) -> _Opened:
     read = sources.read(config.env) if source is None else sources.from_object(source)
-    if config.eval_backend == "d4rl":
-        env_id = genuine.env_id(config.eval_env or config.env)
-    else:
-        env_id = config.eval_env or _own_env(config.env, read.attributes)
+    env_id = _scoring_env(config, read.attributes)
     return _Opened(read, env_id, env_id if data.is_file_name(config.env) else config.env)
+
+
+def _scoring_env(config: Any, attributes: dict[str, Any]) -> str:
+    """The environment that scores what is learnt under a config from a dataset with these attributes."""
+    if config.eval_backend == "d4rl":
+        return genuine.env_id(config.eval_env or config.env)
+    return config.eval_env or _own_env(config.env, attributes)
+
+
+def scoring_env(config: Any) -> str:
+    """The environment that scores a run of these settings; the dataset is read where it alone can tell.
+
+    Raises:
+        InputError: The dataset is missing, or names no environment.
+    """
+    if is_registered(config.env):  # by who makes the data in it
+        return config.env
+    told = config.eval_env or config.eval_backend == "d4rl" or config.env in data.D4RL_FACTS
+    return _scoring_env(config, {} if told else sources.read(config.env).attributes)
 
 
 def _no_statistics(raw: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -18,9 +18,9 @@ from corl_torch import cql, td3_bc
 from parity_tests.ladder import cornered_rows
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
-from parity_tests.states import parameters
 from shared import jax_side, torch_side
 from shared.errors import InputError
+from shared.exchange import parameters
 
 STATE_DIM, ACTION_DIM = 5, 2
 CPU = torch.device("cpu")
@@ -75,8 +75,8 @@ def proceed(pair: Pair, trainer: Any, updates: int) -> None:
 
 
 def save(pair: Pair, trainer: Any, path: Path) -> None:
-    """As a run does; the transformer's checkpoint also holds the statistics of the states, as CORL's does."""
-    pair.torch.save(trainer, path, *(STATISTICS.values() if pair.name == "dt" else ()))
+    """As a run does, which also knows the statistics of the states."""
+    pair.torch.save(trainer, path, **STATISTICS)
 
 
 def numbers(trainer: Any) -> list[torch.Tensor]:
@@ -106,8 +106,9 @@ def test_jax_goes_on_where_it_was_saved(pair: Pair, tmp_path: Path) -> None:
     )
     path = tmp_path / "checkpoint.msgpack"
     jax_side.save_checkpoint(path, pair.name, state, total_it=7)
-    restored, total_it = jax_side.load_checkpoint(str(path), pair.name, other)
-    assert total_it == 7
+    content = jax_side.load_checkpoint(str(path), pair.name, other)
+    restored = content["state"]
+    assert content["total_it"] == 7
     assert jax.tree.structure(restored) == jax.tree.structure(state)
     assert all(jnp.array_equal(a, b) for a, b in zip(jax.tree.leaves(restored), jax.tree.leaves(state), strict=True))
 

@@ -51,7 +51,7 @@ def test_a_run_leaves_its_folder(script: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "runs").iterdir()
     suffix = ".pt" if "torch" in script else ".msgpack"
-    names = {"config.yaml", "metrics.jsonl", "learning_curve.png", "result.json", f"checkpoint{suffix}"}
+    names = {"config.yaml", "metrics.jsonl", "learning_curve.png", "result.json", "checkpoints", f"checkpoint{suffix}"}
     assert {path.name for path in folder.iterdir()} == names
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [5, 5, 10, 10, 12, 12]

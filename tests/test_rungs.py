@@ -12,10 +12,11 @@ from benchmarks import jax_rungs, torch_rungs
 from benchmarks.results import DISTURBED, Block, Results
 from benchmarks.rungs import COMPILED, EAGER, RUNGS, SHIPPED, rungs_of
 from benchmarks.subjects import UPDATES, Subject
+from parity_tests.errors import errors
 from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
-from parity_tests.states import errors, named, part_names, torch_part
 from shared import torch_side
+from shared.exchange import named, part_names, torch_part
 
 SETTINGS = {"batch_size": 8, "device": "cpu"}
 # Fresh moments magnify rounding, hence double precision; 100 times what was measured.

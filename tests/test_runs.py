@@ -38,7 +38,10 @@ class Config:
     normalize_reward: bool = False
     n_episodes: int = 2
     max_timesteps: int = 40
+    eval_freq: int = 10
     checkpoints_path: str | None = None
+    load_model: str = ""
+    resume: str = ""
     wandb_mode: str = "off"
 
 
@@ -241,7 +244,7 @@ def test_a_folder_that_cannot_be_made_is_refused(config: Config, tmp_path: Path)
 def test_checkpoints_lie_under_the_runs_name(config: Config) -> None:
     config = dataclasses.replace(config, checkpoints_path="models")
     run = Run(config, load_task(config), "cql", "torch")
-    assert run.checkpoint_path(5000, ".pt") == Path("models") / run.folder.name / "checkpoint_5000.pt"
+    assert run.checkpoint_path(5000) == Path("models") / run.folder.name / "checkpoint_5000.pt"
 
 
 # ---- Weights & Biases ----------------------------------------------------------------------------------------------
@@ -313,7 +316,7 @@ def test_wandb_learns_how_the_run_ended(
     config: Config, monkeypatch: pytest.MonkeyPatch, error: type[BaseException] | None, exit_code: int
 ) -> None:
     fake = FakeWandb()
-    monkeypatch.setattr(runs, "_import_wandb", lambda mode: fake)
+    monkeypatch.setattr(runs, "import_wandb", lambda mode: fake)
     try:
         with Run(config, load_task(config), "cql", "torch") as run:
             run.log(1, {})
@@ -325,7 +328,7 @@ def test_wandb_learns_how_the_run_ended(
 
 
 def test_no_folder_is_left_where_wandb_cannot_start(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "_import_wandb", lambda mode: FakeWandb(starts=False))
+    monkeypatch.setattr(runs, "import_wandb", lambda mode: FakeWandb(starts=False))
     with pytest.raises(InputError, match=r"cannot start \(no network\): use --wandb_mode offline"):
         Run(config, load_task(config), "cql", "torch").__enter__()
     assert list(Path(config.runs_path).iterdir()) == []

@@ -54,9 +54,12 @@ class Config:
     n_episodes: int = 3
     episode_len: int = 30
     max_timesteps: int = 2
+    eval_freq: int = 1
     seed: int = 0
     device: str = "auto"
     checkpoints_path: str | None = None
+    load_model: str = ""
+    resume: str = ""
     wandb_mode: str = "off"
 
 
@@ -415,8 +418,9 @@ def test_a_jax_checkpoint_goes_on_where_it_was_saved(tmp_path: Path) -> None:
     state, _ = jax_dt.train_interval(state, jax.random.key(2), trajectories, 0, 2)
     path = tmp_path / "checkpoint.msgpack"
     jax_side.save_checkpoint(path, "dt", state, 2, state_mean=np.zeros(11), state_std=np.ones(11))
-    restored, total_it = jax_side.load_checkpoint(str(path), "dt", other)
-    assert total_it == 2
+    content = jax_side.load_checkpoint(str(path), "dt", other)
+    restored = content["state"]
+    assert content["total_it"] == 2
     assert jax.tree.structure(restored) == jax.tree.structure(state)
     assert all(jnp.array_equal(a, b) for a, b in zip(jax.tree.leaves(restored), jax.tree.leaves(state), strict=True))
 

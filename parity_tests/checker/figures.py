@@ -1,6 +1,7 @@
 """Figures: what a rung yields, and when two of them are the same."""
 
-from parity_tests.states import Named, errors
+from parity_tests.errors import errors
+from shared.exchange import Named
 
 # What a rung yields: numbers by name, in groups that are right or wrong together; None: not written yet
 Figures = dict[str, Named | None]

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from parity_tests.states import Named
 from shared.errors import InputError
+from shared.exchange import Named
 from shared.jax_side import params_from_torch
 
 FromTorch = Callable[[str, Named], Any]

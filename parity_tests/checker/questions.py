@@ -18,7 +18,7 @@ from parity_tests.checker.figures import Figures
 from parity_tests.checker.port import Parts, reference_parts
 from parity_tests.ladder import TRAJECTORY_UPDATES, Scene, reference_gradients
 from parity_tests.pairs import MISTAKES, PAIRS
-from parity_tests.states import torch_part
+from shared.exchange import torch_part
 
 Inputs = dict[str, Any]
 

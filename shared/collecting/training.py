@@ -13,7 +13,7 @@ from shared.errors import InputError
 
 _CHECKPOINT = re.compile(r"checkpoint_(\d+)\.(pt|msgpack)")
 # What may differ between a training and one that goes on from it, or is content with its beginning
-_FREE = ("max_timesteps", "load_model", "runs_path", "checkpoints_path")
+_FREE = ("max_timesteps", "load_model", "resume", "runs_path", "checkpoints_path")
 
 
 def train(twin: ModuleType, config: Any, folder: Path) -> dict[int, Path]:

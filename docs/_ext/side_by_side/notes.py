@@ -1,0 +1,144 @@
+"""Notes on what differs: read from a YAML file, and found in the lines of a pair.
+
+A note names an idiom. It looks for a line in the PyTorch twin and for one in the JAX twin, and it must find both:
+prose about code that has gone is worse than none.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from side_by_side.align import Kind, TwinPiece, TwinSection
+
+SIDES = ("torch", "jax")
+
+
+class NoteError(Exception):
+    """A note is not well formed, or has lost its code; the message starts with the note's name."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """What to say where the twins differ.
+
+    Attributes:
+        name: Its key in the file.
+        title: The idiom in either framework.
+        text: A few sentences in Markdown.
+        torch: Regular expression for a line of the PyTorch twin; None where the idiom has no line there.
+        jax: The same for the JAX twin.
+        pairs: The pairs that it is about; None: all.
+        but: Pairs that it is not about.
+        within: The pieces to look at; None: all.
+        apart: The two lines may stand in pieces that are not beside each other.
+    """
+
+    name: str
+    title: str
+    text: str
+    torch: str | None = None
+    jax: str | None = None
+    pairs: tuple[str, ...] | None = None
+    but: tuple[str, ...] = ()
+    within: tuple[str, ...] | None = None
+    apart: bool = False
+
+    def concerns(self, pair: str) -> bool:
+        """Whether it is about this pair."""
+        return pair not in self.but and (self.pairs is None or pair in self.pairs)
+
+
+class Mark(NamedTuple):
+    """A line that carries a note: its row in the piece, its side and its number in the file."""
+
+    row: int
+    side: str
+    line: int
+
+
+class Found(NamedTuple):
+    """A note and the lines of a piece that carry it, from top to bottom, PyTorch's first."""
+
+    note: Note
+    marks: tuple[Mark, ...]
+
+
+def read_notes(path: Path, pairs: Iterable[str]) -> list[Note]:
+    """The notes of a file.
+
+    Raises:
+        NoteError: A note lacks a title, a text or a pattern, has an unknown key, or names an unknown pair.
+    """
+    entries = yaml.safe_load(path.read_text())
+    return [_note(name, entry, set(pairs)) for name, entry in entries.items()]
+
+
+def _note(name: str, entry: dict[str, Any], pairs: set[str]) -> Note:
+    """One note of the file."""
+    known = {field.name for field in fields(Note)} - {"name"}
+    if unknown := set(entry) - known:
+        raise NoteError(f"{name}: unknown {sorted(unknown)}, known are {sorted(known)}")
+    if missing := {"title", "text"} - set(entry):
+        raise NoteError(f"{name}: lacks {sorted(missing)}")
+    if not set(SIDES) & set(entry):
+        raise NoteError(f"{name}: has neither a pattern for torch nor one for jax")
+    lists = {key: tuple(entry[key]) for key in ("pairs", "but", "within") if key in entry}
+    if unknown := {*lists.get("pairs", ()), *lists.get("but", ())} - pairs:
+        raise NoteError(f"{name}: there is no pair {sorted(unknown)}")
+    for side in SIDES:
+        try:
+            re.compile(entry.get(side, ""))
+        except re.error as error:
+            raise NoteError(f"{name}: the pattern for {side} is no regular expression: {error}") from None
+    return Note(name, **{**entry, **lists})
+
+
+def place(notes: Sequence[Note], pair: str, sections: Sequence[TwinSection]) -> dict[str, list[Found]]:
+    """The notes in each piece of a pair, by the piece's name, in the order of their lines.
+
+    Raises:
+        NoteError: A note's lines are nowhere among those that differ, or a piece that differs has no note.
+    """
+    pieces = [piece for section in sections for piece in section.pieces]
+    placed: dict[str, list[Found]] = {piece.name: [] for piece in pieces}
+    for note in notes:
+        if note.concerns(pair):
+            for piece, found in _find(note, pair, pieces):
+                placed[piece.name].append(found)
+    for piece in pieces:
+        placed[piece.name].sort(key=lambda found: found.marks[0].row)
+        if piece.differs and not placed[piece.name]:
+            raise NoteError(f"{pair}: no note says how the twins differ in {piece.name}")
+    return placed
+
+
+def _find(note: Note, pair: str, pieces: Sequence[TwinPiece]) -> Iterator[tuple[TwinPiece, Found]]:
+    """The pieces that a note is about."""
+    seen: set[str] = set()
+    for piece in pieces:
+        if note.within is None or piece.name in note.within:
+            marks = tuple(_marks(note, piece))
+            expected = {side for side in SIDES if getattr(note, side) and getattr(piece, side)}
+            matched = {mark.side for mark in marks}
+            if matched and (note.apart or matched == expected):
+                seen |= matched
+                yield piece, Found(note, marks)
+    if lost := [side for side in SIDES if getattr(note, side) and side not in seen]:
+        patterns = " and ".join(f"{getattr(note, side)!r} in {side}" for side in lost)
+        raise NoteError(f"{note.name}: {pair} has no line that differs and matches {patterns}")
+
+
+def _marks(note: Note, piece: TwinPiece) -> Iterator[Mark]:
+    """In each run of rows that differ the first line of either side that matches."""
+    for different, run in groupby(enumerate(piece.rows), key=lambda numbered: numbered[1].kind is Kind.DIFFERENT):
+        rows = list(run) if different else []
+        for side in SIDES:
+            if pattern := getattr(note, side):
+                lines = ((i, getattr(row, side)) for i, row in rows)
+                matches = (Mark(i, side, line.number) for i, line in lines if line and re.search(pattern, line.text))
+                yield from islice(matches, 1)

@@ -1,0 +1,83 @@
+"""The pairs of a checkout, aligned and annotated."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from side_by_side.align import Misaligned, TwinSection, align
+from side_by_side.notes import Found, Note, place, read_notes
+from side_by_side.source import parse
+
+
+class Pair(NamedTuple):
+    """Two files beside each other.
+
+    Attributes:
+        name: The algorithm's name.
+        title: The title of its page in the docs.
+        sections: What the files hold.
+        notes: The notes in each piece, by its name.
+    """
+
+    name: str
+    title: str
+    sections: tuple[TwinSection, ...]
+    notes: Mapping[str, list[Found]]
+
+
+class Checkout(NamedTuple):
+    """Where things are.
+
+    Attributes:
+        root: The folder that holds `corl_torch` and `corl_jax`.
+        docs: The folder of each algorithm's page, and of the notes.
+    """
+
+    root: Path
+    docs: Path
+
+    @property
+    def notes_path(self) -> Path:
+        """The file of all notes."""
+        return self.docs / "notes.yaml"
+
+    def names(self) -> list[str]:
+        """The algorithms that stand in both frameworks."""
+        sides = [{path.stem for path in (self.root / side).glob("[!_]*.py")} for side in ("corl_torch", "corl_jax")]
+        return sorted(sides[0] & sides[1])
+
+    def files(self, name: str) -> tuple[Path, Path]:
+        """The two files of a pair."""
+        return self.root / "corl_torch" / f"{name}.py", self.root / "corl_jax" / f"{name}.py"
+
+    def title(self, name: str) -> str:
+        """The title of an algorithm's page."""
+        return (self.docs / f"{name}.md").read_text().splitlines()[0].removeprefix("# ")
+
+    def notes(self) -> list[Note]:
+        """All notes.
+
+        Raises:
+            NoteError: One is not well formed.
+        """
+        return read_notes(self.notes_path, self.names())
+
+    def pair(self, name: str) -> Pair:
+        """A pair with its notes.
+
+        Raises:
+            Misaligned: Its files cannot be laid beside each other.
+            NoteError: A note has lost its code, or a difference has no note.
+        """
+        try:
+            sections = _aligned(*(path.read_text() for path in self.files(name)))
+        except Misaligned as error:
+            raise Misaligned(f"{name}: {error}") from None
+        return Pair(name, self.title(name), sections, place(self.notes(), name, sections))
+
+
+@cache
+def _aligned(torch: str, jax: str) -> tuple[TwinSection, ...]:
+    """The sections of two files, which several pages show."""
+    return tuple(align(parse(torch), parse(jax)))

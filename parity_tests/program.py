@@ -1,0 +1,47 @@
+"""The program that JAX compiles an interval of updates into, as counts of its operations."""
+
+from collections import Counter
+from types import ModuleType
+from typing import Any
+
+import jax
+from jax.extend.core import jaxprs_in_params
+
+from parity_tests.ladder import bundled_rows
+from parity_tests.pair import Pair
+from shared import jax_side
+
+
+def equations(jaxpr: Any) -> list:
+    """All equations of a program, those of inner programs included."""
+    inner = [e for equation in jaxpr.eqns for p in jaxprs_in_params(equation.params) for e in equations(p)]
+    return [*jaxpr.eqns, *inner]
+
+
+def scans(jaxpr: Any) -> list:
+    """All scans of a program, outer before inner."""
+    return [equation for equation in equations(jaxpr) if equation.primitive.name == "scan"]
+
+
+def count(jaxpr: Any) -> Counter[str]:
+    """How often each primitive stands in a program."""
+    return Counter(equation.primitive.name for equation in equations(jaxpr))
+
+
+def drawn(counted: Counter[str]) -> bool:
+    """Whether anything is drawn at random there."""
+    return any(name.startswith(("random", "threefry")) for name in counted)
+
+
+def program(pair: Pair, twin: ModuleType, num_updates: int) -> Any:
+    """The program of an interval of `num_updates` updates under the twin's default settings."""
+    config = twin.TrainConfig()
+    dataset = jax_side.to_device(pair.load(bundled_rows()))
+    (state_dim,), (action_dim,), *_ = dataset.shapes
+    state = twin.create_train_state(jax.random.key(0), config, state_dim, action_dim, 1.0)
+    statics = pair.interval_statics(config, 0, num_updates)
+
+    def interval(state: Any, key: Any) -> Any:
+        return twin.train_interval(state, key, dataset, 0, num_updates, **statics)
+
+    return jax.make_jaxpr(interval)(state, jax.random.key(1)).jaxpr

@@ -1,0 +1,38 @@
+"""Published mistakes, rebuilt: their symptoms are as their page says, and each check finds its mistake at once."""
+
+import time
+
+import pytest
+
+from lessons import measured, pages
+from lessons.case_studies import CASES
+from parity_tests.precision import both_in
+
+PAGE = (pages.ROOT / "docs" / "case_studies.md").read_text()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_check_finds_the_mistake_within_a_second(name: str) -> None:
+    """It fails the mistaken code and passes the right one; other jobs on the machine do not count."""
+    case = CASES[name]
+    with both_in("float64"):
+        start = time.process_time()
+        with pytest.raises(AssertionError):
+            case.check(case.wrong)
+        seconds = time.process_time() - start
+        case.check(case.right)
+    assert seconds < 1.0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_symptom_is_as_the_page_says(name: str) -> None:
+    """To the digits printed."""
+    assert measured.table(pages.measure(CASES[name])) in PAGE
+    assert f"\n## {pages.title(CASES[name])}\n" in PAGE
+    assert PAGE.count(f"<!-- lesson: case {name} -->") == 1
+    assert pages.shown(CASES[name]) in PAGE
+
+
+def test_page_is_filled() -> None:
+    """`python -m lessons --write` was run after the last change."""
+    assert pages.filled(PAGE) == PAGE

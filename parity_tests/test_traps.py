@@ -1,0 +1,30 @@
+"""Each trap's size, measured again: what stands on its page is what comes out here."""
+
+import pytest
+
+from lessons import measured, pages
+from lessons.measured import Error
+from lessons.traps import TRAPS
+
+PAGE = (pages.ROOT / "docs" / "traps.md").read_text()
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_trap_is_as_large_as_its_page_says(name: str) -> None:
+    """To the digits printed; and the right code is at most its bound away from PyTorch, the wrong code further."""
+    rows = pages.measure(TRAPS[name])
+    for row in rows:
+        if isinstance(row, Error):
+            assert row.right <= row.bound, row
+            assert row.wrong > 5.0 * row.bound, row
+    assert isinstance(rows[0], Error)
+    assert measured.table(rows) in PAGE
+
+
+def test_every_trap_stands_on_the_page() -> None:
+    """Once, under its own title, with the code that is measured, and in the table."""
+    for name, trap in TRAPS.items():
+        assert PAGE.count(f"\n## {pages.title(trap)}\n") == 1
+        assert PAGE.count(f"<!-- lesson: trap {name} -->") == 1
+        assert pages.shown(trap) in PAGE
+    assert pages.filled(PAGE) == PAGE

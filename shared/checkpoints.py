@@ -1,0 +1,53 @@
+"""A run's own checkpoints: where they lie, and which of them are kept."""
+
+import contextlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+_KEPT = 2
+# What a checkpoint that cannot be used any more is called
+_ASIDE = ".aside"
+
+
+class Checkpoints:
+    """The files `step_<n>` of one folder: the last two are kept, and the one that was evaluated best."""
+
+    def __init__(self, folder: Path, suffix: str) -> None:
+        """Makes nothing; `suffix` is `.pt` or `.msgpack`."""
+        self.folder = folder
+        self._suffix = suffix
+
+    def path(self, step: int) -> Path:
+        """Where the checkpoint after `step` updates lies."""
+        return self.folder / f"step_{step}{self._suffix}"
+
+    def steps(self) -> list[int]:
+        """Of those there are, in rising order."""
+        pattern = re.compile(rf"step_(\d+){re.escape(self._suffix)}")
+        found = (pattern.fullmatch(path.name) for path in self.folder.glob("step_*"))
+        return sorted(int(match[1]) for match in found if match)
+
+    def prune(self, scores: Mapping[int, float]) -> None:
+        """Removes all but the last two and the best.
+
+        Args:
+            scores: How those that were evaluated did, by their step.
+        """
+        steps = self.steps()
+        kept = set(steps[-_KEPT:])
+        if evaluated := [step for step in steps if step in scores]:
+            kept.add(max(evaluated, key=scores.__getitem__))
+        for step in set(steps) - kept:
+            # One too many does no harm.
+            with contextlib.suppress(OSError):
+                self.path(step).unlink()
+
+    def tidy(self, last: int) -> None:
+        """Removes halves of files, and gives those after step `last` another name: a run that goes on is past them."""
+        for partial in self.folder.glob("*.partial"):
+            partial.unlink()
+        for step in self.steps():
+            if step > last:
+                path = self.path(step)
+                path.rename(path.with_name(path.name + _ASIDE))

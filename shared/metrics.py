@@ -1,0 +1,89 @@
+"""The file of a run's metrics: lines of JSON that outlive a full disk, and a process at a time that writes them."""
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shared.errors import InputError
+
+
+class MetricsFile:
+    """Rows, one line each, written at once; what the disk does not take waits in memory and is tried again.
+
+    The file is locked, so that no two processes go on with one run. The lock ends with the process, however that ends.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Opens the file, or makes it.
+
+        Raises:
+            BlockingIOError: Another process has it.
+            OSError: It cannot be opened.
+        """
+        self._path = path
+        # Without a buffer, so that a row that cannot be written stays in our hands.
+        self._file = path.open("a+b", buffering=0)
+        self._waiting = b""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._file.close()
+            raise
+
+    @property
+    def size(self) -> int:
+        """Of all rows, in bytes."""
+        return os.fstat(self._file.fileno()).st_size + len(self._waiting)
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Appends a row.
+
+        Raises:
+            OSError: The disk does not take it now; it is not lost.
+        """
+        self._waiting += json.dumps(row).encode() + b"\n"
+        self.flush()
+
+    def flush(self) -> None:
+        """Writes what waits.
+
+        Raises:
+            OSError: As `write`.
+        """
+        while self._waiting:
+            written = self._file.write(self._waiting)
+            self._waiting = self._waiting[written:]
+
+    def sync(self) -> None:
+        """Makes all rows survive a power cut.
+
+        Raises:
+            OSError: As `write`.
+        """
+        self.flush()
+        os.fsync(self._file.fileno())
+
+    def rows(self, size: int) -> list[dict[str, Any]]:
+        """The rows of the first `size` bytes.
+
+        Raises:
+            InputError: The file is shorter, or somebody changed it.
+        """
+        content = self._path.read_bytes()[:size]
+        try:
+            if len(content) < size:
+                raise ValueError
+            return [json.loads(line) for line in content.splitlines()]
+        except ValueError:
+            raise InputError(f"{self._path} is not what the run wrote: put its own file back") from None
+
+    def truncate(self, size: int) -> None:
+        """Leaves the first `size` bytes."""
+        self._file.truncate(size)
+
+    def close(self) -> None:
+        """Closes the file, and lets another process have it."""
+        self._file.close()

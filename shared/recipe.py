@@ -1,0 +1,88 @@
+"""A small network's graph as a recipe that NumPy can follow: a list of steps, each a few words.
+
+A step is `[result, operation, *inputs]`: an input that is text names an earlier result, an array of the file or what
+the user gives; any other is a number. docs/deploy.md prints the operations and what carries them out.
+"""
+
+import operator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from shared.errors import InputError
+
+Step = list[Any]
+
+aten = torch.ops.aten
+_OPERATIONS = {
+    aten.sub.Tensor: "subtract",
+    aten.div.Tensor: "divide",
+    aten.mul.Tensor: "multiply",
+    aten.linear.default: "linear",
+    aten.relu.default: "relu",
+    aten.tanh.default: "tanh",
+    aten.clamp.default: "clamp",
+}
+
+
+def recipe(program: ExportedProgram, inputs: list[str], output: str) -> tuple[list[Step], dict[str, np.ndarray]]:
+    """The steps that lead from the inputs to the output, and the arrays that they use under PyTorch's names.
+
+    Args:
+        program: A network with one output.
+        inputs: What the steps call what the user gives.
+        output: What they call the result.
+
+    Raises:
+        InputError: The network does something that a recipe has no word for.
+    """
+    signature = program.graph_signature
+    stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    given = dict(zip(signature.user_inputs, inputs, strict=True))
+    steps: list[Step] = []
+    arrays: dict[str, np.ndarray] = {}
+    names: dict[Node, str] = {}
+
+    def value(argument: Any) -> Any:
+        """What a step writes for an argument, the steps that lead to it having been written."""
+        if not isinstance(argument, Node):
+            return argument
+        if argument not in names:
+            names[argument] = _store(argument) if argument.op == "placeholder" else _write(argument)
+        return names[argument]
+
+    def _store(node: Node) -> str:
+        if node.name in given:
+            return given[node.name]
+        name = stored[node.name].removeprefix("network.")
+        arrays[name] = program.state_dict[stored[node.name]].detach().numpy()
+        return name
+
+    def _write(node: Node) -> str:
+        operation, *arguments = _step(node)
+        steps.append([node.name, operation, *map(value, arguments)])
+        return node.name
+
+    (result,) = program.graph.output_node().args[0]
+    value(result)
+    steps[-1][0] = output
+    return steps, arrays
+
+
+def _step(node: Node) -> list[Any]:
+    """An operation by its name in recipes, and its arguments."""
+    arguments = list(node.args)
+    if node.target in _OPERATIONS:
+        return [_OPERATIONS[node.target], *arguments]
+    if node.target is aten.to.dtype and arguments[1] is torch.float32:
+        return ["single", arguments[0]]
+    if node.target is aten.layer_norm.default:
+        inputs, _, weight, bias, epsilon, *_ = arguments
+        return ["layer_norm", inputs, weight, bias, epsilon]
+    if node.target is operator.getitem and arguments[0].target is aten.chunk.default:
+        inputs, parts, _ = arguments[0].args
+        return ["part", inputs, parts, arguments[1]]
+    raise InputError(f"npz has no word for {node.target}: export the policy as onnx or torchscript")

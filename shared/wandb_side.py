@@ -1,0 +1,60 @@
+"""Weights & Biases, where a run's metrics go too if that is wanted."""
+
+import dataclasses
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from shared.errors import InputError
+
+
+def import_wandb(mode: str) -> ModuleType | None:
+    """Weights & Biases if it is wanted, and able to go online without asking if it should.
+
+    Raises:
+        InputError: It should be online but nobody is logged in.
+    """
+    if mode == "off":
+        return None
+    import wandb  # takes half a second, and most runs do without
+
+    if mode == "online":
+        try:
+            ready = wandb.login(prompt=False)
+        except wandb.Error as error:
+            raise _cannot_start(error) from error
+        if not ready:
+            raise InputError("Weights & Biases has no API key: run `wandb login` once, or use --wandb_mode offline")
+    return wandb
+
+
+def start_wandb(wandb: ModuleType | None, config: Any, folder: Path) -> None:
+    """Begins the record of a run, or goes on with it; does nothing without the module.
+
+    Args:
+        wandb: What `import_wandb` returned.
+        config: Has `project`, `group` and `wandb_mode`.
+        folder: The run's, whose last eight digits are the record's id.
+
+    Raises:
+        InputError: It cannot start.
+    """
+    if wandb is None:
+        return
+    try:
+        wandb.init(
+            project=config.project,
+            group=config.group,
+            name=folder.name,
+            id=folder.name.rpartition("-")[2],
+            resume="allow",
+            config=dataclasses.asdict(config),
+            dir=folder,
+            mode=config.wandb_mode,
+        )
+    except wandb.Error as error:
+        raise _cannot_start(error) from error
+
+
+def _cannot_start(error: Exception) -> InputError:
+    return InputError(f"Weights & Biases cannot start ({' '.join(str(error).split())}): use --wandb_mode offline")
