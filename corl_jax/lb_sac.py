@@ -71,8 +71,8 @@ class TrainConfig(Hyperparameters):
     group: str = "LB-SAC"
     # First part of the run's name
     name: str = "LB-SAC"
-    # Dataset: mini/hopper-medium-expert, a D4RL id, minari:NAME, or the path of an HDF5 file
-    env: str = "mini/hopper-medium-expert"
+    # Dataset: mini/hopper-medium-replay, a D4RL id, minari:NAME, or the path of an HDF5 file
+    env: str = "mini/hopper-medium-replay"
     # Environment to evaluate in; empty: the dataset's own
     eval_env: str = ""
     # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed

@@ -115,7 +115,8 @@ class _D4RLPhysics(MujocoEnv):
     total_mass: float | None = None  # kg, where the model file fixes it
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        # Gymnasium's own choice is a camera that stays where the robot began.
+        super().__init__(**{"camera_name": "track"} | kwargs)
         restore_physics(self.model, self.data, self.density, self.total_mass)
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,6 +60,8 @@ def choose_renderer() -> None:
     Raises:
         InputError: None works, or not the one that is set.
     """
+    # JAX warns of every process that is started beside its threads; those here become another program at once.
+    warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
     chosen = os.environ.get("MUJOCO_GL")
     backends = (chosen,) if chosen else _BACKENDS
     for backend in backends:

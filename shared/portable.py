@@ -6,6 +6,7 @@ normalisation of states and the scaling of actions are inside.
 
 import io
 import json
+import logging
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -109,7 +110,14 @@ def to_onnx(policy: PortablePolicy, inputs: Mapping[str, Tensor], metadata: Meta
     except ImportError as error:
         raise InputError(f"ONNX needs {error.name}: pip install 'corl-twins[export]'") from error
     names = {"input_names": list(inputs), "output_names": [policy.output]}
-    model = torch.onnx.export(_program(policy, inputs), dynamo=True, verbose=False, **names).model_proto
+    # It reports of packages that it could do more with, and of its own use of PyTorch.
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # Of a graph that is one already it would forget the name of the free size.
+        free = {"dynamic_shapes": {name: {0: "episodes"} for name in inputs}}
+        program = torch.onnx.export(policy.eval(), tuple(inputs.values()), dynamo=True, verbose=False, **free, **names)
+    model = program.model_proto
     onnx.helper.set_model_props(model, {key: json.dumps(value) for key, value in metadata.items()})
     return model.SerializeToString()
 
