@@ -1,6 +1,7 @@
 """The checker names the planted mistake: every one of the library's that a port's contract reaches is counted."""
 
 import functools
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,6 +12,7 @@ from parity_tests.checker.figures import TOLERANCES, Figures
 from parity_tests.checker.naming import RUNGS, planted
 from parity_tests.checker.port import Port
 from parity_tests.checker.questions import Question
+from parity_tests.ladder import forget_programs
 from parity_tests.pair import Mistake
 from parity_tests.pairs import MISTAKES, PAIRS
 from parity_tests.precision import both_in
@@ -32,14 +34,17 @@ remembered = functools.cache(answer)
 
 
 @pytest.fixture(autouse=True)
-def small_answers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our twin with a mistake in it is asked the same question for every other mistake."""
+def small_answers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Our twin with a mistake in it is asked the same question for every other mistake, of one algorithm at a time."""
 
     def ask(port: Port, question: Question) -> Figures:
         return remembered(port, question) if question.rung in SMALL else answer(port, question)
 
     monkeypatch.setattr(check, "answer", ask)
     monkeypatch.setattr(naming, "answer", ask)
+    yield
+    remembered.cache_clear()
+    forget_programs()
 
 
 def reached(name: str) -> list[Mistake]:
