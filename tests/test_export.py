@@ -36,6 +36,7 @@ STATISTICS = {
 SETTINGS = {
     "dt": {"seq_len": SEQ_LEN, "embedding_dim": 16, "num_layers": 2, "episode_len": 50},
     "lb_sac": {"num_critics": 2},
+    "rebrac": {"actor_ln": True},
 }
 NORMAL = np.random.default_rng(0).normal(size=(1000, STATE_DIM))
 OBSERVATIONS = (STATISTICS["state_mean"] + STATISTICS["state_std"] * NORMAL).astype(np.float32)

@@ -1,18 +1,20 @@
 """The checker names the planted mistake: every one of the library's that a port's contract reaches is counted."""
 
 import functools
+from collections.abc import Iterator
 
 import pytest
 
 from parity_tests import check
 from parity_tests.checker import naming
 from parity_tests.checker.answers import answer
-from parity_tests.checker.figures import Figures
+from parity_tests.checker.figures import TOLERANCES, Figures
 from parity_tests.checker.naming import RUNGS, planted
 from parity_tests.checker.port import Port
 from parity_tests.checker.questions import Question
+from parity_tests.ladder import forget_programs
 from parity_tests.pair import Mistake
-from parity_tests.pairs import MISTAKES
+from parity_tests.pairs import MISTAKES, PAIRS
 from parity_tests.precision import both_in
 
 ALGORITHMS = ("td3_bc", "cql", "awac", "iql", "dt")
@@ -32,14 +34,17 @@ remembered = functools.cache(answer)
 
 
 @pytest.fixture(autouse=True)
-def small_answers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our twin with a mistake in it is asked the same question for every other mistake."""
+def small_answers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Our twin with a mistake in it is asked the same question for every other mistake, of one algorithm at a time."""
 
     def ask(port: Port, question: Question) -> Figures:
         return remembered(port, question) if question.rung in SMALL else answer(port, question)
 
     monkeypatch.setattr(check, "answer", ask)
     monkeypatch.setattr(naming, "answer", ask)
+    yield
+    remembered.cache_clear()
+    forget_programs()
 
 
 def reached(name: str) -> list[Mistake]:
@@ -47,14 +52,13 @@ def reached(name: str) -> list[Mistake]:
     return [m for m in MISTAKES[name] if m.rung in RUNGS and (name, m.name) not in OUTSIDE]
 
 
-def named_for(name: str, mistake: Mistake) -> list[list[str]]:
-    """What the checker names in our twin with this mistake: for each diagnosis, the mistakes.
+def climbed_with(name: str, mistake: Mistake) -> check.Climbed:
+    """The last rung that the checker climbs with our twin with this mistake.
 
     It climbs under the default settings and under those in which the mistake shows.
     """
     with both_in("float64"):
-        climbed = list(check.climb(planted(name, mistake), tuple(dict.fromkeys(["default", mistake.variant]))))
-    return [[m.name for m in diagnosis.mistakes] for diagnosis in climbed[-1].diagnoses]
+        return list(check.climb(planted(name, mistake), tuple(dict.fromkeys(["default", mistake.variant]))))[-1]
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -62,7 +66,9 @@ def test_planted_mistakes_are_named(name: str) -> None:
     """At least nine in ten of those that the contract reaches."""
     alone, among, missed = [], [], []
     for mistake in reached(name):
-        found = named_for(name, mistake)
+        last = climbed_with(name, mistake)
+        found = [[m.name for m in diagnosis.mistakes] for diagnosis in last.diagnoses]
+        assert last.error > 100 * TOLERANCES[last.rung], f"{mistake.name} is too near to a right port: {last.error}"
         right = [names for names in found if mistake.name in names]
         (alone if right == found == [[mistake.name]] else among if right else missed).append(mistake.name)
     total, named = len(reached(name)), len(alone) + len(among)
@@ -77,5 +83,18 @@ def test_mistakes_outside_are_in_the_library() -> None:
 
 @pytest.mark.parametrize(("name", "mistake"), sorted(OUTSIDE))
 def test_what_is_outside_is_not_accused(name: str, mistake: str) -> None:
+    """Up to the rung at which the ladder itself catches it."""
     (outside,) = (m for m in MISTAKES[name] if m.name == mistake)
-    assert not named_for(name, outside)
+    with both_in("float64"):
+        for climbed in check.climb(planted(name, outside), ("default",)):
+            assert climbed.holds
+            if climbed.rung == outside.rung:
+                break
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_our_own_twin_holds(name: str) -> None:
+    """Methods of a state, under the default settings; the ladder climbs the other ones with it."""
+    with both_in("float64"):
+        climbed = list(check.climb(Port(name, PAIRS[name].jax, PAIRS[name]), ("default",)))
+    assert [rung.rung for rung in climbed if rung.holds] == list(RUNGS)

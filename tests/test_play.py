@@ -1,5 +1,6 @@
 """`python -m shared.play`: what a run's policy earns, and a film of it where something renders."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -20,6 +21,7 @@ from shared.configs import dump
 from shared.envs import D4RL_ENVS, make_env
 from shared.errors import InputError
 from shared.film import choose_renderer
+from shared.saved import find
 
 STATE_DIM, ACTION_DIM, EVERY = 11, 3, 5  # Hopper makes 125 steps a second, a film shows 25
 STATISTICS = {"state_mean": np.full(STATE_DIM, 0.1, np.float32), "state_std": np.full(STATE_DIM, 2.0, np.float32)}
@@ -74,6 +76,30 @@ def test_it_earns_what_the_evaluation_counted(said: Callable, tmp_path: Path, mo
     assert lengths(printed) == last["lengths"]
     assert printed.splitlines()[3] == f"D4RL score: {run.result['final']:.1f} on average"
     assert said(run.folder, "--seed", 5)[1] != printed
+
+
+def test_a_run_that_goes_on_shows_its_last_checkpoint(tmp_path: Path) -> None:
+    """Of two frameworks' final ones, its own is meant; the other is a converted one."""
+    run = tmp_path / "TD3_BC-x-s0-jax-0123abcd"
+    (run / "checkpoints").mkdir(parents=True)
+    for name in ("step_9.msgpack", "step_10.msgpack", "step_11.msgpack.partial"):
+        (run / "checkpoints" / name).touch()
+    assert find(run) == run / "checkpoints" / "step_10.msgpack"
+    (run / "checkpoint.pt").touch()
+    assert find(run) == run / "checkpoint.pt"
+    (run / "checkpoint.msgpack").touch()
+    assert find(run) == find(run / "checkpoint") == run / "checkpoint.msgpack"
+    assert find(run, "torch") == run / "checkpoint.pt"
+
+
+def test_a_checkpoint_alone_knows_its_settings(said: Callable, tmp_path: Path) -> None:
+    """Those that are kept of a run lie apart from its config.yaml."""
+    config = td3_bc.TrainConfig(device="cpu", env="walker2d-medium-v2", eval_env="d4rl/hopper-v2")
+    trainer = td3_bc.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    path = tmp_path / "elsewhere" / "checkpoint_5.pt"
+    td3_bc.save(trainer, path, **STATISTICS, settings=dataclasses.asdict(config))
+    status, printed, _ = said(path, "--episodes", 1)
+    assert (status, len(lengths(printed))) == (0, 1)
 
 
 def test_a_transformer_is_asked_for_a_return(said: Callable, tmp_path: Path) -> None:

@@ -23,12 +23,12 @@ def answer(port: Port, question: Question) -> Figures:
     return ANSWERS[question.rung](port, question)
 
 
-def _started(port: Port, given: Given, number: int = 0) -> Any:
-    return port.state(given.config, given.sizes, given.starts[number])
+def _started(port: Port, given: Given) -> Any:
+    return port.state(given.config, given.sizes, given.start)
 
 
 def _read(port: Port, given: Given, state: Any) -> Parts:
-    return port.read(state, given.config, given.sizes, given.starts[0])
+    return port.read(state, given.config, given.sizes, given.start)
 
 
 def _answer_weights(port: Port, question: Question) -> Figures:
@@ -59,7 +59,7 @@ def _answer_loss(port: Port, question: Question) -> Figures:
 def _answer_gradient(port: Port, question: Question) -> Figures:
     given = question.given
     state, found = _started(port, given), {}
-    layouts = port.layouts(given.config, given.sizes, given.starts[0])
+    layouts = port.layouts(given.config, given.sizes, given.start)
     for name in {group.partition(" by ")[0]: None for group in question.expected}:
         parts = port.pair.losses[name].of
         try:
@@ -72,16 +72,12 @@ def _answer_gradient(port: Port, question: Question) -> Figures:
     return found
 
 
-# Kept for the rung that asks for the metrics of the same updates, under as many settings as any pair has
-@lru_cache(maxsize=4)
-def _updated(port: Port, given: Given) -> tuple[Figures, Figures]:
-    """The port's weights and moments after each update, and its metrics."""
-    states, metrics = {}, {}
-    for number, inputs in enumerate(given.inputs):
-        state, log = port.update(_started(port, given, number), inputs)
-        states |= {f"{name} after update {inputs['step']}": part for name, part in _read(port, given, state).items()}
-        metrics[f"update {inputs['step']}"] = {name: np.asarray(value) for name, value in log.items()}
-    return states, metrics
+# Kept for the rung that asks for the metrics of the same updates, three under each of a pair's settings
+@lru_cache(maxsize=12)
+def _updated(port: Port, given: Given) -> tuple[Parts, Mapping[str, Any]]:
+    """The port's weights and moments after an update, and its metrics."""
+    state, metrics = port.update(_started(port, given), given.inputs[0])
+    return _read(port, given, state), metrics
 
 
 def _answer_update(port: Port, question: Question) -> Figures:
@@ -90,11 +86,9 @@ def _answer_update(port: Port, question: Question) -> Figures:
 
 def _answer_log(port: Port, question: Question) -> Figures:
     """Metrics under the reference's names; a file may log others, or none."""
-    logged = _updated(port, question.given)[1]
-    return {
-        group: {name: value for name, value in logged[group].items() if name in expected}
-        for group, expected in question.expected.items()
-    }
+    _, metrics = _updated(port, question.given)
+    expected = question.expected["metrics"]
+    return {"metrics": {name: np.asarray(value) for name, value in metrics.items() if name in expected}}
 
 
 def _answer_trajectory(port: Port, question: Question) -> Figures:

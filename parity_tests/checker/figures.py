@@ -7,8 +7,8 @@ from shared.exchange import Named
 Figures = dict[str, Named | None]
 
 # The tolerances of the ladder's own rungs are for twins written line by line alike. A right port may write the same
-# number another way (log(1 - tanh^2) for a stable form, a mean of means), which costs digits; the mistakes of the
-# library are off by 1e-6 at least (LayerNorm's epsilon, the norm's in the clipped gradient).
+# number another way (log(1 - tanh^2) for a stable form, a mean of means), which costs digits; every mistake of the
+# library is off by a hundred times as much, to which tests/test_naming.py holds it.
 TOLERANCES = {
     "weights": 0.0,
     "forward": 1e-10,

@@ -32,13 +32,13 @@ class Given:
     Attributes:
         config: Settings.
         sizes: S and A.
-        starts: Weights and moments to start from: one set, or one for each update.
-        inputs: What the file's functions are given by name, for each update.
+        start: Weights and moments to start from.
+        inputs: What the file's functions are given by name; in a trajectory, for each update.
     """
 
     config: Any
     sizes: tuple[int, int]
-    starts: list[Parts]
+    start: Parts
     inputs: list[Inputs]
 
 
@@ -84,7 +84,7 @@ def _questions(name: str, variant: str) -> Mapping[str, Callable[[], tuple[Quest
     datasets = ("bundled", "cornered") if variant == "default" else ("bundled",)
 
     @cache
-    def updates() -> tuple[Question, Question]:
+    def updates() -> list[tuple[Question, Question]]:
         return _updates(*scene())
 
     return {
@@ -92,8 +92,8 @@ def _questions(name: str, variant: str) -> Mapping[str, Callable[[], tuple[Quest
         "forward": cache(lambda: (*(_forward(*scene(x)) for x in datasets), *_stretched(scene()[0], variant))),
         "loss": cache(lambda: tuple(_loss(*scene(x)) for x in datasets)),
         "gradient": cache(lambda: tuple(_gradient(*scene(x)) for x in datasets)),
-        "update": lambda: updates()[:1],
-        "log": lambda: updates()[1:],
+        "update": lambda: tuple(update for update, _ in updates()),
+        "log": lambda: tuple(log for _, log in updates()),
         "trajectory": cache(lambda: (_trajectory(*scene(warm=False)),)),
     }
 
@@ -132,7 +132,7 @@ def _given(scene: Scene, indices: Any, noise: Any, step: int) -> Inputs:
 
 def _from_here(scene: Scene, inputs: Inputs) -> Given:
     """At the scene's weights."""
-    return Given(scene.jax_config, scene.sizes, [_parts(scene)], [{"config": scene.jax_config, **inputs}])
+    return Given(scene.jax_config, scene.sizes, _parts(scene), [{"config": scene.jax_config, **inputs}])
 
 
 def _weights(scene: Scene, where: str) -> Question:
@@ -166,24 +166,24 @@ def _gradient(scene: Scene, where: str) -> Question:
     return Question("gradient", where, _from_here(scene, ours), expected)
 
 
-def _updates(scene: Scene, where: str) -> tuple[Question, Question]:
-    """Weights and moments after each of some updates, and its metrics.
+def _updates(scene: Scene, where: str) -> list[tuple[Question, Question]]:
+    """Weights and moments after single updates of different phase, and their metrics.
 
     Each update starts from PyTorch's own state: this is no trajectory.
     """
-    draws, given, states, metrics = scene.draws(), Given(scene.jax_config, scene.sizes, [], []), {}, {}
+    draws, asked = scene.draws(), []
     for step in range(scene.updates + 1, scene.updates + 1 + UPDATES):
         indices, noise = next(draws)
-        given.starts.append(_parts(scene))
-        given.inputs.append(_given(scene, indices, noise, step))
-        log = scene.trainer.update(scene.torch_batch(indices), noise)
-        metrics[f"update {step}"] = {name: np.asarray(value) for name, value in log.items()}
-        states |= {f"{name} after update {step}": part for name, part in _parts(scene).items()}
-    return Question("update", where, given, states), Question("log", where, given, metrics)
+        given = Given(scene.jax_config, scene.sizes, _parts(scene), [_given(scene, indices, noise, step)])
+        metrics = scene.trainer.update(scene.torch_batch(indices), noise)
+        logged = {"metrics": {name: np.asarray(value) for name, value in metrics.items()}}
+        here = f"{where}, update {step}"
+        asked.append((Question("update", here, given, _parts(scene)), Question("log", here, given, logged)))
+    return asked
 
 
 def _trajectory(scene: Scene, where: str) -> Question:
-    given = Given(scene.jax_config, scene.sizes, [_parts(scene)], [])
+    given = Given(scene.jax_config, scene.sizes, _parts(scene), [])
     for step, (indices, noise) in enumerate(islice(scene.draws(), TRAJECTORY_UPDATES), start=scene.updates + 1):
         given.inputs.append(_given(scene, indices, noise, step))
         scene.trainer.update(scene.torch_batch(indices), noise)

@@ -8,6 +8,7 @@ from shared.data import extract_transitions
 PAIR = Pair(
     name="edac",
     outputs=outputs,
+    corners=("bounded std",),
     losses=LOSSES,
     variants={"default": SMALL, "other": OTHER | {"eta": 3.0}},
     # States are never normalised.

@@ -8,6 +8,7 @@ from shared.data import extract_transitions
 PAIR = Pair(
     name="lb_sac",
     outputs=outputs,
+    corners=("bounded std",),
     losses=LOSSES,
     variants={
         "default": SMALL,

@@ -8,6 +8,7 @@ from shared.data import extract_transitions
 PAIR = Pair(
     name="sac_n",
     outputs=outputs,
+    corners=("bounded std",),
     losses=LOSSES,
     variants={"default": SMALL, "other": OTHER},
     # States are never normalised.
