@@ -20,6 +20,7 @@ from corl_torch import td3_bc
 from shared import jax_side, torch_side
 from shared.configs import cli
 from shared.errors import InputError, RunError, Stopped
+from shared.experience import load_rows
 from shared.files import write_atomically
 from shared.metrics import MetricsFile
 from tests.stopped_runs import assert_same_bits, last_checkpoint, only_run, read, rows, train
@@ -83,17 +84,33 @@ def test_a_run_on_a_full_disk_says_so_and_loses_nothing(
     assert_same_bits(run, reference)
 
 
+@contextmanager
+def full_at_save(number: int) -> Iterator[None]:
+    """The disk is full during the save of this number, from 1, of TD3+BC in PyTorch."""
+    save, seen = td3_bc.save, []
+
+    def save_on_it(*args: Any, **kwargs: Any) -> None:
+        seen.append(args)
+        with full_disk(MEGABYTE if len(seen) == number else resource.RLIM_INFINITY):
+            save(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(td3_bc, "save", save_on_it)
+        yield
+
+
+def test_the_last_checkpoint_is_not_replaced_by_an_older_one(tmp_path: Path) -> None:
+    """The run's end is an error, even if there is room again by then."""
+    with full_at_save(3), pytest.raises(RunError, match=r"\(File too large\); last checkpoint: .*step_8"):
+        train("torch", "td3_bc", tmp_path)
+    run = only_run(tmp_path)
+    assert not (run / "result.json").exists()
+    assert not (run / "checkpoint.pt").exists()
+
+
 def test_a_disk_that_was_full_for_a_while_costs_nothing(tmp_path: Path) -> None:
     """The save after it succeeds, so the run ends well."""
-    with pytest.MonkeyPatch.context() as patch:
-        save, seen = td3_bc.save, []
-
-        def once_full(*args: Any, **kwargs: Any) -> None:
-            seen.append(args)
-            with full_disk(MEGABYTE if len(seen) == 1 else resource.RLIM_INFINITY):
-                save(*args, **kwargs)
-
-        patch.setattr(td3_bc, "save", once_full)
+    with full_at_save(1):
         run = train("torch", "td3_bc", tmp_path)
     assert [path.stem for path in sorted((run / "checkpoints").iterdir())] == ["step_12", "step_8"]
     assert last_checkpoint(run).exists()
@@ -224,6 +241,8 @@ def test_damaged_experience_is_passed_over(side: str, tmp_path: Path, capsys: py
             train(side, "sac", folder, random_steps=3, resume=str(run))
     train(side, "sac", folder, random_steps=3, resume=str(run))
     assert_same_bits(run, reference)
+    for ours, theirs in zip(load_rows(run, 12), load_rows(reference, 12), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("side", SIDES)

@@ -13,7 +13,7 @@ import pytest
 from tests.stopped_runs import only_run, read, rows
 
 ROOT = Path(__file__).resolve().parent.parent
-LONG = ["--max_timesteps", "90000", "--n_episodes", "1", "--device", "cpu"]
+LONG = ["--max_timesteps", "30000", "--n_episodes", "1", "--device", "cpu"]
 # How soon a user is answered; a loaded machine may take its time, but an interval takes far longer.
 AT_ONCE = 5.0
 
@@ -99,8 +99,8 @@ def test_jax_answers_at_once_and_stops_after_the_interval(started: Callable[...,
 
 
 def test_a_second_signal_stops_at_once(started: Callable[..., Started]) -> None:
-    """Within an interval of hours, without saving, and says what there is."""
-    run = started("jax", "--eval_freq", "90000")
+    """Within an interval of minutes, without saving, and says what there is."""
+    run = started("jax", "--eval_freq", "30000")
     run.wait_for_xla()
     assert "once more stops at once" in run.answer(signal.SIGINT)
     assert run.answer(signal.SIGINT) == "SIGINT again: stopped at once; nothing was saved yet\n"
@@ -117,6 +117,7 @@ def test_what_is_ignored_stays_ignored(started: Callable[..., Started]) -> None:
         run = started("torch", "--max_timesteps", "200", "--eval_freq", "100")
     finally:
         signal.signal(signal.SIGINT, old)
+    assert "first update" in run.process.stdout.readline()
     run.process.send_signal(signal.SIGINT)
     run.process.communicate(timeout=240)
     assert run.process.returncode == 0
