@@ -24,6 +24,7 @@ def load_module(path: Path) -> ModuleType:
     module.__file__ = str(path)
     # Where dataclasses look up the names in their annotations
     sys.modules[module.__name__] = module
+    # Where the file finds its neighbours, now and when its functions are called
     sys.path.append(str(path.parent.resolve()))
     try:
         exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
@@ -33,8 +34,6 @@ def load_module(path: Path) -> ModuleType:
         raise InputError(f'{path} ends the process: put what runs below `if __name__ == "__main__":`') from None
     except Exception as error:
         raise InputError(f"{path} does not run: {described(error, str(path))}") from None
-    finally:
-        sys.path.pop()
     return module
 
 
