@@ -50,8 +50,9 @@ class Started:
 
     def end(self) -> tuple[int, str]:
         """Exit status and the last line of standard error."""
-        _, error = self.process.communicate(timeout=240)
-        return self.process.returncode, error.splitlines()[-1]
+        # Not `communicate`: it reads past what `readline` has already taken into its buffer.
+        lines = self.process.stderr.read().splitlines()
+        return self.process.wait(timeout=240), lines[-1]
 
 
 @pytest.fixture
