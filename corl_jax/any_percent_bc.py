@@ -18,6 +18,7 @@ from jax.numpy import square
 
 from shared.configs import bounded, choice, cli
 from shared.data import Batch
+from shared.jax_seeds import train_together
 from shared.jax_side import (
     Linear,
     Network,
@@ -214,7 +215,7 @@ def train(config: TrainConfig) -> Run:
                 run.evaluate(run.step, partial(act, state.actor))
             for start in range(run.step, config.max_timesteps, config.eval_freq):
                 num_updates = min(config.eval_freq, config.max_timesteps - start)
-                state, history = train_interval(state, draws_key, dataset, start, num_updates)
+                state, history = train_together(train_interval, state, draws_key, dataset, start, num_updates)
                 run.started()
                 step = start + num_updates
                 run.log(step, mean_metrics(history))

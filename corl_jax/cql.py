@@ -24,6 +24,7 @@ from jax.numpy import concatenate, exp, log, minimum, square, std, take_along_ax
 
 from shared.configs import bounded, choice, cli, positive
 from shared.data import Batch
+from shared.jax_seeds import train_together
 from shared.jax_side import (
     Linear,
     Network,
@@ -564,7 +565,9 @@ def train(config: TrainConfig) -> Run:
                 num_updates = min(config.eval_freq, config.max_timesteps - start)
                 phase = (total_it + start) % config.target_update_period
                 bc_updates = min(max(config.bc_steps - total_it - start, 0), num_updates)
-                state, history = train_interval(state, draws_key, dataset, start, num_updates, phase, bc_updates)
+                state, history = train_together(
+                    train_interval, state, draws_key, dataset, start, num_updates, phase, bc_updates
+                )
                 run.started()
                 step = start + num_updates
                 run.log(step, mean_metrics(history))

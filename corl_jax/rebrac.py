@@ -25,6 +25,7 @@ from jax.numpy import amin, clip, concatenate, square, stack, tanh
 from shared.configs import bounded, choice, cli, positive
 from shared.data import SarsaBatch, extract_sarsa
 from shared.errors import InputError
+from shared.jax_seeds import train_together
 from shared.jax_side import (
     Linear,
     Network,
@@ -409,7 +410,7 @@ def train(config: TrainConfig) -> Run:
             for start in range(run.step, config.max_timesteps, config.eval_freq):
                 num_updates = min(config.eval_freq, config.max_timesteps - start)
                 phase = (total_it + start) % config.policy_freq
-                state, history = train_interval(state, draws_key, dataset, start, num_updates, phase)
+                state, history = train_together(train_interval, state, draws_key, dataset, start, num_updates, phase)
                 run.started()
                 step = start + num_updates
                 run.log(step, mean_metrics(history))

@@ -24,6 +24,7 @@ from pyrallis.wrappers.docstring import get_attribute_docstring
 from shared.data import is_known, nearest
 from shared.envs import is_registered
 from shared.errors import InputError, RunError, Stopped
+from shared.seeds import summary, train_seeds
 
 Config = TypeVar("Config")
 
@@ -41,6 +42,25 @@ _RUN_SETTINGS = frozenset(
         *("checkpoints_path", "load_model", "resume", "max_timesteps", "eval_freq", "n_episodes", "buffer_size"),
         *("eval_seed", "deterministic_torch", "num_updates_on_epoch", "log_every"),
     ]
+)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a bad command line as an InputError."""
+
+    def error(self, message: str) -> typing.NoReturn:
+        hint = "; write --flag=VALUE if the value begins with a minus" if "expected one argument" in message else ""
+        raise InputError(message + hint)
+
+
+# Not a setting of a run, but how many there are.
+_SEEDS = _Parser(add_help=False, allow_abbrev=False)
+_SEEDS.add_argument(
+    "--seeds",
+    type=int,
+    metavar="INT",
+    default=argparse.SUPPRESS,
+    help="Seeds to train, counted from the one given: in JAX as one program, in PyTorch one after another (default: 1)",
 )
 
 
@@ -184,7 +204,11 @@ def cli(train: Callable[[Config], Any], config_class: type[Config], algorithm: s
     go on with 1, Ctrl-C with 130, SIGTERM with 143.
     """
     try:
-        train(parse(config_class, algorithm))
+        command, settings = _SEEDS.parse_known_args()
+        number = getattr(command, "seeds", 1)
+        runs = train_seeds(train, parse(config_class, algorithm, settings), number)
+        if number > 1:
+            print(summary([run.result for run in runs]))
     except (InputError, RunError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, InputError) else 1)
@@ -232,14 +256,6 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return content
 
 
-class _Parser(argparse.ArgumentParser):
-    """Reports a bad command line as an InputError."""
-
-    def error(self, message: str) -> typing.NoReturn:
-        hint = "; write --flag=VALUE if the value begins with a minus" if "expected one argument" in message else ""
-        raise InputError(message + hint)
-
-
 def _read_flags(config_class: type, algorithm: str, args: Sequence[str] | None) -> dict[str, str | None]:
     """The settings given on the command line, as text."""
     parser = _parser(config_class, algorithm)
@@ -247,13 +263,14 @@ def _read_flags(config_class: type, algorithm: str, args: Sequence[str] | None) 
     if unknown:
         known = [f"--{name}" for name in (*_field_types(config_class), *_corl_names(config_class))]
         flag = unknown[0].partition("=")[0]
-        raise InputError(f"unknown argument {flag!r}; {nearest(flag, [*known, '--config_path', '--help'])}")
+        raise InputError(f"unknown argument {flag!r}; {nearest(flag, [*known, '--config_path', '--seeds', '--help'])}")
     return vars(flags)
 
 
 def _parser(config_class: type, algorithm: str) -> argparse.ArgumentParser:
     parser = _Parser(
-        usage="%(prog)s [--config_path FILE] [--setting VALUE ...]",
+        parents=[_SEEDS],
+        usage="%(prog)s [--config_path FILE] [--seeds INT] [--setting VALUE ...]",
         description=(inspect.getdoc(inspect.getmodule(config_class)) or algorithm).partition("\n")[0],
         epilog="A setting is looked up on the command line, then in the file of --config_path, then in the dataset's "
         f"row of configs/{algorithm}.yaml, then in the defaults shown here.",

@@ -20,6 +20,7 @@ from flax import serialization, struct, traverse_util
 from jax import Array
 from jax.nn.initializers import Initializer, variance_scaling
 
+from shared import seeds
 from shared.errors import InputError, RunError
 from shared.files import write_atomically
 from shared.runs import Run
@@ -82,7 +83,11 @@ class PackedDataset:
 
 
 def to_device(dataset: Any) -> PackedDataset:
-    """The dataset on JAX's default device, packed, in JAX's default float type."""
+    """The dataset on JAX's default device, packed, in JAX's default float type; once for all seeds that share it."""
+    return seeds.once(dataset, lambda: _packed(dataset))
+
+
+def _packed(dataset: Any) -> PackedDataset:
     columns = [np.reshape(column, (len(column), math.prod(np.shape(column)[1:]))) for column in dataset]
     rows = jnp.asarray(np.concatenate(columns, axis=1), dtype=float)
     return PackedDataset(rows, type(dataset), tuple(np.shape(column)[1:] for column in dataset))
@@ -104,7 +109,7 @@ def store(dataset: PackedDataset, columns: Any, at: int) -> PackedDataset:
     """
     if at + len(columns[0]) > len(dataset):
         raise IndexError(f"{len(columns[0])} rows at {at} do not fit into {len(dataset)}")
-    return _overwrite(dataset, to_device(columns).rows, at)
+    return _overwrite(dataset, _packed(columns).rows, at)
 
 
 @partial(jax.jit, donate_argnames="dataset")

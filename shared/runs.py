@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 from tqdm import tqdm
 
-from shared import resuming
+from shared import resuming, seeds
 from shared.checkpoints import Checkpoints
 from shared.configs import dump
 from shared.curves import AVERAGED, Curve, draw_curve
@@ -86,7 +86,8 @@ class Run:
                 on with these settings.
         """
         self._dataset = Path(config.env).stem if is_file_name(config.env) else config.env
-        self._wandb = import_wandb(config.wandb_mode)
+        self._wandb_module = import_wandb(config.wandb_mode)
+        self._wandb = None
         name = f"{config.name}-{self._dataset}-s{config.seed}".replace("/", "-").replace(":", "-")
         new = Path(config.runs_path) / f"{name}-{framework}-{uuid.uuid4().hex[:8]}"
         self._resumed = resuming.find(config, name, framework)
@@ -170,6 +171,7 @@ class Run:
             total=self._config.max_timesteps,
             initial=self.step,
             unit=f" {self._unit}s",
+            desc=seeds.label().removesuffix(": ") or None,
             disable=None,
             dynamic_ncols=True,
         )
@@ -191,7 +193,7 @@ class Run:
             ) from error
         try:
             write_atomically(self.folder / "config.yaml", dump(self._config).encode())
-            start_wandb(self._wandb, self._config, self.folder)
+            self._wandb = start_wandb(self._wandb_module, self._config, self.folder)
             self._metrics = MetricsFile(self.folder / "metrics.jsonl")
         except BaseException:
             shutil.rmtree(self.folder)
@@ -201,7 +203,7 @@ class Run:
         """Removes what was written after the checkpoint, since it comes again."""
         self._metrics = metrics
         try:
-            start_wandb(self._wandb, self._config, self.folder)
+            self._wandb = start_wandb(self._wandb_module, self._config, self.folder)
             self._checkpoints.tidy(self.step)
             self._metrics.truncate(self._metrics_size)
         except (InputError, OSError) as error:
@@ -462,6 +464,7 @@ class Run:
             "algorithm": self._algorithm,
             "framework": self._framework,
             "seed": self._config.seed,
+            "seeds_at_once": seeds.count(),
             "updates": self._updates,
             "metric": curve.metric,
             "final": means[-1] if means else None,
@@ -497,11 +500,11 @@ class Run:
 
 def _say(line: str) -> None:
     """Prints a line above the bar, at once also where output is buffered."""
-    tqdm.write(line)
+    tqdm.write(seeds.label() + line)
     sys.stdout.flush()
 
 
 def _warn(line: str) -> None:
     """Likewise to standard error."""
-    tqdm.write(line, file=sys.stderr)
+    tqdm.write(seeds.label() + line, file=sys.stderr)
     sys.stderr.flush()

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 from tqdm import tqdm
 
@@ -22,15 +22,15 @@ class StopRequest:
 
     Python runs a handler only between two instructions of its own, and a framework may compute for minutes between
     them; so a thread of its own, woken by the interpreter's signal pipe, answers the user and obeys the second signal.
-    Outside the main thread, where Python knows no signals, nothing is noted.
-
-    Attributes:
-        number: The first signal; None before it.
+    Outside the main thread, where Python knows no signals, a request hears what one within it hears, or nothing.
     """
+
+    _in_main: ClassVar["StopRequest | None"] = None
 
     def __init__(self, saved: Callable[[], str]) -> None:
         """Installs nothing yet; `saved` tells in a few words what would be there to go on from."""
-        self.number: int | None = None
+        self._number: int | None = None
+        self._heard_by = self
         self._saved = saved
         self._at_once = False
         self._installed = False
@@ -38,7 +38,9 @@ class StopRequest:
     def __enter__(self) -> Self:
         """Installs both handlers; a signal that is ignored, as in a shell's background jobs, stays so."""
         if threading.current_thread() is not threading.main_thread():
+            self._heard_by = StopRequest._in_main or self
             return self
+        StopRequest._in_main = self
         self._inbox, self._outbox = socket.socketpair()
         self._outbox.setblocking(False)
         self._pipe = signal.set_wakeup_fd(self._outbox.fileno(), warn_on_full_buffer=False)
@@ -62,6 +64,12 @@ class StopRequest:
         self._thread.join()
         self._inbox.close()
         self._installed = False
+        StopRequest._in_main = None
+
+    @property
+    def number(self) -> int | None:
+        """The first signal; None before it."""
+        return self._heard_by._number
 
     def obey(self) -> None:
         """Raises what ends the run, if a signal has come.
@@ -87,8 +95,8 @@ class StopRequest:
             self._at_once = False
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.number is None:
-            self.number = number
+        if self._number is None:
+            self._number = number
         if self._at_once:
             self.obey()
 

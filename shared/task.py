@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from shared import data, genuine, sequences, sources
+from shared import data, genuine, seeds, sequences, sources
 from shared.cache import Source
 from shared.configs import check
 from shared.data import Batch
@@ -71,6 +72,16 @@ def load_task(
         InputError: A setting, the dataset or the environment cannot be used, or the two do not fit.
     """
     check(config)
+    transitions = partial(_transitions, config, prepare, normalize, source, extract)
+    opened, dataset, mean, std = seeds.once(load_task, transitions)
+    seed = config.seed if eval_seed is None else eval_seed
+    return _task(config, opened, dataset, Evaluator(opened.env_id, config.n_episodes, seed, mean, std))
+
+
+def _transitions(
+    config: Any, prepare: Callable | None, normalize: bool, source: Any, extract: Callable
+) -> tuple["_Opened", Any, np.ndarray, np.ndarray]:
+    """What does not depend on the seed: the source, what is learnt from it, and the statistics of its states."""
     opened = _open(config, source)
     raw = opened.read.raw
     dataset = extract(raw, opened.read.max_episode_steps or time_limit(opened.env_id))
@@ -84,8 +95,7 @@ def load_task(
     mean, std = _no_statistics(raw)
     if normalize:
         dataset, mean, std = data.normalise_states(dataset)
-    seed = config.seed if eval_seed is None else eval_seed
-    return _task(config, opened, dataset, Evaluator(opened.env_id, config.n_episodes, seed, mean, std))
+    return opened, dataset, mean, std
 
 
 def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = None, source: Any = None) -> Task:
@@ -104,17 +114,22 @@ def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = 
         InputError: A setting, the dataset or the environment cannot be used, or the two do not fit.
     """
     check(config)
+    opened, dataset, mean, std = seeds.once(load_trajectories, lambda: _trajectories(config, reward_scale, source))
+    seed = config.seed if eval_seed is None else eval_seed
+    # A policy with a context is so costly that rows of episodes which wait for an environment would be a waste.
+    limits = {"num_envs": config.n_episodes, "max_steps": config.episode_len}
+    return _task(config, opened, dataset, Evaluator(opened.env_id, config.n_episodes, seed, mean, std, **limits))
+
+
+def _trajectories(config: Any, reward_scale: float, source: Any) -> tuple["_Opened", Any, np.ndarray, np.ndarray]:
+    """As `_transitions`."""
     opened = _open(config, source)
     dataset = sequences.split_trajectories(opened.read.raw)
     longest = int(sequences.trajectory_lengths(dataset).max())
     if longest > config.episode_len + 1:
         raise InputError(f"a trajectory of the dataset has {longest} steps: set episode_len to at least {longest - 1}")
     dataset, mean, std = sequences.normalise_states(dataset, opened.read.raw["observations"])
-    dataset = dataset._replace(returns=dataset.returns * np.float32(reward_scale))
-    seed = config.seed if eval_seed is None else eval_seed
-    # A policy with a context is so costly that rows of episodes which wait for an environment would be a waste.
-    limits = {"num_envs": config.n_episodes, "max_steps": config.episode_len}
-    return _task(config, opened, dataset, Evaluator(opened.env_id, config.n_episodes, seed, mean, std, **limits))
+    return opened, dataset._replace(returns=dataset.returns * np.float32(reward_scale)), mean, std
 
 
 def load_environment(config: Any) -> Task:

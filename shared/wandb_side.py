@@ -28,8 +28,8 @@ def import_wandb(mode: str) -> ModuleType | None:
     return wandb
 
 
-def start_wandb(wandb: ModuleType | None, config: Any, folder: Path) -> None:
-    """Begins the record of a run, or goes on with it; does nothing without the module.
+def start_wandb(wandb: ModuleType | None, config: Any, folder: Path) -> Any:
+    """Begins the record of a run, or goes on with it, and returns it; None without the module.
 
     Args:
         wandb: What `import_wandb` returned.
@@ -40,9 +40,9 @@ def start_wandb(wandb: ModuleType | None, config: Any, folder: Path) -> None:
         InputError: It cannot start.
     """
     if wandb is None:
-        return
+        return None
     try:
-        wandb.init(
+        return wandb.init(
             project=config.project,
             group=config.group,
             name=folder.name,
@@ -51,6 +51,7 @@ def start_wandb(wandb: ModuleType | None, config: Any, folder: Path) -> None:
             config=dataclasses.asdict(config),
             dir=folder,
             mode=config.wandb_mode,
+            reinit="create_new",  # a record for each of several seeds at once
         )
     except wandb.Error as error:
         raise _cannot_start(error) from error

@@ -13,8 +13,8 @@ from flax import serialization
 
 from parity_tests.pairs import PAIRS
 
-# What depends on the machine's mood
-_TIMES = {"updates_per_second", "seconds"}
+# What depends on the machine's mood, and on the company
+_TIMES = {"updates_per_second", "seconds", "seeds_at_once"}
 # What a checkpoint holds of its own run alone
 _OWN = {"settings", "progress", "seal"}
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -265,18 +266,40 @@ def test_wandb_is_not_imported_unless_asked_for(config: Config, monkeypatch: pyt
     run_to_the_end(config, load_task(config))
 
 
+def wandb_record(run: Run, texts: tuple[bytes, ...]) -> bytes:
+    """What Weights & Biases wrote, once these texts are there, or after half a minute.
+
+    Its own process writes the file, and on a busy machine a moment after the run has ended.
+    """
+    (record,) = (run.folder / "wandb").glob("offline-run-*/run-*.wandb")
+    end = time.monotonic() + 30
+    while time.monotonic() < end and not all(text in record.read_bytes() for text in texts):
+        time.sleep(0.1)
+    return record.read_bytes()
+
+
+@pytest.mark.usefixtures("nobody_logged_in")
+def test_wandb_keeps_runs_of_one_process_apart(config: Config) -> None:
+    """As several seeds are."""
+    first, second = (dataclasses.replace(config, wandb_mode="offline", seed=seed) for seed in (1, 2))
+    with Run(first, load_task(first), "cql", "jax") as one, Run(second, load_task(second), "cql", "jax") as two:
+        one.log(1, {"loss_of_one": 0.5})
+        two.log(1, {"loss_of_two": 0.5})
+    for run, name, other in ((one, b"loss_of_one", b"loss_of_two"), (two, b"loss_of_two", b"loss_of_one")):
+        record = wandb_record(run, (name,))
+        # What the terminal showed stands there too, where a name is followed by a space.
+        assert re.search(name + b"[^ ]", record)
+        assert not re.search(other + b"[^ ]", record)
+
+
 @pytest.mark.usefixtures("nobody_logged_in")
 def test_wandb_offline_holds_the_same_rows(config: Config) -> None:
     config = dataclasses.replace(config, wandb_mode="offline")
     run = run_to_the_end(config, load_task(config))
-    (record,) = (run.folder / "wandb").glob("offline-run-*/run-*.wandb")
     texts = (b"d4rl_normalized_score", b"loss", b"CQL-D4RL", run.folder.name.encode())
-    # Its own process writes the file, and on a busy machine a moment after the run has ended.
-    end = time.monotonic() + 30
-    while time.monotonic() < end and not all(text in record.read_bytes() for text in texts):
-        time.sleep(0.1)
+    record = wandb_record(run, texts)
     for text in texts:
-        assert text in record.read_bytes()
+        assert text in record
     assert len(rows(run)) == 8
 
 
@@ -298,10 +321,11 @@ class FakeWandb:
     class Error(Exception):
         """Their own errors derive from it."""
 
-    def init(self, **settings: Any) -> None:
-        """Starts unless told otherwise."""
+    def init(self, **settings: Any) -> "FakeWandb":
+        """Starts unless told otherwise; its record is itself."""
         if not self.starts:
             raise self.Error("no\nnetwork")
+        return self
 
     def log(self, row: dict[str, Any], step: int) -> None:
         """Takes anything."""
