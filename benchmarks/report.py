@@ -3,9 +3,9 @@
 It draws a chart of each machine's ladders beside the docs, too.
 
 A page has a place for a table between two comments, `<!-- updates -->` and `<!-- /updates -->`: all algorithms' speed,
-or one's where its name follows; `<!-- seeds NAME -->`: whole runs of an algorithm; `<!-- scores -->`: all of them in
-short; `<!-- environments -->`: steps replayed; `<!-- likeness -->`: how alike the twins are. What stands between is
-replaced: no figure is typed by hand.
+or one's where its name follows; `<!-- runs -->`: runs from start to end; `<!-- seeds NAME -->`: an algorithm's over
+seeds; `<!-- scores -->`: all of them in short; `<!-- environments -->`: steps replayed; `<!-- likeness -->`: how alike
+the twins are. What stands between is replaced: no figure is typed by hand.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import chart, environments, results, seeds
+from benchmarks import chart, environments, results, seeds, whole_runs
 from parity_tests import likeness
 from shared.files import write_atomically
 
@@ -27,7 +27,7 @@ _PLACE = re.compile(r"(<!-- (\w+)(?: (\w+))? -->\n)(.*?)(<!-- /\2 -->)", re.DOTA
 
 
 def files(kind: str) -> list[Path]:
-    """All results files of a kind: `updates`, `seeds` or `environments`."""
+    """All results files of a kind: `updates`, `runs`, `seeds` or `environments`."""
     return sorted(results.FOLDER.glob(f"{kind}-*.json"))
 
 
@@ -55,7 +55,7 @@ def updates(name: str | None) -> str:
     return "\n".join(found)
 
 
-def whole_runs(name: str | None) -> str:
+def seeds_of(name: str | None) -> str:
     """Whole runs over seeds: of one algorithm, or of all."""
     found = []
     for path in files("seeds"):
@@ -65,6 +65,12 @@ def whole_runs(name: str | None) -> str:
             verdict += f"{summary['pooled_std']:.1f}."
             found.append(f"{measured(summary)}:\n\n{seeds.table(summary)}\n\n{verdict}\n")
     return "\n".join(found)
+
+
+def timed_runs(_: str | None) -> str:
+    """Runs from the start of their processes to the end."""
+    summaries = [json.loads(path.read_text()) for path in files("runs")]
+    return "\n".join(f"{measured(summary)}:\n\n{whole_runs.table(summary)}\n" for summary in summaries)
 
 
 def scores(_: str | None) -> str:
@@ -106,7 +112,8 @@ def alike(_: str | None) -> str:
 
 TABLES: dict[str, Callable[[str | None], str]] = {
     "updates": updates,
-    "seeds": whole_runs,
+    "seeds": seeds_of,
+    "runs": timed_runs,
     "scores": scores,
     "environments": replayed,
     "likeness": alike,

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,16 +27,20 @@ ROOT = Path(__file__).resolve().parent.parent
 FRAMEWORKS = ("torch", "jax")
 
 
-def whole_run(framework: str, name: str, seed: int, threads: int, settings: list[str]) -> dict[str, Any]:
+def on_threads(number: int) -> dict[str, str]:
+    """The environment in which a process of either framework uses so many threads."""
+    return {"OMP_NUM_THREADS": str(number), "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={str(number > 1).lower()}"}
+
+
+def whole_run(framework: str, name: str, settings: list[str], environment: Mapping[str, str]) -> dict[str, Any]:
     """One run in a process of its own; what its `result.json` holds.
 
     Raises:
         subprocess.CalledProcessError: The run failed.
     """
-    limits = {"OMP_NUM_THREADS": str(threads), "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={str(threads > 1).lower()}"}
     with tempfile.TemporaryDirectory() as folder:
-        script = [sys.executable, f"corl_{framework}/{name}.py", "--seed", str(seed), "--runs_path", folder, *settings]
-        subprocess.run(script, cwd=ROOT, env=os.environ | limits, check=True, stdout=subprocess.DEVNULL)
+        script = [sys.executable, f"corl_{framework}/{name}.py", "--runs_path", folder, *settings]
+        subprocess.run(script, cwd=ROOT, env=os.environ | environment, check=True, stdout=subprocess.DEVNULL)
         (path,) = Path(folder).glob("*/result.json")
         return json.loads(path.read_text())
 
@@ -89,11 +94,16 @@ def main() -> None:
     if args.seeds < 2:
         parser.error("one seed has no deviation to compare by: ask for --seeds 2 or more")
     threads = max(1, (os.cpu_count() or 1) // args.jobs)
-    cases = [(framework, seed) for seed in range(args.seeds) for framework in FRAMEWORKS]
+    cases = [(framework, str(seed)) for seed in range(args.seeds) for framework in FRAMEWORKS]
     before = load()
+
+    def run(case: tuple[str, str]) -> dict[str, Any]:
+        framework, seed = case
+        return whole_run(framework, args.algorithm, ["--seed", seed, *settings], on_threads(threads))
+
     try:
         with ThreadPoolExecutor(args.jobs) as pool:
-            runs = list(pool.map(lambda case: whole_run(case[0], args.algorithm, case[1], threads, settings), cases))
+            runs = list(pool.map(run, cases))
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)  # the run itself has said why
     by_framework = {

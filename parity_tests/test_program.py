@@ -19,6 +19,12 @@ def test_no_branch_is_left(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
+def test_nothing_reaches_the_host_within_an_interval(pair: Pair) -> None:
+    """Arrays leave a program at its end only, unless it calls back."""
+    assert not [name for name in count(program(pair, pair.jax, NUM_UPDATES)) if "callback" in name]
+
+
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 def test_the_inner_loop_only_learns(pair: Pair) -> None:
     """It draws nothing that is small, and an update gathers its batch at once from the packed rows."""
     *loops, inner = scans(program(pair, pair.jax, NUM_UPDATES))

@@ -35,5 +35,5 @@ def test_every_machine_has_its_chart() -> None:
 def test_tables_are_of_the_algorithm_that_is_asked_for() -> None:
     assert "td3_bc" in report.updates("td3_bc")
     assert "cql" not in report.updates("td3_bc").replace("benchmark", "")
-    assert "benchmarks.seeds cql" in report.whole_runs("cql")
-    assert "benchmarks.seeds cql" not in report.whole_runs("td3_bc")
+    assert "benchmarks.seeds cql" in report.seeds_of("cql")
+    assert "benchmarks.seeds cql" not in report.seeds_of("td3_bc")

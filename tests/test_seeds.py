@@ -22,8 +22,10 @@ from parity_tests.ladder import bundled_rows
 from parity_tests.pairs import PAIRS
 from shared import seeds
 from shared.errors import InputError, RunError, Stopped
+from shared.jax_side import to_device
 from shared.seeds import meet, once, train_seeds
 from shared.stopping import StopRequest
+from shared.task import load_task
 from tests.stopped_runs import assert_same_bits, config, last_checkpoint, read, rows, train
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -94,6 +96,19 @@ def test_what_all_share_is_made_once() -> None:
     assert shared[0] is shared[1] is shared[2]
     assert once(thing, make) is not once(thing, make)
     assert len(made) == 3
+
+
+def test_the_dataset_is_read_and_placed_once(tmp_path: Path) -> None:
+    given = config("jax", "td3_bc", tmp_path)
+
+    def train(config: Any) -> tuple[Any, Any]:
+        task = load_task(config)
+        task.evaluator.close()
+        return task.dataset, to_device(task.dataset)
+
+    (first, on_device), (second, also_there) = train_seeds(train, given, 2)
+    assert first is second
+    assert on_device is also_there
 
 
 def test_one_seed_is_an_ordinary_run() -> None:
