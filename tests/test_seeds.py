@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,15 @@ def test_a_signal_ends_them_all() -> None:
     assert stopped.value.exit_status == 143
     assert heard == [(3, signal.SIGTERM), (4, signal.SIGTERM)]
     assert signal.getsignal(signal.SIGTERM) is handler
+
+
+def test_a_request_hears_no_signal_of_before() -> None:
+    """In a thread of its own, once the main thread's request is over."""
+    with StopRequest(lambda: "saved") as stop:
+        signal.raise_signal(signal.SIGTERM)
+    with ThreadPoolExecutor() as pool:
+        later = pool.submit(StopRequest(lambda: "saved").__enter__).result()
+    assert (stop.number, later.number) == (signal.SIGTERM, None)
 
 
 def test_no_further_seed_begins_after_a_signal() -> None:
