@@ -205,7 +205,7 @@ def test_templates_name_all_that_is_checked(name: str) -> None:
     with both_in("float64"):
         tree = ast.parse(template(PAIRS[name]))
     functions = {node.name: [a.arg for a in node.args.args] for node in tree.body if isinstance(node, ast.FunctionDef)}
-    assert functions.keys() == {"create_train_state", "outputs", "update", *PAIRS[name].losses}
+    assert functions.keys() == {"create_train_state", "outputs", "draw_noise", "update", *PAIRS[name].losses}
 
 
 def test_a_template_is_a_file_to_check(checked: Callable, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
