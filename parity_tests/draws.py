@@ -31,7 +31,7 @@ CHANCE = 1e-9
 STANDARD_ERRORS = 6.0
 
 FAULTS = {
-    "repeats": "updates draw what others drew: does the key depend on `step`?",
+    "repeats": "updates draw what others drew: fold `step` into the key",
     "purity": "the same key and step give other numbers when asked again: draw from `key` alone",
     "key": "another key gives the same numbers: draw from `key`",
     "range": "the indices must reach from 0 to dataset_size - 1: `randint` leaves its upper bound out",

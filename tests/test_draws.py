@@ -122,7 +122,7 @@ def draw_noise(key, step, config, dataset_size):
 ALL = ("indices", "noise.target", "noise.actor")
 WRONG: Mapping[str, tuple[str, dict[str, list[str]]]] = {
     "the last row left out": (
-        f"{BOTH}\nrows = jax.random.choice(row_key, dataset_size - 1, shape[:1])",
+        f"{BOTH}\nrows = jax.random.choice(row_key, dataset_size - 1, shape[:1]).astype(jnp.uint32)",
         {"indices": ["range"]},
     ),
     "the first row left out": (
@@ -153,7 +153,7 @@ WRONG: Mapping[str, tuple[str, dict[str, list[str]]]] = {
         "keys = jax.random.split(jax.random.fold_in(key, step // 2))\n" + BOTH,
         {"noise.target": ["repeats"], "noise.actor": ["repeats"]},
     ),
-    "no number is one": (f"{BOTH}\nactor = actor.at[0].set(jnp.nan)", {"noise.actor": ["spread"]}),
+    "not a number": (f"{BOTH}\nactor = actor.at[0].set(jnp.nan)", {"noise.actor": ["spread"]}),
     "a key of its own": (
         "keys = jax.random.split(jax.random.fold_in(jax.random.key(0), step))\n" + BOTH,
         {"noise.target": ["key"], "noise.actor": ["key"]},
@@ -197,6 +197,20 @@ def test_a_mistake_in_another_style_is_named(tmp_path: Path) -> None:
         _, diagnoses = judged(awac(tmp_path, body))
         assert {group for diagnosis in diagnoses for group in diagnosis.groups} == set(groups)
         assert {m.name for d in diagnoses for m in d.mistakes} == {"same noise at every update"}
+
+
+def test_one_key_for_two_shapes_is_seen(tmp_path: Path) -> None:
+    """Both begin with the same numbers."""
+    source = """
+import jax
+from corl_jax.cql import draw_noise as draw
+
+def draw_noise(key, step, config, dataset_size, action_dim):
+    rows, noise = draw(key, step, config, dataset_size, action_dim)
+    key, shape = jax.random.fold_in(key, step), noise.next.shape
+    return rows, noise._replace(target=jax.random.normal(key, shape[::2]), next=jax.random.normal(key, shape))
+"""
+    assert wrong(port_of(tmp_path, source, "cql")) == {"noise.next": ["ties"]}
 
 
 def test_how_far_a_distribution_is_off_is_told_under_any_key(tmp_path: Path) -> None:
