@@ -54,7 +54,8 @@ def climb(port: Port, variants: tuple[str, ...]) -> Iterator[Climbed]:
         NotWrittenError: What the next rung needs is not written yet.
     """
     for rung in RUNGS:
-        asked = questions(port.pair.name, rung, variants)
+        given = rung != "draws" or port.has("draw_noise")
+        asked = questions(port.pair.name, rung, variants) if given else []
         answers = [answer(port, question) for question in asked]
         climbed = _judged(rung, asked, answers)
         if not climbed.holds:
@@ -79,6 +80,8 @@ def _judged(rung: str, asked: Sequence, answers: Sequence[Figures]) -> Climbed:
 
 def line(climbed: Climbed) -> str:
     """A rung in one line: its largest error and where that is."""
+    if climbed.rung == "draws" and not climbed.worst:
+        return f"{climbed.rung:<11} not given"
     what = f"{climbed.error:8.1e}  {climbed.worst}" if climbed.worst else "nothing to compare"
     verdict = "holds" if climbed.holds else "FAILS"
     unwritten = f"; not written yet: {', '.join(climbed.unwritten)}" if climbed.unwritten else ""

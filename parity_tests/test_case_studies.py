@@ -1,7 +1,10 @@
 """Published mistakes, rebuilt: their symptoms are as their page says, and each check finds its mistake at once."""
 
 import time
+from collections.abc import Callable
 
+import jax.numpy as jnp
+import optax
 import pytest
 
 from lessons import measured, pages
@@ -22,6 +25,19 @@ def test_check_finds_the_mistake_within_a_second(name: str) -> None:
         seconds = time.process_time() - start
         case.check(case.right)
     assert seconds < 1.0
+
+
+@pytest.mark.parametrize(
+    ("rate", "message"),
+    [
+        (lambda step: 1.0 - 0.02 * step, "does not rise"),
+        (lambda step: jnp.minimum((step + 1) / 10, (29 - step) / 20), "does not stay"),
+    ],
+)
+def test_the_warm_up_must_rise_and_then_stay(rate: Callable, message: str) -> None:
+    """The published mistake does neither; a schedule that fails in one way alone is found too."""
+    with both_in("float64"), pytest.raises(AssertionError, match=message):
+        CASES["warm_up"].check(lambda *_: optax.adamw(rate))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -56,15 +56,17 @@ def test_step_changes_a_few_lines(number: int) -> None:
 
 
 def definitions(module: ModuleType) -> dict[str, str]:
-    """The source of everything that a file defines at its top level, by name; imports left out."""
+    """The source of everything that a file defines at its top level, comments above it included, by name."""
     source = inspect.getsource(module)
     lines, found = source.splitlines(), {}
     for node in ast.parse(source).body:
-        if isinstance(node, ast.Assign):
-            found[ast.unparse(node.targets[0])] = ast.unparse(node)
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            start = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-            found[node.name] = "\n".join(lines[start - 1 : node.end_lineno])
+        if not isinstance(node, ast.Assign | ast.FunctionDef | ast.ClassDef):
+            continue
+        first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))]) - 1
+        while lines[first - 1].startswith("# "):
+            first -= 1
+        name = ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else node.name
+        found[name] = "\n".join(lines[first : node.end_lineno])
     return found
 
 

@@ -53,7 +53,9 @@ def test_functions_over_dicts_hold(capsys: pytest.CaptureFixture) -> None:
     status = check.main([str(PLAIN), "--algorithm", "td3_bc", "--settings", "other"])
     printed = capsys.readouterr().out
     assert (status, printed.splitlines()[-1]) == (0, "plain_td3_bc.py is td3_bc: all rungs hold"), printed
-    assert [line.split()[:2] for line in printed.splitlines()[:-1]] == [[rung, "holds"] for rung in check.RUNGS]
+    *rungs, draws = printed.splitlines()[:-1]
+    assert [line.split()[:2] for line in rungs] == [[rung, "holds"] for rung in check.RUNGS[:-1]]
+    assert draws == "draws       not given"
 
 
 # ---- mistakes in ports that are not our twins ----------------------------------------------------------------------
@@ -99,6 +101,34 @@ def test_two_mistakes_in_two_losses_are_both_named(checked: Callable) -> None:
     assert "* inverted done flag (corl_jax/awac.py:" in printed
     assert "Your loss (actor_loss): just what" in printed
     assert "* mean over actions (corl_jax/awac.py:" in printed
+
+
+DRAWS = """
+def draw_noise(key, step, config, dataset_size, action_dim):
+    keys = jax.random.split(key)
+    rows = jax.random.choice(keys[0], dataset_size, (config.batch_size,))
+    return rows, {"target": jax.random.normal(keys[1], (config.batch_size, action_dim))}
+
+
+def update(state"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("", "", ["  Your draws (indices, noise.target): just what the reference gives with this mistake in it.",
+                  "  * same noise at every update (corl_jax/td3_bc.py:"]),
+        ("split(key)", "split(jax.random.fold_in(key, step // 2))",
+         ["  Your draws (indices): no mistake of the library gives these numbers.",
+          "  It may help: updates draw what others drew: fold `step` into the key."]),
+        ("    keys", "    raise NotImplementedError\n    keys", ["draws       not climbed yet: write draw_noise"]),
+    ],
+)  # fmt: skip
+def test_draws_that_are_given_are_checked(checked: Callable, old: str, new: str, told: list[str]) -> None:
+    status, printed = checked(PLAIN, ("\ndef update(state", DRAWS.replace(old, new)))
+    assert status == 1
+    below = printed[printed.index("\ndraws  ") :]
+    assert all(f"\n{line}" in below for line in told), printed
 
 
 def test_an_unknown_mistake_is_not_given_a_name(checked: Callable) -> None:
@@ -205,7 +235,7 @@ def test_templates_name_all_that_is_checked(name: str) -> None:
     with both_in("float64"):
         tree = ast.parse(template(PAIRS[name]))
     functions = {node.name: [a.arg for a in node.args.args] for node in tree.body if isinstance(node, ast.FunctionDef)}
-    assert functions.keys() == {"create_train_state", "outputs", "update", *PAIRS[name].losses}
+    assert functions.keys() == {"create_train_state", "outputs", "draw_noise", "update", *PAIRS[name].losses}
 
 
 def test_a_template_is_a_file_to_check(checked: Callable, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -82,6 +82,15 @@ def outputs(state, batch):
 # noise.actor: Standard normal, (B, A): the policy's actions with which the data's are compared
 
 
+def draw_noise(key, step, config, dataset_size, action_dim):
+    """Optional: delete it, and draws are not checked.
+
+    (indices, noise) for update `step`, from `key` and `step` alone: row numbers (B,) below `dataset_size`, and a
+    named tuple or a dict with the noise above.
+    """
+    raise NotImplementedError
+
+
 def critic_loss(critics, state, config, batch, noise):
     """The squared error of both critics to the same target.
 

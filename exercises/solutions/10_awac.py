@@ -98,6 +98,20 @@ def smaller_value(state: State, params: tuple[Any, Any], observations: jax.Array
     return jnp.minimum(*(value(state, critic, observations, actions) for critic in params))
 
 
+class Noise(NamedTuple):
+    """Standard normal, (B, A) each."""
+
+    target: jax.Array
+    actor: jax.Array
+
+
+def draw_noise(key: jax.Array, step: Any, config: Any, dataset_size: int, action_dim: int) -> tuple[jax.Array, Noise]:
+    """Row numbers (B,) and noise for an update."""
+    row_key, noise_key = jax.random.split(jax.random.fold_in(key, step))
+    rows = jax.random.choice(row_key, dataset_size, (config.batch_size,))
+    return rows, Noise(*jax.random.normal(noise_key, (2, config.batch_size, action_dim)))
+
+
 def critic_loss(critics: tuple[Any, Any], state: State, config: Any, batch: Any, noise: Any) -> jax.Array:
     """The squared error of both critics to the same target."""
     next_actions = sample(state, batch.next_observations, noise.target)

@@ -10,6 +10,7 @@ from parity_tests.checker.figures import Figures
 from parity_tests.checker.loading import NotWrittenError
 from parity_tests.checker.port import Parts, Port
 from parity_tests.checker.questions import Given, Question
+from parity_tests.draws import faults
 from shared.errors import InputError
 
 
@@ -96,6 +97,11 @@ def _answer_trajectory(port: Port, question: Question) -> Figures:
     return _read(port, question.given, state)
 
 
+def _answer_draws(port: Port, question: Question) -> Figures:
+    inputs = question.given.inputs
+    return faults([port.draws(given) for given in inputs], question.drawn, inputs[0]["dataset_size"])
+
+
 ANSWERS: Mapping[str, Callable[[Port, Question], Figures]] = {
     "weights": _answer_weights,
     "forward": _answer_forward,
@@ -104,4 +110,5 @@ ANSWERS: Mapping[str, Callable[[Port, Question], Figures]] = {
     "update": _answer_update,
     "log": _answer_log,
     "trajectory": _answer_trajectory,
+    "draws": _answer_draws,
 }

@@ -12,6 +12,7 @@ from parity_tests.checker.figures import TOLERANCES, Figures, wrong_in
 from parity_tests.checker.loading import NotWrittenError
 from parity_tests.checker.port import Port
 from parity_tests.checker.questions import Question, questions
+from parity_tests.draws import FAULTS
 from parity_tests.pair import Mistake, with_mistake
 from parity_tests.pairs import MISTAKES, PAIRS
 from shared.errors import InputError
@@ -38,9 +39,11 @@ def candidates(name: str, rung: str) -> list[Mistake]:
     """The mistakes that can be a port's whose rungs before this one hold.
 
     A mistake that is named for an earlier rung fails there (`test_mistakes` holds it to that), so it cannot be the
-    port's; neither can one that lies in what no port needs to have: draws, the loop, the run.
+    port's; neither can one that lies in what no port needs to have: the loop, the run. What is drawn is handed to a
+    port at every rung but its own.
     """
-    return [m for m in MISTAKES[name] if m.rung in RUNGS and RUNGS.index(m.rung) >= RUNGS.index(rung)]
+    later = RUNGS[RUNGS.index(rung) :]
+    return [m for m in MISTAKES[name] if m.rung in later and (m.rung == "draws") == (rung == "draws")]
 
 
 @cache
@@ -69,7 +72,8 @@ def diagnose(
     found = []
     for group in wrong:
         mistakes = tuple(m for m, (_, groups) in given.items() if group in groups)
-        found.append(Diagnosis((group,), mistakes, () if mistakes else _hints(group, asked, answers)))
+        hints = _faults if rung == "draws" else _hints
+        found.append(Diagnosis((group,), mistakes, () if mistakes else hints(group, asked, answers)))
     return found
 
 
@@ -115,6 +119,11 @@ def _told_apart(port: Port, rung: str, mistakes: Sequence[Mistake], variants: tu
         wrong = wrong_groups(above, asked, answers)
         mistakes = [m for m in mistakes if reproduced(port.pair.name, m, asked, answers, wrong)[0]] or mistakes
     return tuple(mistakes)
+
+
+def _faults(group: str, asked: Sequence[Question], answers: Sequence[Figures]) -> tuple[str, ...]:
+    """What is wrong with draws, in words."""
+    return tuple(words for fault, words in FAULTS.items() if any(figures[group][fault].any() for figures in answers))
 
 
 def _hints(group: str, asked: Sequence[Question], answers: Sequence[Figures]) -> tuple[str, ...]:

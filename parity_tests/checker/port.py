@@ -100,6 +100,7 @@ class Port:
             "create_train_state": "create_train_state(key, config, state_dim, action_dim, max_action), a state",
             "outputs": "outputs(state, batch) that gives each network's output by name",
             "update": "update(state, batch, noise, ...) that gives the next state",
+            "draw_noise": "draw_noise(key, step, config, dataset_size, action_dim) that gives (indices, noise)",
         }[name]
 
     @contextmanager
@@ -241,6 +242,13 @@ class Port:
         if type(after) is not type(state) or not isinstance(metrics, Mapping):
             raise InputError(f"update gives {type(after).__name__}: expected the next state, or (state, metrics)")
         return after, metrics
+
+    def draws(self, given: Mapping[str, Any]) -> tuple[Any, Any]:
+        """An update's indices and noise."""
+        found = self.call("draw_noise", given)
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise InputError(f"draw_noise gives {type(found).__name__}: expected (indices, noise)")
+        return found
 
     def trajectory(self, state: Any, inputs: Sequence[Mapping[str, Any]]) -> Any:
         """The state after several updates, compiled once for each set of what is fixed in an update."""

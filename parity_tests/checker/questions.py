@@ -4,18 +4,21 @@ A question holds everything that is needed to answer it: weights and moments to 
 numbers. It is put to the file that is checked and, where that fails, to our own twin with one mistake after another.
 """
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from typing import Any
 
+import jax
 import numpy as np
 import torch
 
 from parity_tests import ladder
 from parity_tests.checker.figures import Figures
 from parity_tests.checker.port import Parts, reference_parts
+from parity_tests.draws import DRAWN_UPDATES, Draw, faultless
 from parity_tests.ladder import TRAJECTORY_UPDATES, Scene, reference_gradients
 from parity_tests.pairs import MISTAKES, PAIRS
 from shared.exchange import torch_part
@@ -51,12 +54,14 @@ class Question:
         where: The variant and the dataset, for messages.
         given: What it is to be answered from.
         expected: PyTorch's figures.
+        drawn: What PyTorch draws, indices and noise update by update, where that is the question.
     """
 
     rung: str
     where: str
     given: Given
     expected: Figures
+    drawn: Sequence[Draw] = ()
 
 
 def questions(name: str, rung: str, variants: tuple[str, ...]) -> list[Question]:
@@ -95,6 +100,7 @@ def _questions(name: str, variant: str) -> Mapping[str, Callable[[], tuple[Quest
         "update": lambda: tuple(update for update, _ in updates()),
         "log": lambda: tuple(log for _, log in updates()),
         "trajectory": cache(lambda: (_trajectory(*scene(warm=False)),)),
+        "draws": cache(lambda: (_draws(*scene(warm=False)),)),
     }
 
 
@@ -188,3 +194,20 @@ def _trajectory(scene: Scene, where: str) -> Question:
         given.inputs.append(_given(scene, indices, noise, step))
         scene.trainer.update(scene.torch_batch(indices), noise)
     return Question("trajectory", where, given, _parts(scene))
+
+
+def _draws(scene: Scene, where: str) -> Question:
+    """What updates draw, then the first one again, and under another key."""
+    names = list(inspect.signature(scene.pair.jax.draw_noise).parameters)
+    sizes = scene.pair.draw_inputs(scene.dataset, scene.sizes[1])
+
+    def given(seed: int, step: int) -> Inputs:
+        key, number = jax.random.key(seed), np.asarray(step)
+        ours = {"key": key, "step": number, "config": scene.jax_config, "dataset_size": sizes[0]}
+        # Our twins call some of it otherwise.
+        twins = dict(zip(names, (key, number, scene.jax_config, *sizes), strict=False))
+        return {**ours, "action_dim": scene.sizes[1], **twins, **scene.pair.draw_statics(scene.config, step)}
+
+    inputs = [*(given(0, step) for step in range(1, 1 + DRAWN_UPDATES)), given(0, 1), given(1, 1)]
+    reference = list(islice(scene.draws(), DRAWN_UPDATES))
+    return Question("draws", where, Given(scene.jax_config, scene.sizes, {}, inputs), faultless(reference), reference)

@@ -46,6 +46,7 @@ def template(pair: Pair) -> str:
         _function("create_train_state", "key, config, state_dim, action_dim, max_action", _CREATE),
         _function("outputs", "state, batch", _outputs_doc(pair, scene, sizes)),
         *_noise(pair),
+        _draws(pair, scene),
         *_losses(pair, scene, sizes),
         _update(pair, scene),
     ]
@@ -55,6 +56,12 @@ def template(pair: Pair) -> str:
 _CREATE = (
     "A fresh state: weights, targets that equal them, and optimisers' states.\n\n"
     "`config` has every setting of the reference, `config.discount` say."
+)
+
+_DRAWS = (
+    "Optional: delete it, and draws are not checked.\n\n"
+    "(indices, noise) for update `step`, from `key` and `step` alone: row numbers (B,) below `dataset_size`, and a\n"
+    "named tuple or a dict with the noise above."
 )
 
 
@@ -145,6 +152,13 @@ def _noise(pair: Pair) -> Iterator[str]:
     wrapped = [textwrap.fill(line, 118, initial_indent="# ", subsequent_indent="#   ") for line in lines]
     if wrapped:
         yield "\n".join(wrapped) + "\n"
+
+
+def _draws(pair: Pair, scene: Scene) -> str:
+    statics: Mapping[str, Any] = pair.draw_statics(scene.config, 1)
+    doc = [_DRAWS, *(f"{name}: a bool, known when the draws are compiled." for name in statics)]
+    arguments = ["key", "step", "config", "dataset_size", "action_dim", *statics]
+    return _function("draw_noise", ", ".join(arguments), "\n".join(doc))
 
 
 def _update(pair: Pair, scene: Scene) -> str:
