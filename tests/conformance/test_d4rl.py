@@ -39,8 +39,8 @@ def test_the_transitions_of_every_corner_are_d4rls(d4rl: ModuleType, tmp_path: P
 def files(draw: st.DrawFn) -> dict[str, Any]:
     """Arrays of a file: any flags, any of the types and shapes that D4RL's files have."""
     rows = draw(st.integers(2, 40))
-    # Large enough for rounding to show, and finite as float32.
-    kinds = {np.float32: st.floats(-(2.0**99), 2.0**99, width=32), np.float64: st.floats(-(2.0**99), 2.0**99)}
+    # Large enough for rounding to show, and not so large that our reader refuses what float32 cannot learn from.
+    kinds = {np.float32: st.floats(-(2.0**49), 2.0**49, width=32), np.float64: st.floats(-(2.0**49), 2.0**49)}
     shapes = {"observations": (rows, draw(st.integers(1, 4))), "actions": (rows, draw(st.integers(1, 3)))}
     shapes["rewards"] = draw(st.sampled_from([(rows,), (rows, 1)]))
     changes: dict[str, Any] = {}
