@@ -14,11 +14,11 @@ TOLERANCES = {
     "forward": 1e-10,
     "loss": 1e-9,
     "gradient": 1e-8,
+    # Faults, 0 or 1 at least (parity_tests/draws.py); by how much samples are off is known to some hundredths.
+    "draws": 0.05,
     "update": 1e-8,
     "log": 1e-8,
     "trajectory": 1e-7,
-    # Faults, 0 or 1 at least (parity_tests/draws.py); by how much samples are off is known to some hundredths.
-    "draws": 0.05,
 }
 
 
