@@ -1,7 +1,7 @@
 """Several seeds as one XLA program: an interval of updates under `vmap`, spread over the devices that there are."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from operator import itemgetter
 from typing import Any
 
@@ -45,19 +45,20 @@ def _train_all(
     interval: Interval, dataset: PackedDataset, start: int, static: Sequence[int], parts: Sequence[tuple[Any, Array]]
 ) -> list[tuple[Any, Any]]:
     (home,) = dataset.rows.devices()
-    mesh = Mesh(_devices(len(parts), home.platform), _AXIS)
+    mesh = _mesh(len(parts), home.platform)
     with jax.default_device(home):
         states, keys = jax.device_put(_stacked(parts), NamedSharding(mesh, PartitionSpec(_AXIS)))
-        # Of a size of mesh there is one only; it shrinks when a seed has failed.
+        # One copy for each size of mesh, which shrinks when a seed has failed.
         dataset = seeds.once(mesh, lambda: jax.device_put(dataset, NamedSharding(mesh, PartitionSpec())))
         outcome = _vmapped(interval, states, keys, dataset, start, static)
         return _unstacked(jax.device_put(outcome, home), len(parts))
 
 
-def _devices(number: int, platform: str) -> list[jax.Device]:
-    """As many as can share the seeds evenly."""
+@cache
+def _mesh(number: int, platform: str) -> Mesh:
+    """As many devices as can share the seeds evenly."""
     devices = jax.devices(platform)
-    return devices[: max(n for n in range(1, len(devices) + 1) if number % n == 0)]
+    return Mesh(devices[: max(n for n in range(1, len(devices) + 1) if number % n == 0)], _AXIS)
 
 
 @jax.jit

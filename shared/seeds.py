@@ -190,7 +190,8 @@ def _train(group: _Group) -> None:
             while waiting := group.waiting():
                 stop.obey()
                 _hold_meeting(waiting)
-            stop.obey()
+            if any(isinstance(seed.error, Stopped) for seed in group.seeds):
+                stop.obey()
         except BaseException as error:
             for seed in group.waiting():
                 seed.go_on(error)
@@ -213,4 +214,4 @@ def summary(results: Sequence[Mapping[str, Any]]) -> str:
     shown = ", ".join(f"{score:.1f}" for score in scores)
     spread = f"mean {np.mean(scores):.1f}, standard deviation {np.std(scores, ddof=1):.1f}"
     metric = LABELS[results[0]["metric"]]
-    return f"{len(scores)} seeds, {metric} over the last {AVERAGED} evaluations: {shown}; {spread}"
+    return f"{len(scores)} seeds, {metric} over the last evaluations, {AVERAGED} at most: {shown}; {spread}"

@@ -32,8 +32,9 @@ from tests.stopped_runs import assert_same_bits, config, last_checkpoint, read, 
 ROOT = Path(__file__).resolve().parent.parent
 # Of those that compute together: with a phase, with updates in chunks, with windows and dropout.
 TOGETHER = ["td3_bc", "cql", "dt"]
-# In double precision; what was measured lies below 1e-12.
-ROUNDING = 1e-9
+# In double precision. 2.3e-14 was measured; another machine's products add in another order.
+ROUNDING = 1e-11
+METRIC = "D4RL normalised score over the last evaluations, 3 at most"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,6 +192,18 @@ def test_a_signal_ends_them_all() -> None:
     assert signal.getsignal(signal.SIGTERM) is handler
 
 
+def test_a_signal_that_comes_when_all_is_done_changes_nothing() -> None:
+    def train(config: Config) -> int:
+        if config.seed == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+            with StopRequest(lambda: "saved") as stop:
+                while stop.number is None:
+                    time.sleep(0.01)
+        return config.seed
+
+    assert train_seeds(train, Config(), 2) == [3, 4]
+
+
 def test_a_request_hears_no_signal_of_before() -> None:
     """In a thread of its own, once the main thread's request is over."""
     with StopRequest(lambda: "saved") as stop:
@@ -232,8 +245,8 @@ def test_what_several_seeds_cannot_use(given: Config, number: int, message: str)
 
 def test_summary_names_every_seed() -> None:
     results = [{"metric": "d4rl_normalized_score", "mean_of_last_3": score} for score in (80.0, 90.04)]
-    line = "2 seeds, D4RL normalised score over the last 3 evaluations: 80.0, 90.0; mean 85.0, standard deviation 7.1"
-    assert seeds.summary(results) == line
+    scores = "80.0, 90.0; mean 85.0, standard deviation 7.1"
+    assert seeds.summary(results) == f"2 seeds, {METRIC}: {scores}"
 
 
 # ---- the twins -----------------------------------------------------------------------------------------------------
@@ -355,7 +368,9 @@ def on_devices(number: int, folder: Path, flags: str) -> list[Path]:
     command = [sys.executable, "corl_jax/td3_bc.py", "--seeds", "4"]
     command += [f"--{name}={value}" for name, value in settings.items()]
     done = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1].startswith("4 seeds, D4RL normalised score over the last 3 evaluations: ")
+    assert done.stdout.splitlines()[-1].startswith(
+        "4 seeds, D4RL normalised score over the last evaluations, 3 at most: "
+    )
     return sorted(folder.iterdir())
 
 
