@@ -32,20 +32,24 @@ def timed(framework: str, name: str, cache: Path, settings: list[str]) -> dict[s
     found = whole_run(framework, name, settings, {"JAX_COMPILATION_CACHE_DIR": str(cache)})
     wall = time.perf_counter() - begin
     times = {key: found["seconds"][key] for key in ("to_first_update", "training", "evaluating")}
-    return {"seconds": {"process": wall, **times}, **{key: found[key] for key in ("final", "metric", "versions")}}
+    return {
+        "seconds": {"process": wall, **times},
+        **{key: found[key] for key in ("updates", "final", "metric", "versions")},
+    }
 
 
 def table(summary: dict[str, Any]) -> str:
     """A results file as a Markdown table."""
     lines = [
-        "| algorithm | run | s to the first update | s training | s evaluating | share of evaluation | s in all |",
-        "|---|---|---|---|---|---|---|",
+        "| algorithm | updates | run | s to the first update | s training | s evaluating | share of evaluation "
+        "| s in all |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name, cases in summary["algorithms"].items():
         for case, found in cases.items():
             times = found["seconds"]
             lines.append(
-                f"| {name} | {case} | {times['to_first_update']:.1f} | {times['training']:.1f} "
+                f"| {name} | {found['updates']} | {case} | {times['to_first_update']:.1f} | {times['training']:.1f} "
                 f"| {times['evaluating']:.1f} | {times['evaluating'] / times['process']:.0%} | {times['process']:.1f} |"
             )
     return "\n".join(lines)
@@ -55,9 +59,9 @@ def main() -> None:
     """Runs, prints the table and writes `benchmarks/results/runs-<machine>.json`."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("algorithms", nargs="+", choices=UPDATES, metavar="ALGORITHM")
-    parser.add_argument("--updates", type=int, default=20_000, help="updates in a run (default: 20000)")
+    parser.add_argument("--updates", type=int, help="updates in a run (default: as many as the default run has)")
     args = parser.parse_args()
-    settings = [*PROTOCOL, "--max_timesteps", str(args.updates)]
+    settings = PROTOCOL + (["--max_timesteps", str(args.updates)] if args.updates else [])
     before, found = load(), {}
     try:
         for name in args.algorithms:
@@ -66,7 +70,7 @@ def main() -> None:
             found[name] = cases
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)  # the run itself has said why
-    measured = {"load_before": before, "updates": args.updates, "settings": settings, "algorithms": found}
+    measured = {"load_before": before, "settings": settings, "algorithms": found}
     print(table(measured))
     write("runs", "whole_runs", measured)
 
