@@ -5,15 +5,23 @@ from collections.abc import Iterator
 
 import pytest
 
+from parity_tests.compilation import keep_small_programs, share_programs
 from parity_tests.ladder import forget_programs
 from parity_tests.precision import both_in
 
 _tests = itertools.count(1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def compilation_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """These tests share compiled programs with each other only."""
+    share_programs(tmp_path_factory)
+
+
 @pytest.fixture(autouse=True)
 def few_programs() -> Iterator[None]:
-    """Compiled programs are kept for a while, since tests share them, but not for ever."""
+    """Compiled programs are kept in memory for a while, since tests share them, but not for ever."""
+    keep_small_programs()
     yield
     if next(_tests) % 50 == 0:
         forget_programs()

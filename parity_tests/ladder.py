@@ -5,7 +5,8 @@ this file knows an algorithm: names that both twins share, and a short adapter (
 """
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from itertools import islice
@@ -190,6 +191,18 @@ def forget_programs() -> None:
     for cached in (_fresh_state, compiled_gradient, compiled_update):
         cached.cache_clear()
     jax.clear_caches()
+
+
+@contextmanager
+def hardly_optimised() -> Iterator[None]:
+    """Programs of this time are compiled sooner and run more slowly; rounding differs, and none is kept in memory."""
+    forget_programs()
+    jax.config.update("jax_disable_most_optimizations", True)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", False)
+        forget_programs()
 
 
 def compare_states(state: Any, trainer: Any) -> Errors:

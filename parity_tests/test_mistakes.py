@@ -1,13 +1,26 @@
 """A ladder that cannot fail proves nothing: each planted mistake must be caught, at the rung that is named for it."""
 
+from collections.abc import Iterator
+
 import pytest
 
-from parity_tests.ladder import RUNGS, Scene
+from parity_tests.ladder import RUNGS, Scene, hardly_optimised
 from parity_tests.pair import Mistake, with_mistake
 from parity_tests.pairs import MISTAKES, PAIRS
 from parity_tests.precision import both_in
 
 CASES = [pytest.param(name, m, id=f"{name}-{m.name}") for name, mistakes in MISTAKES.items() for m in mistakes]
+
+
+# Beyond a rung's tolerance: what a mistake is off by, and no compiler
+FAR = 100.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_in_haste() -> Iterator[None]:
+    """Most of the time here goes into programs that run once or thrice."""
+    with hardly_optimised():
+        yield
 
 
 @pytest.mark.parametrize(("name", "mistake"), CASES)
@@ -18,7 +31,7 @@ def test_mistake_is_caught(name: str, mistake: Mistake) -> None:
         rung = RUNGS[mistake.rung]
         scene = Scene.create(pair, with_mistake(pair, mistake), mistake.variant, "bundled", rung.warm)
         found = rung.climb(scene)
-    assert any(not value <= rung.float64 for value in found.values()), found
+    assert any(not value <= FAR * rung.float64 for value in found.values()), found
 
 
 @pytest.mark.parametrize("name", PAIRS)

@@ -41,7 +41,6 @@ def test_runs_are_equal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     The tolerance is wider than a rung's because MuJoCo's contacts magnify the last bits of an action.
     """
     pair = PAIRS[name]
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "cache"))
     settings = SETTINGS | {"runs_path": str(tmp_path)} | pair.variants["default"]
     drawn, initial = [], {}
     draw, create = pair.torch.draw_noise, pair.torch.create_trainer

@@ -2,10 +2,8 @@
 
 import ast
 import inspect
-from collections.abc import Iterator
 from types import ModuleType
 
-import jax
 import pytest
 
 from lessons import pages
@@ -16,22 +14,6 @@ PAGE = (pages.ROOT / "docs" / "ten_steps.md").read_text()
 FEW = 55
 # What the twin has besides: the settings, which the steps import, and what is neither a network nor an update
 NOT_PORTED = {"Hyperparameters", "TrainConfig", "act", "train"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def programs_on_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Most of a step's programs are those of the step before: found in JAX's cache, a quarter of the time is saved."""
-    settings = {
-        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("programs")),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-    }
-    before = {name: getattr(jax.config, name) for name in settings}
-    for name, value in settings.items():
-        jax.config.update(name, value)
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
 
 
 @pytest.mark.parametrize("number", NUMBERS)

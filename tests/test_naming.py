@@ -12,7 +12,7 @@ from parity_tests.checker.figures import TOLERANCES, Figures
 from parity_tests.checker.naming import RUNGS, planted
 from parity_tests.checker.port import Port
 from parity_tests.checker.questions import Question
-from parity_tests.ladder import forget_programs
+from parity_tests.ladder import forget_programs, hardly_optimised
 from parity_tests.pair import Mistake
 from parity_tests.pairs import MISTAKES, PAIRS
 from parity_tests.precision import both_in
@@ -31,6 +31,13 @@ OUTSIDE = {
 
 SMALL = ("forward", "loss")
 remembered = functools.cache(answer)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_in_haste() -> Iterator[None]:
+    """Most of the time here goes into programs that run once."""
+    with hardly_optimised():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,22 @@
+"""Compiled programs on disk: what one test has compiled the next one finds, and so do the processes that it starts."""
+
+import os
+
+import jax
+import pytest
+
+
+def share_programs(factory: pytest.TempPathFactory) -> None:
+    """Keeps the programs of this session's tests in one folder, which goes with their other files.
+
+    JAX stays with the first folder that it is given, whatever a training sets later.
+    """
+    folder = str(factory.getbasetemp() / "compiled")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = folder
+    jax.config.update("jax_compilation_cache_dir", folder)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def keep_small_programs() -> None:
+    """Those too that are compiled in no time, of which there are thousands; a training in this process ends that."""
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
