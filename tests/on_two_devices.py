@@ -8,14 +8,16 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from corl_jax import td3_bc
+from corl_jax import any_percent_bc as bc
 from shared import jax_side
 from shared.errors import Stopped
 from shared.evaluation import Evaluation, Evaluator
@@ -32,27 +34,28 @@ def two_devices() -> None:
     assert len(jax.devices("cpu")) == 2, "set XLA_FLAGS=--xla_force_host_platform_device_count=2"
 
 
-@pytest.fixture
-def in_turn(monkeypatch: pytest.MonkeyPatch) -> Callable[[], contextlib.AbstractContextManager]:
+@contextlib.contextmanager
+def in_turn() -> Iterator[None]:
     """A stretch in which no device is idle."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax_side, "_idle_cpu", lambda network: None)
+        yield
 
-    @contextlib.contextmanager
-    def stretch() -> Iterator[None]:
-        with monkeypatch.context() as patch:
-            patch.setattr(jax_side, "_idle_cpu", lambda network: None)
-            yield
 
-    return stretch
+def train_double(folder: Path, **settings: Any) -> Path:
+    """A run of BC in double precision, which JAX sets for a thread."""
+    with jax.enable_x64(True):
+        return train("jax", "any_percent_bc", folder, **settings)
 
 
 @contextlib.contextmanager
 def held(meanwhile: Callable[[int, Evaluator, Any], None] = lambda *_: None) -> Iterator[None]:
-    """In a new run of TD3+BC each evaluation but the last begins after the interval beside it was handed to the device.
+    """In a new run of BC each evaluation but the last begins after the interval beside it was handed to the device.
 
     Args:
         meanwhile: Called then, in the thread that evaluates, with the evaluation's number from 1 and what it is to do.
     """
-    together, evaluate = td3_bc.train_together, Evaluator.__call__
+    together, evaluate = bc.train_together, Evaluator.__call__
     handed, numbers = [threading.Event() for _ in range(INTERVALS)], itertools.count(1)
 
     def handing(*args: Any) -> Any:
@@ -67,7 +70,7 @@ def held(meanwhile: Callable[[int, Evaluator, Any], None] = lambda *_: None) -> 
         return evaluate(self, policy)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(td3_bc, "train_together", handing)
+        patch.setattr(bc, "train_together", handing)
         patch.setattr(Evaluator, "__call__", holding)
         yield
 
@@ -80,18 +83,14 @@ def checkpoints(run: Path) -> list[str]:
 # ---- the same run --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "double"), [("td3_bc", True), ("dt", False), ("sac", False)])
-def test_a_run_is_what_it_is_in_turn(
-    name: str, double: bool, in_turn: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """To the bit, in either precision, in what it leaves and in what it prints; with one program for all evaluations."""
+@pytest.mark.parametrize("name", ["dt", "sac"])
+def test_a_run_is_what_it_is_in_turn(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """To the bit in what it leaves, and in what it prints; with one program for all evaluations."""
     twin = importlib.import_module(f"corl_jax.{name}")
-    jax.clear_caches()
-    with jax.enable_x64(double):
-        with in_turn():
-            expected = train("jax", name, tmp_path)
-        printed = told(expected, capsys)
-        run = train("jax", name, tmp_path)
+    with in_turn():
+        expected = train("jax", name, tmp_path, max_timesteps=8)
+    printed = told(expected, capsys)
+    run = train("jax", name, tmp_path, max_timesteps=8)
     assert_same_bits(run, expected)
     assert checkpoints(run) == checkpoints(expected)
     assert told(run, capsys) == printed
@@ -105,13 +104,22 @@ def told(run: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [line for line in lines if not line.startswith("first update")]
 
 
-def test_seeds_are_what_they_are_in_turn(in_turn: Any, tmp_path: Path) -> None:
+def test_seeds_are_what_they_are_in_turn(tmp_path: Path) -> None:
     """Two, on both devices, each with an evaluation of its own beside the interval of both."""
-    settings = config("jax", "td3_bc", tmp_path)
+    settings = config("jax", "any_percent_bc", tmp_path, max_timesteps=8)
     with in_turn():
-        expected = [run.folder for run in train_seeds(td3_bc.train, settings, 2)]
-    for ours, theirs in zip(train_seeds(td3_bc.train, settings, 2), expected, strict=True):
+        expected = [run.folder for run in train_seeds(bc.train, settings, 2)]
+    for ours, theirs in zip(train_seeds(bc.train, settings, 2), expected, strict=True):
         assert_same_bits(ours.folder, theirs)
+
+
+def test_a_policy_answers_alike_in_every_thread() -> None:
+    """Also where it makes arrays of its own: device and precision are those of the thread that handed it over."""
+    with jax.enable_x64(True):
+        policy = jax_side._on(jax.devices()[1], lambda network: jnp.zeros(()), None)
+    with ThreadPoolExecutor() as pool:
+        made = pool.submit(policy).result()
+    assert (made.devices(), made.dtype) == ({jax.devices()[1]}, jnp.float64)
 
 
 # ---- what happens meanwhile ----------------------------------------------------------------------------------------
@@ -119,15 +127,14 @@ def test_seeds_are_what_they_are_in_turn(in_turn: Any, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of TD3+BC that nothing disturbed, evaluated in turn."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax_side, "_idle_cpu", lambda network: None)
-        return train("jax", "td3_bc", tmp_path_factory.mktemp("reference"))
+    """A run of BC that nothing disturbed, evaluated in turn."""
+    with in_turn():
+        return train_double(tmp_path_factory.mktemp("reference"))
 
 
 def test_the_next_interval_does_not_wait(reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread evaluates, on the other device, a copy of what the interval has used up."""
-    evaluate, networks, seen = td3_bc.evaluate, [], []
+    evaluate, networks, seen = bc.evaluate, [], []
 
     def noting(*args: Any) -> None:
         networks.append(args[3])
@@ -138,9 +145,9 @@ def test_the_next_interval_does_not_wait(reference: Path, tmp_path: Path, monkey
         (device,) = policy(np.zeros((2, evaluator.state_dim), np.float32)).devices()
         seen.append((threading.current_thread() is threading.main_thread(), device.id, used_up))
 
-    monkeypatch.setattr(td3_bc, "evaluate", noting)
+    monkeypatch.setattr(bc, "evaluate", noting)
     with held(look):
-        assert_same_bits(train("jax", "td3_bc", tmp_path), reference)
+        assert_same_bits(train_double(tmp_path), reference)
     assert seen == [(False, 1, True)] * (INTERVALS - 1) + [(False, 1, False)]
 
 
@@ -155,13 +162,13 @@ def test_an_environment_that_raises(
             raise ZeroDivisionError("the simulator")
 
     with held(fail), pytest.raises(ZeroDivisionError):
-        train("jax", "td3_bc", tmp_path)
+        train_double(tmp_path)
     run = only_run(tmp_path)
     last = run / "checkpoints" / f"step_{EVERY * failing}.msgpack"
     assert f"the run has failed; last checkpoint: {last}; --resume {run}" in capsys.readouterr().err
     assert [row["step"] for row in rows(run)] == [4, 4, 8, 8, 12, 12][: 2 * failing - 1]
     assert not (run / "result.json").exists()
-    assert train("jax", "td3_bc", tmp_path, resume="auto") == run
+    assert train_double(tmp_path, resume="auto") == run
     assert_same_bits(run, reference)
 
 
@@ -173,11 +180,11 @@ def test_a_signal_ends_the_run_after_the_interval(reference: Path, tmp_path: Pat
             os.kill(os.getpid(), signal.SIGTERM)
 
     with held(stop), pytest.raises(Stopped):
-        train("jax", "td3_bc", tmp_path)
+        train_double(tmp_path)
     run = only_run(tmp_path)
     assert checkpoints(run) == ["step_4.msgpack", "step_8.msgpack"]
     assert [row["step"] for row in rows(run)] == [4, 4, 8]
-    assert train("jax", "td3_bc", tmp_path, resume="auto") == run
+    assert train_double(tmp_path, resume="auto") == run
     assert_same_bits(run, reference)
 
 
@@ -194,9 +201,9 @@ def test_a_signal_does_not_wait_for_the_last_evaluation(reference: Path, tmp_pat
             left.append(evaluator._closed)
 
     with held(stop), pytest.raises(Stopped):
-        train("jax", "td3_bc", tmp_path)
+        train_double(tmp_path)
     run = only_run(tmp_path)
     assert left == [True]
     assert [row["step"] for row in rows(run)] == [4, 4, 8, 8, 12]
-    assert train("jax", "td3_bc", tmp_path, resume="auto") == run
+    assert train_double(tmp_path, resume="auto") == run
     assert_same_bits(run, reference)
