@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.results import Block
 from benchmarks.rungs import RUNGS
 from benchmarks.subjects import subject
-from benchmarks.work import matmul_peak
+from benchmarks.work import full_precision, matmul_peak
 from shared.machine import OtherJobs
 
 
@@ -49,7 +49,8 @@ class Processes:
         """What the function returns for an algorithm and further arguments, called in that algorithm's process."""
         if name != self._name:
             self.close()
-            self._name, self._process = name, ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+            self._name = name
+            self._process = ProcessPoolExecutor(1, get_context("spawn"), initializer=full_precision)
         return self._process.submit(function, name, *arguments).result()
 
     def close(self) -> None:

@@ -8,11 +8,13 @@ import pytest
 
 from benchmarks.results import Results
 from benchmarks.subjects import UPDATES
+from benchmarks.work import full_precision
 
 
 @pytest.fixture(scope="session")
 def results(request: pytest.FixtureRequest) -> Iterator[Results]:
     """The session's measurements, printed when it ends; written too, unless a part would replace the whole."""
+    full_precision()
     gathered = Results(command=shlex.join(["pytest", *sys.argv[1:]]))
     yield gathered
     if gathered.complete(gathered.blocks):

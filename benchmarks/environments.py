@@ -5,18 +5,15 @@ nothing adds up over an episode.
 """
 
 import argparse
-import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
-from benchmarks.results import results_file
+from benchmarks.results import write
 from shared.envs import D4RL_ENVS, make_env
-from shared.files import write_atomically
-from shared.machine import hardware, versions
+from shared.machine import versions
 
 RECORDINGS = Path(__file__).resolve().parent.parent / "tests" / "data"
 # By file, what its steps are of
@@ -105,19 +102,13 @@ def table(summary: dict[str, Any]) -> str:
 def main() -> None:
     """Prints the table and writes `benchmarks/results/environments-<machine>.json`."""
     argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
-    machine = hardware()
-    summary = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "command": "python -m benchmarks.environments",
-        "hardware": machine,
+    measured = {
         "versions": versions("mujoco", "gymnasium", "gymnasium-robotics", "numpy"),
         "recorded_in": "d4rl 1.1, MuJoCo 2.1.0",
         "recordings": compared(),
     }
-    path = results_file("environments", machine)
-    write_atomically(path, (json.dumps(summary, indent=2) + "\n").encode())
-    print(table(summary))
-    print(path)
+    print(table(measured))
+    write("environments", "environments", measured)
 
 
 if __name__ == "__main__":

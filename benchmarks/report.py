@@ -3,9 +3,10 @@
 It draws a chart of each machine's ladders beside the docs, too.
 
 A page has a place for a table between two comments, `<!-- updates -->` and `<!-- /updates -->`: all algorithms' speed,
-or one's where its name follows; `<!-- runs -->`: runs from start to end; `<!-- seeds NAME -->`: an algorithm's over
-seeds; `<!-- scores -->`: all of them in short; `<!-- environments -->`: steps replayed; `<!-- likeness -->`: how alike
-the twins are. What stands between is replaced: no figure is typed by hand.
+or one's where its name follows; `<!-- runs -->`: runs from start to end; `<!-- programs -->`: what the compiler makes
+of updates; `<!-- seeds NAME -->`: an algorithm's over seeds; `<!-- scores -->`: all of them in short;
+`<!-- environments -->`: steps replayed; `<!-- likeness -->`: how alike the twins are. What stands between is replaced:
+no figure is typed by hand.
 """
 
 import argparse
@@ -17,17 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import chart, environments, results, seeds, whole_runs
+from benchmarks import chart, environments, programs, results, seeds, whole_runs
+from benchmarks.results import ROOT
 from parity_tests import likeness
 from shared.files import write_atomically
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _PLACE = re.compile(r"(<!-- (\w+)(?: (\w+))? -->\n)(.*?)(<!-- /\2 -->)", re.DOTALL)
 
 
 def files(kind: str) -> list[Path]:
-    """All results files of a kind: `updates`, `runs`, `seeds` or `environments`."""
+    """All results files of a kind: `updates`, `runs`, `programs`, `seeds` or `environments`."""
     return sorted(results.FOLDER.glob(f"{kind}-*.json"))
 
 
@@ -73,6 +74,15 @@ def timed_runs(_: str | None) -> str:
     return "\n".join(f"{measured(summary)}:\n\n{whole_runs.table(summary)}\n" for summary in summaries)
 
 
+def compiled(_: str | None) -> str:
+    """What the compiler makes of updates."""
+    summaries = [json.loads(path.read_text()) for path in files("programs")]
+    return "\n".join(
+        f"{measured(summary)}, jaxlib {summary['versions']['jaxlib']}:\n\n{programs.table(summary)}\n"
+        for summary in summaries
+    )
+
+
 def scores(_: str | None) -> str:
     """One row for each file of whole runs."""
     lines = [
@@ -114,6 +124,7 @@ TABLES: dict[str, Callable[[str | None], str]] = {
     "updates": updates,
     "seeds": seeds_of,
     "runs": timed_runs,
+    "programs": compiled,
     "scores": scores,
     "environments": replayed,
     "likeness": alike,

@@ -2,8 +2,10 @@
 
 import json
 import re
+import shlex
+import sys
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +19,8 @@ from benchmarks.subjects import ACTION_DIM, ROWS, STATE_DIM, subject
 from shared.files import write_atomically
 from shared.machine import hardware, load, versions
 
-FOLDER = Path(__file__).parent / "results"
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "benchmarks" / "results"
 BLOCKS = 5
 
 
@@ -93,9 +96,7 @@ class Results:
     def write(self) -> Path:
         """Writes the file of this machine, named after its device."""
         summary = self.summary()
-        path = results_file("updates", summary["hardware"])
-        write_atomically(path, (json.dumps(summary, indent=2, default=float) + "\n").encode())
-        return path
+        return _written("updates", summary)
 
     def table(self) -> str:
         """The results as Markdown."""
@@ -149,6 +150,26 @@ def results_file(kind: str, machine: dict[str, Any]) -> Path:
     """Where this machine's results of a kind are kept."""
     name = f"{kind}-{(machine['gpus'] or [machine['cpu']])[0]}-{machine['cores']}-cores"
     return FOLDER / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
+
+
+def write(kind: str, module: str, measured: Mapping[str, Any]) -> None:
+    """Writes what a module of ours measured, with date, command line and hardware; prints which file it is in.
+
+    Args:
+        kind: What the file's name begins with; a file of the same kind and machine is replaced.
+        module: Such as `seeds`, which was called as `python -m benchmarks.seeds`.
+        measured: What JSON can hold.
+    """
+    command = shlex.join(["python", "-m", f"benchmarks.{module}", *sys.argv[1:]])
+    date = datetime.now(UTC).date().isoformat()
+    path = _written(kind, {"date": date, "command": command, "hardware": hardware(), **measured})
+    print(path.relative_to(ROOT))
+
+
+def _written(kind: str, summary: dict[str, Any]) -> Path:
+    path = results_file(kind, summary["hardware"])
+    write_atomically(path, (json.dumps(summary, indent=2, default=float) + "\n").encode())
+    return path
 
 
 def _jax_precision() -> str:

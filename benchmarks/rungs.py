@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from benchmarks import jax_rungs, torch_rungs
+import torch
+
+from benchmarks import cuda_graphs, jax_rungs, torch_rungs
 from benchmarks.subjects import Subject
 
 
@@ -16,10 +18,12 @@ class Rung:
     Attributes:
         make: From a subject to a block of its updates.
         seeds: Runs that a block advances at once; its updates are shared out among them.
+        exists: Whether there is such a rung, here and for an algorithm of this name.
     """
 
     make: Callable[[Subject], Callable[[], Any]]
     seeds: int = 1
+    exists: Callable[[str], bool] = lambda name: True
 
     def block(self, subject: Subject) -> Callable[[], Any]:
         """A block of about as much work on every rung."""
@@ -30,14 +34,18 @@ class Rung:
         return subject.updates // self.seeds * self.seeds
 
 
+def on_cuda(name: str) -> bool:
+    """Any algorithm's, where there is a GPU of NVIDIA's."""
+    return torch.cuda.is_available()
+
+
 EAGER, COMPILED, SHIPPED = "PyTorch eager", "PyTorch compiled", "JAX scan"
-# `torch.compile` has no gradient of a gradient, which EDAC's critics need; and it keeps CQL's temperature for the
-# backward passes, before which the temperature takes its own step.
-NOT_COMPILED = ("cql", "edac")
 RUNGS = {
     "PyTorch, a sync each step": Rung(torch_rungs.synced),
     EAGER: Rung(torch_rungs.eager),
-    COMPILED: Rung(torch_rungs.compiled),
+    COMPILED: Rung(torch_rungs.compiled, exists=lambda name: name not in torch_rungs.NOT_COMPILED),
+    "PyTorch, a CUDA graph an update": Rung(partial(cuda_graphs.graphs, 1), exists=on_cuda),
+    "PyTorch, a CUDA graph of 20": Rung(partial(cuda_graphs.graphs, 20), exists=on_cuda),
     "JAX, host batches": Rung(jax_rungs.host_batches),
     "JAX, a call each step": Rung(jax_rungs.device_batches),
     SHIPPED: Rung(jax_rungs.scan),
@@ -48,5 +56,4 @@ RUNGS = {
 
 def rungs_of(subject: Subject) -> list[str]:
     """Those that there are, with an update for each seed: one so large that a block holds few needs no second seed."""
-    possible = [name for name in RUNGS if name != COMPILED or subject.name not in NOT_COMPILED]
-    return [name for name in possible if RUNGS[name].updates(subject)]
+    return [name for name, rung in RUNGS.items() if rung.exists(subject.name) and rung.updates(subject)]

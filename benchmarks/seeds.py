@@ -12,18 +12,15 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.results import results_file
+from benchmarks.results import ROOT, write
 from benchmarks.subjects import UPDATES
-from shared.files import write_atomically
-from shared.machine import hardware, load
+from shared.machine import load
 
-ROOT = Path(__file__).resolve().parent.parent
 FRAMEWORKS = ("torch", "jax")
 
 
@@ -111,12 +108,8 @@ def main() -> None:
     }
     pooled = float(np.sqrt(np.mean([found["std"] ** 2 for found in by_framework.values()])))
     apart = abs(by_framework["torch"]["mean"] - by_framework["jax"]["mean"])
-    machine = hardware()
-    summary = {
+    measured = {
         "algorithm": args.algorithm,
-        "date": datetime.now(UTC).date().isoformat(),
-        "command": " ".join(["python -m benchmarks.seeds", *sys.argv[1:]]),
-        "hardware": machine,
         "load_before": before,
         "threads_per_run": threads,
         "versions": {run["framework"]: run["versions"] for run in runs},
@@ -129,11 +122,9 @@ def main() -> None:
         "means_apart": apart,
         "within_one_pooled_std": apart <= pooled,
     }
-    path = results_file(f"seeds-{args.algorithm}-{runs[0]['updates']}-updates", machine)
-    write_atomically(path, (json.dumps(summary, indent=2) + "\n").encode())
-    print(table(summary))
+    print(table(measured))
     print(f"means {apart:.1f} apart, pooled standard deviation {pooled:.1f}")
-    print(path.relative_to(ROOT))
+    write(f"seeds-{args.algorithm}-{runs[0]['updates']}-updates", "seeds", measured)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 A block runs a subject's updates and returns the trainer, which goes on where the block before it stopped.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 
@@ -13,31 +13,60 @@ from shared import torch_side
 
 Metrics = dict[str, torch.Tensor]
 
+# `torch.compile` has no gradient of a gradient, which EDAC's critics need; and it keeps CQL's temperature for the
+# backward passes, before which the temperature takes its own step.
+NOT_COMPILED = ("cql", "edac")
 
-def _loop(subject: Subject) -> tuple[Any, Callable[[], Iterator[Metrics]]]:
-    """A trainer, and its `train`'s loop over the updates of a block without anything around it."""
+
+class Loop(NamedTuple):
+    """The twin's loop over updates, taken apart."""
+
+    trainer: Any
+    # An update's indices and noise
+    draw: Callable[[], tuple[Any, Any]]
+    # The update that these make
+    learn: Callable[[Any, Any], Metrics]
+
+
+def loop(subject: Subject) -> Loop:
+    """A fresh trainer, and what its `train` does for each update without anything around it."""
     pair = subject.pair
     config = pair.torch.TrainConfig(**subject.settings)
     trainer = pair.torch.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     device = torch_side.resolve_device(config.device)
     dataset = torch_side.to_device(subject.columns, device)
-    draw = pair.torch_draws(config, subject.columns, ACTION_DIM, device)
 
-    def updates() -> Iterator[Metrics]:
-        for _ in range(subject.updates):
-            indices, noise = draw()
-            yield trainer.update(pair.take(pair.torch, dataset, indices, config), noise)
+    def learn(indices: torch.Tensor, noise: Any) -> Metrics:
+        return trainer.update(pair.take(pair.torch, dataset, indices, config), noise)
 
-    return trainer, updates
+    return Loop(trainer, pair.torch_draws(config, subject.columns, ACTION_DIM, device), learn)
+
+
+def compiled_loop(subject: Subject) -> Loop:
+    """The same with `torch.compile`'s code for each loss, forward and backward, and for each step of Adam.
+
+    Not for the update as a whole: IQL and CQL compute several losses before they step, which it cannot take apart.
+    """
+    made = loop(subject)
+    for loss in subject.pair.losses:
+        setattr(made.trainer, loss, torch.compile(getattr(made.trainer, loss)))
+    for optimizer in optimizers(made.trainer):
+        optimizer.step = torch.compile(optimizer.step)
+    return made
+
+
+def optimizers(trainer: Any) -> list[torch.optim.Optimizer]:
+    """All of a trainer's."""
+    return [part for part in vars(trainer).values() if isinstance(part, torch.optim.Optimizer)]
 
 
 def synced(subject: Subject) -> Callable[[], Any]:
     """As CORL's loop: every metric is fetched from the device after every update."""
-    trainer, updates = _loop(subject)
+    trainer, draw, learn = loop(subject)
 
     def block() -> Any:
-        for metrics in updates():
-            for value in metrics.values():
+        for _ in range(subject.updates):
+            for value in learn(*draw()).values():
                 value.item()
         return trainer
 
@@ -46,33 +75,24 @@ def synced(subject: Subject) -> Callable[[], Any]:
 
 def eager(subject: Subject) -> Callable[[], Any]:
     """The twin's own loop: the host never waits for the device within an interval."""
-    trainer, updates = _loop(subject)
-
-    def block() -> Any:
-        for metrics in updates():
-            last = metrics
-        next(iter(last.values())).item()  # waits for the device
-        return trainer
-
-    return block
+    return _unsynced(loop(subject), subject.updates)
 
 
 def compiled(subject: Subject) -> Callable[[], Any]:
-    """The same loop with `torch.compile`'s code for each loss, forward and backward, and for each step of Adam.
+    """The twin's own loop over compiled code."""
+    return _unsynced(compiled_loop(subject), subject.updates)
 
-    Not for the update as a whole: IQL and CQL compute several losses before they step, which it cannot take apart.
-    """
-    trainer, updates = _loop(subject)
-    for loss in subject.pair.losses:
-        setattr(trainer, loss, torch.compile(getattr(trainer, loss)))
-    for part in vars(trainer).values():
-        if isinstance(part, torch.optim.Optimizer):
-            part.step = torch.compile(part.step)
 
+def _unsynced(loop: Loop, updates: int) -> Callable[[], Any]:
     def block() -> Any:
-        for metrics in updates():
-            last = metrics
-        next(iter(last.values())).item()
-        return trainer
+        for _ in range(updates):
+            metrics = loop.learn(*loop.draw())
+        wait(metrics)
+        return loop.trainer
 
     return block
+
+
+def wait(metrics: Metrics) -> None:
+    """Returns when the device has them."""
+    next(iter(metrics.values())).item()

@@ -5,22 +5,18 @@ Compilation counts: JAX runs twice, with an empty and with a filled cache, as a 
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results import results_file
+from benchmarks.results import write
 from benchmarks.seeds import whole_run
 from benchmarks.subjects import UPDATES
-from shared.files import write_atomically
-from shared.machine import hardware, load
+from shared.machine import load
 
-ROOT = Path(__file__).resolve().parent.parent
 PROTOCOL = ["--eval_freq", "5000", "--n_episodes", "10"]
 COLD, WARM = "JAX, first start", "JAX, later start"
 CASES = {"PyTorch": "torch", COLD: "jax", WARM: "jax"}
@@ -62,7 +58,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=20_000, help="updates in a run (default: 20000)")
     args = parser.parse_args()
     settings = [*PROTOCOL, "--max_timesteps", str(args.updates)]
-    machine, before, found = hardware(), load(), {}
+    before, found = load(), {}
     try:
         for name in args.algorithms:
             with tempfile.TemporaryDirectory() as cache:
@@ -70,19 +66,9 @@ def main() -> None:
             found[name] = cases
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)  # the run itself has said why
-    summary = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "command": " ".join(["python -m benchmarks.whole_runs", *sys.argv[1:]]),
-        "hardware": machine,
-        "load_before": before,
-        "updates": args.updates,
-        "settings": settings,
-        "algorithms": found,
-    }
-    path = results_file("runs", machine)
-    write_atomically(path, (json.dumps(summary, indent=2) + "\n").encode())
-    print(table(summary))
-    print(path.relative_to(ROOT))
+    measured = {"load_before": before, "updates": args.updates, "settings": settings, "algorithms": found}
+    print(table(measured))
+    write("runs", "whole_runs", measured)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import torch
 from jax.extend.core import jaxprs_in_params
 
 from benchmarks.jax_rungs import interval
 from benchmarks.subjects import UPDATES, subject
+
+
+def full_precision() -> None:
+    """Both frameworks multiply float32 as it is: left alone, JAX rounds to TF32 on NVIDIA GPUs, PyTorch does not."""
+    jax.config.update("jax_default_matmul_precision", "highest")
+    torch.set_float32_matmul_precision("highest")
 
 
 def matmul_flops(jaxpr: Any) -> int:

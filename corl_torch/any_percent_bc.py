@@ -19,6 +19,7 @@ from shared.rewards import keep_best
 from shared.runs import Run
 from shared.task import load_task
 from shared.torch_side import (
+    index_tensor,
     load_checkpoint,
     mean_metrics,
     on_arrays,
@@ -122,7 +123,7 @@ class Noise(NamedTuple):
 def draw_noise(hp: Hyperparameters, dataset_size: int, device: torch.device) -> tuple[Tensor, Noise]:
     """An update's batch indices (B,), from NumPy's global generator as in CORL."""
     indices = np.random.randint(0, dataset_size, size=hp.batch_size)
-    return torch.as_tensor(indices, device=device), Noise()
+    return index_tensor(indices, device), Noise()
 
 
 # ---- losses and update ---------------------------------------------------------------------------------------------

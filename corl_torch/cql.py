@@ -23,6 +23,7 @@ from shared.rewards import scale_rewards
 from shared.runs import Run
 from shared.task import load_task
 from shared.torch_side import (
+    index_tensor,
     load_checkpoint,
     mean_metrics,
     on_arrays,
@@ -258,7 +259,7 @@ def draw_noise(
         current=torch.randn(many, device=device),
         next=torch.randn(many, device=device),
     )
-    return torch.as_tensor(indices, device=device), noise
+    return index_tensor(indices, device), noise
 
 
 # ---- losses and update ---------------------------------------------------------------------------------------------

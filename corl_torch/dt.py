@@ -22,6 +22,7 @@ from shared.sequences import PromptedPolicy, Trajectories, Windows, trajectory_l
 from shared.task import load_trajectories
 from shared.torch_side import (
     dropout_mask,
+    index_tensor,
     load_checkpoint,
     mean_metrics,
     on_arrays,
@@ -293,7 +294,7 @@ def draw_noise(hp: Hyperparameters, lengths: np.ndarray, device: torch.device) -
     chosen = np.searchsorted(shares / shares[-1], np.random.random_sample(hp.batch_size), side="right")
     firsts = (np.cumsum(lengths) - lengths)[chosen]
     steps = [random.randint(0, length - 1) for length in lengths[chosen].tolist()]
-    return torch.as_tensor(firsts + steps, device=device), Noise(draw_dropout(hp, device))
+    return index_tensor(firsts + steps, device), Noise(draw_dropout(hp, device))
 
 
 def draw_dropout(hp: Hyperparameters, device: torch.device) -> Dropout:

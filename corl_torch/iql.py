@@ -24,6 +24,7 @@ from shared.runs import Run
 from shared.task import load_task
 from shared.torch_side import (
     dropout_mask,
+    index_tensor,
     load_checkpoint,
     mean_metrics,
     on_arrays,
@@ -202,7 +203,7 @@ def draw_noise(hp: Hyperparameters, dataset_size: int, action_dim: int, device: 
     masks = None
     if hp.actor_dropout is not None:
         masks = tuple(dropout_mask(hp.actor_dropout, (hp.batch_size, 256), device) for _ in range(2))
-    return torch.as_tensor(indices, device=device), Noise(dropout=masks)
+    return index_tensor(indices, device), Noise(dropout=masks)
 
 
 # ---- losses and update ---------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from shared.errors import InputError
 from shared.runs import Run
 from shared.task import load_task
 from shared.torch_side import (
+    index_tensor,
     load_checkpoint,
     mean_metrics,
     on_arrays,
@@ -217,7 +218,7 @@ def draw_noise(hp: Hyperparameters, dataset_size: int, action_dim: int, device: 
         target=torch.randn(shape, device=device),
         random=torch.empty(shape, device=device).uniform_(-1.0, 1.0),
     )
-    return torch.as_tensor(indices, device=device), noise
+    return index_tensor(indices, device), noise
 
 
 # ---- losses and update ---------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from shared.experience import Experience
 from shared.runs import Run
 from shared.task import load_environment
 from shared.torch_side import (
+    index_tensor,
     load_checkpoint,
     mean_metrics,
     on_arrays,
@@ -179,7 +180,7 @@ def draw_noise(hp: Hyperparameters, size: int, action_dim: int, device: torch.de
         target=torch.randn(hp.batch_size, action_dim, device=device),
         actor=torch.randn(hp.batch_size, action_dim, device=device),
     )
-    return torch.as_tensor(indices, device=device), noise
+    return index_tensor(indices, device), noise
 
 
 class Exploration(NamedTuple):

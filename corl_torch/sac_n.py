@@ -21,6 +21,7 @@ from shared.rewards import modify_rewards
 from shared.runs import Run
 from shared.task import load_task
 from shared.torch_side import (
+    index_tensor,
     load_checkpoint,
     mean_metrics,
     on_arrays,
@@ -235,7 +236,7 @@ def draw_noise(hp: Hyperparameters, dataset_size: int, action_dim: int, device: 
         target=torch.randn(hp.batch_size, action_dim, device=device),
         random=torch.rand(hp.batch_size, action_dim, device=device),
     )
-    return torch.as_tensor(indices, device=device), noise
+    return index_tensor(indices, device), noise
 
 
 # ---- losses and update ---------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from shared.rewards import modify_rewards
 from shared.runs import Run
 from shared.task import load_task
 from shared.torch_side import (
+    index_tensor,
     load_checkpoint,
     mean_metrics,
     on_arrays,
@@ -154,7 +155,7 @@ def draw_noise(hp: Hyperparameters, dataset_size: int, action_dim: int, device: 
     """An update's batch indices (B,), from NumPy's global generator as in CORL, and its noise, from torch's."""
     indices = np.random.randint(0, dataset_size, size=hp.batch_size)
     noise = Noise(target=torch.randn(hp.batch_size, action_dim, device=device))
-    return torch.as_tensor(indices, device=device), noise
+    return index_tensor(indices, device), noise
 
 
 # ---- losses and update ---------------------------------------------------------------------------------------------

@@ -62,6 +62,11 @@ def take(dataset: Rows, indices: Tensor) -> Rows:
     return type(dataset)(*(column[indices] for column in dataset))
 
 
+def index_tensor(indices: np.ndarray, device: torch.device) -> Tensor:
+    """NumPy's indices (B,) on the device; the host goes on before a GPU has them."""
+    return torch.as_tensor(indices).to(device, non_blocking=True)
+
+
 def store(dataset: Rows, columns: Rows, at: int) -> Rows:
     """The dataset with rows from number `at` on overwritten by NumPy columns (n, ...), in place."""
     for whole, column in zip(dataset, columns, strict=True):

@@ -31,9 +31,9 @@ def float64() -> Iterator[None]:
         yield
 
 
-def small(name: str) -> Subject:
-    """Seven updates, so that no period of delayed ones fits."""
-    return Subject(name, 7, SETTINGS | PAIRS[name].variants["default"], rows=100)
+def small(name: str, updates: int = 7) -> Subject:
+    """Few rows and small batches; seven updates, unless told otherwise, so that no period of delayed ones fits."""
+    return Subject(name, updates, SETTINGS | PAIRS[name].variants["default"], rows=200)
 
 
 def jax_parts(state: Any) -> dict[str, np.ndarray]:
@@ -81,11 +81,19 @@ def test_pytorchs_rungs_make_the_same_updates(rung: Any, tolerance: float) -> No
     check(parts[1], parts[0], tolerance)
 
 
-def test_every_rung_does_about_as_much() -> None:
+def test_every_rung_does_about_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
     updates = {name: rung.updates(Subject("td3_bc", 500)) for name, rung in RUNGS.items()}
     assert updates == dict.fromkeys(RUNGS, 500) | {"JAX scan, 16 seeds": 496}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert set(RUNGS) - set(rungs_of(Subject("lb_sac", 5))) == {"JAX scan, 16 seeds"}
     assert set(RUNGS) - set(rungs_of(Subject("edac", 50))) == {COMPILED}
+
+
+def test_cuda_graphs_are_rungs_of_machines_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    without = rungs_of(Subject("td3_bc", 500))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert set(rungs_of(Subject("td3_bc", 500))) - set(without) == {name for name in RUNGS if "CUDA" in name}
 
 
 def test_disturbed_blocks_are_left_out() -> None:
