@@ -384,8 +384,14 @@ class Run:
                 evaluation = outcome()
             self._bar.set_postfix_str("", refresh=False)
             self._record(step, prompt, evaluation)
-            self._evaluating += time.perf_counter() - begin
-            self._bar.unpause()
+            self._leave_out(time.perf_counter() - begin)
+
+    def _leave_out(self, seconds: float) -> None:
+        """Of the rate, the bar's too."""
+        self._evaluating += seconds
+        if not self._bar.disable:
+            self._bar.start_t += seconds
+            self._bar.last_print_t += seconds
 
     def _record(self, step: int, prompt: float | None, evaluation: Evaluation) -> None:
         returns, lengths = evaluation

@@ -1,7 +1,9 @@
 """Evaluation beside the training: what a run counts and writes; and the twins, on two simulated devices."""
 
 import dataclasses
+import io
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -107,6 +109,30 @@ def test_only_what_is_waited_for_counts_as_evaluating(config: Config, monkeypatc
         run.log(30, {"loss": Loss(lambda: spend(10))})
     seconds = run.result["seconds"]
     assert (seconds["total"], seconds["training"], seconds["evaluating"]) == (71, 65, 6)
+
+
+class Terminal(io.StringIO):
+    """A stream on which there is a bar."""
+
+    def isatty(self) -> bool:
+        """It says so."""
+        return True
+
+
+def test_the_bar_shows_both(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is trained and what is evaluated; its time, hence its rate, is that of training alone."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with Run(config, load_task(config), "cql", "jax") as run:
+        run.advance(10)
+        run.evaluate(10, push, beside=True)
+        assert re.search(r"10/20 .* evaluating 10\]", terminal.getvalue().rpartition("\r")[2])
+        run.log(20, {"loss": Loss(lambda: time.sleep(1))})
+        assert run._bar.format_dict["elapsed"] > 1
+        run.evaluate(15, lambda observations: time.sleep(0.2) or push(observations))
+        assert run._bar.format_dict["elapsed"] < 2
+        assert run._evaluating > 2
+        assert not run._bar.postfix
 
 
 def test_rows_come_in_the_order_in_which_they_were_asked_for(config: Config) -> None:
