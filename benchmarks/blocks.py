@@ -34,8 +34,13 @@ def prepare(name: str, rung: str) -> float:
 
 def timed_block(name: str, rung: str) -> Block:
     """One block of one rung."""
+    return timed(warm_block(name, rung))
+
+
+def timed(block: Callable[[], Any]) -> Block:
+    """How long it takes, and beside what."""
     others, begin = OtherJobs(), time.perf_counter()
-    warm_block(name, rung)()
+    block()
     return Block(time.perf_counter() - begin, others.share())
 
 

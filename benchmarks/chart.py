@@ -1,4 +1,4 @@
-"""The ladders as staircases, one panel an algorithm."""
+"""The ladders as staircases, one panel an algorithm, and what many seeds at once are worth."""
 
 import io
 from typing import Any
@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.results import best
-from benchmarks.rungs import EAGER
+from benchmarks.rungs import EAGER, RUNGS, SHIPPED
 
 _COLUMNS = 3
 _COLOURS = {"PyTorch": "#ee4c2c", "JAX": "#5e4fa2"}
@@ -24,6 +24,29 @@ def staircases(summary: dict[str, Any]) -> bytes:
     for axis in axes.flat[len(algorithms) :]:
         axis.remove()
     figure.supylabel(f"updates per second over {EAGER}")
+    return _png(figure)
+
+
+def seeds(summary: dict[str, Any]) -> bytes:
+    """A results file as a PNG: updates per second of all seeds together over those of one alone, by their number."""
+    figure = Figure(figsize=(7, 4), dpi=110, layout="constrained")
+    axis = figure.subplots()
+    for name, found in summary["algorithms"].items():
+        counts = {RUNGS[rung].seeds: best(found, rung) for rung in found["rungs"] if rung.startswith(SHIPPED)}
+        if len(counts) > 1:
+            axis.plot(list(counts), [rate / counts[1] for rate in counts.values()], marker="o", label=name)
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(ticks := sorted({rung.seeds for rung in RUNGS.values()}), ticks)
+    axis.axhline(1.0, color="black", linewidth=0.5, linestyle=":")
+    axis.set_ylim(bottom=0)
+    axis.set_xlabel("seeds at once")
+    axis.set_ylabel("updates per second over one seed's")
+    axis.legend(fontsize=8, ncols=2)
+    axis.spines[["top", "right"]].set_visible(False)
+    return _png(figure)
+
+
+def _png(figure: Figure) -> bytes:
     image = io.BytesIO()
     figure.savefig(image, format="png")
     return image.getvalue()

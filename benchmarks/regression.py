@@ -7,8 +7,9 @@ moves by a few hundredths from run to run, where rates move with the machine; bl
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 from benchmarks.blocks import Processes, prepare, timed_block
@@ -20,7 +21,7 @@ from shared.machine import hardware
 # The share of its ratio that an algorithm may lose. Between runs of one program on an idle machine of two cores the
 # ratios moved by 3% at most (CQL's, from 1.23 to 1.27).
 TOLERANCE = 0.1
-# Attempts at an undisturbed pair of blocks, for each that is wanted
+# Attempts at undisturbed blocks, for each turn that is wanted
 ATTEMPTS = 4
 
 
@@ -28,22 +29,32 @@ class Busy(Exception):
     """Other jobs left no block undisturbed."""
 
 
-def undisturbed(processes: Processes, name: str) -> list[tuple[Block, Block]]:
-    """`BLOCKS` pairs of blocks, eager and shipped, other jobs away; a disturbed pair is repeated.
+def undisturbed(name: str, *timers: Callable[[], Block]) -> list[tuple[Block, ...]]:
+    """`BLOCKS` times a block of each, in turns, other jobs away; where one is disturbed, all are repeated.
 
     Raises:
-        Busy: Too many pairs were disturbed.
+        Busy: Too many were disturbed.
     """
-    for rung in (EAGER, SHIPPED):
-        processes.run(prepare, name, rung)
-    pairs = []
+    found = []
     for _ in range(BLOCKS * ATTEMPTS):
-        pair = tuple(processes.run(timed_block, name, rung) for rung in (EAGER, SHIPPED))
-        if max(block.others for block in pair) < DISTURBED:
-            pairs.append(pair)
-        if len(pairs) == BLOCKS:
-            return pairs
-    raise Busy(f"{name}: {len(pairs)} of {BLOCKS * ATTEMPTS} pairs of blocks undisturbed: try again on an idle machine")
+        blocks = tuple(timer() for timer in timers)
+        if max(block.others for block in blocks) < DISTURBED:
+            found.append(blocks)
+        if len(found) == BLOCKS:
+            return found
+    raise Busy(f"{name}: {len(found)} of {BLOCKS * ATTEMPTS} turns undisturbed: try again on an idle machine")
+
+
+def pairs(processes: Processes, name: str) -> list[tuple[Block, Block]]:
+    """Undisturbed blocks of an algorithm, eager and shipped.
+
+    Raises:
+        Busy: Other jobs left too few.
+    """
+    rungs = (EAGER, SHIPPED)
+    for rung in rungs:
+        processes.run(prepare, name, rung)
+    return undisturbed(name, *(partial(processes.run, timed_block, name, rung) for rung in rungs))
 
 
 def ratio(pairs: Sequence[tuple[Block, Block]]) -> float:
@@ -76,7 +87,7 @@ def main() -> None:
     with closing(Processes()) as processes:
         for name in [chosen] if chosen else algorithms:
             try:
-                now = ratio(undisturbed(processes, name))
+                now = ratio(pairs(processes, name))
             except Busy as busy:
                 parser.error(str(busy))
             line, kept = verdict(name, expected(algorithms[name]), now)

@@ -1,12 +1,12 @@
 """`python -m benchmarks.report`: every results file as a table; `--write` puts them into the README and the docs.
 
-It draws a chart of each machine's ladders beside the docs, too.
+It draws two charts of each machine's ladders beside the docs, too.
 
 A page has a place for a table between two comments, `<!-- updates -->` and `<!-- /updates -->`: all algorithms' speed,
 or one's where its name follows; `<!-- runs -->`: runs from start to end; `<!-- programs -->`: what the compiler makes
-of updates; `<!-- seeds NAME -->`: an algorithm's over seeds; `<!-- scores -->`: all of them in short;
-`<!-- environments -->`: steps replayed; `<!-- likeness -->`: how alike the twins are. What stands between is replaced:
-no figure is typed by hand.
+of updates; `<!-- tricks -->`: what they are worth; `<!-- seeds NAME -->`: an algorithm's over seeds; `<!-- scores -->`:
+all of them in short; `<!-- environments -->`: steps replayed; `<!-- likeness -->`: how alike the twins are. What stands
+between is replaced: no figure is typed by hand.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import chart, environments, programs, results, seeds, whole_runs
+from benchmarks import chart, environments, programs, results, seeds, tricks, whole_runs
 from benchmarks.results import ROOT
 from parity_tests import likeness
 from shared.files import write_atomically
@@ -28,7 +28,7 @@ _PLACE = re.compile(r"(<!-- (\w+)(?: (\w+))? -->\n)(.*?)(<!-- /\2 -->)", re.DOTA
 
 
 def files(kind: str) -> list[Path]:
-    """All results files of a kind: `updates`, `runs`, `programs`, `seeds` or `environments`."""
+    """All results files of a kind: `updates`, `runs`, `programs`, `tricks`, `seeds` or `environments`."""
     return sorted(results.FOLDER.glob(f"{kind}-*.json"))
 
 
@@ -83,6 +83,12 @@ def compiled(_: str | None) -> str:
     )
 
 
+def tried(_: str | None) -> str:
+    """What tricks are worth."""
+    summaries = [json.loads(path.read_text()) for path in files("tricks")]
+    return "\n".join(f"{measured(summary)}:\n\n{tricks.table(summary)}\n" for summary in summaries)
+
+
 def scores(_: str | None) -> str:
     """One row for each file of whole runs."""
     lines = [
@@ -125,6 +131,7 @@ TABLES: dict[str, Callable[[str | None], str]] = {
     "seeds": seeds_of,
     "runs": timed_runs,
     "programs": compiled,
+    "tricks": tried,
     "scores": scores,
     "environments": replayed,
     "likeness": alike,
@@ -148,8 +155,9 @@ def main() -> None:
         for page in PAGES:
             page.write_text(filled(page.read_text()))
         for path in files("updates"):
-            image = chart.staircases(json.loads(path.read_text()))
-            write_atomically(ROOT / "docs" / f"{path.stem}.png", image)
+            summary = json.loads(path.read_text())
+            write_atomically(ROOT / "docs" / f"{path.stem}.png", chart.staircases(summary))
+            write_atomically(ROOT / "docs" / f"{path.stem}-seeds.png", chart.seeds(summary))
     else:
         print("\n".join(table(None) for table in TABLES.values()))
 

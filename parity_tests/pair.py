@@ -1,7 +1,7 @@
 """A pair as the ladder sees it: what cannot be read off the names that both twins share."""
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import ModuleType
@@ -126,10 +126,21 @@ def with_mistake(pair: Pair, mistake: Mistake) -> ModuleType:
     Raises:
         ValueError: The text to be changed does not stand in the source exactly once.
     """
+    return edited(pair, mistake.name, [(mistake.old, mistake.new)])
+
+
+def edited(pair: Pair, name: str, changes: Iterable[tuple[str, str]]) -> ModuleType:
+    """The JAX twin with texts of its source replaced by others.
+
+    Raises:
+        ValueError: A text to be changed does not stand in the source exactly once.
+    """
     with open(pair.jax.__file__, encoding="utf-8") as file:
         source = file.read()
-    if (count := source.count(mistake.old)) != 1:
-        raise ValueError(f"{mistake.name}: its text stands {count} times in {pair.jax.__file__}")
-    twin = ModuleType(f"{pair.name} with {mistake.name}")
-    exec(compile(source.replace(mistake.old, mistake.new), twin.__name__, "exec"), vars(twin))
+    for old, new in changes:
+        if (count := source.count(old)) != 1:
+            raise ValueError(f"{name}: its text stands {count} times in {pair.jax.__file__}")
+        source = source.replace(old, new)
+    twin = ModuleType(f"{pair.name} with {name}")
+    exec(compile(source, twin.__name__, "exec"), vars(twin))
     return twin

@@ -66,7 +66,7 @@ class Run:
     - `learning_curve.png`: redrawn while the run goes on,
     - `checkpoints/step_<n>`: what the run can go on from; the last two, and the one that was evaluated best,
     - `checkpoint`: the last one of all, written at the end,
-    - `result.json`: written last: scores and what they depend on, versions, hardware, times. Its seconds of `evaluating`
+    - `result.json`: written last: scores and what they depend on, versions, hardware, times; its seconds of evaluating
       are those that the run waited for evaluations.
 
     After an exception metrics, curve and checkpoints stay, there is no result, and the exception goes on. With the

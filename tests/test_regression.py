@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import regression
 from benchmarks.blocks import Processes, prepare, timed_block
-from benchmarks.regression import ATTEMPTS, TOLERANCE, Busy, ratio, undisturbed, verdict
+from benchmarks.regression import ATTEMPTS, TOLERANCE, Busy, pairs, ratio, verdict
 from benchmarks.results import BLOCKS, DISTURBED, Block
 from benchmarks.rungs import EAGER, SHIPPED
 
@@ -38,14 +38,14 @@ def test_a_tenth_may_be_lost() -> None:
 def test_disturbed_pairs_are_measured_again() -> None:
     """Blocks 1 and 4 were beside another job, so that pairs 1 and 2 do not count."""
     recorded = Recorded(lambda number: DISTURBED if number in (1, 4) else 0.0)
-    assert ratio(undisturbed(recorded, "td3_bc")) == 2.0
+    assert ratio(pairs(recorded, "td3_bc")) == 2.0
     assert recorded.timed == 2 * (BLOCKS + 2)
 
 
 def test_a_busy_machine_tells_nothing() -> None:
     recorded = Recorded(lambda number: 0.5)
     with pytest.raises(Busy, match=f"0 of {BLOCKS * ATTEMPTS}"):
-        undisturbed(recorded, "td3_bc")
+        pairs(recorded, "td3_bc")
 
 
 def test_each_algorithm_has_its_own_process() -> None:

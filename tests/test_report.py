@@ -27,9 +27,10 @@ def test_an_unknown_table_is_an_error() -> None:
         report.filled("<!-- speed -->\n<!-- /speed -->")
 
 
-def test_every_machine_has_its_chart() -> None:
+def test_every_machine_has_its_charts() -> None:
     for path in report.files("updates"):
-        assert (report.ROOT / "docs" / f"{path.stem}.png").read_bytes().startswith(b"\x89PNG")
+        for name in (path.stem, f"{path.stem}-seeds"):
+            assert (report.ROOT / "docs" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_tables_are_of_the_algorithm_that_is_asked_for() -> None:
