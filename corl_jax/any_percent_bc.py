@@ -24,6 +24,7 @@ from shared.jax_side import (
     Network,
     PackedDataset,
     enable_compilation_cache,
+    evaluate,
     load_checkpoint,
     mean_metrics,
     narrow,
@@ -212,7 +213,7 @@ def train(config: TrainConfig) -> Run:
         dataset = to_device(task.dataset)
         with run:
             if run.is_due(run.step):
-                run.evaluate(run.step, partial(act, state.actor))
+                evaluate(run, run.step, act, state.actor)
             for start in range(run.step, config.max_timesteps, config.eval_freq):
                 num_updates = min(config.eval_freq, config.max_timesteps - start)
                 state, history = train_together(train_interval, state, draws_key, dataset, start, num_updates)
@@ -222,7 +223,7 @@ def train(config: TrainConfig) -> Run:
                 run.advance(num_updates)
                 write = partial(save_checkpoint, algorithm="any_percent_bc", state=state, total_it=total_it + step)
                 run.save(step, write)
-                run.evaluate(step, partial(act, state.actor))
+                evaluate(run, step, act, state.actor)
     return run
 
 

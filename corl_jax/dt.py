@@ -29,6 +29,7 @@ from shared.jax_side import (
     PackedDataset,
     dropout_mask,
     enable_compilation_cache,
+    evaluate,
     is_key,
     linear,
     load_checkpoint,
@@ -430,15 +431,20 @@ def train(config: TrainConfig) -> Run:
         state, total_it = restore(run, partial(load_checkpoint, algorithm="dt", state=state), state)
         dataset = to_device(task.dataset)
 
-        def evaluate(step: int) -> None:
-            predict = partial(act, state.model)
+        def evaluate_prompts(step: int) -> None:
             for prompt in config.target_returns:
-                policy = PromptedPolicy(predict, prompt, config.reward_scale, config.seq_len, task.action_dim)
-                run.evaluate(step, policy, prompt)
+                asking = partial(
+                    PromptedPolicy,
+                    prompt=prompt,
+                    reward_scale=config.reward_scale,
+                    seq_len=config.seq_len,
+                    action_dim=task.action_dim,
+                )
+                evaluate(run, step, act, state.model, prompt, asking)
 
         with run:
             if run.is_due(run.step):
-                evaluate(run.step)
+                evaluate_prompts(run.step)
             for start in range(run.step, config.max_timesteps, config.eval_freq):
                 num_updates = min(config.eval_freq, config.max_timesteps - start)
                 state, history = train_together(train_interval, state, draws_key, dataset, start, num_updates)
@@ -448,7 +454,7 @@ def train(config: TrainConfig) -> Run:
                 run.advance(num_updates)
                 write = partial(save_checkpoint, algorithm="dt", state=state, total_it=total_it + step)
                 run.save(step, write)
-                evaluate(step)
+                evaluate_prompts(step)
     return run
 
 

@@ -30,6 +30,7 @@ from shared.jax_side import (
     clamp,
     dropout_mask,
     enable_compilation_cache,
+    evaluate,
     is_key,
     load_checkpoint,
     mean_metrics,
@@ -398,7 +399,7 @@ def train(config: TrainConfig) -> Run:
         dataset = to_device(task.dataset)
         with run:
             if run.is_due(run.step):
-                run.evaluate(run.step, partial(act, state.actor))
+                evaluate(run, run.step, act, state.actor)
             for start in range(run.step, config.max_timesteps, config.eval_freq):
                 num_updates = min(config.eval_freq, config.max_timesteps - start)
                 state, history = train_together(train_interval, state, draws_key, dataset, start, num_updates)
@@ -408,7 +409,7 @@ def train(config: TrainConfig) -> Run:
                 run.advance(num_updates)
                 write = partial(save_checkpoint, algorithm="iql", state=state, total_it=total_it + step)
                 run.save(step, write)
-                run.evaluate(step, partial(act, state.actor))
+                evaluate(run, step, act, state.actor)
     return run
 
 

@@ -30,6 +30,7 @@ from shared.jax_side import (
     PackedDataset,
     clamp,
     enable_compilation_cache,
+    evaluate,
     load_checkpoint,
     mean_metrics,
     narrow,
@@ -392,7 +393,7 @@ def train(config: TrainConfig) -> Run:
         dataset = store(to_device(task.dataset), experience.transitions(), 0)
         with run:
             if run.is_due(run.step):
-                run.evaluate(run.step, partial(act, state.actor))
+                evaluate(run, run.step, act, state.actor)
             for start in range(experience.size, config.max_timesteps, config.eval_freq):
                 end = min(start + config.eval_freq, config.max_timesteps)
                 experience.begin(config.seed, start)
@@ -411,7 +412,7 @@ def train(config: TrainConfig) -> Run:
                 experience.cut()
                 run.log(end, mean_metrics(history))
                 run.save(end, partial(save, state, experience=experience))
-                run.evaluate(end, partial(act, state.actor))
+                evaluate(run, end, act, state.actor)
     experience.close()
     return run
 

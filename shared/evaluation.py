@@ -1,5 +1,6 @@
 """Runs a policy for a number of episodes, all of them stepped together."""
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -100,9 +101,18 @@ class Evaluator:
         self._max_steps = max_steps
         # A longer sequence of seeds starts with the shorter one.
         self._seeds = [int(word) for word in np.random.SeedSequence(seed).generate_state(n_episodes)]
+        self._stepping, self._closed = threading.Lock(), False
 
     def __call__(self, policy: Policy | ContextPolicy) -> Evaluation:
-        """Runs every episode once, with one call of `policy` per step."""
+        """Runs every episode once, with one call of `policy` per step.
+
+        Raises:
+            RuntimeError: The environments are closed, or another thread closes them meanwhile.
+        """
+        with self._stepping:
+            return self._play(policy)
+
+    def _play(self, policy: Policy | ContextPolicy) -> Evaluation:
         # Gymnasium's vector environments reset one step late: the step after an episode's end returns the new start
         # with a reward of 0, and would be counted. These plain environments are reset here, when they are free.
         n_episodes = len(self._seeds)
@@ -111,6 +121,8 @@ class Evaluator:
         waiting, free = list(range(n_episodes)), list(self._envs)
         running: dict[int, gymnasium.Env] = {}
         while waiting or running:
+            if self._closed:
+                raise RuntimeError("the environments are closed")
             while waiting and free:
                 episode = waiting.pop(0)
                 running[episode] = free.pop()
@@ -139,9 +151,11 @@ class Evaluator:
         return actions
 
     def close(self) -> None:
-        """Closes the environments."""
-        for env in self._envs:
-            env.close()
+        """Closes the environments; an evaluation that goes on in another thread ends at its next step before that."""
+        self._closed = True
+        with self._stepping:
+            for env in self._envs:
+                env.close()
 
 
 def _flat_size(env_id: str, name: str, space: gymnasium.Space) -> int:

@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import io
 import os
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +26,8 @@ _MODULES = {
     "d4rl.kitchen": ("kitchen",),
 }
 _MODULE_OF = {family: module for module, families in _MODULES.items() for family in families}
+# NumPy's global generator and the standard output are the process's: evaluations in several threads take turns at them.
+_RESETTING = threading.Lock()
 
 
 class GymEnv(gymnasium.Env):
@@ -56,11 +59,12 @@ class GymEnv(gymnasium.Env):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         """Begins an episode; `gym` knows no `options`."""
-        if seed is None:
-            outcome = self._reset()
-        else:
-            with _global_draws(seed):
-                outcome = self._reset(**self._seed(seed))
+        with _RESETTING:
+            if seed is None:
+                outcome = self._reset()
+            else:
+                with _global_draws(seed):
+                    outcome = self._reset(**self._seed(seed))
         return outcome if isinstance(outcome, tuple) else (outcome, {})
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:

@@ -1,6 +1,7 @@
 """The plumbing of the JAX twins. `shared/torch_side.py` holds the same names for PyTorch.
 
-Beyond those: PyTorch's initialisers and corner cases, a network that carries its weights, and weight conversion.
+Beyond those: evaluation beside the training, PyTorch's initialisers and corner cases, a network that carries its
+weights, and weight conversion.
 """
 
 import math
@@ -22,6 +23,7 @@ from jax.nn.initializers import Initializer, variance_scaling
 
 from shared import seeds
 from shared.errors import InputError, RunError
+from shared.evaluation import ContextPolicy
 from shared.files import write_atomically
 from shared.runs import Run
 from shared.seals import BLANK, read_verified, sealed
@@ -331,3 +333,54 @@ def restore(run: Run, load: Callable[[str], Mapping[str, Any]], state: T) -> tup
     """
     content = run.restore(load)
     return (content["state"], content["total_it"] - run.step) if content else (state, 0)
+
+
+# ---- evaluation ----------------------------------------------------------------------------------------------------
+
+
+def evaluate(
+    run: Run,
+    step: int,
+    act: Callable[..., Array],
+    network: Network,
+    prompt: float | None = None,
+    asking: Callable[..., ContextPolicy] = lambda policy: policy,
+) -> None:
+    """`Run.evaluate`, beside the next interval where there is a CPU device that does not train.
+
+    Where a GPU trains there is one. On the CPU XLA can simulate several: `--xla_force_host_platform_device_count=2` in
+    `XLA_FLAGS`.
+
+    Args:
+        run: Evaluates.
+        step: Updates done.
+        act: The compiled policy: from the network and whatever it sees to actions.
+        network: What acts; the next interval may use it up.
+        prompt: The return to ask for, if the policy asks for one.
+        asking: Makes the policy out of `act` with its network given, for one that does.
+    """
+    device = _idle_cpu(network)
+    policy = partial(act, network) if device is None else _on(device, act, network)
+    run.evaluate(step, asking(policy), prompt, beside=device is not None)
+
+
+def _idle_cpu(network: Network) -> jax.Device | None:
+    """The last CPU device, unless the network lies on it."""
+    try:
+        last = jax.devices("cpu")[-1]
+    except RuntimeError:  # JAX_PLATFORMS leaves it out
+        return None
+    return None if any(last in leaf.devices() for leaf in jax.tree.leaves(network)) else last
+
+
+def _on(device: jax.Device, act: Callable[..., Array], network: Network) -> Callable[..., Array]:
+    """`act` with a copy of the network, on a device, for any thread."""
+    network = jax.device_put(network, device)
+    double = jax.config.jax_enable_x64
+
+    def policy(*inputs: np.ndarray) -> Array:
+        # Both are set for a thread, and a program is compiled for both.
+        with jax.default_device(device), jax.enable_x64(double):
+            return act(network, *inputs)
+
+    return policy

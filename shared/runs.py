@@ -1,5 +1,6 @@
 """A run's folder and everything that goes into it: settings, metrics, learning curve, checkpoints, result."""
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -7,7 +8,10 @@ import shutil
 import sys
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, SupportsFloat
@@ -22,7 +26,7 @@ from shared.configs import dump
 from shared.curves import AVERAGED, Curve, draw_curve
 from shared.data import is_file_name
 from shared.errors import InputError, RunError, Stopped
-from shared.evaluation import ContextPolicy, Policy
+from shared.evaluation import ContextPolicy, Evaluation, Policy
 from shared.files import write_atomically
 from shared.machine import hardware, versions
 from shared.metrics import MetricsFile
@@ -34,6 +38,7 @@ from shared.wandb_side import import_wandb, start_wandb
 _PACKAGES = {"torch": ("torch",), "jax": ("jax", "jaxlib", "flax", "optax")}
 _SUFFIXES = {"torch": ".pt", "jax": ".msgpack"}
 _SECONDS_BETWEEN_DRAWINGS = 10.0
+_SECONDS_BETWEEN_SIGNALS = 0.1
 
 
 class _Moment(NamedTuple):
@@ -41,6 +46,14 @@ class _Moment(NamedTuple):
 
     updates: int
     seconds: float
+
+
+class _Pending(NamedTuple):
+    """An evaluation that was asked for; `outcome` makes it, or waits for it."""
+
+    step: int
+    prompt: float | None
+    outcome: Callable[[], Evaluation]
 
 
 class Run:
@@ -53,7 +66,8 @@ class Run:
     - `learning_curve.png`: redrawn while the run goes on,
     - `checkpoints/step_<n>`: what the run can go on from; the last two, and the one that was evaluated best,
     - `checkpoint`: the last one of all, written at the end,
-    - `result.json`: written last: scores and what they depend on, versions, hardware, times.
+    - `result.json`: written last: scores and what they depend on, versions, hardware, times; its seconds of evaluating
+      are those that the run waited for evaluations.
 
     After an exception metrics, curve and checkpoints stay, there is no result, and the exception goes on. With the
     setting `resume` such a run goes on in its own folder, from its last whole checkpoint.
@@ -110,6 +124,8 @@ class Run:
         self._updates = 0
         self._seconds_before = 0.0
         self._evaluating = 0.0
+        self._pending: deque[_Pending] = deque()
+        self._beside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="evaluation")
         self._warm: _Moment | None = None
 
     def restore(self, load: Callable[[str], Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -255,6 +271,7 @@ class Run:
             self._stop.__exit__(kind, error, trace)
             self._metrics.close()
             self._task.evaluator.close()
+            self._beside.shutdown(cancel_futures=True)
             if self._wandb is not None:
                 self._wandb.finish(exit_code=0 if finished else 1)
 
@@ -285,12 +302,14 @@ class Run:
             self._warm = _Moment(self._updates, self._seconds_training())
 
     def log(self, step: int, metrics: Mapping[str, SupportsFloat]) -> None:
-        """Writes the metrics of the update number `step` (from 1) as one line.
+        """Writes the metrics of the update number `step` (from 1) as one line, after the evaluations before it.
 
         Raises:
             RunError: One of them is not finite.
         """
+        # The device has done its updates when these are numbers: what an evaluation takes after that is waited for.
         values = {name: float(value) for name, value in metrics.items()}
+        self._record_evaluations()
         for name, value in values.items():
             if not math.isfinite(value):
                 raise RunError(f"{name} is {value} at {self._unit} {step}; {self._what_is_saved()}")
@@ -310,6 +329,7 @@ class Run:
             RunError: The state is not finite.
             Stopped: Ctrl-C or SIGTERM asked for it.
         """
+        self._record_evaluations()
         self._not_saved = None
         path = self._checkpoints.path(step)
         try:
@@ -327,21 +347,55 @@ class Run:
             _warn(f"cannot save {path} ({error.strerror}): make room, or the folder writable; training goes on")
         self._stop.obey()
 
-    def evaluate(self, step: int, policy: Policy | ContextPolicy, prompt: float | None = None) -> None:
+    def evaluate(
+        self, step: int, policy: Policy | ContextPolicy, prompt: float | None = None, beside: bool = False
+    ) -> None:
         """Evaluates the policy after `step` updates, writes the outcome, prints it and redraws the curve.
+
+        Beside the training a thread evaluates: this returns at once, and the next `log` or `save` waits for the outcome
+        and writes it. So all is written in the order in which it was asked for, and whatever the evaluation raises is
+        raised there. After the last update nothing is left to train beside it, and it is waited for here.
 
         Args:
             step: Updates done.
             policy: From normalised observations (n_episodes, S) float32 to actions (n_episodes, A).
             prompt: The return that the policy was asked for, if it is asked for one. The run is scored by the first
                 of several, as CORL's is; the others are written under their prompt's name alone.
+            beside: The policy needs nothing that the next updates use up or overwrite, and no device of theirs.
 
         Raises:
             Stopped: Ctrl-C or SIGTERM asked for it; an evaluation has nothing to save.
         """
-        begin = time.perf_counter()
-        with self._stop.obeyed_at_once():
-            returns, lengths = self._task.evaluator(policy)
+        self._stop.obey()
+        self._bar.set_postfix_str(f"evaluating {step}")
+        evaluator = self._task.evaluator
+        outcome = partial(_awaited, self._beside.submit(evaluator, policy)) if beside else partial(evaluator, policy)
+        self._pending.append(_Pending(step, prompt, outcome))
+        if not beside or step == self._config.max_timesteps:
+            self._record_evaluations(self._stop.obeyed_at_once)
+
+    def _record_evaluations(
+        self, waiting: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext
+    ) -> None:
+        """Waits, within `waiting`, for all that were asked for, and writes them; that is the time spent evaluating."""
+        while self._pending:
+            begin = time.perf_counter()
+            step, prompt, outcome = self._pending.popleft()
+            with waiting():
+                evaluation = outcome()
+            self._bar.set_postfix_str("", refresh=False)
+            self._record(step, prompt, evaluation)
+            self._leave_out(time.perf_counter() - begin)
+
+    def _leave_out(self, seconds: float) -> None:
+        """Of the rate, the bar's too."""
+        self._evaluating += seconds
+        if not self._bar.disable:
+            self._bar.start_t += seconds
+            self._bar.last_print_t += seconds
+
+    def _record(self, step: int, prompt: float | None, evaluation: Evaluation) -> None:
+        returns, lengths = evaluation
         row = {"return_mean": float(returns.mean()), "returns": returns.tolist(), "lengths": lengths.tolist()}
         score = row[self._scale.metric] = float(self._scale(returns).mean())
         first = not self._steps or self._steps[-1] != step
@@ -359,8 +413,6 @@ class Run:
         _say(f"{self._unit} {step}{asked}: {named_score}{spread} ({len(returns)} episodes)")
         if time.perf_counter() - self._drawn > _SECONDS_BETWEEN_DRAWINGS:
             self._draw()
-        self._evaluating += time.perf_counter() - begin
-        self._bar.unpause()
 
     def checkpoint_path(self, step: int) -> Path:
         """Where a further copy of the checkpoint goes and stays: a folder of the run's name in `checkpoints_path`."""
@@ -496,6 +548,13 @@ class Run:
             _say(f"{unit}: {result['final']:.1f} at the end, {last:.1f} over the last {count}, {best:.1f} at best")
         for name, value in result["data_policies"].items():
             _say(f"{unit} of the data's {name} policy: {value:.1f}")
+
+
+def _awaited(evaluation: Future[Evaluation]) -> Evaluation:
+    """Its outcome. Python runs a signal's handler between two waits, but not always within one that has just begun."""
+    while not evaluation.done():
+        wait([evaluation], timeout=_SECONDS_BETWEEN_SIGNALS)
+    return evaluation.result()
 
 
 def _say(line: str) -> None:

@@ -1,5 +1,10 @@
 """The evaluator against a plain loop over single episodes."""
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import gymnasium
 import mujoco
 import numpy as np
 import pytest
@@ -166,3 +171,49 @@ def test_what_cannot_be_evaluated_is_answered_in_one_line(arguments: tuple, mess
     with pytest.raises(InputError, match=message) as caught:
         Evaluator(*arguments)
     assert "\n" not in str(caught.value)
+
+
+class Told(gymnasium.Wrapper):
+    """Tells what is done to it."""
+
+    def __init__(self, env: gymnasium.Env, told: list[str]) -> None:
+        """Keeps them in `told`."""
+        super().__init__(env)
+        self.told = told
+
+    def step(self, action: np.ndarray) -> tuple:
+        """As the environment's."""
+        self.told.append("step")
+        return super().step(action)
+
+    def close(self) -> None:
+        """As the environment's."""
+        self.told.append("close")
+        super().close()
+
+
+def test_closing_ends_an_evaluation_in_another_thread_first() -> None:
+    """At its next step, without an outcome; no environment is closed under it, and none is stepped later."""
+    told, begun, closing = [], threading.Event(), threading.Event()
+    evaluator = Evaluator(HOPPER, 2, SEED, make=lambda env_id: Told(make_env(env_id), told))
+
+    def still(observations: np.ndarray) -> np.ndarray:
+        begun.set()
+        assert closing.wait(60)
+        return np.zeros((2, 3), np.float32)
+
+    with ThreadPoolExecutor() as pool:
+        evaluation = pool.submit(evaluator, still)
+        assert begun.wait(60)
+        closed = pool.submit(evaluator.close)
+        end = time.monotonic() + 60
+        while not evaluator._closed and time.monotonic() < end:
+            time.sleep(0.001)
+        assert told == []
+        closing.set()
+        closed.result()
+        with pytest.raises(RuntimeError, match="the environments are closed"):
+            evaluation.result()
+    assert told == ["step", "step", "close", "close"]
+    with pytest.raises(RuntimeError, match="the environments are closed"):
+        evaluator(still)

@@ -1,6 +1,7 @@
 """D4RL's own environments behind Gymnasium's interface, without the packages that they need."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -76,6 +77,22 @@ def test_a_seed_decides_the_episode_and_leaves_the_global_generator_alone(capsys
     assert (first != other).all()
     np.testing.assert_array_equal(np.random.get_state()[1], before)
     assert capsys.readouterr().out == ""
+
+
+def test_resets_in_several_threads_do_not_share_their_draws() -> None:
+    """As where several seeds are evaluated at once: a seed decides goals in every thread."""
+    expected = [genuine.GymEnv(OldEnv()).reset(seed=seed)[0].tolist() for seed in range(200)]
+
+    def starts(env: genuine.GymEnv) -> list[list[float]]:
+        return [env.reset(seed=seed)[0].tolist() for seed in range(200)]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor() as pool:
+            assert list(pool.map(starts, [genuine.GymEnv(OldEnv()) for _ in range(4)])) == [expected] * 4
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_terminals_are_told_from_time_limits() -> None:
