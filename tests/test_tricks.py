@@ -8,14 +8,15 @@ import pytest
 
 from benchmarks.changes import TRICKS, Tried
 from benchmarks.jax_rungs import scan
+from parity_tests.ladder import hardly_optimised
 from parity_tests.precision import both_in
 from tests.test_rungs import check, jax_parts, small
 
 
 @pytest.fixture(autouse=True)
 def float64() -> Iterator[None]:
-    """JAX in double precision."""
-    with both_in("float64"):
+    """JAX in double precision, compiled in haste: it is the updates that count."""
+    with both_in("float64"), hardly_optimised():
         yield
 
 
