@@ -1,7 +1,7 @@
 """`python -m benchmarks.regression`: whether what ships is still as much faster than PyTorch eager as it was.
 
 The ratio of the two is measured anew, in turns, and held against this machine's results file. A ratio taken in one run
-moves by a few hundredths from run to run, where rates move with the machine; blocks beside other jobs do not count.
+moves less than the rates, which move with the machine; blocks beside other jobs do not count.
 """
 
 import argparse
@@ -18,9 +18,9 @@ from benchmarks.rungs import EAGER, SHIPPED
 from benchmarks.subjects import UPDATES
 from shared.machine import hardware
 
-# The share of its ratio that an algorithm may lose. Between runs of one program on an idle machine of two cores the
-# ratios moved by 3% at most (CQL's, from 1.23 to 1.27).
-TOLERANCE = 0.1
+# The share of its ratio that an algorithm may lose. On an idle machine of two cores, with the same programs, ratios
+# moved by 3% within an hour, and from one day to another by 14% (CQL's, from 1.26 to 1.43) or more, upwards (SAC's).
+TOLERANCE = 0.15
 # Attempts at undisturbed blocks, for each turn that is wanted
 ATTEMPTS = 4
 

@@ -14,9 +14,5 @@ def share_programs(factory: pytest.TempPathFactory) -> None:
     folder = str(factory.getbasetemp() / "compiled")
     os.environ["JAX_COMPILATION_CACHE_DIR"] = folder
     jax.config.update("jax_compilation_cache_dir", folder)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-
-
-def keep_small_programs() -> None:
-    """Those too that are compiled in no time, of which there are thousands; a training in this process ends that."""
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

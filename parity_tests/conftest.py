@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from parity_tests.compilation import keep_small_programs, share_programs
+from parity_tests.compilation import share_programs
 from parity_tests.ladder import forget_programs
 from parity_tests.precision import both_in
 
@@ -21,7 +21,6 @@ def compilation_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(autouse=True)
 def few_programs() -> Iterator[None]:
     """Compiled programs are kept in memory for a while, since tests share them, but not for ever."""
-    keep_small_programs()
     yield
     if next(_tests) % 50 == 0:
         forget_programs()

@@ -53,11 +53,13 @@ def resolve_device(name: str) -> jax.Device:
 def enable_compilation_cache() -> None:
     """Keeps compiled programs on disk, so that a second start of the same run does not compile again.
 
+    Small ones too: a run has some sixty, which together take seconds to compile.
+
     The folder is `$JAX_COMPILATION_CACHE_DIR`, else `corl-twins/jax` in the user's cache folder.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "corl-twins" / "jax"
     jax.config.update("jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_CACHE_DIR", str(cache)))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from parity_tests.compilation import keep_small_programs, share_programs
+from parity_tests.compilation import share_programs
 
 ROWS = 60
 
@@ -18,12 +18,6 @@ ROWS = 60
 def compilation_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Runs of these tests, in processes of their own too, share compiled programs with each other only."""
     share_programs(tmp_path_factory)
-
-
-@pytest.fixture(autouse=True)
-def small_programs() -> None:
-    """A test before may have trained."""
-    keep_small_programs()
 
 
 @pytest.fixture(scope="session", autouse=True)

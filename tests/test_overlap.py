@@ -124,14 +124,15 @@ def test_the_bar_shows_both(config: Config, monkeypatch: pytest.MonkeyPatch) -> 
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     with Run(config, load_task(config), "cql", "jax") as run:
+        begin = time.perf_counter()
         run.advance(10)
         run.evaluate(10, push, beside=True)
         assert re.search(r"10/20 .* evaluating 10\]", terminal.getvalue().rpartition("\r")[2])
         run.log(20, {"loss": Loss(lambda: time.sleep(1))})
         assert run._bar.format_dict["elapsed"] > 1
         run.evaluate(15, lambda observations: time.sleep(0.2) or push(observations))
-        assert run._bar.format_dict["elapsed"] < 2
         assert run._evaluating > 2
+        assert run._bar.format_dict["elapsed"] < time.perf_counter() - begin - run._evaluating + 1
         assert not run._bar.postfix
 
 

@@ -54,8 +54,10 @@ def check(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], toleran
     assert max(apart.values()) <= tolerance, {name: value for name, value in apart.items() if value > tolerance}
 
 
-@pytest.mark.parametrize("name", ["td3_bc", "dt"])
-@pytest.mark.parametrize("rung", [jax_rungs.host_batches, jax_rungs.device_batches])
+@pytest.mark.parametrize(
+    ("rung", "name"),
+    [*((jax_rungs.host_batches, name) for name in ("td3_bc", "dt")), *((jax_rungs.device_batches, n) for n in PAIRS)],
+)
 def test_a_call_for_each_update_is_the_scan(rung: Any, name: str) -> None:
     check(jax_parts(rung(small(name))()), jax_parts(jax_rungs.scan(small(name))()))
 
