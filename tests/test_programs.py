@@ -65,9 +65,9 @@ def test_a_thousand_updates_hand_back_one_number(tmp_path: Path, monkeypatch: py
         return value(array)
 
     def aside(method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
             counting[0] = False
-            result = method(*arguments)
+            result = method(*arguments, **named)
             counting[0] = True
             return result
 

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -53,6 +53,14 @@ class Started:
         # Not `communicate`: it reads past what `readline` has already taken into its buffer.
         lines = self.process.stderr.read().splitlines()
         return self.process.wait(timeout=240), lines[-1]
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c_is_heard() -> Iterator[None]:
+    """By the runs of these tests, where the tests themselves are a shell's background job, too."""
+    old = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, old)
 
 
 @pytest.fixture
