@@ -49,28 +49,28 @@ def graphs(length: int, subject: Subject) -> Callable[[], Any]:
     return recorded(make(subject), length, subject, CudaGraphs())
 
 
-def recorded(loop: Loop, length: int, subject: Subject, recorder: CudaGraphs) -> Callable[[], Any]:
+def recorded(made: Loop, length: int, subject: Subject, recorder: CudaGraphs) -> Callable[[], Any]:
     """A block of repeated recordings; what is run before it to warm up are updates too, see `updates_before`."""
-    _move_to_the_device(loop.trainer, subject)
+    _move_to_the_device(made.trainer, subject)
     length, number = math.gcd(length, subject.updates), updates_before(length, subject) // WARM_UPS
     with recorder.aside():
-        memory = [_copied(loop.draw()) for _ in range(number)]
+        memory = [_copied(made.draw()) for _ in range(number)]
         for i in range(WARM_UPS):
             for place in memory:
                 if i:
-                    _fill(place, loop.draw())
-                loop.learn(*place)
+                    _fill(place, made.draw())
+                made.learn(*place)
     parts = [memory[i : i + length] for i in range(0, number, length)]
-    turns = cycle([(part, *recorder.record(lambda part=part: _learn_all(loop, part))) for part in parts])
+    turns = cycle([(part, *recorder.record(lambda part=part: _learn_all(made, part))) for part in parts])
 
     def block() -> Any:
         for part, replay, metrics in islice(turns, subject.updates // length):
             for place in part:
-                _fill(place, loop.draw())
+                _fill(place, made.draw())
             replay()
             last = metrics
         wait(last)
-        return loop.trainer
+        return made.trainer
 
     return block
 
@@ -82,8 +82,8 @@ def updates_before(length: int, subject: Subject) -> int:
     return WARM_UPS * math.lcm(math.gcd(length, subject.updates), *periods)
 
 
-def _learn_all(loop: Loop, part: list[tuple[Any, Any]]) -> Metrics:
-    return [loop.learn(*place) for place in part][-1]
+def _learn_all(made: Loop, part: list[tuple[Any, Any]]) -> Metrics:
+    return [made.learn(*place) for place in part][-1]
 
 
 def _copied(draws: tuple[Any, Any]) -> tuple[Any, Any]:

@@ -19,8 +19,8 @@ from benchmarks.subjects import UPDATES
 from shared.machine import hardware
 
 # The share of its ratio that an algorithm may lose. On an idle machine of two cores, with the same programs, ratios
-# moved by 3% within an hour, and from one day to another by 14% (CQL's, from 1.26 to 1.43) or more, upwards (SAC's).
-TOLERANCE = 0.15
+# moved by 3% within an hour. From one day to another some rose by more (TD3+BC's as PyTorch was slower); none fell.
+TOLERANCE = 0.1
 # Attempts at undisturbed blocks, for each turn that is wanted
 ATTEMPTS = 4
 

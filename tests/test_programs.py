@@ -47,12 +47,15 @@ def test_a_loop_without_end_cannot_be_counted() -> None:
 
 @pytest.mark.parametrize("name", QUICK)
 def test_an_update_is_as_few_operations_as_were_measured(name: str) -> None:
-    """The compiler of the results file makes them exactly; two in a hundred are left for another machine's."""
-    (path,) = files("programs")
-    measured = json.loads(path.read_text())
-    if measured["versions"]["jaxlib"] != versions("jaxlib")["jaxlib"]:
-        pytest.skip(f"counted with jaxlib {measured['versions']['jaxlib']}")
-    assert per_update(name)["all"] <= 1.02 * measured["algorithms"][name]["all"]
+    """The compiler of a results file makes them exactly; two in a hundred are left for another machine's."""
+    jaxlib, gpu = versions("jaxlib")["jaxlib"], jax.default_backend() != "cpu"
+    measured = [json.loads(path.read_text()) for path in files("programs")]
+    alike = [
+        each for each in measured if each["versions"]["jaxlib"] == jaxlib and bool(each["hardware"]["gpus"]) == gpu
+    ]
+    if not alike:
+        pytest.skip(f"no results file counts jaxlib {jaxlib}'s operations here, and another compiler makes others")
+    assert per_update(name)["all"] <= 1.02 * max(each["algorithms"][name]["all"] for each in alike)
 
 
 def test_a_thousand_updates_hand_back_one_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

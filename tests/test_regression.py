@@ -28,7 +28,7 @@ class Recorded:
         return Block({EAGER: 2.0, SHIPPED: 1.0}[rung], self.others(self.timed))
 
 
-def test_as_much_as_the_tolerance_may_be_lost() -> None:
+def test_a_tenth_may_be_lost() -> None:
     assert verdict("td3_bc", 2.0, 2.0 * (1 - TOLERANCE) + 1e-9)[1]
     line, kept = verdict("td3_bc", 2.0, 2.0 * (1 - TOLERANCE) - 1e-9)
     assert not kept
