@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.jax_rungs import interval
-from benchmarks.results import write
+from benchmarks.results import numerics, write
 from benchmarks.subjects import UPDATES, Subject
+from benchmarks.work import full_precision
 from shared.machine import versions
 
 # Updates of the interval that is compiled, and rows that it learns from; neither changes what an update is.
@@ -90,8 +91,10 @@ def table(summary: dict[str, Any]) -> str:
 def main() -> None:
     """Compiles, prints the table and writes `benchmarks/results/programs-<machine>.json`."""
     argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
+    full_precision()
     measured = {
         "versions": versions("jax", "jaxlib", "flax", "optax"),
+        **numerics(),
         "updates": INTERVAL,
         "algorithms": {name: per_update(name) for name in UPDATES},
     }

@@ -1,6 +1,7 @@
 """Results files: what was measured, on what, and how."""
 
 import json
+import os
 import re
 import shlex
 import sys
@@ -69,8 +70,7 @@ class Results:
             "hardware": {"device": f"{device.platform} ({device.device_kind})", **hardware()},
             "load_before": self.load_before,
             "versions": versions("torch", "jax", "jaxlib", "flax", "optax", "numpy"),
-            "precision": {"dtype": "float32", "torch": torch.get_float32_matmul_precision(), "jax": _jax_precision()},
-            "torch_threads": torch.get_num_threads(),
+            **numerics(),
             "matmul_peak_gflops": self.peak,
             "dataset": {"rows": ROWS, "state_dim": STATE_DIM, "action_dim": ACTION_DIM},
             "algorithms": {name: self._algorithm(name) for name in self.blocks},
@@ -172,5 +172,17 @@ def _written(kind: str, summary: dict[str, Any]) -> Path:
     return path
 
 
-def _jax_precision() -> str:
-    return str(jax.config.jax_default_matmul_precision or "default")
+def numerics() -> dict[str, Any]:
+    """How this process, and those that it starts, multiply: precision, PyTorch's threads, and what XLA was told.
+
+    XLA uses every core if it was not told otherwise.
+    """
+    products = {
+        "torch": torch.get_float32_matmul_precision(),
+        "jax": str(jax.config.jax_default_matmul_precision or "default"),
+    }
+    return {
+        "precision": {"dtype": "float32", **products},
+        "torch_threads": torch.get_num_threads(),
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
+    }

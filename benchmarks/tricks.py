@@ -18,8 +18,9 @@ from benchmarks import jax_rungs
 from benchmarks.blocks import Processes, timed
 from benchmarks.changes import TRICKS, Tried
 from benchmarks.regression import Busy, undisturbed
-from benchmarks.results import BLOCKS, Block, write
+from benchmarks.results import BLOCKS, Block, numerics, write
 from benchmarks.subjects import UPDATES
+from benchmarks.work import full_precision
 from shared.machine import load, versions
 
 SHIPPED = "what ships"
@@ -86,6 +87,7 @@ def main() -> None:
     """Measures, prints the table and writes `benchmarks/results/tricks-<machine>.json`."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.parse_args()
+    full_precision()  # as in the processes that measure
     before, found = load(), {}
     with closing(Processes()) as ships:
         for name in TRICKS:
@@ -94,7 +96,8 @@ def main() -> None:
                     found[name] = measured(name, ships, tried)
                 except Busy as busy:
                     parser.error(str(busy))
-    summary = {"load_before": before, "versions": versions("jax", "jaxlib"), "blocks": BLOCKS, "tricks": found}
+    facts = {"load_before": before, "versions": versions("jax", "jaxlib"), **numerics()}
+    summary = {**facts, "blocks": BLOCKS, "tricks": found}
     print(table(summary))
     write("tricks", "tricks", summary)
 

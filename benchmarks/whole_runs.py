@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results import write
+from benchmarks.results import numerics, write
 from benchmarks.seeds import whole_run
 from benchmarks.subjects import UPDATES
 from shared.machine import load
@@ -70,7 +70,7 @@ def main() -> None:
             found[name] = cases
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)  # the run itself has said why
-    measured = {"load_before": before, "settings": settings, "algorithms": found}
+    measured = {"load_before": before, **numerics(), "settings": settings, "algorithms": found}
     print(table(measured))
     write("runs", "whole_runs", measured)
 

@@ -348,10 +348,7 @@ def evaluate(
     prompt: float | None = None,
     asking: Callable[..., ContextPolicy] = lambda policy: policy,
 ) -> None:
-    """`Run.evaluate`, beside the next interval where there is a CPU device that does not train.
-
-    Where a GPU trains there is one. On the CPU XLA can simulate several: `--xla_force_host_platform_device_count=2` in
-    `XLA_FLAGS`.
+    """`Run.evaluate` on the CPU, beside the next interval, which may train there too: small networks leave it time.
 
     Args:
         run: Evaluates.
@@ -361,23 +358,22 @@ def evaluate(
         prompt: The return to ask for, if the policy asks for one.
         asking: Makes the policy out of `act` with its network given, for one that does.
     """
-    device = _idle_cpu(network)
+    device = _last_cpu()
     policy = partial(act, network) if device is None else _on(device, act, network)
     run.evaluate(step, asking(policy), prompt, beside=device is not None)
 
 
-def _idle_cpu(network: Network) -> jax.Device | None:
-    """The last CPU device, unless the network lies on it."""
+def _last_cpu() -> jax.Device | None:
+    """The CPU; where XLA simulates several, the one that trains last."""
     try:
-        last = jax.devices("cpu")[-1]
+        return jax.devices("cpu")[-1]
     except RuntimeError:  # JAX_PLATFORMS leaves it out
         return None
-    return None if any(last in leaf.devices() for leaf in jax.tree.leaves(network)) else last
 
 
 def _on(device: jax.Device, act: Callable[..., Array], network: Network) -> Callable[..., Array]:
     """`act` with a copy of the network, on a device, for any thread."""
-    network = jax.device_put(network, device)
+    network = jax.device_put(network, device, may_alias=False)
     double = jax.config.jax_enable_x64
 
     def policy(*inputs: np.ndarray) -> Array:

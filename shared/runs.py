@@ -9,9 +9,8 @@ import sys
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, SupportsFloat
@@ -49,11 +48,11 @@ class _Moment(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    """An evaluation that was asked for; `outcome` makes it, or waits for it."""
+    """An evaluation that a thread makes beside the training."""
 
     step: int
     prompt: float | None
-    outcome: Callable[[], Evaluation]
+    evaluation: Future[Evaluation]
 
 
 class Run:
@@ -127,6 +126,7 @@ class Run:
         self._pending: deque[_Pending] = deque()
         self._beside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="evaluation")
         self._warm: _Moment | None = None
+        self._latest = _Moment(0, 0.0)
 
     def restore(self, load: Callable[[str], Mapping[str, Any]]) -> Mapping[str, Any]:
         """Loads what the run begins with; comes before the run is entered.
@@ -296,10 +296,11 @@ class Run:
         The first call with updates is left out of the rate, since it may have compiled.
         """
         self._updates += updates
+        self._latest = _Moment(self._updates, self._seconds_training())
         self._bar.update(updates if steps is None else steps)
         if updates and self._warm is None:
             self.started()
-            self._warm = _Moment(self._updates, self._seconds_training())
+            self._warm = self._latest
 
     def log(self, step: int, metrics: Mapping[str, SupportsFloat]) -> None:
         """Writes the metrics of the update number `step` (from 1) as one line, after the evaluations before it.
@@ -307,9 +308,10 @@ class Run:
         Raises:
             RunError: One of them is not finite.
         """
+        self._record_meanwhile(metrics.values())
         # The device has done its updates when these are numbers: what an evaluation takes after that is waited for.
         values = {name: float(value) for name, value in metrics.items()}
-        self._record_evaluations()
+        self._record_pending()
         for name, value in values.items():
             if not math.isfinite(value):
                 raise RunError(f"{name} is {value} at {self._unit} {step}; {self._what_is_saved()}")
@@ -329,7 +331,7 @@ class Run:
             RunError: The state is not finite.
             Stopped: Ctrl-C or SIGTERM asked for it.
         """
-        self._record_evaluations()
+        self._record_pending()
         self._not_saved = None
         path = self._checkpoints.path(step)
         try:
@@ -352,9 +354,10 @@ class Run:
     ) -> None:
         """Evaluates the policy after `step` updates, writes the outcome, prints it and redraws the curve.
 
-        Beside the training a thread evaluates: this returns at once, and the next `log` or `save` waits for the outcome
-        and writes it. So all is written in the order in which it was asked for, and whatever the evaluation raises is
-        raised there. After the last update nothing is left to train beside it, and it is waited for here.
+        Beside the training a thread evaluates: this returns at once, and the next `log`, or `save`, writes the outcome
+        as soon as it is known and waits for it. So all is written in the order in which it was asked for, and whatever
+        the evaluation raises is raised there. After the last update nothing is left to train beside it, and it is
+        waited for here.
 
         Args:
             step: Updates done.
@@ -369,32 +372,48 @@ class Run:
         self._stop.obey()
         self._bar.set_postfix_str(f"evaluating {step}")
         evaluator = self._task.evaluator
-        outcome = partial(_awaited, self._beside.submit(evaluator, policy)) if beside else partial(evaluator, policy)
-        self._pending.append(_Pending(step, prompt, outcome))
-        if not beside or step == self._config.max_timesteps:
-            self._record_evaluations(self._stop.obeyed_at_once)
+        if beside:
+            self._pending.append(_Pending(step, prompt, self._beside.submit(evaluator, policy)))
+            if step == self._config.max_timesteps:
+                self._record_pending(self._stop.obeyed_at_once)
+            return
+        with self._left_out():
+            with self._stop.obeyed_at_once():
+                evaluation = evaluator(policy)
+            self._record(step, prompt, evaluation)
 
-    def _record_evaluations(
+    def _record_meanwhile(self, values: Collection[SupportsFloat]) -> None:
+        """Writes what is evaluated as soon as it is known, while the device still computes these values."""
+        while self._pending and not all(_is_ready(value) for value in values):
+            wait([self._pending[0].evaluation], timeout=_SECONDS_BETWEEN_SIGNALS)
+            if self._pending[0].evaluation.done():
+                step, prompt, evaluation = self._pending.popleft()
+                self._record(step, prompt, evaluation.result())
+
+    def _record_pending(
         self, waiting: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext
     ) -> None:
-        """Waits, within `waiting`, for all that were asked for, and writes them; that is the time spent evaluating."""
+        """Waits, within `waiting`, for all that were asked for, and writes them."""
         while self._pending:
-            begin = time.perf_counter()
-            step, prompt, outcome = self._pending.popleft()
-            with waiting():
-                evaluation = outcome()
-            self._bar.set_postfix_str("", refresh=False)
-            self._record(step, prompt, evaluation)
-            self._leave_out(time.perf_counter() - begin)
+            step, prompt, evaluation = self._pending.popleft()
+            with self._left_out():
+                with waiting():
+                    outcome = _awaited(evaluation)
+                self._record(step, prompt, outcome)
 
-    def _leave_out(self, seconds: float) -> None:
-        """Of the rate, the bar's too."""
+    @contextlib.contextmanager
+    def _left_out(self) -> Iterator[None]:
+        """A stretch that counts as evaluating: it is left out of the rate, the bar's too."""
+        begin = time.perf_counter()
+        yield
+        seconds = time.perf_counter() - begin
         self._evaluating += seconds
         if not self._bar.disable:
             self._bar.start_t += seconds
             self._bar.last_print_t += seconds
 
     def _record(self, step: int, prompt: float | None, evaluation: Evaluation) -> None:
+        self._bar.set_postfix_str("", refresh=False)
         returns, lengths = evaluation
         row = {"return_mean": float(returns.mean()), "returns": returns.tolist(), "lengths": lengths.tolist()}
         score = row[self._scale.metric] = float(self._scale(returns).mean())
@@ -459,8 +478,8 @@ class Run:
         """Over all calls of `advance` but the first, or over that one while it is alone; evaluations left out."""
         if self._warm is None:
             return None
-        since = self._warm if self._updates > self._warm.updates else self._begun
-        return (self._updates - since.updates) / (self._seconds_training() - since.seconds)
+        since = self._warm if self._latest.updates > self._warm.updates else self._begun
+        return (self._latest.updates - since.updates) / (self._latest.seconds - since.seconds)
 
     def _write(self, step: int, values: Mapping[str, Any]) -> None:
         seconds = time.perf_counter() - self._entered
@@ -548,6 +567,11 @@ class Run:
             _say(f"{unit}: {result['final']:.1f} at the end, {last:.1f} over the last {count}, {best:.1f} at best")
         for name, value in result["data_policies"].items():
             _say(f"{unit} of the data's {name} policy: {value:.1f}")
+
+
+def _is_ready(value: SupportsFloat) -> bool:
+    """Whether a device has computed it, where it tells."""
+    return value.is_ready() if hasattr(value, "is_ready") else True
 
 
 def _awaited(evaluation: Future[Evaluation]) -> Evaluation:

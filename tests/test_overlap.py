@@ -27,8 +27,8 @@ PATIENCE = 30.0
 
 
 def test_the_twins_on_two_devices() -> None:
-    """The tests of `tests/on_two_devices.py`, in a process of their own: JAX counts a CPU's devices once."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/on_two_devices.py"]
+    """The tests of `tests/test_beside.py` in a process of their own: JAX counts a CPU's devices once."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_beside.py"]
     # The devices, and programs that are soon compiled
     flags = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
     flags = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
@@ -36,27 +36,31 @@ def test_the_twins_on_two_devices() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_device_alone_trains_and_evaluates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And so does one that JAX was told to use alone."""
-    network = {"kernel": jax.device_put(np.zeros(3), jax.devices("cpu")[-1])}
-    assert jax_side._idle_cpu(network) is None
+def test_without_a_cpu_training_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where JAX was told to use a GPU alone, it evaluates there, in turn: what is put beside would queue behind."""
+    asked = []
+
+    class Asked:
+        def evaluate(self, step: int, policy: Any, prompt: float | None, beside: bool) -> None:
+            asked.append((policy(2.0), beside))
 
     def without_the_cpu(backend: str) -> list[jax.Device]:
         raise RuntimeError("Unknown backend cpu")
 
     monkeypatch.setattr(jax, "devices", without_the_cpu)
-    assert jax_side._idle_cpu(network) is None
+    jax_side.evaluate(Asked(), 10, lambda network, observations: network * observations, 3.0)
+    assert asked == [(6.0, False)]
 
 
 # ---- a run ---------------------------------------------------------------------------------------------------------
 
 
 class Loss:
-    """A number that the device has when it is read."""
+    """A number that the device has when it is read, or before that when it says so."""
 
-    def __init__(self, read: Callable[[], Any]) -> None:
+    def __init__(self, read: Callable[[], Any], is_ready: Callable[[], bool] = lambda: True) -> None:
         """`read` is told."""
-        self._read = read
+        self._read, self.is_ready = read, is_ready
 
     def __float__(self) -> float:
         self._read()
@@ -105,10 +109,32 @@ def test_only_what_is_waited_for_counts_as_evaluating(config: Config, monkeypatc
         run.evaluate(10, policy, beside=True)
         run.log(20, {"loss": Loss(train)})
         run.evaluate(20, push, beside=True)
-        until(lambda: run._pending[0].outcome.args[0].done())
+        until(lambda: run._pending[0].evaluation.done())
         run.log(30, {"loss": Loss(lambda: spend(10))})
     seconds = run.result["seconds"]
     assert (seconds["total"], seconds["training"], seconds["evaluating"]) == (71, 65, 6)
+
+
+def test_an_outcome_is_told_while_the_device_trains(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As soon as it is known, and not as late as the interval ends; its row has the rate of what was trained before."""
+    clock, written = [100.0], []
+    monkeypatch.setattr(runs.time, "perf_counter", lambda: clock[0])
+
+    def look() -> None:
+        written.append(len(rows(run)))
+
+    with Run(dataclasses.replace(config, max_timesteps=30), load_task(config), "dt", "jax") as run:
+        clock[0] += 5
+        run.advance(10)
+        for prompt in (2.0, 1.0):
+            run.evaluate(10, push, prompt, beside=True)
+        clock[0] += 1
+        run.log(20, {"loss": Loss(look, is_ready=look)})
+        run.advance(10)
+    assert (written[0], written[-1]) == (0, 2)
+    assert [row["updates_per_second"] for row in rows(run)] == [2, 2, 2]
+    assert run.result["updates_per_second"] == 10
+    assert run.result["seconds"]["evaluating"] == 0
 
 
 class Terminal(io.StringIO):
