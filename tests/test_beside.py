@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import itertools
 import os
+import re
 import signal
 import threading
 import time
@@ -21,6 +22,7 @@ import numpy as np
 import pytest
 
 from corl_jax import any_percent_bc as bc
+from parity_tests.ladder import hardly_optimised
 from shared import jax_side
 from shared.errors import Stopped
 from shared.evaluation import Evaluation, Evaluator
@@ -31,6 +33,13 @@ LAST = jax.devices("cpu")[-1]
 EVERY, INTERVALS = 4, 3
 # Seconds until a test gives up what it waits for
 PATIENCE = 30.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def in_haste() -> Iterator[None]:
+    """Programs are compiled sooner: it is what becomes of a run that counts."""
+    with hardly_optimised():
+        yield
 
 
 @contextlib.contextmanager
@@ -79,6 +88,12 @@ def checkpoints(run: Path) -> list[str]:
     return sorted(path.name for path in run.glob("checkpoints/*"))
 
 
+def test_there_are_as_many_devices_as_xla_was_asked_for() -> None:
+    """Two where a process of its own was to have two."""
+    asked = re.search(r"host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
+    assert len(jax.devices("cpu")) == (int(asked[1]) if asked else 1)
+
+
 # ---- the same run --------------------------------------------------------------------------------------------------
 
 
@@ -86,8 +101,6 @@ def checkpoints(run: Path) -> list[str]:
 def test_a_run_is_what_it_is_in_turn(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """To the bit in what it leaves, and in what it prints; with one program for all evaluations."""
     twin = importlib.import_module(f"corl_jax.{name}")
-    twin.train_interval.clear_cache()
-    twin.act.clear_cache()
     with in_turn():
         expected = train("jax", name, tmp_path, max_timesteps=8)
     printed = told(expected, capsys)
