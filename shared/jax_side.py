@@ -348,7 +348,7 @@ def evaluate(
     prompt: float | None = None,
     asking: Callable[..., ContextPolicy] = lambda policy: policy,
 ) -> None:
-    """`Run.evaluate` on the CPU, beside the next interval, which may train there too: small networks leave it time.
+    """`Run.evaluate` on the CPU, beside the next interval, which may train there too: environments take one core.
 
     Args:
         run: Evaluates.

@@ -37,7 +37,8 @@ from shared.wandb_side import import_wandb, start_wandb
 _PACKAGES = {"torch": ("torch",), "jax": ("jax", "jaxlib", "flax", "optax")}
 _SUFFIXES = {"torch": ".pt", "jax": ".msgpack"}
 _SECONDS_BETWEEN_DRAWINGS = 10.0
-_SECONDS_BETWEEN_SIGNALS = 0.1
+# While an evaluation is awaited: for signals, and for the device, whose end begins what counts as waiting
+_SECONDS_BETWEEN_LOOKS = 0.01
 
 
 class _Moment(NamedTuple):
@@ -385,7 +386,7 @@ class Run:
     def _record_meanwhile(self, values: Collection[SupportsFloat]) -> None:
         """Writes what is evaluated as soon as it is known, while the device still computes these values."""
         while self._pending and not all(_is_ready(value) for value in values):
-            wait([self._pending[0].evaluation], timeout=_SECONDS_BETWEEN_SIGNALS)
+            wait([self._pending[0].evaluation], timeout=_SECONDS_BETWEEN_LOOKS)
             if self._pending[0].evaluation.done():
                 step, prompt, evaluation = self._pending.popleft()
                 self._record(step, prompt, evaluation.result())
@@ -577,7 +578,7 @@ def _is_ready(value: SupportsFloat) -> bool:
 def _awaited(evaluation: Future[Evaluation]) -> Evaluation:
     """Its outcome. Python runs a signal's handler between two waits, but not always within one that has just begun."""
     while not evaluation.done():
-        wait([evaluation], timeout=_SECONDS_BETWEEN_SIGNALS)
+        wait([evaluation], timeout=_SECONDS_BETWEEN_LOOKS)
     return evaluation.result()
 
 
