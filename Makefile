@@ -26,11 +26,12 @@ test: setup
 test-d4rl: setup
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/d4rl.txt
 	D4RL_SUPPRESS_IMPORT_ERROR=1 D4RL_DATASET_DIR=$(VENV)/d4rl $(VENV)/bin/python -c 'import d4rl'
-	$(VENV)/bin/python -m pytest -m d4rl tests/conformance
+	$(VENV)/bin/python -m pytest -m d4rl tests/data/conformance
 
 lint: setup
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/lint-imports
 
 benchmark: setup
 	$(VENV)/bin/python -m pytest --benchmark-only

@@ -15,7 +15,7 @@ from benchmarks.results import Block
 from benchmarks.rungs import RUNGS
 from benchmarks.subjects import subject
 from benchmarks.work import full_precision, matmul_peak
-from shared.machine import OtherJobs
+from shared.runs.machine import OtherJobs
 
 
 @cache

@@ -1,6 +1,7 @@
 """Tricks, as changes to what ships: texts of a JAX twin and what replaces them, or a flag of XLA's.
 
-`tests/test_tricks.py` holds each to the updates that ship; `python -m benchmarks.tricks` measures what they are worth.
+`tests/benchmarks/test_tricks.py` holds each to the updates that ship; `python -m benchmarks.tricks` measures what they
+are worth.
 """
 
 from collections.abc import Sequence

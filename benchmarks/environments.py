@@ -1,6 +1,6 @@
 """`python -m benchmarks.environments`: how far our environments are from steps recorded in D4RL's own.
 
-The recordings are those of `tests/data`. Each row's state is set, its action taken, and what comes of it compared:
+The recordings are those of `tests/envs/data`. Each row's state is set, its action taken, and what comes of it compared:
 nothing adds up over an episode.
 """
 
@@ -12,10 +12,10 @@ import numpy as np
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from benchmarks.results import write
-from shared.envs import D4RL_ENVS, make_env
-from shared.machine import versions
+from shared.envs.registry import D4RL_ENVS, make_env
+from shared.runs.machine import versions
 
-RECORDINGS = Path(__file__).resolve().parent.parent / "tests" / "data"
+RECORDINGS = Path(__file__).resolve().parents[1] / "tests" / "envs" / "data"
 # By file, what its steps are of
 FILES = {
     "d4rl_v2_steps": "uniform actions",

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from benchmarks.subjects import ACTION_DIM, STATE_DIM, Subject
-from shared import jax_side, torch_side
+from shared.frameworks import jax_side, torch_side
 
 DRAWS_SEED, WEIGHTS_SEED = 1, 0
 

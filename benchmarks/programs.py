@@ -14,7 +14,7 @@ from benchmarks.jax_rungs import interval
 from benchmarks.results import numerics, write
 from benchmarks.subjects import UPDATES, Subject
 from benchmarks.work import full_precision
-from shared.machine import versions
+from shared.runs.machine import versions
 
 # Updates of the interval that is compiled, and rows that it learns from; neither changes what an update is.
 INTERVAL, ROWS = 200, 1000

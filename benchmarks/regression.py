@@ -16,7 +16,7 @@ from benchmarks.blocks import Processes, prepare, timed_block
 from benchmarks.results import BLOCKS, DISTURBED, Block, best, results_file
 from benchmarks.rungs import EAGER, SHIPPED
 from benchmarks.subjects import UPDATES
-from shared.machine import hardware
+from shared.runs.machine import hardware
 
 # The share of its ratio that an algorithm may lose. On an idle machine of two cores, with the same programs, ratios
 # moved by 3% within an hour. From one day to another some rose by more (TD3+BC's as PyTorch was slower); none fell.

@@ -18,7 +18,7 @@ import torch
 from benchmarks.rungs import EAGER, RUNGS, SHIPPED
 from benchmarks.subjects import ACTION_DIM, ROWS, STATE_DIM, subject
 from shared.files import write_atomically
-from shared.machine import hardware, load, versions
+from shared.runs.machine import hardware, load, versions
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "benchmarks" / "results"

@@ -1,4 +1,4 @@
-"""The ladders of both frameworks, one change a rung; `tests/test_rungs.py` holds each to the one that ships."""
+"""The ladders of both frameworks, one change a rung: `tests/benchmarks/test_rungs.py` holds each to what ships."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.results import ROOT, write
 from benchmarks.subjects import UPDATES
-from shared.machine import load
+from shared.runs.machine import load
 
 FRAMEWORKS = ("torch", "jax")
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from benchmarks.subjects import ACTION_DIM, STATE_DIM, Subject
-from shared import torch_side
+from shared.frameworks import torch_side
 
 Metrics = dict[str, torch.Tensor]
 

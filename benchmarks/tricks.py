@@ -21,7 +21,7 @@ from benchmarks.regression import Busy, undisturbed
 from benchmarks.results import BLOCKS, Block, numerics, write
 from benchmarks.subjects import UPDATES
 from benchmarks.work import full_precision
-from shared.machine import load, versions
+from shared.runs.machine import load, versions
 
 SHIPPED = "what ships"
 

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.results import numerics, write
 from benchmarks.seeds import whole_run
 from benchmarks.subjects import UPDATES
-from shared.machine import load
+from shared.runs.machine import load
 
 PROTOCOL = ["--eval_freq", "5000", "--n_episodes", "10"]
 COLD, WARM = "JAX, first start", "JAX, later start"

@@ -16,10 +16,10 @@ from flax import struct
 from jax import Array, value_and_grad
 from jax.numpy import square
 
-from shared.configs import bounded, choice, cli
-from shared.data import Batch
-from shared.jax_seeds import train_together
-from shared.jax_side import (
+from shared.data.rewards import keep_best
+from shared.data.transitions import Batch
+from shared.frameworks.jax_seeds import train_together
+from shared.frameworks.jax_side import (
     Linear,
     Network,
     PackedDataset,
@@ -34,9 +34,9 @@ from shared.jax_side import (
     take,
     to_device,
 )
-from shared.rewards import keep_best
-from shared.runs import Run
-from shared.task import load_task
+from shared.runs.configs import bounded, choice, cli
+from shared.runs.run import Run
+from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 

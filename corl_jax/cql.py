@@ -22,10 +22,10 @@ from jax.nn.initializers import orthogonal as orthogonal_init
 from jax.nn.initializers import zeros
 from jax.numpy import concatenate, exp, log, minimum, square, std, take_along_axis, tanh
 
-from shared.configs import bounded, choice, cli, positive
-from shared.data import Batch
-from shared.jax_seeds import train_together
-from shared.jax_side import (
+from shared.data.rewards import scale_rewards
+from shared.data.transitions import Batch
+from shared.frameworks.jax_seeds import train_together
+from shared.frameworks.jax_side import (
     Linear,
     Network,
     PackedDataset,
@@ -43,9 +43,9 @@ from shared.jax_side import (
     to_device,
     xavier_uniform,
 )
-from shared.rewards import scale_rewards
-from shared.runs import Run
-from shared.task import load_task
+from shared.runs.configs import bounded, choice, cli, positive
+from shared.runs.run import Run
+from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 

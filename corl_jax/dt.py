@@ -20,10 +20,10 @@ from jax.nn import softmax
 from jax.nn.initializers import normal, zeros
 from jax.numpy import arange, einsum, square, stack, where
 
-from shared.configs import bounded, choice, cli, numbers, positive
+from shared.data.sequences import PromptedPolicy, Windows
 from shared.errors import InputError
-from shared.jax_seeds import train_together
-from shared.jax_side import (
+from shared.frameworks.jax_seeds import train_together
+from shared.frameworks.jax_side import (
     Linear,
     Network,
     PackedDataset,
@@ -42,9 +42,9 @@ from shared.jax_side import (
     to_device,
     xavier_uniform,
 )
-from shared.runs import Run
-from shared.sequences import PromptedPolicy, Windows
-from shared.task import load_trajectories
+from shared.runs.configs import bounded, choice, cli, numbers, positive
+from shared.runs.run import Run
+from shared.runs.task import load_trajectories
 
 # ---- config --------------------------------------------------------------------------------------------------------
 

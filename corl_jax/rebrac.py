@@ -22,11 +22,10 @@ from jax.lax import stop_gradient
 from jax.nn.initializers import Initializer, constant
 from jax.numpy import amin, clip, concatenate, square, stack, tanh
 
-from shared.configs import bounded, choice, cli, positive
-from shared.data import SarsaBatch, extract_sarsa
+from shared.data.transitions import SarsaBatch, extract_sarsa
 from shared.errors import InputError
-from shared.jax_seeds import train_together
-from shared.jax_side import (
+from shared.frameworks.jax_seeds import train_together
+from shared.frameworks.jax_side import (
     Linear,
     Network,
     PackedDataset,
@@ -41,8 +40,9 @@ from shared.jax_side import (
     take,
     to_device,
 )
-from shared.runs import Run
-from shared.task import load_task
+from shared.runs.configs import bounded, choice, cli, positive
+from shared.runs.run import Run
+from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 

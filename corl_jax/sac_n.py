@@ -18,10 +18,10 @@ from jax import Array, value_and_grad
 from jax.nn.initializers import Initializer, constant
 from jax.numpy import broadcast_to, concatenate, exp, log, square, std, tanh, where
 
-from shared.configs import bounded, choice, cli, positive
-from shared.data import Batch
-from shared.jax_seeds import train_together
-from shared.jax_side import (
+from shared.data.rewards import modify_rewards
+from shared.data.transitions import Batch
+from shared.frameworks.jax_seeds import train_together
+from shared.frameworks.jax_side import (
     Linear,
     Network,
     PackedDataset,
@@ -37,9 +37,9 @@ from shared.jax_side import (
     take,
     to_device,
 )
-from shared.rewards import modify_rewards
-from shared.runs import Run
-from shared.task import load_task
+from shared.runs.configs import bounded, choice, cli, positive
+from shared.runs.run import Run
+from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 

@@ -17,10 +17,10 @@ from jax import Array, value_and_grad
 from jax.lax import stop_gradient
 from jax.numpy import clip, minimum, square
 
-from shared.configs import bounded, choice, cli
-from shared.data import Batch
-from shared.jax_seeds import train_together
-from shared.jax_side import (
+from shared.data.rewards import modify_rewards
+from shared.data.transitions import Batch
+from shared.frameworks.jax_seeds import train_together
+from shared.frameworks.jax_side import (
     Linear,
     Network,
     PackedDataset,
@@ -35,9 +35,9 @@ from shared.jax_side import (
     take,
     to_device,
 )
-from shared.rewards import modify_rewards
-from shared.runs import Run
-from shared.task import load_task
+from shared.runs.configs import bounded, choice, cli
+from shared.runs.run import Run
+from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 

@@ -15,12 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, arange, einsum, nn, softmax, square, stack, where
 
-from shared.configs import bounded, choice, cli, numbers, positive
+from shared.data.sequences import PromptedPolicy, Trajectories, Windows, trajectory_lengths
 from shared.errors import InputError
-from shared.runs import Run
-from shared.sequences import PromptedPolicy, Trajectories, Windows, trajectory_lengths
-from shared.task import load_trajectories
-from shared.torch_side import (
+from shared.frameworks.torch_side import (
     dropout_mask,
     index_tensor,
     load_checkpoint,
@@ -33,6 +30,9 @@ from shared.torch_side import (
     take,
     to_device,
 )
+from shared.runs.configs import bounded, choice, cli, numbers, positive
+from shared.runs.run import Run
+from shared.runs.task import load_trajectories
 
 # ---- config --------------------------------------------------------------------------------------------------------
 

@@ -18,12 +18,9 @@ import torch
 from torch import Tensor, clamp, concatenate, exp, log, nn, square, std, tanh
 from torch.linalg import vector_norm
 
-from shared.configs import bounded, choice, cli, positive
-from shared.data import Batch
-from shared.rewards import modify_rewards
-from shared.runs import Run
-from shared.task import load_task
-from shared.torch_side import (
+from shared.data.rewards import modify_rewards
+from shared.data.transitions import Batch
+from shared.frameworks.torch_side import (
     index_tensor,
     load_checkpoint,
     mean_metrics,
@@ -35,6 +32,9 @@ from shared.torch_side import (
     take,
     to_device,
 )
+from shared.runs.configs import bounded, choice, cli, positive
+from shared.runs.run import Run
+from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 

@@ -16,12 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, amin, clip, concatenate, nn, square, stack, tanh
 
-from shared.configs import bounded, choice, cli, positive
-from shared.data import SarsaBatch, extract_sarsa
+from shared.data.transitions import SarsaBatch, extract_sarsa
 from shared.errors import InputError
-from shared.runs import Run
-from shared.task import load_task
-from shared.torch_side import (
+from shared.frameworks.torch_side import (
     index_tensor,
     load_checkpoint,
     mean_metrics,
@@ -33,6 +30,9 @@ from shared.torch_side import (
     take,
     to_device,
 )
+from shared.runs.configs import bounded, choice, cli, positive
+from shared.runs.run import Run
+from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 

@@ -13,12 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, clip, minimum, nn, square
 
-from shared.configs import bounded, choice, cli
-from shared.data import Batch
-from shared.rewards import modify_rewards
-from shared.runs import Run
-from shared.task import load_task
-from shared.torch_side import (
+from shared.data.rewards import modify_rewards
+from shared.data.transitions import Batch
+from shared.frameworks.torch_side import (
     index_tensor,
     load_checkpoint,
     mean_metrics,
@@ -30,6 +27,9 @@ from shared.torch_side import (
     take,
     to_device,
 )
+from shared.runs.configs import bounded, choice, cli
+from shared.runs.run import Run
+from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 

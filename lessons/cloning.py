@@ -11,9 +11,10 @@ import optax
 from jax import Array
 from jax.nn.initializers import Initializer
 
-from shared import data
-from shared.data import Batch
-from shared.jax_side import Linear
+from shared import names
+from shared.data import transitions
+from shared.data.transitions import Batch
+from shared.frameworks.jax_side import Linear
 
 UPDATES = 300
 BATCH_SIZE = 64
@@ -26,9 +27,9 @@ Loss = Callable[[Params, Any], Array]
 
 @cache
 def _rows() -> Batch:
-    raw = data.read_hdf5(data.dataset_path("mini/hopper-medium-expert"))
-    transitions, _, _ = data.normalise_states(data.extract_transitions(raw))
-    return Batch(*(column[::10] for column in transitions))
+    raw = transitions.read_hdf5(names.dataset_path("mini/hopper-medium-expert"))
+    learnt, _, _ = transitions.normalise_states(transitions.extract_transitions(raw))
+    return Batch(*(column[::10] for column in learnt))
 
 
 def rows() -> Batch:

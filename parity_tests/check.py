@@ -21,7 +21,7 @@ from parity_tests.checker.template import template
 from parity_tests.pair import Mistake
 from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
-from shared.commands import Parser
+from shared.commands.common import Parser
 from shared.errors import InputError
 
 

@@ -13,8 +13,8 @@ import jax
 import numpy as np
 
 from shared.errors import InputError
-from shared.exchange import Named
-from shared.jax_side import is_key
+from shared.frameworks.exchange import Named
+from shared.frameworks.jax_side import is_key
 
 # An update's indices and noise
 Draw = tuple[Any, Any]

@@ -22,8 +22,10 @@ from parity_tests.draws import DRAWN_UPDATES, faults
 from parity_tests.errors import errors
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
-from shared import data, jax_side, torch_side
-from shared.exchange import Named, named, parameters, part_names, to_jax, to_torch, torch_part
+from shared import names
+from shared.data import transitions
+from shared.frameworks import jax_side, torch_side
+from shared.frameworks.exchange import Named, named, parameters, part_names, to_jax, to_torch, torch_part
 
 Errors = dict[str, float]
 
@@ -39,7 +41,7 @@ DATASET_SIZE = 200
 
 def bundled_rows() -> dict[str, np.ndarray]:
     """Rows of the bundled dataset's file around the end of an episode."""
-    raw = data.read_hdf5(data.dataset_path("mini/hopper-medium-expert"))
+    raw = transitions.read_hdf5(names.dataset_path("mini/hopper-medium-expert"))
     end = int(np.flatnonzero(raw["terminals"])[0])
     first = max(0, end - DATASET_SIZE // 2)
     rows = {key: values[first : first + DATASET_SIZE + 1].copy() for key, values in raw.items()}

@@ -4,8 +4,7 @@ import subprocess
 from pathlib import Path
 
 from parity_tests.pairs import PAIRS
-
-ROOT = Path(__file__).resolve().parent.parent
+from shared.frameworks.twins import path_of
 
 
 def equal_lines(first: Path, second: Path) -> tuple[int, int, int]:
@@ -27,7 +26,7 @@ def share(equal: int, first: int, second: int) -> float:
 
 def of_pair(name: str) -> tuple[int, int, int]:
     """`equal_lines` of a pair's twins."""
-    return equal_lines(ROOT / "corl_torch" / f"{name}.py", ROOT / "corl_jax" / f"{name}.py")
+    return equal_lines(path_of("torch", name), path_of("jax", name))
 
 
 def mean_share() -> float:

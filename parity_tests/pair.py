@@ -1,6 +1,5 @@
 """A pair as the ladder sees it: what cannot be read off the names that both twins share."""
 
-import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from shared import data
-from shared.data import Batch
+from shared.data import transitions
+from shared.data.transitions import Batch
+from shared.frameworks.twins import load_twin
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def no_statics(config: Any, step: int) -> dict[str, Any]:
 
 def load_transitions(raw: dict[str, np.ndarray]) -> Batch:
     """Transitions with normalised states."""
-    return data.normalise_states(data.extract_transitions(raw))[0]
+    return transitions.normalise_states(transitions.extract_transitions(raw))[0]
 
 
 @dataclass(frozen=True)
@@ -93,12 +93,12 @@ class Pair:
     @property
     def torch(self) -> ModuleType:
         """The PyTorch twin."""
-        return importlib.import_module(f"corl_torch.{self.name}")
+        return load_twin("torch", self.name)
 
     @property
     def jax(self) -> ModuleType:
         """The JAX twin."""
-        return importlib.import_module(f"corl_jax.{self.name}")
+        return load_twin("jax", self.name)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from jax.extend.core import jaxprs_in_params
 
 from parity_tests.ladder import bundled_rows
 from parity_tests.pair import Pair
-from shared import jax_side
+from shared.frameworks import jax_side
 
 
 def equations(jaxpr: Any) -> list:

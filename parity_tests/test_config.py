@@ -8,7 +8,7 @@ import yaml
 
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
-from shared.configs import dump, parse
+from shared.runs.configs import dump, parse
 
 ROWS = [
     pytest.param(name, dataset, id=f"{name}-{dataset}")

@@ -8,7 +8,7 @@ import torch
 
 from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
-from shared import jax_side
+from shared.frameworks import jax_side
 
 CORNERS = [-25.0, -20.0, -3.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 19.9, 20.0, 20.1, 50.0]
 FUNCTIONS = {

@@ -12,9 +12,10 @@ import pytest
 from parity_tests.ladder import RUNGS, Errors, Scene, compare_states, compiled_update
 from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
-from shared import convert, jax_side
-from shared.configs import dump
-from shared.exchange import to_torch
+from shared.commands import convert
+from shared.frameworks import jax_side
+from shared.frameworks.exchange import to_torch
+from shared.runs.configs import dump
 
 # IQL's rate follows a schedule, which counts for itself in PyTorch.
 CASES = [(name, "default") for name in PAIRS] + [("iql", "other")]

@@ -19,9 +19,9 @@ from parity_tests.ladder import Scene, cornered_rows, hardly_optimised
 from parity_tests.pair import with_mistake
 from parity_tests.pairs import MISTAKES, PAIRS
 from parity_tests.precision import both_in
-from shared import torch_side
-from shared.exchange import part_names
-from shared.jax_side import Network
+from shared.frameworks import torch_side
+from shared.frameworks.exchange import part_names
+from shared.frameworks.jax_side import Network
 
 # The loss in which rewards are learnt from
 REWARDED = {

@@ -13,8 +13,8 @@ import torch
 from parity_tests.errors import errors
 from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
-from shared.exchange import to_jax
-from shared.runs import Run
+from shared.frameworks.exchange import to_jax
+from shared.runs.run import Run
 
 SETTINGS = {
     "batch_size": 16,

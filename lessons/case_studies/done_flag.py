@@ -5,8 +5,9 @@ from collections.abc import Callable
 import numpy as np
 
 from lessons.measured import Figure
-from shared import data
-from shared.data import Batch
+from shared import names
+from shared.data import transitions
+from shared.data.transitions import Batch
 
 Flag = Callable[[Batch], np.ndarray]
 DISCOUNT = 0.99
@@ -24,7 +25,7 @@ def right(dataset: Batch) -> np.ndarray:
 
 def check(flag: Flag) -> None:
     raw = _episodes()
-    done = flag(data.extract_transitions(raw))
+    done = flag(transitions.extract_transitions(raw))
     rows = np.flatnonzero(~raw["timeouts"][:-1])  # the rows that became transitions
     np.testing.assert_array_equal(done == 1.0, raw["terminals"][rows], "done is not where the terminals are")
 
@@ -55,12 +56,12 @@ def _values_of_falls(dataset: Batch, done: np.ndarray) -> np.ndarray:
 
 
 def measure() -> list[Figure]:
-    raw = data.read_hdf5(data.dataset_path("mini/hopper-medium-expert"))
-    dataset = data.extract_transitions(raw)
+    raw = transitions.read_hdf5(names.dataset_path("mini/hopper-medium-expert"))
+    dataset = transitions.extract_transitions(raw)
     flags = [flag(dataset) for flag in (wrong, right)]
     falls = dataset.terminals == 1.0
     # The row before a time limit's has that row, which was dropped, as its next state.
-    limits = np.append(np.diff(np.flatnonzero(~data.ended_by_time(raw, None)[:-1])) > 1, False)
+    limits = np.append(np.diff(np.flatnonzero(~transitions.ended_by_time(raw, None)[:-1])) > 1, False)
     return [
         Figure(f"of {falls.sum()} falls, flagged", *(float(done[falls].sum()) for done in flags)),
         Figure(f"of {limits.sum()} time limits, flagged", *(float(done[limits].sum()) for done in flags)),

@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from lessons.ten_steps.board import NUMBERS, board
-from shared.commands import Parser
+from shared.commands.common import Parser
 from shared.errors import InputError
 
 

@@ -13,7 +13,7 @@ from parity_tests.ladder import RUNGS, Errors, Scene, shipped_path
 from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
 from parity_tests.program import count, drawn, equations, program, scans
-from shared import jax_side
+from shared.frameworks import jax_side
 
 PAIR = PAIRS["td3_bc"]
 NUMBERS = range(1, 11)

@@ -7,7 +7,7 @@ from flax import struct
 from jax import Array
 
 from corl_torch.td3_bc import Hyperparameters, TrainConfig
-from shared.jax_side import Linear, Network, narrow
+from shared.frameworks.jax_side import Linear, Network, narrow
 
 # ---- networks ------------------------------------------------------------------------------------------------------
 

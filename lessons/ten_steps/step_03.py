@@ -10,8 +10,8 @@ from jax import Array
 from jax.numpy import clip, minimum, square
 
 from corl_torch.td3_bc import Hyperparameters, TrainConfig
-from shared.data import Batch
-from shared.jax_side import Linear, Network, narrow
+from shared.data.transitions import Batch
+from shared.frameworks.jax_side import Linear, Network, narrow
 
 # ---- networks ------------------------------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ from jax.lax import stop_gradient
 from jax.numpy import clip, minimum, square
 
 from corl_torch.td3_bc import Hyperparameters, TrainConfig
-from shared.data import Batch
-from shared.jax_side import Linear, Network, narrow
+from shared.data.transitions import Batch
+from shared.frameworks.jax_side import Linear, Network, narrow
 
 # ---- networks ------------------------------------------------------------------------------------------------------
 

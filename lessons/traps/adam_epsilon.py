@@ -10,7 +10,7 @@ from jax import Array
 from lessons.cloning import Params, cloned, squared_error
 from lessons.measured import Error, Figure
 from lessons.traps.compare import distances
-from shared.data import Batch
+from shared.data.transitions import Batch
 
 PYTORCH = "1e-8, beside the root"
 JAX = "optax: the same; 1e-5 where it was set for another algorithm"

@@ -10,7 +10,7 @@ from torch import Tensor
 from lessons import cloning
 from lessons.measured import Error, Figure
 from lessons.traps.compare import distances, gradient_distances
-from shared.data import Batch
+from shared.data.transitions import Batch
 
 PYTORCH = "`(B, 1) - (B,)` is `(B, B)`, silently"
 JAX = "the same"

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lessons.measured import Error, Figure
 from lessons.traps.compare import distances, gradient_distances
-from shared import jax_side
+from shared.frameworks import jax_side
 
 PYTORCH = "1"
 JAX = "0.5"

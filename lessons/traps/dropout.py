@@ -13,7 +13,7 @@ from torch import Tensor
 from lessons import cloning
 from lessons.measured import Error, Figure
 from parity_tests.errors import error
-from shared.data import Batch
+from shared.data.transitions import Batch
 
 PYTORCH = "its generator's draws"
 JAX = "other draws from the same seed"

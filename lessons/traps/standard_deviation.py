@@ -10,7 +10,7 @@ from torch import Tensor
 from lessons.cloning import Params, cloned, network
 from lessons.measured import Error, Figure
 from lessons.traps.compare import distances
-from shared.data import Batch
+from shared.data.transitions import Batch
 
 PYTORCH = "n - 1"
 JAX = "n, as NumPy"

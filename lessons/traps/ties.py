@@ -10,7 +10,7 @@ from torch import Tensor
 from lessons import cloning
 from lessons.measured import Error, Figure
 from lessons.traps.compare import gradient_distances
-from shared.data import Batch
+from shared.data.transitions import Batch
 
 PYTORCH = "to one of the equal entries"
 JAX = "shared out among them"

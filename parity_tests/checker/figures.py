@@ -1,14 +1,14 @@
 """Figures: what a rung yields, and when two of them are the same."""
 
 from parity_tests.errors import errors
-from shared.exchange import Named
+from shared.frameworks.exchange import Named
 
 # What a rung yields: numbers by name, in groups that are right or wrong together; None: not written yet
 Figures = dict[str, Named | None]
 
 # The tolerances of the ladder's own rungs are for twins written line by line alike. A right port may write the same
 # number another way (log(1 - tanh^2) for a stable form, a mean of means), which costs digits; every mistake of the
-# library is off by a hundred times as much, to which tests/test_naming.py holds it.
+# library is off by a hundred times as much, to which tests/parity/test_naming.py holds it.
 TOLERANCES = {
     "weights": 0.0,
     "forward": 1e-10,

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from shared.errors import InputError
-from shared.exchange import Named
-from shared.jax_side import params_from_torch
+from shared.frameworks.exchange import Named
+from shared.frameworks.jax_side import params_from_torch
 
 FromTorch = Callable[[str, Named], Any]
 Leaf = tuple[str, tuple[int, ...]]

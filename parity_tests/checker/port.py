@@ -31,7 +31,7 @@ from parity_tests.checker.loading import NotWrittenError, described, unwritten
 from parity_tests.checker.program import trajectory
 from parity_tests.pair import Pair
 from shared.errors import InputError
-from shared.exchange import Named, part_names
+from shared.frameworks.exchange import Named, part_names
 
 # From the parts' names, a network's or an optimiser's, to their tensors under PyTorch's names
 Parts = dict[str, Named]

@@ -21,7 +21,7 @@ from parity_tests.checker.port import Parts, reference_parts
 from parity_tests.draws import DRAWN_UPDATES, Draw, faultless
 from parity_tests.ladder import TRAJECTORY_UPDATES, Scene, reference_gradients
 from parity_tests.pairs import MISTAKES, PAIRS
-from shared.exchange import torch_part
+from shared.frameworks.exchange import torch_part
 
 Inputs = dict[str, Any]
 

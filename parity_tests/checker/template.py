@@ -13,7 +13,7 @@ from flax import linen as nn
 from parity_tests.checker.port import joint_name, reference_parts
 from parity_tests.ladder import Scene
 from parity_tests.pair import Pair
-from shared.exchange import Named, torch_part
+from shared.frameworks.exchange import Named, torch_part
 
 HEADER = '''"""{title} in JAX: my port. docs/check.md says what each function is given and must give.
 

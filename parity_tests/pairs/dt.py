@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.pair import Loss, Mistake, Pair
-from shared import sequences
+from shared.data import sequences
 
 SMALL = {"embedding_dim": 16, "num_heads": 2, "seq_len": 6}
 

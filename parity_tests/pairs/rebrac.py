@@ -1,7 +1,7 @@
 """ReBRAC on the ladder."""
 
 from parity_tests.pair import Loss, Mistake, Pair
-from shared.data import extract_sarsa
+from shared.data.transitions import extract_sarsa
 
 SMALL = {"hidden_dim": 64}
 

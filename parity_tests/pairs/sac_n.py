@@ -3,7 +3,7 @@
 from parity_tests.pair import Mistake, Pair
 from parity_tests.pairs import ensemble
 from parity_tests.pairs.ensemble import FLOAT32, LOSSES, OTHER, SMALL, outputs
-from shared.data import extract_transitions
+from shared.data.transitions import extract_transitions
 
 PAIR = Pair(
     name="sac_n",

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shared.data import Batch
+from shared.data.transitions import Batch
 
 STATE_DIM, ACTION_DIM, ROWS, UPDATES = 17, 6, 3000, 6
 CPU = torch.device("cpu")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from parity_tests.reference.common import ACTION_DIM, ROWS, STATE_DIM
-from shared.data import Batch
+from shared.data.transitions import Batch
 
 
 @pytest.fixture(autouse=True)

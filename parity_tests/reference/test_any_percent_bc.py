@@ -18,8 +18,8 @@ from parity_tests.reference.common import (
     columns_of,
     same_draws,
 )
-from shared.data import Batch
-from shared.torch_side import take
+from shared.data.transitions import Batch
+from shared.frameworks.torch_side import take
 
 
 def test_any_percent_bc(dataset: Batch) -> None:

@@ -15,9 +15,9 @@ from torch.nn import functional
 
 from corl_torch import dt
 from parity_tests.reference.common import ACTION_DIM, CPU, ROWS, STATE_DIM, UPDATES
-from shared.data import Batch
-from shared.sequences import Trajectories, split_trajectories, trajectory_lengths
-from shared.torch_side import seed_everything, to_device
+from shared.data.sequences import Trajectories, split_trajectories, trajectory_lengths
+from shared.data.transitions import Batch
+from shared.frameworks.torch_side import seed_everything, to_device
 
 BATCH_SIZE = 256
 

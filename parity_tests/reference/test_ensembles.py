@@ -1,7 +1,6 @@
 """SAC-N, EDAC and LB-SAC: six updates, SAC-N's equal to the last bit, the others' within 3e-6."""
 
 import copy
-import importlib
 import math
 from typing import Any
 
@@ -23,8 +22,9 @@ from parity_tests.reference.common import (
     polyak,
     same_draws,
 )
-from shared.data import Batch
-from shared.torch_side import take
+from shared.data.transitions import Batch
+from shared.frameworks.torch_side import take
+from shared.frameworks.twins import load_twin
 
 OTHER = {"num_critics": 3, "tau": 0.1, "discount": 0.9, "critic_learning_rate": 1e-3, "alpha_learning_rate": 1e-2}
 CASES = [
@@ -91,7 +91,7 @@ def critics_loss(name: str, config: Any, critics: nn.Module, s: Tensor, a: Tenso
 @pytest.mark.parametrize(("name", "settings", "tolerance"), CASES)
 def test_six_updates(dataset: Batch, name: str, settings: dict[str, Any], tolerance: float) -> None:
     """Temperature; the policy with the new temperature; the critics with the new policy; the target."""
-    twin = importlib.import_module(f"corl_torch.{name}")
+    twin = load_twin("torch", name)
     config = twin.TrainConfig(device="cpu", **settings)
     trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     actor, critics = copy.deepcopy((trainer.actor, trainer.critic))

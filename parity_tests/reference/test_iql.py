@@ -22,8 +22,8 @@ from parity_tests.reference.common import (
     polyak,
     same_draws,
 )
-from shared.data import Batch
-from shared.torch_side import take
+from shared.data.transitions import Batch
+from shared.frameworks.torch_side import take
 
 
 class ReferenceIQL:

@@ -13,8 +13,8 @@ from corl_jax import rebrac as jax_twin
 from corl_torch import rebrac
 from parity_tests.precision import both_in
 from parity_tests.reference.common import ACTION_DIM, CPU, ROWS, STATE_DIM, UPDATES, same_draws
-from shared.data import SarsaBatch
-from shared.torch_side import take, to_device
+from shared.data.transitions import SarsaBatch
+from shared.frameworks.torch_side import take, to_device
 
 BATCH_SIZE = 256
 

@@ -10,7 +10,7 @@ from torch.distributions import Independent, Normal, TransformedDistribution
 from torch.distributions.transforms import TanhTransform
 from torch.nn.functional import mse_loss
 
-from corl_torch import sac
+from corl_torch.online import sac
 from parity_tests.precision import both_in
 from parity_tests.reference.common import (
     ACTION_DIM,
@@ -23,8 +23,8 @@ from parity_tests.reference.common import (
     polyak,
     same_draws,
 )
-from shared.data import Batch
-from shared.torch_side import take
+from shared.data.transitions import Batch
+from shared.frameworks.torch_side import take
 
 
 @pytest.fixture(autouse=True)

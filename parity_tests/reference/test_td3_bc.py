@@ -19,8 +19,8 @@ from parity_tests.reference.common import (
     polyak,
     same_draws,
 )
-from shared.data import Batch
-from shared.torch_side import take
+from shared.data.transitions import Batch
+from shared.frameworks.torch_side import take
 
 
 def test_td3_bc(dataset: Batch) -> None:

@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from shared.frameworks.twins import algorithms
 from side_by_side.align import Misaligned, TwinSection, align
 from side_by_side.notes import Found, Note, place, read_notes
 from side_by_side.source import parse
@@ -44,12 +45,11 @@ class Checkout(NamedTuple):
 
     def names(self) -> list[str]:
         """The algorithms that stand in both frameworks."""
-        sides = [{path.stem for path in (self.root / side).glob("[!_]*.py")} for side in ("corl_torch", "corl_jax")]
-        return sorted(sides[0] & sides[1])
+        return sorted(algorithms("torch", self.root).keys() & algorithms("jax", self.root).keys())
 
     def files(self, name: str) -> tuple[Path, Path]:
         """The two files of a pair."""
-        return self.root / "corl_torch" / f"{name}.py", self.root / "corl_jax" / f"{name}.py"
+        return algorithms("torch", self.root)[name], algorithms("jax", self.root)[name]
 
     def title(self, name: str) -> str:
         """The title of an algorithm's page."""

@@ -1,0 +1,421 @@
+"""SAC in JAX: an off-policy actor-critic that is paid for entropy. Its twin is `corl_torch/online/sac.py`.
+
+It makes its own data: environment steps and updates take turns.
+
+Haarnoja et al., Soft Actor-Critic Algorithms and Applications, 2018, https://arxiv.org/abs/1812.05905
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+from flax import struct
+from jax import Array, value_and_grad
+from jax.numpy import concatenate, exp, minimum, square, tanh
+
+from shared.data.experience import Experience
+from shared.data.transitions import Batch
+from shared.errors import InputError
+from shared.frameworks.jax_side import (
+    Linear,
+    Network,
+    PackedDataset,
+    clamp,
+    enable_compilation_cache,
+    evaluate,
+    load_checkpoint,
+    mean_metrics,
+    narrow,
+    resolve_device,
+    restore,
+    save_checkpoint,
+    softplus,
+    store,
+    take,
+    to_device,
+)
+from shared.runs.configs import bounded, choice, cli, positive
+from shared.runs.run import Run
+from shared.runs.task import load_environment
+
+# ---- config --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What an update depends on."""
+
+    # Learning rate of the policy, of both critics and of the temperature
+    learning_rate: float = positive(3e-4)
+    # Discount factor of the return
+    discount: float = bounded(0.99, low=0, high=1)
+    # Rate at which the targets follow their networks
+    tau: float = bounded(0.005, low=0, high=1)
+    # Transitions in a batch
+    batch_size: int = bounded(256, low=1)
+
+
+@dataclass(frozen=True)
+class TrainConfig(Hyperparameters):
+    """A whole run."""
+
+    # Project in Weights & Biases
+    project: str = "CORL"
+    # Group in Weights & Biases
+    group: str = "SAC-D4RL"
+    # First part of the run's name
+    name: str = "SAC"
+    # Environment to learn and to be evaluated in: d4rl/hopper-v2, or any that is registered with Gymnasium
+    env: str = "d4rl/hopper-v2"
+    # Width of both hidden layers
+    hidden_dim: int = bounded(256, low=1)
+    # Environment steps in all
+    max_timesteps: int = bounded(1_000_000, low=1)
+    # Environment steps of uniform actions before learning begins
+    random_steps: int = bounded(5000, low=0)
+    # Environment steps before as many updates
+    update_every: int = bounded(50, low=1)
+    # Environment steps between two evaluations, each of which begins a new episode
+    eval_freq: int = bounded(5000, low=1)
+    # Episodes in an evaluation
+    n_episodes: int = bounded(10, low=1)
+    # Folder for a checkpoint and the experience at each evaluation; null: only the last, in the run's folder
+    checkpoints_path: str | None = None
+    # Checkpoint to go on from, with its experience beside it
+    load_model: str = ""
+    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
+    resume: str = ""
+    # Seed of the weights, the batches, the noise and the start states
+    seed: int = bounded(0, low=0, high=2**32 - 1)
+    # auto, cpu or cuda
+    device: str = "auto"
+    # Where run folders are made
+    runs_path: str = "runs"
+    # Weights & Biases: off, offline or online
+    wandb_mode: str = choice("off", "offline", "online")
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+def mlp(hidden_dim: int, output_dim: int) -> nn.Sequential:
+    """Two hidden layers with ReLU."""
+    return nn.Sequential([
+        Linear(hidden_dim),
+        nn.relu,
+        Linear(hidden_dim),
+        nn.relu,
+        Linear(output_dim),
+    ])  # fmt: skip
+
+
+class Actor(nn.Module):
+    """The policy: a normal distribution, squashed by tanh."""
+
+    action_dim: int
+    max_action: float
+    hidden_dim: int
+
+    def setup(self) -> None:
+        self.net = mlp(self.hidden_dim, 2 * self.action_dim)
+
+    def __call__(self, observations: Array) -> tuple[Array, Array]:
+        """Mean and log standard deviation (B, A) before tanh, for observations (B, S)."""
+        mean, log_std = jnp.split(self.net(observations), 2, axis=-1)
+        return mean, clamp(log_std, -20.0, 2.0)
+
+
+def sample(actor: Network, observations: Array, noise: Array) -> tuple[Array, Array]:
+    """Actions (B, A) for noise (B, A), and their log-probabilities (B,) in units of max_action."""
+    mean, log_std = actor(observations)
+    u = mean + noise * exp(log_std)
+    log_density = -square(noise) / 2.0 - log_std - LOG_SQRT_2PI
+    # log(1 - tanh(u)^2), which does not vanish where the tanh is 1
+    log_slope = 2.0 * (math.log(2.0) - u - softplus(-2.0 * u))
+    return actor.module.max_action * tanh(u), (log_density - log_slope).sum(axis=-1)
+
+
+LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
+
+
+class Critic(nn.Module):
+    """Q(s, a): (B, S) and (B, A) to (B,)."""
+
+    hidden_dim: int
+
+    def setup(self) -> None:
+        self.net = mlp(self.hidden_dim, 1)
+
+    def __call__(self, observations: Array, actions: Array) -> Array:
+        """The values (B,) of actions (B, A) in observations (B, S)."""
+        return self.net(concatenate([observations, actions], axis=-1)).squeeze(-1)
+
+
+# ---- randomness ----------------------------------------------------------------------------------------------------
+
+
+class Noise(NamedTuple):
+    """What an update draws besides its batch."""
+
+    # Standard normal, (B, A): the policy's next actions in the target
+    target: Array
+    # Standard normal, (B, A): the policy's actions in the current states
+    actor: Array
+
+
+def draw_noise(key: Array, step: Array, hp: Hyperparameters, size: Array, action_dim: int) -> tuple[Array, Noise]:
+    """An update's batch indices (B,) below `size`, and its noise; the key and the update's number decide the rest."""
+    index_key, target_key, actor_key = jax.random.split(jax.random.fold_in(key, step), 3)
+    indices = jax.random.randint(index_key, (hp.batch_size,), 0, size)
+    noise = Noise(
+        target=jax.random.normal(target_key, (hp.batch_size, action_dim)),
+        actor=jax.random.normal(actor_key, (hp.batch_size, action_dim)),
+    )
+    return indices, noise
+
+
+class Exploration(NamedTuple):
+    """What n environment steps draw."""
+
+    # Uniform in [-1, 1), (n, A): the actions of the first `random_steps` steps, in units of max_action
+    uniform: Array
+    # Standard normal, (n, A): the policy's noise in all others
+    normal: Array
+
+
+@partial(jax.jit, static_argnames=("steps", "action_dim"))
+def draw_exploration(key: Array, start: Array, steps: int, action_dim: int) -> Exploration:
+    """The draws of the environment steps from `start` on, which depend on the key and on each one's number alone."""
+    keys = jax.vmap(lambda step: jax.random.split(jax.random.fold_in(key, step)))(start + jnp.arange(steps))
+    uniform = jax.vmap(lambda key: jax.random.uniform(key, (action_dim,), minval=-1.0, maxval=1.0))(keys[:, 0])
+    return Exploration(uniform, jax.vmap(lambda key: jax.random.normal(key, (action_dim,)))(keys[:, 1]))
+
+
+# ---- losses and update ---------------------------------------------------------------------------------------------
+
+
+def gradient_step(state: "SAC", part: str, gradient: Any) -> "SAC":
+    """One step of Adam on one part of the state, down its gradient."""
+    adam = optax.adam(state.hp.learning_rate)
+    change, moments = adam.update(gradient, getattr(state, f"{part}_optimizer"))
+    return state.replace(**{part: optax.apply_updates(getattr(state, part), change), f"{part}_optimizer": moments})
+
+
+def soft_update(target: Network, source: Network, tau: float) -> Network:
+    """Polyak: the target, a step of size tau nearer to the source."""
+    return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
+
+
+@struct.dataclass
+class SAC:
+    """All that an update reads and writes."""
+
+    actor: Network
+    critic_1: Network
+    critic_2: Network
+    critic_1_target: Network
+    critic_2_target: Network
+    log_alpha: Array
+    actor_optimizer: optax.OptState
+    critic_1_optimizer: optax.OptState
+    critic_2_optimizer: optax.OptState
+    log_alpha_optimizer: optax.OptState
+    hp: Hyperparameters = struct.field(pytree_node=False)
+
+    def alpha(self) -> Array:
+        """The entropy temperature: a constant in every loss but its own."""
+        return exp(self.log_alpha)
+
+    def td_target(self, batch: Batch, noise: Noise) -> Array:
+        """The regression target of both critics, (B,): the smaller target value of a sampled action, plus entropy."""
+        hp, actor, critic_1, critic_2 = self.hp, self.actor, self.critic_1_target, self.critic_2_target
+        actions, log_prob = sample(actor, batch.next_observations, noise.target)
+        next_q = minimum(critic_1(batch.next_observations, actions), critic_2(batch.next_observations, actions))
+        assert next_q.shape == log_prob.shape == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards + hp.discount * (1.0 - batch.terminals) * (next_q - self.alpha() * log_prob)
+
+    def critic_loss(
+        self, critics: tuple[Network, Network], batch: Batch, noise: Noise
+    ) -> tuple[Array, dict[str, Array]]:
+        """The squared error of both critics to the same target."""
+        critic_1, critic_2 = critics
+        target = self.td_target(batch, noise)
+        q1 = critic_1(batch.observations, batch.actions)
+        q2 = critic_2(batch.observations, batch.actions)
+        assert q1.shape == q2.shape == target.shape
+        return square(q1 - target).mean() + square(q2 - target).mean(), {"q": q1.mean()}
+
+    def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
+        """The value of the policy's actions under the smaller critic, and their entropy, both to be large."""
+        critic_1, critic_2 = self.critic_1, self.critic_2
+        actions, log_prob = sample(actor, batch.observations, noise.actor)
+        q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
+        assert q.shape == log_prob.shape == batch.rewards.shape
+        return (self.alpha() * log_prob - q).mean(), {"log_prob": log_prob}
+
+    def alpha_loss(self, log_alpha: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
+        """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
+        return -(log_alpha * (log_prob - self.actor.module.action_dim)).mean(), {}
+
+    def update(self, batch: Batch, noise: Noise) -> tuple[Self, dict[str, Array]]:
+        """One gradient step: the critics; the actor, on the new critics; the temperature; the targets."""
+        state, hp = self, self.hp
+        alpha, critics = state.alpha(), (state.critic_1, state.critic_2)
+        (critic_loss, aux), gradients = value_and_grad(state.critic_loss, has_aux=True)(critics, batch, noise)
+        metrics = {"critic_loss": critic_loss, "alpha": alpha, **aux}
+        state = gradient_step(state, "critic_1", gradients[0])
+        state = gradient_step(state, "critic_2", gradients[1])
+        (actor_loss, aux), gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch, noise)
+        metrics |= {"actor_loss": actor_loss, "entropy": -aux["log_prob"].mean()}
+        state = gradient_step(state, "actor", gradient)
+        (alpha_loss, _), gradient = value_and_grad(state.alpha_loss, has_aux=True)(state.log_alpha, aux["log_prob"])
+        metrics["alpha_loss"] = alpha_loss
+        state = gradient_step(state, "log_alpha", gradient)
+        state = state.replace(
+            critic_1_target=soft_update(state.critic_1_target, state.critic_1, hp.tau),
+            critic_2_target=soft_update(state.critic_2_target, state.critic_2, hp.tau),
+        )
+        return state, metrics
+
+
+@jax.jit
+def act(actor: Network, observations: Array) -> Array:
+    """The policy's most likely actions (E, A) for observations (E, S)."""
+    mean, _ = actor(observations)
+    return actor.module.max_action * tanh(mean)
+
+
+@jax.jit
+def explore(actor: Network, observations: Array, noise: Array) -> Array:
+    """The policy's actions (E, A) for observations (E, S) and standard normal noise (E, A)."""
+    actions, _ = sample(actor, observations, noise)
+    return actions
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+@partial(jax.jit, static_argnames="num_updates", donate_argnames="state")
+def train_interval(
+    state: SAC, key: Array, dataset: PackedDataset, start: Array, num_updates: int, size: Array
+) -> tuple[SAC, list[dict[str, Array]]]:
+    """The updates `start + 1` to `start + num_updates` as one scan, their batches and noise drawn before it.
+
+    Batches are drawn from the first `size` rows of the dataset. That number is traced: the experience grows, the
+    program stays.
+    """
+    steps, action_dim = start + jnp.arange(num_updates), state.actor.module.action_dim
+    draws = jax.vmap(lambda step: draw_noise(key, step, state.hp, size, action_dim))(steps)
+
+    def step(state: SAC, draw: Any) -> tuple[SAC, dict[str, Array]]:
+        indices, noise = draw
+        return state.update(take(dataset, indices), noise)
+
+    state, history = jax.lax.scan(step, state, draws, unroll=2)
+    return state, [history]
+
+
+def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> SAC:
+    """Fresh networks with PyTorch's initialisation."""
+    observations, actions = jnp.zeros((1, state_dim)), jnp.zeros((1, action_dim))
+    actor_key, critic_1_key, critic_2_key = jax.random.split(key, 3)
+    actor = Network.create(Actor(action_dim, max_action, config.hidden_dim), actor_key, observations)
+    critic_1 = Network.create(Critic(config.hidden_dim), critic_1_key, observations, actions)
+    critic_2 = Network.create(Critic(config.hidden_dim), critic_2_key, observations, actions)
+    # A donated state may hold no array twice, so the targets are copies.
+    critic_1_target, critic_2_target = jax.tree.map(jnp.copy, (critic_1, critic_2))
+    log_alpha = jnp.asarray(0.0, dtype=float)
+    adam = optax.adam(config.learning_rate)
+    return SAC(
+        actor=actor,
+        critic_1=critic_1,
+        critic_2=critic_2,
+        critic_1_target=critic_1_target,
+        critic_2_target=critic_2_target,
+        log_alpha=log_alpha,
+        actor_optimizer=adam.init(actor),
+        critic_1_optimizer=adam.init(critic_1),
+        critic_2_optimizer=adam.init(critic_2),
+        log_alpha_optimizer=adam.init(log_alpha),
+        hp=narrow(config, Hyperparameters),
+    )
+
+
+def save(state: SAC, path: Path, experience: Experience, **facts: Any) -> None:
+    """Writes what is new of the experience, then a checkpoint beside it."""
+    experience.save(path.parent)
+    save_checkpoint(path, "sac", state, experience.size, **facts)
+
+
+def load(state: SAC, path: str, experience: Experience) -> dict[str, Any]:
+    """Loads a checkpoint and its experience; returns what it holds."""
+    content = load_checkpoint(path, "sac", state)
+    experience.load(Path(path).parent, content["total_it"])
+    return content
+
+
+def load_policy(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> Callable:
+    """The exploring policy of the checkpoint `load_model`, or a fresh one: from observations and noise to actions."""
+    key = jax.random.key(config.seed)
+    state = create_train_state(key, config, state_dim, action_dim, max_action)
+    if config.load_model:
+        state = load_checkpoint(config.load_model, "sac", state)["state"]
+    return partial(explore, state.actor)
+
+
+def train(config: TrainConfig) -> Run:
+    """Trains, evaluates every `eval_freq` environment steps and fills the run's folder.
+
+    Train state, experience and the number of steps are all that a run goes on from: each interval between evaluations
+    begins with a new episode, whose start follows from the seed and that number.
+
+    Raises:
+        InputError: the environment or the checkpoint cannot be used.
+    """
+    task = load_environment(config)
+    device = resolve_device(config.device)
+    enable_compilation_cache()
+    with jax.default_device(device):
+        weights_key, draws_key, exploration_key = jax.random.split(jax.random.key(config.seed), 3)
+        state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
+        experience = Experience(config.env, config.max_timesteps)
+        run = Run(config, task, "sac", "jax", device, unit="step")
+        state, _ = restore(run, partial(load, state, experience=experience), state)
+        if experience.size == config.max_timesteps and not run.step:
+            raise InputError(f"{config.load_model} has {experience.size} environment steps: set max_timesteps to more")
+        dataset = store(to_device(task.dataset), experience.transitions(), 0)
+        with run:
+            if run.is_due(run.step):
+                evaluate(run, run.step, act, state.actor)
+            for start in range(experience.size, config.max_timesteps, config.eval_freq):
+                end = min(start + config.eval_freq, config.max_timesteps)
+                experience.begin(config.seed, start)
+                history = []
+                while experience.size < end:
+                    first = experience.size
+                    steps = min(config.update_every, end - first)
+                    exploration = draw_exploration(exploration_key, first, steps, task.action_dim)
+                    experience.play(partial(explore, state.actor), exploration, config.random_steps)
+                    dataset = store(dataset, experience.transitions(first), first)
+                    num_updates = steps if experience.size > config.random_steps else 0
+                    if num_updates:
+                        state, metrics = train_interval(state, draws_key, dataset, first, num_updates, experience.size)
+                        history += metrics
+                    run.advance(num_updates, steps)
+                experience.cut()
+                run.log(end, mean_metrics(history))
+                run.save(end, partial(save, state, experience=experience))
+                evaluate(run, end, act, state.actor)
+    experience.close()
+    return run
+
+
+if __name__ == "__main__":
+    cli(train, TrainConfig, "sac")

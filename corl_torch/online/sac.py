@@ -1,0 +1,406 @@
+"""SAC in PyTorch: an off-policy actor-critic that is paid for entropy. Its twin is `corl_jax/online/sac.py`.
+
+It makes its own data: environment steps and updates take turns.
+
+Haarnoja et al., Soft Actor-Critic Algorithms and Applications, 2018, https://arxiv.org/abs/1812.05905
+"""
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, clamp, concatenate, exp, minimum, nn, square, tanh
+from torch.nn.functional import softplus
+
+from shared.data.experience import Experience
+from shared.data.transitions import Batch
+from shared.errors import InputError
+from shared.frameworks.torch_side import (
+    index_tensor,
+    load_checkpoint,
+    mean_metrics,
+    on_arrays,
+    resolve_device,
+    restore,
+    restore_generators,
+    save_checkpoint,
+    seed_everything,
+    store,
+    take,
+    to_device,
+)
+from shared.runs.configs import bounded, choice, cli, positive
+from shared.runs.run import Run
+from shared.runs.task import load_environment
+
+# ---- config --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What an update depends on."""
+
+    # Learning rate of the policy, of both critics and of the temperature
+    learning_rate: float = positive(3e-4)
+    # Discount factor of the return
+    discount: float = bounded(0.99, low=0, high=1)
+    # Rate at which the targets follow their networks
+    tau: float = bounded(0.005, low=0, high=1)
+    # Transitions in a batch
+    batch_size: int = bounded(256, low=1)
+
+
+@dataclass(frozen=True)
+class TrainConfig(Hyperparameters):
+    """A whole run."""
+
+    # Project in Weights & Biases
+    project: str = "CORL"
+    # Group in Weights & Biases
+    group: str = "SAC-D4RL"
+    # First part of the run's name
+    name: str = "SAC"
+    # Environment to learn and to be evaluated in: d4rl/hopper-v2, or any that is registered with Gymnasium
+    env: str = "d4rl/hopper-v2"
+    # Width of both hidden layers
+    hidden_dim: int = bounded(256, low=1)
+    # Environment steps in all
+    max_timesteps: int = bounded(1_000_000, low=1)
+    # Environment steps of uniform actions before learning begins
+    random_steps: int = bounded(5000, low=0)
+    # Environment steps before as many updates
+    update_every: int = bounded(50, low=1)
+    # Environment steps between two evaluations, each of which begins a new episode
+    eval_freq: int = bounded(5000, low=1)
+    # Episodes in an evaluation
+    n_episodes: int = bounded(10, low=1)
+    # Folder for a checkpoint and the experience at each evaluation; null: only the last, in the run's folder
+    checkpoints_path: str | None = None
+    # Checkpoint to go on from, with its experience beside it
+    load_model: str = ""
+    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
+    resume: str = ""
+    # Seed of the weights, the batches, the noise and the start states
+    seed: int = bounded(0, low=0, high=2**32 - 1)
+    # auto, cpu or cuda
+    device: str = "auto"
+    # Where run folders are made
+    runs_path: str = "runs"
+    # Weights & Biases: off, offline or online
+    wandb_mode: str = choice("off", "offline", "online")
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+def mlp(input_dim: int, hidden_dim: int, output_dim: int) -> nn.Sequential:
+    """Two hidden layers with ReLU."""
+    return nn.Sequential(
+        nn.Linear(input_dim, hidden_dim),
+        nn.ReLU(),
+        nn.Linear(hidden_dim, hidden_dim),
+        nn.ReLU(),
+        nn.Linear(hidden_dim, output_dim),
+    )
+
+
+class Scalar(nn.Module):
+    """A single trained number."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.constant = nn.Parameter(torch.tensor(value))
+
+    def forward(self) -> Tensor:
+        """The number, as a tensor without axes."""
+        return self.constant
+
+
+class Actor(nn.Module):
+    """The policy: a normal distribution, squashed by tanh."""
+
+    def __init__(self, state_dim: int, action_dim: int, max_action: float, hidden_dim: int) -> None:
+        super().__init__()
+        self.net = mlp(state_dim, hidden_dim, 2 * action_dim)
+        self.action_dim, self.max_action = action_dim, max_action
+
+    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log standard deviation (B, A) before tanh, for observations (B, S)."""
+        mean, log_std = self.net(observations).chunk(2, axis=-1)
+        return mean, clamp(log_std, -20.0, 2.0)
+
+
+def sample(actor: Actor, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Actions (B, A) for noise (B, A), and their log-probabilities (B,) in units of max_action."""
+    mean, log_std = actor(observations)
+    u = mean + noise * exp(log_std)
+    log_density = -square(noise) / 2.0 - log_std - LOG_SQRT_2PI
+    # log(1 - tanh(u)^2), which does not vanish where the tanh is 1
+    log_slope = 2.0 * (math.log(2.0) - u - softplus(-2.0 * u))
+    return actor.max_action * tanh(u), (log_density - log_slope).sum(axis=-1)
+
+
+LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
+
+
+class Critic(nn.Module):
+    """Q(s, a): (B, S) and (B, A) to (B,)."""
+
+    def __init__(self, state_dim: int, action_dim: int, hidden_dim: int) -> None:
+        super().__init__()
+        self.net = mlp(state_dim + action_dim, hidden_dim, 1)
+
+    def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """The values (B,) of actions (B, A) in observations (B, S)."""
+        return self.net(concatenate([observations, actions], axis=-1)).squeeze(-1)
+
+
+# ---- randomness ----------------------------------------------------------------------------------------------------
+
+
+class Noise(NamedTuple):
+    """What an update draws besides its batch."""
+
+    # Standard normal, (B, A): the policy's next actions in the target
+    target: Tensor
+    # Standard normal, (B, A): the policy's actions in the current states
+    actor: Tensor
+
+
+def draw_noise(hp: Hyperparameters, size: int, action_dim: int, device: torch.device) -> tuple[Tensor, Noise]:
+    """An update's batch indices (B,) below `size`, from NumPy's global generator, and its noise, from torch's."""
+    indices = np.random.randint(0, size, size=hp.batch_size)
+    noise = Noise(
+        target=torch.randn(hp.batch_size, action_dim, device=device),
+        actor=torch.randn(hp.batch_size, action_dim, device=device),
+    )
+    return index_tensor(indices, device), noise
+
+
+class Exploration(NamedTuple):
+    """What n environment steps draw."""
+
+    # Uniform in [-1, 1), (n, A): the actions of the first `random_steps` steps, in units of max_action
+    uniform: np.ndarray
+    # Standard normal, (n, A): the policy's noise in all others
+    normal: np.ndarray
+
+
+def draw_exploration(steps: int, action_dim: int) -> Exploration:
+    """The draws of some environment steps, from NumPy's global generator."""
+    uniform = np.random.uniform(-1.0, 1.0, size=(steps, action_dim))
+    return Exploration(uniform, np.random.standard_normal(size=(steps, action_dim)))
+
+
+# ---- losses and update ---------------------------------------------------------------------------------------------
+
+
+def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
+    """One step of each optimiser down the gradient of the loss."""
+    for optimizer in optimizers:
+        optimizer.zero_grad()
+    loss.backward()
+    for optimizer in optimizers:
+        optimizer.step()
+
+
+def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
+    """Polyak: the target moves a step of size tau towards the source, in place."""
+    for old, new in zip(target.parameters(), source.parameters(), strict=True):
+        old.data.copy_((1.0 - tau) * old.data + tau * new.data)
+
+
+class SAC:
+    """All that an update reads and writes."""
+
+    def __init__(self, hp: Hyperparameters, actor: Actor, critic_1: Critic, critic_2: Critic) -> None:
+        self.hp = hp
+        self.actor, self.critic_1, self.critic_2 = actor, critic_1, critic_2
+        self.critic_1_target, self.critic_2_target = copy.deepcopy((critic_1, critic_2))
+        self.log_alpha = Scalar(0.0).to(next(actor.parameters()).device)
+        self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.learning_rate)
+        self.critic_1_optimizer = torch.optim.Adam(critic_1.parameters(), lr=hp.learning_rate)
+        self.critic_2_optimizer = torch.optim.Adam(critic_2.parameters(), lr=hp.learning_rate)
+        self.log_alpha_optimizer = torch.optim.Adam(self.log_alpha.parameters(), lr=hp.learning_rate)
+        # The number of the last update: that of the environment step after which it came
+        self.total_it = 0
+
+    def alpha(self) -> Tensor:
+        """The entropy temperature: a constant in every loss but its own."""
+        return exp(self.log_alpha().detach())
+
+    @torch.no_grad()
+    def td_target(self, batch: Batch, noise: Noise) -> Tensor:
+        """The regression target of both critics, (B,): the smaller target value of a sampled action, plus entropy."""
+        hp, actor, critic_1, critic_2 = self.hp, self.actor, self.critic_1_target, self.critic_2_target
+        actions, log_prob = sample(actor, batch.next_observations, noise.target)
+        next_q = minimum(critic_1(batch.next_observations, actions), critic_2(batch.next_observations, actions))
+        assert next_q.shape == log_prob.shape == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards + hp.discount * (1.0 - batch.terminals) * (next_q - self.alpha() * log_prob)
+
+    def critic_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
+        """The squared error of both critics to the same target."""
+        critic_1, critic_2 = self.critic_1, self.critic_2
+        target = self.td_target(batch, noise)
+        q1 = critic_1(batch.observations, batch.actions)
+        q2 = critic_2(batch.observations, batch.actions)
+        assert q1.shape == q2.shape == target.shape
+        return square(q1 - target).mean() + square(q2 - target).mean(), {"q": q1.mean()}
+
+    def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
+        """The value of the policy's actions under the smaller critic, and their entropy, both to be large."""
+        actor, critic_1, critic_2 = self.actor, self.critic_1, self.critic_2
+        actions, log_prob = sample(actor, batch.observations, noise.actor)
+        q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
+        assert q.shape == log_prob.shape == batch.rewards.shape
+        return (self.alpha() * log_prob - q).mean(), {"log_prob": log_prob.detach()}
+
+    def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
+        log_alpha = self.log_alpha()
+        return -(log_alpha * (log_prob - self.actor.action_dim)).mean(), {}
+
+    def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
+        """One gradient step: the critics; the actor, on the new critics; the temperature; the targets."""
+        hp = self.hp
+        self.total_it += 1
+        alpha = self.alpha()
+        critic_loss, aux = self.critic_loss(batch, noise)
+        metrics = {"critic_loss": critic_loss, "alpha": alpha, **aux}
+        gradient_step(critic_loss, self.critic_1_optimizer, self.critic_2_optimizer)
+        actor_loss, aux = self.actor_loss(batch, noise)
+        metrics |= {"actor_loss": actor_loss, "entropy": -aux["log_prob"].mean()}
+        gradient_step(actor_loss, self.actor_optimizer)
+        alpha_loss, _ = self.alpha_loss(aux["log_prob"])
+        metrics["alpha_loss"] = alpha_loss
+        gradient_step(alpha_loss, self.log_alpha_optimizer)
+        soft_update(self.critic_1_target, self.critic_1, hp.tau)
+        soft_update(self.critic_2_target, self.critic_2, hp.tau)
+        return {name: value.detach() for name, value in metrics.items()}
+
+    def act(self, observations: np.ndarray) -> np.ndarray:
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
+
+    @torch.no_grad()
+    def explore(self, observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """The policy's actions (E, A) for observations (E, S) and standard normal noise (E, A)."""
+        weight = next(self.actor.parameters())
+        inputs = (torch.as_tensor(x, dtype=weight.dtype, device=weight.device) for x in (observations, noise))
+        actions, _ = sample(self.actor, *inputs)
+        return actions.cpu().numpy()
+
+    def parts(self) -> dict[str, Any]:
+        """What a checkpoint holds, by its name."""
+        return {
+            "actor": self.actor,
+            "critic_1": self.critic_1,
+            "critic_2": self.critic_2,
+            "critic_1_target": self.critic_1_target,
+            "critic_2_target": self.critic_2_target,
+            "log_alpha": self.log_alpha,
+            "actor_optimizer": self.actor_optimizer,
+            "critic_1_optimizer": self.critic_1_optimizer,
+            "critic_2_optimizer": self.critic_2_optimizer,
+            "log_alpha_optimizer": self.log_alpha_optimizer,
+        }
+
+
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's most likely actions (E, A) for observations (E, S)."""
+    mean, _ = actor(observations)
+    return actor.max_action * tanh(mean)
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> SAC:
+    """Fresh networks, drawn from torch's generator on the CPU in this order: actor, critic 1, critic 2."""
+    actor = Actor(state_dim, action_dim, max_action, config.hidden_dim)
+    critic_1 = Critic(state_dim, action_dim, config.hidden_dim)
+    critic_2 = Critic(state_dim, action_dim, config.hidden_dim)
+    device = resolve_device(config.device)
+    return SAC(config, actor.to(device), critic_1.to(device), critic_2.to(device))
+
+
+def save(trainer: SAC, path: Path, experience: Experience | None = None, **facts: Any) -> None:
+    """Writes what is new of the experience, then a checkpoint beside it."""
+    if experience is not None:
+        experience.save(path.parent)
+    save_checkpoint(path, "sac", {**trainer.parts(), "total_it": trainer.total_it, **facts})
+
+
+def load(trainer: SAC, path: str, experience: Experience | None = None) -> dict[str, Any]:
+    """Loads a checkpoint and its experience, and sets the generators to where they stood; returns what it holds."""
+    content = load_checkpoint(path, "sac", trainer.parts())
+    trainer.total_it = content["total_it"]
+    if experience is not None:
+        experience.load(Path(path).parent, trainer.total_it)
+    restore_generators(content["generators"])
+    return content
+
+
+def load_policy(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> Callable:
+    """The exploring policy of the checkpoint `load_model`, or a fresh one: from observations and noise to actions."""
+    seed_everything(config.seed)
+    trainer = create_trainer(config, state_dim, action_dim, max_action)
+    if config.load_model:
+        load(trainer, config.load_model)
+    return trainer.explore
+
+
+def train(config: TrainConfig) -> Run:
+    """Trains, evaluates every `eval_freq` environment steps and fills the run's folder.
+
+    Train state, experience and the number of steps are all that a run goes on from: each interval between evaluations
+    begins with a new episode, whose start follows from the seed and that number.
+
+    Raises:
+        InputError: the environment or the checkpoint cannot be used.
+    """
+    task = load_environment(config)
+    device = resolve_device(config.device)
+    seed_everything(config.seed)
+    trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
+    experience = Experience(config.env, config.max_timesteps)
+    run = Run(config, task, "sac", "torch", device, unit="step")
+    restore(run, partial(load, trainer, experience=experience), device)
+    if experience.size == config.max_timesteps and not run.step:
+        raise InputError(f"{config.load_model} has {experience.size} environment steps: set max_timesteps to more")
+    dataset = store(to_device(task.dataset, device), experience.transitions(), 0)
+    with run:
+        if run.is_due(run.step):
+            run.evaluate(run.step, trainer.act)
+        for start in range(experience.size, config.max_timesteps, config.eval_freq):
+            end = min(start + config.eval_freq, config.max_timesteps)
+            experience.begin(config.seed, start)
+            history = []
+            while experience.size < end:
+                first = experience.size
+                steps = min(config.update_every, end - first)
+                exploration = draw_exploration(steps, task.action_dim)
+                experience.play(trainer.explore, exploration, config.random_steps)
+                dataset = store(dataset, experience.transitions(first), first)
+                num_updates = steps if experience.size > config.random_steps else 0
+                for _ in range(num_updates):
+                    indices, noise = draw_noise(config, experience.size, task.action_dim, device)
+                    history.append(trainer.update(take(dataset, indices), noise))
+                run.advance(num_updates, steps)
+            experience.cut()
+            trainer.total_it = end
+            run.log(end, mean_metrics(history))
+            run.save(end, partial(save, trainer, experience=experience))
+            run.evaluate(end, trainer.act)
+    experience.close()
+    return run
+
+
+if __name__ == "__main__":
+    cli(train, TrainConfig, "sac")

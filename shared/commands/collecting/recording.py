@@ -1,0 +1,121 @@
+"""Whole episodes of a policy, recorded part by part; a part that is on disk is not recorded again."""
+
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from shared.data.experience import Experience, Rows
+from shared.envs.registry import MAX_EPISODE_STEPS
+from shared.files import write_atomically
+
+EPISODES = 10
+"""Episodes of a part: they are stepped together, so that the policy is asked once for all of them."""
+
+Exploring = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""Maps observations (E, S) and standard normal noise (E, A) to actions (E, A)."""
+
+
+class Recorder:
+    """Records one policy in one environment: part after part, each from a seed of its own.
+
+    Attributes:
+        seed: Decides, with a part's number, the start states and the noise.
+    """
+
+    def __init__(self, env_id: str, load: Callable[[], Exploring], seed: int, folder: Path) -> None:
+        """Records nothing yet.
+
+        Args:
+            env_id: One of the environments that end an episode after `MAX_EPISODE_STEPS`.
+            load: Makes the policy, if there is something to record.
+            seed: As above, 0 or more.
+            folder: Where parts lie.
+        """
+        self._env_id, self._load, self._folder = env_id, load, folder
+        self._policy: Exploring | None = None
+        self.seed = seed
+
+    def part(self, number: int) -> list[Rows]:
+        """The `EPISODES` episodes of a part, from disk if they are there."""
+        path = self._folder / f"part_{number}.npz"
+        if not path.exists():
+            content = io.BytesIO()
+            np.savez(content, **joined(self._play(number))._asdict())
+            write_atomically(path, content.getvalue())
+        with np.load(path) as content:
+            return split(Rows(*(content[name] for name in Rows._fields)))
+
+    def record(self, size: int, words: str) -> list[Rows]:
+        """As many episodes as it takes until D4RL's reader keeps `size` rows of them.
+
+        It drops each timeout row and the last row of a file, so those do not count.
+
+        Args:
+            size: Rows, 1 or more.
+            words: Beside the progress bar.
+        """
+        episodes, missing = [], size + 1
+        # A bar redrawn into a log file would flood it, so there is one on terminals only.
+        with tqdm(total=size, desc=words, unit=" rows", disable=None) as bar:
+            for episode in self._episodes():
+                episodes.append(episode)
+                kept = int((~episode.timeouts).sum())
+                bar.update(min(kept, missing))
+                missing -= kept
+                if missing <= 0:
+                    return episodes
+        raise AssertionError("parts never end")
+
+    def _episodes(self) -> Iterator[Rows]:
+        number = 0
+        while True:
+            yield from self.part(number)
+            number += 1
+
+    def _play(self, number: int) -> list[Rows]:
+        self._policy = self._policy or self._load()
+        rng = np.random.default_rng([self.seed, number])
+        episodes = [Experience(self._env_id, MAX_EPISODE_STEPS) for _ in range(EPISODES)]
+        for index, episode in enumerate(episodes):
+            episode.begin(self.seed, number, index)
+        while not all(episode.over for episode in episodes):
+            # Those that are over keep their row: a compiled policy is traced once per shape.
+            observations = np.stack([episode.observation for episode in episodes])
+            noise = rng.standard_normal((EPISODES, episodes[0].action_dim)).astype(np.float32)
+            for episode, action in zip(episodes, np.asarray(self._policy(observations, noise)), strict=True):
+                if not episode.over:
+                    episode.step(action)
+        for episode in episodes:
+            episode.close()
+        return [episode.rows() for episode in episodes]
+
+
+def joined(episodes: list[Rows]) -> Rows:
+    """Episodes one after the other."""
+    return Rows(*(np.concatenate(columns) for columns in zip(*episodes, strict=True)))
+
+
+def split(rows: Rows) -> list[Rows]:
+    """The episodes of rows whose last one ends an episode."""
+    ends = np.flatnonzero(rows.terminals | rows.timeouts) + 1
+    return [Rows(*(column[begin:end] for column in rows)) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def spread(episodes: list[Rows], size: int) -> list[Rows]:
+    """Whole episodes of `size` rows at most in all, evenly spread over all of them."""
+    lengths = [len(episode.rewards) for episode in episodes]
+    share, seen, kept, chosen = min(1.0, size / sum(lengths)), 0, 0, []
+    for episode, length in zip(episodes, lengths, strict=True):
+        seen += length
+        if kept + length <= round(share * seen):
+            kept += length
+            chosen.append(episode)
+    return chosen
+
+
+def returns_of(episodes: list[Rows]) -> np.ndarray:
+    """Undiscounted return of each episode, float64 (len(episodes),)."""
+    return np.array([episode.rewards.sum(dtype=np.float64) for episode in episodes])

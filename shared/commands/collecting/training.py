@@ -1,0 +1,58 @@
+"""The training that a collection rests on: runs of an online twin, each of which goes on where the last was cut."""
+
+import dataclasses
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import yaml
+
+from shared.errors import InputError
+from shared.runs.configs import dump
+
+_CHECKPOINT = re.compile(r"checkpoint_(\d+)\.(pt|msgpack)")
+# What may differ between a training and one that goes on from it, or is content with its beginning
+_FREE = ("max_timesteps", "load_model", "resume", "runs_path", "checkpoints_path")
+
+
+def train(twin: ModuleType, config: Any, folder: Path) -> dict[int, Path]:
+    """Trains in the folder, from its last checkpoint on; one that has come far enough is left as it is.
+
+    Args:
+        twin: An algorithm's file with `TrainConfig` and `train`, which saves a checkpoint at each evaluation.
+        config: Its config.
+        folder: Holds `checkpoints/` and `runs/`.
+
+    Returns:
+        The checkpoints up to `max_timesteps`, by their environment steps.
+
+    Raises:
+        InputError: The folder holds a training with other settings.
+    """
+    _refuse_others(config, folder)
+    found = checkpoints(folder)
+    if max(found, default=0) < config.max_timesteps:
+        places = {"checkpoints_path": str(folder / "checkpoints"), "runs_path": str(folder / "runs")}
+        last = str(found[max(found)]) if found else ""
+        twin.train(dataclasses.replace(config, load_model=last, **places))
+    return {step: path for step, path in checkpoints(folder).items() if step <= config.max_timesteps}
+
+
+def checkpoints(folder: Path) -> dict[int, Path]:
+    """All checkpoints of a folder's runs by their environment steps, in rising order."""
+    matches = ((_CHECKPOINT.fullmatch(path.name), path) for path in (folder / "checkpoints").glob("*/checkpoint_*"))
+    return dict(sorted((int(match[1]), path) for match, path in matches if match))
+
+
+def _refuse_others(config: Any, folder: Path) -> None:
+    wanted = _settings(dump(config))
+    for path in (folder / "runs").glob("*/config.yaml"):
+        found = _settings(path.read_text())
+        differing = [f"{name} {found.get(name)}" for name in wanted if found.get(name) != wanted[name]]
+        if differing:
+            raise InputError(f"{folder} holds a training with {', '.join(differing)}: name another --work_dir")
+
+
+def _settings(text: str) -> dict[str, Any]:
+    return {name: value for name, value in yaml.safe_load(text).items() if name not in _FREE}

@@ -1,0 +1,96 @@
+"""A dataset's files: D4RL's v2 layout, or Minari's."""
+
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import h5py
+import numpy as np
+
+from shared.commands.collecting.recording import joined, split
+from shared.data.experience import Rows
+from shared.envs.registry import make_env
+from shared.errors import InputError
+
+# What no reader of D4RL's files asks for: its own takes a row's next state from the next row.
+_SPARE = ("next_observations", "qpos", "qvel")
+_INFOS = ("qpos", "qvel")
+
+
+def write_hdf5(path: Path, episodes: list[Rows], attributes: Mapping[str, Any], compact: bool) -> None:
+    """Writes episodes one after the other as D4RL's v2 locomotion files hold them, and the file's attributes.
+
+    A file that is there is replaced when the new one is complete.
+
+    Args:
+        path: The file.
+        episodes: One or more.
+        attributes: Texts and numbers.
+        compact: Leave out next states and the simulator's, which D4RL's reader does not use.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with h5py.File(unfinished, "w") as file:
+            file.attrs.update(attributes)
+            for name, values in joined(episodes)._asdict().items():
+                if not (compact and name in _SPARE):
+                    _write_array(file, f"infos/{name}" if name in _INFOS else name, values)
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _write_array(file: h5py.File, key: str, array: np.ndarray) -> None:
+    """One chunk per column: numbers of one kind side by side compress best."""
+    chunks = (len(array), *(1 for _ in array.shape[1:]))
+    file.create_dataset(key, data=array, chunks=chunks, compression="gzip", compression_opts=9, shuffle=True)
+
+
+def write_minari(name: str, episodes: list[Rows], attributes: Mapping[str, Any]) -> None:
+    """Writes episodes into Minari's folder, `$MINARI_DATASETS_PATH` or `~/.minari/datasets`, by Minari itself.
+
+    Args:
+        name: Such as `collected/hopper/medium-v0`.
+        episodes: One or more.
+        attributes: Has `env_id` and `algorithm`; all of them go into the description.
+
+    Raises:
+        InputError: Minari is not installed, or has a dataset of that name, or refuses the name.
+    """
+    try:
+        import minari
+        from minari.data_collector import EpisodeBuffer
+    except ImportError as error:
+        raise InputError("--format minari needs Minari: pip install 'corl-twins[minari]'") from error
+    buffers = [
+        EpisodeBuffer(
+            id=number,
+            observations=np.concatenate([rows.observations, rows.next_observations[-1:]]),
+            actions=rows.actions,
+            rewards=rows.rewards,
+            terminations=rows.terminals,
+            truncations=rows.timeouts,
+        )
+        for number, rows in enumerate(split(joined(episodes)))
+    ]
+    env = make_env(attributes["env_id"])
+    states = env.observation_space.shape
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # it would like an author, an address and a link to code
+            minari.create_dataset_from_buffers(
+                name,
+                buffers,
+                env=env,
+                observation_space=gymnasium.spaces.Box(-np.inf, np.inf, states, np.float32),
+                algorithm_name=attributes["algorithm"],
+                description="; ".join(f"{key}: {value}" for key, value in attributes.items()),
+            )
+    except (ValueError, FileExistsError) as error:
+        raise InputError(f"Minari refuses {name!r} ({' '.join(str(error).split())}): give another --output") from error
+    finally:
+        env.close()

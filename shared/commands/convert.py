@@ -1,0 +1,76 @@
+"""`corl-twins convert runs/x/checkpoint --to jax`: a checkpoint of either twin becomes one of the other."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from shared.commands.common import Parser, check_free, ended
+from shared.errors import InputError
+from shared.frameworks import jax_side, saved, torch_side
+from shared.frameworks.saved import SUFFIXES, Saved
+from shared.runs.configs import algorithms
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line; `--help` explains it.
+
+    Raises:
+        InputError: It cannot be used.
+    """
+    parser = Parser(
+        prog="corl-twins convert",
+        description="Writes a checkpoint of either twin as one of the other: weights, targets, temperatures, the "
+        "optimisers' moments, schedules and numbers of steps. --load_model of the other twin goes on from it.",
+    )
+    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a run's folder, or a .pt or .msgpack file")
+    parser.add_argument("--to", choices=SUFFIXES, required=True, help="framework of the file to write")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="where to write it (default: beside the other)")
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that is there already")
+    parser.add_argument("--algorithm", choices=algorithms(), help="of a file that does not say it, such as CORL's")
+    parser.add_argument(
+        "--config_path", type=Path, metavar="FILE", help="the run's settings (default: config.yaml beside the file)"
+    )
+    return parser.parse_args(arguments)
+
+
+def convert(source: Saved, framework: str, output: Path) -> None:
+    """Writes a checkpoint as one of the other framework.
+
+    Raises:
+        InputError: The checkpoint cannot be used, or the file cannot be written.
+    """
+    if framework == "jax":
+        state, total_it = source.state()
+        jax_side.save_checkpoint(output, source.algorithm, state, total_it, **source.facts)
+    else:
+        # PyTorch's checkpoints say where the random generators stand: at the beginning.
+        torch_side.seed_everything(source.config.seed)
+        source.torch.save(source.trainer(), output, **source.facts)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs the command.
+
+    Raises:
+        InputError: What it was given cannot be used.
+    """
+    options = parse_arguments(arguments)
+    other = "jax" if options.to == "torch" else "torch"
+    path = saved.find(options.checkpoint, other)
+    source = Saved.open(path, options.algorithm, options.config_path)
+    if source.framework == options.to:
+        raise InputError(f"{path} is a checkpoint of {options.to} already: name one of {other}")
+    output = options.output or path.with_suffix(SUFFIXES[options.to])
+    if output.suffix != SUFFIXES[options.to]:
+        raise InputError(f"--output {output} is to be a checkpoint of {options.to}: end it in {SUFFIXES[options.to]}")
+    check_free(output, options.overwrite)
+    try:
+        convert(source, options.to, output)
+    except OSError as error:
+        raise InputError(f"cannot write {output} ({error.strerror}): set --output") from error
+    print(output)
+
+
+if __name__ == "__main__":
+    sys.exit(ended(main, sys.argv[1:]))

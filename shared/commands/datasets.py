@@ -1,0 +1,217 @@
+"""`corl-twins datasets` lists, describes, verifies and downloads datasets."""
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from shared import names
+from shared.commands.common import Parser
+from shared.data import download, minari_sets, sources, transitions
+from shared.data.cache import sha256_of
+from shared.data.hdf5 import declared_shapes
+from shared.envs.registry import time_limit
+from shared.envs.scores import score
+from shared.errors import InputError
+from shared.files import write_atomically
+
+_DAMAGED = "damaged"
+
+
+def list_datasets(_: argparse.Namespace) -> None:
+    """Prints a line for each dataset that can be named: D4RL's, the bundled ones and Minari's on this machine."""
+    lines = [("id", "family", "rows", "dims", "cached")]
+    lines += [_d4rl_line(name) for name in names.D4RL_FACTS]
+    lines += [(name, _family(name), *_shape_of_file(names.dataset_path(name)), "bundled") for name in names.bundled()]
+    lines += [(name, _family(name), *shape, "yes") for name, shape in minari_sets.local().items()]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _d4rl_line(name: str) -> tuple[str, str, str, str, str]:
+    path, facts = names.dataset_location(name), names.D4RL_FACTS[name]
+    rows = _shape_of_file(path)[0] if path.is_file() else "-"
+    return name, _family(name), rows, f"{facts['obs_dim']}+{facts['act_dim']}", "yes" if path.is_file() else "no"
+
+
+def _family(name: str) -> str:
+    """For example `hopper`, of `hopper-medium-v2`, `mini/hopper-medium-expert` and `minari:mujoco/hopper/medium-v0`."""
+    if name.startswith(names.MINARI):
+        return name.removeprefix(names.MINARI).split("/")[-2:][0].partition("-")[0]
+    return name.rpartition("/")[2].partition("-")[0]
+
+
+def _shape_of_file(path: Path) -> tuple[str, str]:
+    """Rows, and sizes of states and actions, as a file declares them."""
+    try:
+        (rows, states), (_, actions) = declared_shapes(path, ("observations", "actions")).values()
+    except ValueError:  # an InputError, or other shapes
+        return _DAMAGED, _DAMAGED
+    return f"{rows:,}", f"{states}+{actions}"
+
+
+def show(options: argparse.Namespace) -> None:
+    """Prints what a dataset holds and what its extraction leaves out, and draws its returns.
+
+    Raises:
+        InputError: The dataset cannot be read, or holds no complete episode.
+    """
+    source = sources.read(options.id)
+    limit = source.max_episode_steps or time_limit(source.attributes.get("env_id", ""))
+    returns, lengths = _episodes(source.raw, limit)
+    picture = options.png or Path(f"{options.id.replace('/', '-').replace(':', '-')}-returns.png")
+    write_atomically(picture, _histogram(returns, options.id))
+    print(f"{options.id}, SHA-256 {source.sha256}")
+    for topic, words in _description(options.id, source.raw, limit, returns, lengths):
+        print(f"{topic + ':':<12}{words}")
+    print(f"histogram of returns: {picture}")
+
+
+def _episodes(raw: dict[str, np.ndarray], limit: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (float64) and lengths (E,) of the complete episodes."""
+    ends = transitions.episode_ends(raw, limit)
+    if not len(ends):
+        raise InputError("no terminal and no time limit ends an episode: mark the ends in 'timeouts'")
+    lengths = np.diff(ends, prepend=-1)
+    return np.add.reduceat(raw["rewards"][: ends[-1] + 1].astype(np.float64), ends - lengths + 1), lengths
+
+
+def _description(
+    name: str, raw: dict[str, np.ndarray], limit: int | None, returns: np.ndarray, lengths: np.ndarray
+) -> Iterator[tuple[str, str]]:
+    """What there is to say about a dataset, by topic."""
+    rows, states, rewards = len(raw["rewards"]), raw["observations"], raw["rewards"]
+    terminals, timeouts = raw["terminals"].astype(bool), transitions.ended_by_time(raw, limit)
+    yield "rows", f"{rows:,} of {states.shape[1]} + {raw['actions'].shape[1]} numbers ({states.dtype})"
+    yield (
+        "episodes",
+        (
+            f"{len(lengths):,} of {lengths.min():,} to {lengths.max():,} rows; after the last, "
+            f"{rows - lengths.sum():,} rows of an unfinished one"
+        ),
+    )
+    yield "returns", f"{_range(returns)}, mean {returns.mean():.4g}, std {returns.std():.4g}{_score(name, returns)}"
+    yield "rewards", _range(rewards)
+    yield "states", f"{_range(states)}; least and greatest of each component:"
+    for least, greatest, index in zip(states.min(axis=0), states.max(axis=0), range(states.shape[1]), strict=True):
+        yield f"  {index}", f"{least:.4g} to {greatest:.4g}"
+    how = "marked" if "timeouts" in raw else f"counted, {limit} steps each"
+    yield "terminals", f"{terminals.sum():,} ({terminals.mean():.3%})"
+    both = (terminals & timeouts).sum()
+    yield "timeouts", f"{timeouts.sum():,} ({timeouts.mean():.3%}), {how}; {both:,} of them on terminals"
+    yield "extraction", _dropped(raw, timeouts, limit)
+
+
+def _range(values: np.ndarray) -> str:
+    return f"{values.min():.4g} to {values.max():.4g}"
+
+
+def _score(name: str, returns: np.ndarray) -> str:
+    if name not in names.D4RL_FACTS:
+        return ""
+    return f", D4RL score of the mean {score(returns.mean(), name):.1f}"
+
+
+def _dropped(raw: dict[str, np.ndarray], timeouts: np.ndarray, limit: int | None) -> str:
+    kept, rows = len(transitions.extract_transitions(raw, limit).rewards), len(raw["rewards"])
+    if kept == rows:
+        return f"keeps all {rows:,} rows: the dataset says what came after each"
+    return (
+        f"keeps {kept:,} of {rows:,} rows; without a next row of their own: {timeouts[:-1].sum():,} that a time limit "
+        "ended, and the last"
+    )
+
+
+def _histogram(returns: np.ndarray, title: str) -> bytes:
+    """The returns of episodes (E,) as a PNG image."""
+    figure = Figure(figsize=(7, 4.2), dpi=150, layout="constrained")
+    axes = figure.subplots()
+    axes.hist(returns, bins=min(50, len(returns)), color="C0")
+    axes.set(title=title, xlabel="return", ylabel="episodes")
+    axes.spines[["top", "right"]].set_visible(False)
+    image = io.BytesIO()
+    figure.savefig(image, format="png")
+    return image.getvalue()
+
+
+def verify(options: argparse.Namespace) -> None:
+    """Checks a file's structure, and its bytes if D4RL's of that name are known.
+
+    Raises:
+        InputError: It is not D4RL's file of that name, or no dataset.
+    """
+    path: Path = options.path
+    raw = transitions.read_hdf5(path)
+    shape = f"{len(raw['rewards']):,} rows of {raw['observations'].shape[1]} + {raw['actions'].shape[1]} numbers"
+    digest = sha256_of([path])
+    known = {facts["sha256"]: name for name, facts in names.D4RL_FACTS.items() if "sha256" in facts}
+    meant = [name for name in names.D4RL_FACTS if names.dataset_location(name).name == path.name]
+    if digest not in known and any("sha256" in names.D4RL_FACTS[name] for name in meant):
+        raise InputError(f"{path} is not D4RL's {meant[0]}: its SHA-256 is {digest}; delete it and download it again")
+    print(f"{path}: {shape}, SHA-256 {digest}, {_verdict(known.get(digest), meant)}")
+
+
+def _verdict(name: str | None, meant: list[str]) -> str:
+    if name is not None:
+        return f"which is D4RL's {name}"
+    return f"named like D4RL's {meant[0]}, whose bytes are not known" if meant else "not one of D4RL's"
+
+
+def download_dataset(options: argparse.Namespace) -> None:
+    """Fetches a dataset of D4RL's or Minari's unless it is here, and prints where it is.
+
+    Raises:
+        InputError: There is no such dataset, or it cannot be fetched.
+    """
+    if options.id.startswith(names.MINARI):
+        print(minari_sets.path(options.id))
+    elif options.id in names.D4RL_FACTS:
+        print(download.fetch(options.id))
+    else:
+        raise InputError(f"{options.id!r} is not hosted anywhere; {names.nearest(options.id, names.D4RL_FACTS)}")
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="corl-twins datasets", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: Callable[[argparse.Namespace], None], meaning: str, **argument: Any) -> Any:
+        added = commands.add_parser(name, help=meaning, description=meaning)
+        added.set_defaults(run=run)
+        if argument:
+            added.add_argument(**argument)
+        return added
+
+    an_id = {"dest": "id", "metavar": "ID", "help": "a name as --env takes it, such as hopper-medium-v2"}
+    command("list", list_datasets, "list every dataset with its rows and sizes, and whether it is here")
+    shown = command("show", show, "describe a dataset and draw a histogram of its returns", **an_id)
+    shown.add_argument("--png", type=Path, metavar="FILE", help="where to draw it (default: ID-returns.png)")
+    path = {"dest": "path", "type": Path, "metavar": "PATH", "help": "an .hdf5 file in D4RL's layout"}
+    command("verify", verify, "check a file's structure, and its SHA-256 if it is one of D4RL's", **path)
+    command("download", download_dataset, "fetch a dataset of D4RL's or Minari's", **an_id)
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the command; returns its exit status."""
+    try:
+        options = _parser().parse_args(arguments)
+        options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (InputError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,110 @@
+"""`corl-twins export RUN --format onnx`: a run's policy as one file that needs none of this project."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from shared.commands.common import Parser, check_free, ended
+from shared.errors import InputError
+from shared.files import write_atomically
+from shared.frameworks import portable, saved
+from shared.frameworks.portable import PortablePolicy, PortableSequencePolicy
+from shared.frameworks.saved import Saved
+
+_FORMATS: dict[str, Callable[..., bytes]] = {
+    "onnx": portable.to_onnx,
+    "torchscript": portable.to_torchscript,
+    "npz": portable.to_npz,
+}
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line; `--help` explains it.
+
+    Raises:
+        InputError: It cannot be used.
+    """
+    parser = Parser(
+        prog="corl-twins export",
+        description="Writes a run's policy, the normalisation of its states and the scaling of its actions included, "
+        "for ONNX Runtime, for PyTorch's C++ or for NumPy alone.",
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run's folder, or a .pt or .msgpack checkpoint")
+    parser.add_argument("--format", choices=_FORMATS, required=True, help="kind of file")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="where to write it (default: policy.FORMAT beside)")
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that is there already")
+    return parser.parse_args(arguments)
+
+
+def export(source: Saved, format: str) -> bytes:
+    """The content of an exported file.
+
+    Raises:
+        InputError: The checkpoint cannot be used, a package is missing, or the format cannot hold such a policy.
+    """
+    policy = portable_policy(source)
+    inputs = portable.example_inputs(policy, *source.sizes[:2])
+    return _FORMATS[format](policy, inputs, metadata(source, policy, inputs))
+
+
+def portable_policy(source: Saved) -> PortablePolicy:
+    """The run's policy by the PyTorch twin, whichever framework learnt it.
+
+    Raises:
+        InputError: The checkpoint cannot be used.
+    """
+    trainer, statistics = source.trainer(), source.statistics()
+    if source.is_prompted:
+        scale = source.config.reward_scale
+        return PortableSequencePolicy(source.torch.policy, trainer.model, *statistics, reward_scale=scale)
+    return PortablePolicy(source.torch.policy, trainer.actor, *statistics)
+
+
+def metadata(source: Saved, policy: PortablePolicy, inputs: dict[str, Tensor]) -> dict[str, Any]:
+    """What an exported file says about itself: what it was learnt from and how well, and what goes in and out."""
+    mean, std = source.statistics()
+    result = source.result
+    return {
+        "algorithm": source.algorithm,
+        "framework": source.framework,
+        "dataset": source.config.env,
+        "seed": source.config.seed,
+        "env": source.env_id,
+        "metric": result.get("metric"),
+        "score": result.get("score"),
+        "state_mean": mean.tolist(),
+        "state_std": std.tolist(),
+        "max_action": source.sizes[2],
+        "inputs": {name: _described(tensor) for name, tensor in inputs.items()},
+        "outputs": {policy.output: _described(policy(**inputs))},
+    }
+
+
+def _described(example: Tensor) -> dict[str, Any]:
+    """Shape and type, of which the first size, the number of episodes, is free."""
+    return {"shape": ["episodes", *example.shape[1:]], "type": str(example.dtype).removeprefix("torch.")}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs the command.
+
+    Raises:
+        InputError: What it was given cannot be used.
+    """
+    options = parse_arguments(arguments)
+    path = saved.find(options.run)
+    output = options.output or path.with_name(f"policy.{options.format}")
+    check_free(output, options.overwrite)
+    try:
+        write_atomically(output, export(Saved.open(path), options.format))
+    except OSError as error:
+        raise InputError(f"cannot write {output} ({error.strerror}): set --output") from error
+    print(output)
+
+
+if __name__ == "__main__":
+    sys.exit(ended(main, sys.argv[1:]))

@@ -1,0 +1,81 @@
+"""`corl-twins play RUN --episodes 3 --video out.mp4`: what a run has learnt, in its environment."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from shared.commands.common import Parser, at_least, check_free, ended
+from shared.envs.evaluation import Evaluation, Evaluator
+from shared.envs.film import film
+from shared.envs.scores import scale
+from shared.errors import InputError
+from shared.frameworks import saved
+from shared.frameworks.saved import Saved
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line; `--help` explains it.
+
+    Raises:
+        InputError: It cannot be used.
+    """
+    parser = Parser(
+        prog="corl-twins play",
+        description="Lets a run's policy act in the environment that scored it, and prints what each episode earns.",
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run's folder, or a .pt or .msgpack checkpoint")
+    parser.add_argument("--episodes", type=at_least(1), default=3, metavar="N", help="how many (default: 3)")
+    parser.add_argument(
+        "--seed", type=at_least(0), metavar="N", help="decides the start states (default: the run's evaluations')"
+    )
+    parser.add_argument("--video", dest="output", type=Path, metavar="FILE", help="film them into an .mp4 or a .gif")
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that is there already")
+    return parser.parse_args(arguments)
+
+
+def play(source: Saved, episodes: int, seed: int | None, video: Path | None) -> Evaluation:
+    """Runs the episodes, and films them if there is a file to film into.
+
+    Raises:
+        InputError: The checkpoint cannot be used, or there is no renderer.
+    """
+    if video is None:
+        return _played(source, source.evaluator(episodes, seed))
+    try:
+        with film(video) as make:
+            return _played(source, source.evaluator(episodes, seed, num_envs=1, make=make))
+    except OSError as error:
+        raise InputError(f"cannot write {video} ({error.strerror}): name another file") from error
+
+
+def _played(source: Saved, evaluator: Evaluator) -> Evaluation:
+    try:
+        return evaluator(source.policy())
+    finally:
+        evaluator.close()
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs the command.
+
+    Raises:
+        InputError: What it was given cannot be used.
+    """
+    options = parse_arguments(arguments)
+    source = Saved.open(saved.find(options.run))
+    if options.output is not None:
+        check_free(options.output, options.overwrite)
+    returns, lengths = play(source, options.episodes, options.seed, options.output)
+    measure = scale(source.env_id)
+    scores = measure(returns)
+    for number, (earned, steps, score) in enumerate(zip(returns, lengths, scores, strict=True), start=1):
+        named = f", {measure.words} {score:.1f}" if measure.dataset_id else ""
+        print(f"episode {number}: return {earned:.1f} in {steps} steps{named}")
+    print(f"{measure.words}: {scores.mean():.1f} on average")
+    if options.output is not None:
+        print(options.output)
+
+
+if __name__ == "__main__":
+    sys.exit(ended(main, sys.argv[1:]))

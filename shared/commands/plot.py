@@ -1,0 +1,209 @@
+"""`corl-twins plot runs`: learning curves of runs with bands over seeds, and what the seeds tell."""
+
+import argparse
+import io
+import json
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from shared.commands import statistics
+from shared.commands.statistics import Interval
+from shared.errors import InputError
+from shared.files import write_atomically
+from shared.runs.curves import AVERAGED, LABELS
+
+_FOLDER = re.compile(r"(?P<title>.+)-s(?P<seed>\d+)-(?P<framework>torch|jax)-[0-9a-f]{8}")
+_NAMES = {"torch": "PyTorch", "jax": "JAX"}
+_COLOURS = {"torch": "C1", "jax": "C0"}
+_COLUMNS = 3
+
+
+class Evaluations(NamedTuple):
+    """One run's evaluations.
+
+    Attributes:
+        title: Name and dataset, equal for runs that belong together.
+        framework: `torch` or `jax`.
+        metric: `d4rl_normalized_score`, or `return_mean` where there is no such score.
+        values: By the number of updates.
+    """
+
+    title: str
+    framework: str
+    metric: str
+    values: dict[int, float]
+
+    def score(self) -> float:
+        """What the run counts as: the mean of its last evaluations."""
+        return float(np.mean([self.values[step] for step in sorted(self.values)[-AVERAGED:]]))
+
+
+Panels = Mapping[str, Mapping[str, Sequence[Evaluations]]]
+
+
+def find_runs(paths: Sequence[Path]) -> list[Path]:
+    """The run folders among the paths and directly inside them.
+
+    Raises:
+        InputError: A path is no run and holds none.
+    """
+    found = []
+    for path in paths:
+        runs = [folder for folder in (path.resolve(), *sorted(_subfolders(path))) if _FOLDER.fullmatch(folder.name)]
+        if not runs:
+            raise InputError(f"{path} is no run's folder and holds none: name a folder such as runs/")
+        found += runs
+    return list(dict.fromkeys(found))
+
+
+def _subfolders(path: Path) -> Iterator[Path]:
+    return (folder.resolve() for folder in path.iterdir() if folder.is_dir()) if path.is_dir() else iter(())
+
+
+def read_run(folder: Path) -> Evaluations | None:
+    """The evaluations of a run, finished or not; None before the first.
+
+    Raises:
+        InputError: Its metrics cannot be read.
+    """
+    path = folder / "metrics.jsonl"
+    try:
+        # The last line of a run that goes on may be half written.
+        lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        rows = [row for row in map(json.loads, lines) if "return_mean" in row]
+        if not rows:
+            return None
+        metric = next(name for name in LABELS if name in rows[0])
+        values = {int(row["step"]): float(row[metric]) for row in rows}
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is damaged: leave out this run") from error
+    name = _FOLDER.fullmatch(folder.name)
+    return Evaluations(name["title"], name["framework"], metric, values)
+
+
+def panels(runs: Sequence[Evaluations]) -> Panels:
+    """Runs by title, then by framework."""
+    grouped: dict[str, dict[str, list[Evaluations]]] = defaultdict(lambda: defaultdict(list))
+    for run in sorted(runs, key=lambda run: (run.title, run.framework)):
+        grouped[run.title][run.framework].append(run)
+    return grouped
+
+
+def draw(grouped: Panels) -> bytes:
+    """A PNG with a panel for each title: the mean over seeds, and its interval where there are several."""
+    columns = min(_COLUMNS, len(grouped))
+    rows = -(-len(grouped) // columns)
+    figure = Figure(figsize=(max(4.2 * columns, 5.5), 3.2 * rows), dpi=130, layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for axis, (title, frameworks) in zip(axes.flat, grouped.items(), strict=False):
+        for framework, runs in frameworks.items():
+            _draw_framework(axis, framework, runs)
+        (first, *_) = next(iter(frameworks.values()))
+        axis.set_title(title, loc="left", fontsize=10)
+        axis.set(xlabel="steps of training", ylabel=LABELS[first.metric])
+        axis.grid(alpha=0.25)
+        axis.legend(frameon=False, fontsize="small")
+        axis.spines[["top", "right"]].set_visible(False)
+    for axis in axes.flat[len(grouped) :]:
+        axis.remove()
+    image = io.BytesIO()
+    figure.savefig(image, format="png")
+    return image.getvalue()
+
+
+def _draw_framework(axis: Axes, framework: str, runs: Sequence[Evaluations]) -> None:
+    steps = sorted(set.intersection(*(set(run.values) for run in runs)))
+    curves = np.array([[run.values[step] for step in steps] for run in runs])
+    label = f"{_NAMES[framework]}, {len(runs)} seed{'s' if len(runs) > 1 else ''}"
+    axis.plot(steps, curves.mean(axis=0), "o-", color=_COLOURS[framework], markersize=3, linewidth=1.2, label=label)
+    if len(runs) > 1:
+        intervals = [statistics.bootstrapped(statistics.mean, column) for column in curves.T]
+        low, high = [i.low for i in intervals], [i.high for i in intervals]
+        axis.fill_between(steps, low, high, color=_COLOURS[framework], alpha=0.2, linewidth=0)
+
+
+def table(grouped: Panels, margin: float) -> str:
+    """What the seeds tell, as Markdown: a row for each title and framework, and a line where both are there."""
+    lines = ["| runs | framework | seeds | mean [95%] | interquartile mean [95%] |", "|---|---|---|---|---|"]
+    verdicts = []
+    for title, frameworks in grouped.items():
+        scores = {framework: [run.score() for run in runs] for framework, runs in frameworks.items()}
+        for framework, values in scores.items():
+            cells = [statistics.bootstrapped(s, values) for s in (statistics.mean, statistics.interquartile_mean)]
+            lines.append(
+                f"| {title} | {_NAMES[framework]} | {len(values)} | " + " | ".join(map(_interval, cells)) + " |"
+            )
+        if len(scores) == 2:
+            verdicts.append(f"{title}: {_verdict(scores['jax'], scores['torch'], margin)}")
+    return "\n".join([*lines, "", *verdicts])
+
+
+def _interval(found: Interval, digits: int = 1) -> str:
+    bounds = "" if np.isnan(found.low) else f" [{found.low:.{digits}f}, {found.high:.{digits}f}]"
+    return f"{found.estimate:.{digits}f}{bounds}"
+
+
+def _verdict(jax: Sequence[float], torch: Sequence[float], margin: float) -> str:
+    better = statistics.bootstrapped(statistics.probability_of_improvement, jax, torch)
+    p = statistics.p_not_equivalent(jax, torch, margin)
+    shown = "not shown" if np.isnan(p) else f"{'shown' if p < 1 - statistics.CONFIDENCE else 'not shown'} (p = {p:.3f})"
+    return f"JAX over PyTorch in {_interval(better, 2)} of the cases; equal within {margin:g}: {shown}"
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Reads the command line; `--help` explains it."""
+    parser = argparse.ArgumentParser(
+        prog="corl-twins plot",
+        description="Draws learning curves: a panel for each algorithm and dataset, PyTorch against JAX, the mean over "
+        "seeds with its bootstrapped 95% interval. Runs that still go on are drawn as far as they are.",
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder, or one that holds such")
+    parser.add_argument("--output", type=Path, default=Path("curves.png"), help="PNG to write (default: curves.png)")
+    parser.add_argument(
+        "--stats",
+        action="store_true",
+        help=f"print means, interquartile means, the probability of improvement and a test of equivalence, of each "
+        f"run's last {AVERAGED} evaluations",
+    )
+    parser.add_argument(
+        "--margin", type=float, default=10.0, help="difference of means that counts as none (default: 10)"
+    )
+    options = parser.parse_args(arguments)
+    if not options.margin > 0:
+        parser.error("--margin must be greater than 0")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status."""
+    options = parse_arguments(arguments)
+    try:
+        runs = [run for run in map(read_run, find_runs(options.runs)) if run is not None]
+        if not runs:
+            raise InputError("none of these runs has been evaluated yet: wait for its first evaluation")
+        grouped = panels(runs)
+        try:
+            write_atomically(options.output, draw(grouped))
+        except OSError as error:
+            raise InputError(f"cannot write {options.output} ({error.strerror}): set --output") from error
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if options.stats:
+        print(table(grouped, options.margin))
+    print(options.output)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""From a dataset's file to what an algorithm learns from."""

@@ -1,0 +1,191 @@
+"""Fetches D4RL's files into D4RL's own cache folder, once.
+
+Pooch stores a file under its name only when it is whole and its SHA-256 is right; requests asks for the missing rest
+of one that was cut off. What has arrived so far lies beside it as `<name>.part`, and the next start goes on from there.
+"""
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from email.utils import formatdate, parsedate_to_datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pooch
+import requests
+from filelock import FileLock, Timeout
+from tqdm import tqdm
+
+from shared.data.transitions import read_hdf5
+from shared.errors import InputError
+from shared.names import D4RL_FACTS, NAMES, dataset_location
+
+HOST = "http://rail.eecs.berkeley.edu"
+
+_BLOCK = 2**16  # bytes
+_TIMEOUT = (10, 60)  # seconds to connect, and between two blocks
+
+
+def fetch(name: str) -> Path:
+    """Downloads a D4RL dataset unless its file is there; a file that is there is used as it is.
+
+    `$D4RL_DATASET_URL` names another host with the same paths. A second process that wants the same file waits.
+
+    Args:
+        name: A D4RL id such as `hopper-medium-v2`.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        InputError: The host cannot be reached or refuses, what it sends is not the dataset, or the folder cannot be
+            written.
+    """
+    path, facts = dataset_location(name), D4RL_FACTS[name]
+    if path.is_file():
+        return path
+    url = os.environ.get("D4RL_DATASET_URL", HOST).rstrip("/") + facts["url_path"]
+    pooch.get_logger().setLevel(logging.WARNING)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _only_one(path):
+            # What another process has fetched while this one waited, pooch finds.
+            known = facts.get("sha256") and f"sha256:{facts['sha256']}"
+            pooch.retrieve(url, known, path.name, path.parent, downloader=_downloader(path, facts))
+    except (OSError, ValueError) as error:  # the network's and pooch's errors are of these kinds
+        _refuse(name, path, url, error)
+    return path
+
+
+@contextmanager
+def _only_one(path: Path) -> Iterator[None]:
+    """Held by one process at a time for each file."""
+    lock = FileLock(path.with_name(path.name + ".lock"))
+    try:
+        lock.acquire(timeout=1)
+    except Timeout:
+        print(f"waiting for another process that downloads {path.name}", file=sys.stderr)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _refuse(name: str, path: Path, url: str, error: Exception) -> NoReturn:
+    make = next((made for made in NAMES if name.startswith(f"{made}-v")), None)
+    hint = f", or make a set like it with `corl-twins collect {make}` and name its file, {make}.hdf5"
+    instead = "" if make is None else hint
+    part = _part(path)
+    rest = f"; a new start goes on after the {part.stat().st_size:,} bytes that came" if part.is_file() else ""
+    raise InputError(
+        f"cannot download {name!r} ({_reason(error)}{rest}): put its file, {url}, at {path}{instead}"
+    ) from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, requests.ConnectionError) and error.request is not None:
+        return "its host cannot be reached"
+    return " ".join(str(error).split())[:200]
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(path.name + ".part")
+
+
+def _downloader(path: Path, facts: dict[str, Any]) -> Callable[[str, str, Any], None]:
+    """A downloader for pooch, which moves `output_file` to `path` if its hash is right."""
+    part = _part(path)
+
+    def download(url: str, output_file: str, _: Any) -> None:
+        _complete(url, part, facts.get("size_bytes"))
+        # Not every file has a known hash, but a page that says "moved" must never lie where a dataset belongs.
+        try:
+            _check_structure(part, facts)
+        except InputError:
+            part.unlink()
+            raise
+        os.replace(part, output_file)
+
+    return download
+
+
+def _check_structure(part: Path, facts: dict[str, Any]) -> None:
+    raw = read_hdf5(part)
+    sizes = (raw["observations"].shape[1], raw["actions"].shape[1])
+    if sizes != (wanted := (facts["obs_dim"], facts["act_dim"])):
+        raise InputError(f"its file there has states and actions of sizes {sizes}, D4RL's {wanted}")
+
+
+def _complete(url: str, part: Path, size: int | None) -> None:
+    """Fetches what `part` lacks, again after each cut, as long as every attempt brings something.
+
+    Args:
+        url: Of the whole file.
+        part: What is there of it.
+        size: Of the whole file in bytes, if known; else the host's word is taken.
+    """
+    while True:
+        before = part.stat().st_size if part.exists() else 0
+        if before and before == size:
+            return
+        try:
+            _fetch_rest(url, part, before, size)
+            return
+        except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError):
+            if not part.exists() or part.stat().st_size <= before:
+                raise
+
+
+def _fetch_rest(url: str, part: Path, start: int, size: int | None) -> None:
+    """Appends to `part` what comes after its first `start` bytes, or writes it anew if the host sends all of it."""
+    headers = {"Accept-Encoding": "identity"}
+    if start:  # the rest of the same file, or all of another
+        headers |= {"Range": f"bytes={start}-", "If-Range": formatdate(part.stat().st_mtime, usegmt=True)}
+    with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
+        if start and response.status_code == requests.codes.requested_range_not_satisfiable:
+            if response.headers.get("Content-Range") != f"bytes */{start}":  # there is more than the file has
+                _fetch_rest(url, part, 0, size)
+            return
+        response.raise_for_status()
+        if response.status_code != requests.codes.partial_content:
+            start = 0
+        total = _total(response, start)
+        if size is not None and total is not None and total != size:
+            raise InputError(f"the host's file has {total:,} bytes, D4RL's {size:,}")
+        with (
+            _dated(part, response.headers.get("Last-Modified")),
+            part.open("ab" if start else "wb") as file,
+            # A bar redrawn into a log file would flood it, so there is one on terminals only.
+            tqdm(total=total, initial=start, unit="B", unit_scale=True, desc=part.stem, disable=None) as bar,
+        ):
+            for block in response.iter_content(_BLOCK):
+                file.write(block)
+                bar.update(len(block))
+    if (got := part.stat().st_size) != (total or size or got):
+        raise requests.ConnectionError(f"{got:,} of {total or size:,} bytes came")
+
+
+@contextmanager
+def _dated(part: Path, date: str | None) -> Iterator[None]:
+    """Gives `part` the file's date on the host, cut off or not: by it the host tells whether it is still that file."""
+    try:
+        yield
+    finally:
+        if date is not None and part.exists():
+            seconds = parsedate_to_datetime(date).timestamp()
+            os.utime(part, (seconds, seconds))
+
+
+def _total(response: requests.Response, start: int) -> int | None:
+    """Size of the whole file in bytes as the host states it."""
+    if not start:
+        length = response.headers.get("Content-Length")
+        return None if length is None else int(length)
+    place = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
+    if place is None or int(place[1]) != start:
+        raise InputError("the host sends another part than it was asked for")
+    return int(place[2])

@@ -1,0 +1,178 @@
+"""What an online run has seen: the steps of one environment, as rows, and their files."""
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from shared.data.transitions import Batch
+from shared.envs.stepping import Stepper
+from shared.errors import InputError
+from shared.files import write_atomically
+from shared.seals import read_verified, sealed_zip
+
+_FILE = re.compile(r"experience_(\d+)\.npz")
+
+
+class Rows(NamedTuple):
+    """N steps of an environment, one after the other; float32 but for the two flags.
+
+    Attributes:
+        observations: (N, S).
+        actions: (N, A).
+        rewards: (N,).
+        next_observations: (N, S).
+        terminals: (N,) bool, where the robot fell or the goal was reached.
+        timeouts: (N,) bool, where the time limit, or the run, cut the episode; never where `terminals` is set.
+        qpos: (N, Q), the simulator's positions before the step; Q is 0 outside MuJoCo.
+        qvel: (N, V), its velocities.
+    """
+
+    observations: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    next_observations: np.ndarray
+    terminals: np.ndarray
+    timeouts: np.ndarray
+    qpos: np.ndarray
+    qvel: np.ndarray
+
+
+class Experience:
+    """Steps an environment and keeps every step.
+
+    Attributes:
+        size: Steps so far.
+        action_dim: A.
+    """
+
+    def __init__(self, env_id: str, capacity: int) -> None:
+        """Room for `capacity` steps; call `begin` before the first.
+
+        Raises:
+            InputError: The environment is unknown.
+        """
+        self._stepper = Stepper(env_id)
+        self.action_dim = self._stepper.action_dim
+        self.size = 0
+        state_dim, (positions, velocities) = self._stepper.state_dim, self._stepper.physics_dims
+        self._rows = Rows(
+            observations=np.zeros((capacity, state_dim), np.float32),
+            actions=np.zeros((capacity, self.action_dim), np.float32),
+            rewards=np.zeros(capacity, np.float32),
+            next_observations=np.zeros((capacity, state_dim), np.float32),
+            terminals=np.zeros(capacity, bool),
+            timeouts=np.zeros(capacity, bool),
+            qpos=np.zeros((capacity, positions), np.float32),
+            qvel=np.zeros((capacity, velocities), np.float32),
+        )
+        # How many steps the files of each folder hold; others that lie there are not this experience's
+        self._saved: dict[Path, int] = {}
+
+    @property
+    def observation(self) -> np.ndarray:
+        """(S,) float32, where the environment stands."""
+        return self._stepper.observation
+
+    @property
+    def over(self) -> bool:
+        """Whether the last step ended its episode."""
+        last = self.size - 1
+        return self.size > 0 and bool(self._rows.terminals[last] or self._rows.timeouts[last])
+
+    def begin(self, *seeds: int) -> None:
+        """Starts an episode that follows, like those after it, from these numbers alone."""
+        self._stepper.begin(*seeds)
+
+    def step(self, action: np.ndarray) -> None:
+        """Takes an action (A,) and keeps what comes of it; after an episode's end the next one begins."""
+        for column, value in zip(self._rows, self._stepper.step(action), strict=True):
+            column[self.size] = value
+        self.size += 1
+
+    def cut(self) -> None:
+        """Marks the last step as the end of its episode, which `begin` is about to leave: a timeout, if no terminal."""
+        last = self.size - 1
+        self._rows.timeouts[last] = not self._rows.terminals[last]
+
+    def play(self, policy: Callable[..., np.ndarray], exploration: Sequence[np.ndarray], random_steps: int) -> None:
+        """A step for each row of what exploration draws; the first `random_steps` of all are uniform actions.
+
+        Args:
+            policy: From an observation (1, S) and standard normal noise (1, A) to an action (1, A).
+            exploration: Uniform numbers in [-1, 1), (n, A), and standard normal ones (n, A).
+            random_steps: Counted from the run's first step.
+        """
+        # One copy to NumPy's memory: a device array costs as much again for each row that is taken from it.
+        for uniform, normal in zip(*map(np.asarray, exploration), strict=True):
+            random = self.size < random_steps
+            action = (
+                self._stepper.max_action * uniform if random else policy(self._stepper.observation[None], normal[None])
+            )
+            self.step(np.reshape(action, uniform.shape))
+
+    def rows(self, first: int = 0) -> Rows:
+        """The steps from number `first` on."""
+        return Rows(*(column[first : self.size] for column in self._rows))
+
+    def transitions(self, first: int = 0) -> Batch:
+        """The same as an algorithm learns from them, the last step of an episode included."""
+        return Batch(*(getattr(self.rows(first), name) for name in Batch._fields))
+
+    def save(self, folder: Path) -> None:
+        """Writes the steps that were not yet saved to the folder as `experience_<size>.npz`, sealed and atomically."""
+        saved = self._saved.get(folder, 0)
+        if saved < self.size:
+            content = io.BytesIO()
+            np.savez(content, **self.rows(saved)._asdict())
+            write_atomically(folder / f"experience_{self.size}.npz", sealed_zip(content.getbuffer()))
+            self._saved[folder] = self.size
+
+    def load(self, folder: Path, size: int) -> None:
+        """Goes back to where a run stood after `size` steps, by what it saved in the folder; `begin` comes next.
+
+        Raises:
+            InputError: There is no room for them, or the files are not there or do not fit.
+        """
+        if size > len(self._rows.rewards):
+            raise InputError(f"the checkpoint has {size} environment steps: set max_timesteps to at least that")
+        for column, values in zip(self._rows, load_rows(folder, size), strict=True):
+            if column.shape[1:] != values.shape[1:]:
+                raise InputError(f"{folder} holds another environment's experience: set env to its own")
+            column[:size] = values
+        self.size = self._saved[folder] = size
+
+    def close(self) -> None:
+        """Closes the environment."""
+        self._stepper.close()
+
+
+def load_rows(folder: Path, size: int) -> Rows:
+    """The first `size` steps of a run, by the files that it saved in the folder; later ones are left out.
+
+    They lie beside a checkpoint; beside a run's last one, in the folder of those before it.
+
+    Raises:
+        InputError: The files are not there, or one of them is damaged.
+    """
+    files = _files(folder) or _files(folder / "checkpoints")
+    wanted = sorted((number, path) for number, path in files.items() if number <= size)
+    try:
+        parts = [np.load(io.BytesIO(read_verified(path)), allow_pickle=False) for _, path in wanted]
+        rows = Rows(*(np.concatenate([part[name] for part in parts]) for name in Rows._fields))
+    except InputError:
+        raise
+    except Exception as error:  # NumPy and zipfile raise a dozen unrelated types on damaged bytes
+        raise InputError(f"no whole experience in {folder}: it must lie beside its checkpoint") from error
+    if len(rows.rewards) != size:
+        raise InputError(f"the experience in {folder} has {len(rows.rewards)} steps, its checkpoint {size}")
+    return rows
+
+
+def _files(folder: Path) -> dict[int, Path]:
+    """The experience files of a folder, by the number of steps up to their end."""
+    found = ((_FILE.fullmatch(path.name), path) for path in Path(folder).glob("experience_*.npz"))
+    return {int(match[1]): path for match, path in found if match}

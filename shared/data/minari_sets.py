@@ -1,0 +1,155 @@
+"""Minari's datasets as rows: one for each step, with the observation that came after it.
+
+An episode of T actions holds T + 1 observations, so actions and observations must be cut into rows episode by
+episode: joined first and cut afterwards, each episode's observations would lie one row further from its actions.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from shared.data.cache import Source, cached
+from shared.data.transitions import checked_arrays
+from shared.envs.registry import is_registered
+from shared.errors import InputError
+from shared.names import MINARI
+
+_KEY = re.compile(r"\w[\w/-]*-v\d+")
+
+
+def read(name: str) -> Source:
+    """Reads a dataset from Minari's folder, `$MINARI_DATASETS_PATH` or `~/.minari/datasets`; downloads a missing one.
+
+    Args:
+        name: For example `minari:mujoco/hopper/medium-v0`.
+
+    Returns:
+        Rows with `next_observations`; `terminals` are Minari's terminations, `timeouts` mark the last row of every
+        other episode. The attribute `env_id` is there if the name alone makes the environment again.
+
+    Raises:
+        InputError: Minari is not installed, the dataset cannot be found, downloaded or read, or its observations and
+            actions are not vectors of numbers.
+    """
+    dataset = _open(name)
+    files = sorted(path for path in Path(dataset.storage.data_path).rglob("*") if path.is_file())
+    return cached(files, lambda: _flat(name, dataset))
+
+
+def _open(name: str) -> Any:
+    try:
+        import minari
+    except ImportError as error:
+        raise InputError(f"{name} needs Minari: pip install 'corl-twins[minari]'") from error
+    key = name.removeprefix(MINARI)
+    if not _KEY.fullmatch(key):
+        raise InputError(f"{name!r} is no name of a dataset: write it like minari:mujoco/hopper/medium-v0")
+    try:
+        return minari.load_dataset(key, download=True)
+    # Minari passes on what its host's library, h5py or the file system raise; no list of these would stay complete.
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"cannot load {name!r} ({reason}): see `minari list local` and `minari list remote`, or put its folder "
+            "where Minari looks, $MINARI_DATASETS_PATH or ~/.minari/datasets"
+        ) from error
+
+
+def _flat(name: str, dataset: Any) -> Source:
+    for what, space in (("observations", dataset.observation_space), ("actions", dataset.action_space)):
+        if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
+            raise InputError(f"cannot use {name!r}: its {what} are {space}, not vectors of real numbers")
+    try:
+        raw = join(dataset.iterate_episodes())
+    except (OSError, RuntimeError, KeyError, TypeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{name!r} is damaged: delete its folder and load it again ({reason})") from error
+    spec = dataset.env_spec
+    return Source(raw, _attributes(spec), None if spec is None else spec.max_episode_steps)
+
+
+def join(episodes: Iterable[Any]) -> dict[str, np.ndarray]:
+    """Episodes, one after the other, as rows.
+
+    Args:
+        episodes: Each with `observations` (T + 1, S), `actions` (T, A), `rewards`, `terminations` and `truncations`
+            (T,).
+
+    Returns:
+        observations, next_observations (N, S), actions (N, A), rewards, terminals and timeouts (N,), checked.
+
+    Raises:
+        InputError: An episode's arrays do not fit together, or the values cannot be used.
+    """
+    parts = [_rows(number, episode) for number, episode in enumerate(episodes)]
+    if not parts:
+        raise InputError("the dataset holds no episode")
+    raw = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    following = raw.pop("next_observations")
+    # Every next observation but an episode's last is also an observation.
+    checked_arrays({**raw, "observations": following}, "next observations")
+    return {**checked_arrays(raw, "the dataset"), "next_observations": following}
+
+
+def _rows(number: int, episode: Any) -> dict[str, np.ndarray]:
+    observations, steps = np.asarray(episode.observations), len(episode.actions)
+    if len(observations) != steps + 1 or steps == 0:
+        raise InputError(f"episode {number} has {len(observations)} observations for {steps} actions, not one more")
+    terminals = np.asarray(episode.terminations, bool)
+    timeouts = np.zeros(steps, bool)
+    timeouts[-1] = not terminals[-1]
+    return {
+        "observations": observations[:-1],
+        "next_observations": observations[1:],
+        "actions": np.asarray(episode.actions),
+        "rewards": np.asarray(episode.rewards),
+        "terminals": terminals,
+        "timeouts": timeouts,
+    }
+
+
+def _attributes(spec: Any) -> dict[str, Any]:
+    """The environment's id, unless it was made with settings that its name does not carry."""
+    if spec is None:
+        return {}
+    if not is_registered(spec.id):
+        return {}
+    registered = gymnasium.registry[spec.id]
+    own = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
+    unchanged = (own, spec.max_episode_steps) == (registered.kwargs, registered.max_episode_steps)
+    return {"env_id": spec.id} if unchanged else {}
+
+
+def path(name: str) -> Path:
+    """The folder of a dataset, downloaded if it is not here.
+
+    Raises:
+        InputError: As `read`.
+    """
+    return Path(_open(name).storage.data_path).parent
+
+
+def local() -> dict[str, tuple[str, str]]:
+    """Minari's datasets on this machine by name: their rows and the sizes of states and actions, as they declare them.
+
+    There are none without Minari.
+    """
+    if not Path(os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets").is_dir():
+        return {}  # asked, Minari would make the folder
+    try:
+        import minari
+    except ImportError:
+        return {}
+    return {f"{MINARI}{key}": _declared(facts) for key, facts in minari.list_local_datasets().items()}
+
+
+def _declared(facts: dict[str, Any]) -> tuple[str, str]:
+    spaces = [json.loads(facts[key]) for key in ("observation_space", "action_space")]
+    sizes = [str(space["shape"][0]) if space["type"] == "Box" else space["type"] for space in spaces]
+    return f"{facts['total_steps']:,}", "+".join(sizes)

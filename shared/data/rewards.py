@@ -1,0 +1,104 @@
+"""What CORL does with rewards before it learns: scales them, or ranks trajectories by them and keeps the best.
+
+Both need trajectories, which the extraction of transitions leaves no mark of: CORL cuts pieces, and so do we.
+"""
+
+import numpy as np
+
+from shared.data.transitions import Batch
+from shared.errors import InputError
+
+LOCOMOTION = ("halfcheetah", "hopper", "walker2d")
+
+
+def is_locomotion(env: str) -> bool:
+    """Whether rewards are scaled for this dataset or environment name."""
+    return any(family in env.lower() for family in LOCOMOTION)
+
+
+def pieces(terminals: np.ndarray, max_length: int = 1000) -> list[slice]:
+    """The pieces that transitions fall into, as CORL cuts them when it needs trajectories.
+
+    A piece ends at a terminal or after `max_length` transitions; an open last piece does not count. Rows ended by a
+    time limit are gone from a dataset without a mark, so pieces drift across the borders of episodes.
+
+    Args:
+        terminals: (N,).
+        max_length: Length in transitions; 1000 for every environment, whatever its time limit.
+    """
+    found, start = [], 0
+    for row, terminal in enumerate(terminals.tolist()):
+        if terminal or row - start + 1 == max_length:
+            found.append(slice(start, row + 1))
+            start = row + 1
+    return found
+
+
+def return_range(rewards: np.ndarray, terminals: np.ndarray, max_length: int = 1000) -> tuple[float, float]:
+    """Least and greatest return of the `pieces` that the transitions fall into.
+
+    Args:
+        rewards: (N,).
+        terminals: (N,).
+        max_length: Of a piece, in transitions.
+
+    Returns:
+        The least and the greatest return, added up in float64.
+
+    Raises:
+        InputError: No piece is complete.
+    """
+    returns = [float(np.cumsum(rewards[piece], dtype=np.float64)[-1]) for piece in pieces(terminals, max_length)]
+    if not returns:
+        raise InputError("rewards cannot be scaled: the dataset has no complete episode; set normalize_reward to false")
+    return min(returns), max(returns)
+
+
+def keep_best(dataset: Batch, frac: float, discount: float) -> Batch:
+    """The transitions of the `pieces` with the highest discounted returns, the best first.
+
+    Also with a `frac` of 1 they are ordered so, and an open last piece is lost, as in CORL.
+
+    Args:
+        dataset: The transitions as extracted.
+        frac: Share of the pieces to keep, rounded down, but one at least.
+        discount: Of the returns that rank the pieces, which are added up in float64.
+
+    Raises:
+        InputError: No piece is complete.
+    """
+    found = pieces(dataset.terminals)
+    if not found:
+        raise InputError("the best trajectories cannot be kept: the dataset has no complete episode")
+    rewards = dataset.rewards.astype(np.float64)
+    returns = [rewards[piece] @ discount ** np.arange(piece.stop - piece.start) for piece in found]
+    best = np.argsort(returns)[::-1][: max(1, int(frac * len(found)))]
+    rows = np.concatenate([np.arange(found[index].start, found[index].stop) for index in best])
+    return Batch(*(column[rows] for column in dataset))
+
+
+def scale_rewards(dataset: Batch, env: str) -> Batch:
+    """Scales the rewards of a locomotion dataset so that the range of returns is 1000; others stay as they are.
+
+    Args:
+        dataset: The transitions as extracted.
+        env: Name of the dataset or environment; the families are recognised by their names in it.
+
+    Raises:
+        InputError: The returns have no range.
+    """
+    if not is_locomotion(env):
+        return dataset
+    low, high = return_range(dataset.rewards, dataset.terminals)
+    if low == high:
+        raise InputError("rewards cannot be scaled: all returns are equal; set normalize_reward to false")
+    rewards = dataset.rewards / (high - low)
+    rewards *= 1000
+    return dataset._replace(rewards=rewards)
+
+
+def modify_rewards(dataset: Batch, env: str) -> Batch:
+    """The rule of TD3+BC, IQL and AWAC: locomotion rewards scaled, 1 taken off antmaze rewards, others unchanged."""
+    if "antmaze" in env.lower():
+        return dataset._replace(rewards=dataset.rewards - 1)
+    return scale_rewards(dataset, env)

@@ -1,0 +1,143 @@
+"""Trajectories: what algorithms learn from that see more than one step at a time (Decision Transformer)."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shared.data.transitions import episode_ends, normalise
+from shared.envs.evaluation import ContextPolicy
+from shared.errors import InputError
+
+Predict = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], Any]
+
+
+class Trajectories(NamedTuple):
+    """Whole trajectories one after the other, one row per step: N rows in all.
+
+    Attributes:
+        observations: (N, S).
+        actions: (N, A).
+        returns: (N,), the return-to-go: the undiscounted sum of the trajectory's rewards from this step on.
+        timesteps: (N,), the step's number in its trajectory, from 0.
+        remaining: (N,), the trajectory's rows from this one on, itself included.
+    """
+
+    observations: Any
+    actions: Any
+    returns: Any
+    timesteps: Any
+    remaining: Any
+
+
+class Windows(NamedTuple):
+    """A batch of pieces of trajectories, K steps each.
+
+    Attributes:
+        observations: (B, K, S).
+        actions: (B, K, A).
+        returns: (B, K), the returns-to-go.
+        timesteps: (B, K), whole numbers: each step's number in its trajectory.
+        mask: (B, K), 1 for steps of the trajectory and 0 behind its end, where all but the time steps are 0.
+    """
+
+    observations: Any
+    actions: Any
+    returns: Any
+    timesteps: Any
+    mask: Any
+
+
+def split_trajectories(raw: dict[str, np.ndarray]) -> Trajectories:
+    """Splits the rows of a file as CORL's Decision Transformer does: a terminal or a timeout closes a trajectory.
+
+    No row is lost there, unlike in `extract_transitions`; rows after the last close are dropped.
+
+    Args:
+        raw: The arrays of `read_hdf5`.
+
+    Returns:
+        The trajectories, float32; returns are not scaled.
+
+    Raises:
+        InputError: There are no `timeouts`, or no row closes a trajectory.
+    """
+    if "timeouts" not in raw:
+        raise InputError(
+            "the dataset has no array 'timeouts', which trajectories need: add it, 1 where an episode is cut"
+        )
+    closed = episode_ends(raw, None)
+    if not len(closed):
+        raise InputError("the dataset holds no complete trajectory: mark their ends in 'terminals' or 'timeouts'")
+    ends, rows = closed + 1, closed[-1] + 1
+    lengths = np.diff(ends, prepend=0)
+    timesteps = np.arange(rows) - np.repeat(ends - lengths, lengths)
+    rewards = raw["rewards"][:rows].astype(np.float32, copy=False)
+    return Trajectories(
+        observations=raw["observations"][:rows].astype(np.float32, copy=False),
+        actions=raw["actions"][:rows].astype(np.float32, copy=False),
+        returns=np.concatenate([returns_to_go(piece) for piece in np.split(rewards, ends[:-1])]),
+        timesteps=timesteps.astype(np.float32),
+        remaining=(np.repeat(lengths, lengths) - timesteps).astype(np.float32),
+    )
+
+
+def returns_to_go(rewards: np.ndarray) -> np.ndarray:
+    """The sum of the rewards (T,) from each step on, added from the last one backwards in the rewards' own type."""
+    return np.cumsum(rewards[::-1])[::-1]
+
+
+def state_statistics(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (S,) and population standard deviation plus 1e-6 (S,) of all rows (N, S), added up in their own type.
+
+    Of a float64 file too they are float32 at the end, as the networks are.
+    """
+    mean, std = observations.mean(axis=0), observations.std(axis=0) + 1e-6
+    return mean.astype(np.float32), std.astype(np.float32)
+
+
+def normalise_states(dataset: Trajectories, observations: np.ndarray) -> tuple[Trajectories, np.ndarray, np.ndarray]:
+    """Trajectories in units of the statistics of a file's `observations` (N, S), and those: mean and deviation (S,)."""
+    mean, std = state_statistics(observations)
+    return dataset._replace(observations=normalise(dataset.observations, mean, std)), mean, std
+
+
+def trajectory_lengths(dataset: Trajectories) -> np.ndarray:
+    """The number of rows of each trajectory, in order."""
+    return np.asarray(dataset.remaining)[np.asarray(dataset.timesteps) == 0].astype(int)
+
+
+class PromptedPolicy(ContextPolicy):
+    """Asks a sequence model for the action after each episode's last K steps, given the return still to be earned."""
+
+    def __init__(self, predict: Predict, prompt: float, reward_scale: float, seq_len: int, action_dim: int) -> None:
+        """Keeps the histories of one evaluation; make a new one for the next.
+
+        Args:
+            predict: From windows of observations (E, K, S), actions (E, K, A), returns-to-go (E, K) and time steps
+                (E, K) to actions (E, K, A); the action at a step may depend on what stands before it only.
+            prompt: The return to ask for.
+            reward_scale: Factor on returns.
+            seq_len: K.
+            action_dim: A.
+        """
+        self._predict, self._prompt, self._reward_scale = predict, prompt, reward_scale
+        self._seq_len, self._action_dim = seq_len, action_dim
+        self._windows: list[np.ndarray] = []
+
+    def __call__(self, observations: np.ndarray, returns: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """The next action of each episode; histories fill from the front, then move on by a step."""
+        episodes, last = np.arange(len(observations)), np.minimum(lengths, self._seq_len - 1)
+        if not self._windows:
+            sizes = ((observations.shape[1],), (self._action_dim,), ())
+            self._windows = [np.zeros((len(episodes), self._seq_len, *size), np.float32) for size in sizes]
+        full = lengths >= self._seq_len
+        for window in self._windows:
+            window[full, :-1] = window[full, 1:]
+        to_go = self._reward_scale * (self._prompt - returns)
+        for window, now in zip(self._windows, (observations, 0.0, to_go), strict=True):
+            window[episodes, last] = now
+        timesteps = (lengths - last)[:, None] + np.arange(self._seq_len)
+        actions = np.asarray(self._predict(*self._windows, timesteps))[episodes, last]
+        self._windows[1][episodes, last] = actions
+        return actions

@@ -1,0 +1,52 @@
+"""Where a dataset comes from: D4RL by name, Minari by name, a file of one's own, a bundled set or an object."""
+
+import hashlib
+from typing import Any
+
+from shared.data import download, minari_sets
+from shared.data.cache import Source, cached
+from shared.data.hdf5 import read_attributes
+from shared.data.transitions import checked_arrays, read_hdf5
+from shared.errors import InputError
+from shared.names import D4RL_FACTS, MINARI, dataset_path
+
+
+def read(name: str) -> Source:
+    """Reads a dataset; the network is touched only for one of D4RL's or Minari's that is not on this machine.
+
+    Args:
+        name: `mini/...`, a D4RL id such as `hopper-medium-v2`, `minari:mujoco/hopper/medium-v0`, or the path of an
+            `.hdf5` file in D4RL's layout.
+
+    Raises:
+        InputError: The dataset is unknown, cannot be downloaded, or cannot be read.
+    """
+    if name.startswith(MINARI):
+        return minari_sets.read(name)
+    path = download.fetch(name) if name in D4RL_FACTS else dataset_path(name)
+    source = cached([path], lambda: Source(read_hdf5(path), read_attributes(path)))
+    limit = D4RL_FACTS[name]["max_episode_steps"] if name in D4RL_FACTS else None
+    return source._replace(max_episode_steps=limit)
+
+
+def from_object(env: Any) -> Source:
+    """Takes the dataset of a D4RL environment, or of anything else that has D4RL's `get_dataset()`.
+
+    Args:
+        env: Its `get_dataset()` returns arrays under the keys of D4RL's files; other keys are left out. Its
+            `_max_episode_steps`, as D4RL's environments have it, is the time limit if there are no `timeouts`.
+
+    Returns:
+        The dataset; its `sha256` is that of the arrays' names, types, shapes and bytes.
+
+    Raises:
+        InputError: The object has no such method, or the arrays cannot be used.
+    """
+    if not callable(getattr(env, "get_dataset", None)):
+        raise InputError(f"a source must have D4RL's get_dataset(), {type(env).__name__} has none: name a dataset")
+    raw = checked_arrays(env.get_dataset(), type(env).__name__)
+    digest = hashlib.sha256()
+    for key, values in raw.items():
+        digest.update(f"{key} {values.dtype.str} {values.shape} ".encode())
+        digest.update(values.tobytes())
+    return Source(raw, {}, getattr(env, "_max_episode_steps", None), digest.hexdigest())

@@ -1,0 +1,238 @@
+"""Datasets: D4RL's HDF5 layout in, the transitions that an algorithm learns from out.
+
+Every step does what D4RL and CORL do, down to the order of float32 operations, so that both frameworks and the
+published scores start from the same numbers. Arrays of transitions are float32 and have one row per transition.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shared.data import hdf5
+from shared.errors import InputError
+
+_REQUIRED = ("observations", "actions", "rewards", "terminals")
+_DIMENSIONS = {"observations": 2, "actions": 2, "rewards": 1, "terminals": 1, "timeouts": 1}
+_LARGEST = 1e15  # of which float32 can still add up a hundred million squares
+
+
+class Batch(NamedTuple):
+    """Transitions: a batch of B rows, or a dataset of N.
+
+    Attributes:
+        observations: (B, S).
+        actions: (B, A).
+        rewards: (B,).
+        next_observations: (B, S); of no meaning where `terminals` is 1.
+        terminals: (B,), 1 where the episode ended in a terminal state and 0 elsewhere, time limits included.
+    """
+
+    observations: Any
+    actions: Any
+    rewards: Any
+    next_observations: Any
+    terminals: Any
+
+
+class SarsaBatch(NamedTuple):
+    """Transitions with what the data did next, otherwise as `Batch`.
+
+    Attributes:
+        observations: (B, S).
+        actions: (B, A).
+        rewards: (B,).
+        next_observations: (B, S).
+        terminals: (B,).
+        next_actions: (B, A), the data's actions in the next states; of no meaning where `terminals` is 1.
+    """
+
+    observations: Any
+    actions: Any
+    rewards: Any
+    next_observations: Any
+    terminals: Any
+    next_actions: Any
+
+
+def read_hdf5(path: Path) -> dict[str, np.ndarray]:
+    """Reads the arrays of a file in D4RL's layout.
+
+    Args:
+        path: The file. Rewards, terminals and timeouts may be (N, 1); timeouts may be absent.
+
+    Returns:
+        observations (N, S), actions (N, A), rewards (N,), terminals (N,) and, if the file has them, timeouts (N,),
+        in the file's own types.
+
+    Raises:
+        InputError: The file is missing, damaged or refers to other files, lacks a key, or holds arrays of the wrong
+            shape or of a size that cannot be, fewer than two rows, NaN or infinities.
+    """
+    return checked_arrays(hdf5.read_arrays(path, _DIMENSIONS), str(path))
+
+
+def checked_arrays(raw: Mapping[str, Any], where: str) -> dict[str, np.ndarray]:
+    """The arrays of a dataset, checked: their shapes, types, lengths and values.
+
+    Args:
+        raw: As `read_hdf5` returns, not yet checked; keys of no use here are left out.
+        where: Names the dataset at the beginning of messages.
+
+    Raises:
+        InputError: As `read_hdf5`, for what does not lie in the file's format.
+    """
+    for key in _REQUIRED:
+        if key not in raw:
+            raise InputError(f"{where} has no array {key!r}; a dataset needs {', '.join(_REQUIRED)}")
+    arrays = {key: _checked_array(where, key, raw[key]) for key in _DIMENSIONS if key in raw}
+    rows = {key: len(values) for key, values in arrays.items()}
+    if len(set(rows.values())) > 1:
+        counts = ", ".join(f"{key} {count}" for key, count in rows.items())
+        raise InputError(f"{where} has arrays of unequal length ({counts}): write one row per step into each")
+    if rows["observations"] < 2:
+        raise InputError(f"{where} has fewer than two rows: a transition needs its next row")
+    return arrays
+
+
+def _checked_array(where: str, key: str, values: Any) -> np.ndarray:
+    """One array with its shape, type and values checked, (N, 1) flattened where rows are numbers."""
+    values = np.asarray(values)
+    if _DIMENSIONS[key] == 1 and values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != _DIMENSIONS[key]:
+        wanted = "(rows,)" if _DIMENSIONS[key] == 1 else "(rows, size)"
+        raise InputError(f"{where}: {key} has shape {values.shape}; write it as {wanted}")
+    if values.dtype.kind not in "biuf":
+        raise InputError(f"{where}: {key} holds {values.dtype}; write it as numbers")
+    bad = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1)) if values.size else ()
+    if len(bad):
+        raise InputError(f"{where}: {key} holds NaN or an infinity, first in row {bad[0]}: remove that episode")
+    if values.size and (largest := max(-float(values.min()), float(values.max()))) > _LARGEST:
+        raise InputError(
+            f"{where}: {key} holds {largest:g}: rescale it, float32 can learn from numbers up to {_LARGEST:g}"
+        )
+    return values
+
+
+def extract_transitions(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) -> Batch:
+    """Turns the rows of a dataset into transitions, those of a file in D4RL's layout as its `qlearning_dataset` does.
+
+    There, row i becomes a transition into the observation of row i + 1. The last row and the rows that a time limit
+    ended are dropped: their next row belongs to another episode. After a terminal it does too, but nothing bootstraps
+    there. Where `raw` says what came after every row, as Minari's datasets do, no row is dropped.
+
+    Args:
+        raw: The arrays of `read_hdf5`, or those with `next_observations` (N, S) beside them.
+        max_episode_steps: Time limit of the environment in steps; used only if there are no `timeouts`.
+
+    Returns:
+        The dataset of n <= N transitions, float32.
+
+    Raises:
+        InputError: No transition is left, or neither timeouts nor a time limit say where episodes end.
+    """
+    if "next_observations" in raw:
+        return Batch(*(raw[key].astype(np.float32, copy=False) for key in Batch._fields))
+    terminals = raw["terminals"][:-1].astype(bool)
+    rows = np.flatnonzero(~ended_by_time(raw, max_episode_steps)[:-1])
+    if not len(rows):
+        raise InputError("the dataset holds no transition: every row is marked in 'timeouts'")
+    observations = raw["observations"]
+    return Batch(
+        observations=observations.take(rows, axis=0).astype(np.float32, copy=False),
+        actions=raw["actions"].take(rows, axis=0).astype(np.float32, copy=False),
+        rewards=raw["rewards"][rows].astype(np.float32, copy=False),
+        next_observations=observations.take(rows + 1, axis=0).astype(np.float32, copy=False),
+        terminals=terminals[rows].astype(np.float32, copy=False),
+    )
+
+
+def extract_sarsa(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) -> SarsaBatch:
+    """Transitions with the action of row i + 1 beside those of row i; otherwise as `extract_transitions`.
+
+    Rows that a time limit ended are dropped of Minari's datasets too: nobody knows what would have been done next.
+
+    Raises:
+        InputError: As `extract_transitions`.
+    """
+    transitions = extract_transitions(raw, max_episode_steps)
+    followed = np.flatnonzero(~ended_by_time(raw, max_episode_steps)[:-1])
+    if not len(followed):
+        raise InputError("the dataset holds no transition with a next action: every episode is a single step")
+    if "next_observations" in raw:
+        transitions = Batch(*(column.take(followed, axis=0) for column in transitions))
+    return SarsaBatch(*transitions, raw["actions"].take(followed + 1, axis=0).astype(np.float32, copy=False))
+
+
+def episode_ends(raw: dict[str, np.ndarray], max_episode_steps: int | None) -> np.ndarray:
+    """The last row of each complete episode, (E,): those that a terminal or a time limit ended.
+
+    Args:
+        raw: The arrays of a dataset, N rows.
+        max_episode_steps: Time limit in steps; used only if there are no `timeouts`.
+
+    Raises:
+        InputError: There are neither timeouts nor a time limit.
+    """
+    return np.flatnonzero(raw["terminals"].astype(bool) | ended_by_time(raw, max_episode_steps))
+
+
+def ended_by_time(raw: dict[str, np.ndarray], max_episode_steps: int | None) -> np.ndarray:
+    """Rows (N,) that a time limit ended: as `timeouts` says, else counted as D4RL counts.
+
+    Raises:
+        InputError: There are neither timeouts nor a time limit.
+    """
+    if "timeouts" in raw:
+        return raw["timeouts"].astype(bool)
+    if max_episode_steps is None:
+        raise InputError("the dataset has no array 'timeouts' and its environment no time limit: add the array")
+    return _counted_timeouts(raw["terminals"].astype(bool), max_episode_steps)
+
+
+def _counted_timeouts(terminals: np.ndarray, max_episode_steps: int) -> np.ndarray:
+    """Rows (n,) at which D4RL's step counter reaches the time limit.
+
+    The counter stands at 0 in the first row and after a time limit, but at 1 after a terminal: the episode that
+    follows one is cut a row early. A terminal on a row that the limit ends does not count as one.
+    """
+    timeouts = np.zeros(len(terminals), dtype=bool)
+    start, counter = 0, 0
+    for end in [*np.flatnonzero(terminals), len(terminals) - 1]:
+        timeouts[start + max_episode_steps - 1 - counter : end + 1 : max_episode_steps] = True
+        start, counter = end + 1, 0 if timeouts[end] else 1
+    return timeouts
+
+
+def state_statistics(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each component of the state.
+
+    NumPy adds float32 rows one after the other, which for a million rows is up to 3e-4 off the exact value; the
+    published agents saw exactly these numbers.
+
+    Args:
+        observations: (N, S) float32.
+
+    Returns:
+        mean (S,) and population standard deviation plus 1e-3 (S,), float32.
+    """
+    return observations.mean(axis=0), observations.std(axis=0) + 1e-3
+
+
+def normalise(observations: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
+    """Observations (..., S) in units of `std` (S,) around `mean` (S,)."""
+    shifted = observations - mean
+    shifted /= std
+    return shifted
+
+
+def normalise_states(dataset: Batch) -> tuple[Batch, np.ndarray, np.ndarray]:
+    """Transitions with both states in units of the statistics of the first, and those: mean (S,) and deviation (S,)."""
+    mean, std = state_statistics(dataset.observations)
+    normalised = dataset._replace(
+        observations=normalise(dataset.observations, mean, std),
+        next_observations=normalise(dataset.next_observations, mean, std),
+    )
+    return normalised, mean, std

@@ -1,0 +1,1 @@
+"""What a policy is scored in: corrected physics, the registry, evaluation, scores."""

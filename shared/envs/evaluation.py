@@ -1,0 +1,164 @@
+"""Runs a policy for a number of episodes, all of them stepped together."""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from numpy.typing import ArrayLike
+
+from shared.envs.registry import fingerprint, make_env
+from shared.errors import InputError
+
+Policy = Callable[[np.ndarray], np.ndarray]
+"""Maps normalised observations (n_episodes, state_dim) float32 to actions (n_episodes, action_dim)."""
+
+
+class ContextPolicy(ABC):
+    """A policy that remembers each episode, and is told how far it has come."""
+
+    @abstractmethod
+    def __call__(self, observations: np.ndarray, returns: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """The actions of one step.
+
+        Args:
+            observations: (n_episodes, state_dim) float32, normalised.
+            returns: (n_episodes,), the rewards of each episode so far, summed.
+            lengths: (n_episodes,), its steps so far; 0 where it begins.
+
+        Returns:
+            Actions (n_episodes, action_dim).
+        """
+
+
+class Evaluation(NamedTuple):
+    """Outcome of one evaluation.
+
+    `returns` (n_episodes,) are undiscounted and not normalised, float64; `lengths` (n_episodes,) are steps.
+    """
+
+    returns: np.ndarray
+    lengths: np.ndarray
+
+
+class Evaluator:
+    """Evaluates policies in one environment, each time from the same start states.
+
+    Episode k starts from a state that depends on `seed` and k only. It owns row k of what the policy sees, whatever
+    `num_envs` is: a matrix product rounds differently with another number of rows, and a compiled policy is traced
+    once per shape.
+
+    Attributes:
+        state_dim: Size of an observation.
+        action_dim: Size of an action.
+        max_action: Upper bound of the first action entry.
+        mean: Subtracted from each observation, () or (state_dim,).
+        std: Then divides it, () or (state_dim,).
+        fingerprint: What a score depends on besides the policy: environment, MuJoCo version, mass, episodes, seed.
+    """
+
+    def __init__(
+        self,
+        env_id: str,
+        n_episodes: int,
+        seed: int,
+        mean: ArrayLike = 0.0,
+        std: ArrayLike = 1.0,
+        num_envs: int | None = None,
+        max_steps: int | None = None,
+        make: Callable[[str], gymnasium.Env] = make_env,
+    ) -> None:
+        """Makes the environments.
+
+        Args:
+            env_id: One of the `d4rl/...` environments or any other registered one with flat observations and actions.
+            n_episodes: Episodes of one evaluation.
+            seed: Decides the start states, 0 or more.
+            mean: Subtracted from each observation, a number or (state_dim,).
+            std: Then divides it, a number or (state_dim,).
+            num_envs: How many episodes are stepped together; by default all, at most 10.
+            max_steps: An episode is cut after this many steps, if its environment does not end it before.
+            make: Makes an environment of this name.
+
+        Raises:
+            InputError: The environment is unknown or of another kind, or a number is out of range.
+        """
+        if n_episodes < 1:
+            raise InputError(f"cannot evaluate {n_episodes} episodes; ask for at least 1")
+        if seed < 0:
+            raise InputError(f"cannot seed the evaluation with {seed}; use 0 or more")
+        num_envs = min(n_episodes, 10 if num_envs is None else num_envs)
+        if num_envs < 1:
+            raise InputError(f"cannot step {num_envs} environments; ask for at least 1")
+        self._envs = [make(env_id) for _ in range(num_envs)]
+        self.state_dim = _flat_size(env_id, "observations", self._envs[0].observation_space)
+        self.action_dim = _flat_size(env_id, "actions", self._envs[0].action_space)
+        self.max_action = float(self._envs[0].action_space.high[0])
+        self.fingerprint: dict[str, Any] = {**fingerprint(self._envs[0]), "episodes": n_episodes, "seed": seed}
+        self.mean, self.std = np.asarray(mean), np.asarray(std)
+        self._max_steps = max_steps
+        # A longer sequence of seeds starts with the shorter one.
+        self._seeds = [int(word) for word in np.random.SeedSequence(seed).generate_state(n_episodes)]
+        self._stepping, self._closed = threading.Lock(), False
+
+    def __call__(self, policy: Policy | ContextPolicy) -> Evaluation:
+        """Runs every episode once, with one call of `policy` per step.
+
+        Raises:
+            RuntimeError: The environments are closed, or another thread closes them meanwhile.
+        """
+        with self._stepping:
+            return self._play(policy)
+
+    def _play(self, policy: Policy | ContextPolicy) -> Evaluation:
+        # Gymnasium's vector environments reset one step late: the step after an episode's end returns the new start
+        # with a reward of 0, and would be counted. These plain environments are reset here, when they are free.
+        n_episodes = len(self._seeds)
+        observations = np.zeros((n_episodes, self.state_dim), np.float32)
+        returns, lengths = np.zeros(n_episodes), np.zeros(n_episodes, np.int64)
+        waiting, free = list(range(n_episodes)), list(self._envs)
+        running: dict[int, gymnasium.Env] = {}
+        while waiting or running:
+            if self._closed:
+                raise RuntimeError("the environments are closed")
+            while waiting and free:
+                episode = waiting.pop(0)
+                running[episode] = free.pop()
+                observations[episode] = self._normalise(running[episode].reset(seed=self._seeds[episode])[0])
+            actions = self._actions(policy, observations, returns, lengths)
+            for episode, env in list(running.items()):
+                observation, reward, terminated, truncated, _ = env.step(actions[episode])
+                observations[episode] = self._normalise(observation)
+                returns[episode] += reward
+                lengths[episode] += 1
+                if terminated or truncated or lengths[episode] == self._max_steps:
+                    free.append(running.pop(episode))
+        return Evaluation(returns, lengths)
+
+    def _normalise(self, observation: np.ndarray) -> np.ndarray:
+        return ((observation - self.mean) / self.std).astype(np.float32)
+
+    def _actions(
+        self, policy: Policy | ContextPolicy, observations: np.ndarray, returns: np.ndarray, lengths: np.ndarray
+    ) -> np.ndarray:
+        # A policy may keep what it is given, and the rows change under it.
+        progress = (returns.copy(), lengths.copy()) if isinstance(policy, ContextPolicy) else ()
+        actions = np.asarray(policy(observations.copy(), *progress))
+        if actions.shape != (expected := (len(observations), self.action_dim)):
+            raise ValueError(f"the policy returned actions of shape {actions.shape}, not {expected}")
+        return actions
+
+    def close(self) -> None:
+        """Closes the environments; an evaluation that goes on in another thread ends at its next step before that."""
+        self._closed = True
+        with self._stepping:
+            for env in self._envs:
+                env.close()
+
+
+def _flat_size(env_id: str, name: str, space: gymnasium.Space) -> int:
+    if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
+        raise InputError(f"cannot evaluate in {env_id!r}: its {name} are {space}, not a vector of real numbers")
+    return space.shape[0]

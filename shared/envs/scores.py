@@ -1,0 +1,110 @@
+"""D4RL's reference scores, the environment that belongs to each of its datasets, and what a return is reported as."""
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from shared.envs import genuine, robotics
+from shared.envs.registry import is_d4rl_exact
+from shared.errors import InputError
+from shared.names import D4RL_FACTS, nearest
+
+
+class Reference(NamedTuple):
+    """What D4RL states about a dataset.
+
+    `min_score` and `max_score` are the undiscounted returns that count as 0 and 100. `env_id` is the environment that
+    steps as the one the data came from, None where there is none yet.
+    """
+
+    min_score: float
+    max_score: float
+    max_episode_steps: int
+    env_id: str | None
+
+
+def _env_id(info: dict[str, Any]) -> str | None:
+    env_id = f"d4rl/{info['env'].lower()}"
+    return env_id if is_d4rl_exact(env_id) else None
+
+
+def reference(dataset_id: str) -> Reference:
+    """Looks up one of D4RL's 136 datasets, for example `hopper-medium-v2`.
+
+    The figures are those of D4RL's own table (`d4rl.infos`).
+
+    Raises:
+        InputError: D4RL has no such dataset.
+    """
+    if dataset_id not in D4RL_FACTS:
+        raise InputError(f"unknown D4RL dataset {dataset_id!r}; {nearest(dataset_id, D4RL_FACTS)}")
+    info = D4RL_FACTS[dataset_id]
+    return Reference(info["ref_min_score"], info["ref_max_score"], info["max_episode_steps"], _env_id(info))
+
+
+def env_of(dataset_id: str) -> str:
+    """The environment in which a policy learned from `dataset_id` is scored, for example `d4rl/hopper-v2`.
+
+    Where none steps as D4RL's, it is Gymnasium-Robotics' in D4RL's layout, whose returns are no D4RL scores.
+
+    Raises:
+        InputError: D4RL has no such dataset, or there is no such environment.
+    """
+    env_id = reference(dataset_id).env_id or robotics.ENV_OF.get(dataset_id)
+    if env_id is None:
+        raise InputError(
+            f"no environment here is like that of {dataset_id!r}: name a registered one to evaluate in with "
+            "--eval_env, or use D4RL's own with --eval_backend d4rl"
+        )
+    return env_id
+
+
+@cache
+def _a_dataset_of(env_id: str) -> str | None:
+    """A dataset of an environment, for they all have the same reference scores; None if it is not of D4RL's kind."""
+    if env_id in genuine.DATASETS:
+        return genuine.DATASETS[env_id]
+    of_env = (name for name in D4RL_FACTS if env_id in (reference(name).env_id, robotics.ENV_OF.get(name)))
+    return next(of_env, None)
+
+
+def score(returns: ArrayLike, dataset_id: str) -> np.ndarray:
+    """Undiscounted returns, any shape, on the scale of a dataset's reference scores: float64, in D4RL's order.
+
+    Raises:
+        InputError: D4RL has no such dataset.
+    """
+    low, high, *_ = reference(dataset_id)
+    return (np.asarray(returns, np.float64) - low) / (high - low) * 100
+
+
+class Scale(NamedTuple):
+    """What a run reports for returns.
+
+    `metric` names the values in files, `words` in print. `dataset_id` is the dataset whose reference scores count as 0
+    and 100; without one, returns are reported as they are.
+    """
+
+    metric: str
+    words: str
+    dataset_id: str | None
+
+    def __call__(self, returns: ArrayLike) -> np.ndarray:
+        """Undiscounted returns, any shape, as they are reported, float64."""
+        return np.asarray(returns, np.float64) if self.dataset_id is None else score(returns, self.dataset_id)
+
+
+def scale(env_id: str) -> Scale:
+    """What returns measured in `env_id` are reported as.
+
+    Only where an environment steps as D4RL's did is that a D4RL score. Gymnasium-Robotics' environments share D4RL's
+    scale and not its physics: there it is a normalised return, under a name that says so.
+    """
+    dataset_id = _a_dataset_of(env_id)
+    if is_d4rl_exact(env_id):
+        return Scale("d4rl_normalized_score", "D4RL score", dataset_id)
+    if dataset_id is not None:
+        return Scale("normalized_return_not_d4rl", "normalised return (not D4RL: Gymnasium-Robotics)", dataset_id)
+    return Scale("return_mean", "return", None)

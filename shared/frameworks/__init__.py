@@ -1,0 +1,1 @@
+"""The same plumbing in PyTorch and in JAX, and what crosses between the two."""

@@ -1,0 +1,170 @@
+"""A twin's state in the other framework: weights, targets, temperatures, moments, schedules and numbers of steps.
+
+Both twins call a part by the same name, and the optimiser of `x` is `x_optimizer`: that is all that is known of them.
+What stands between the frameworks are NumPy's arrays under PyTorch's names and in PyTorch's layout.
+"""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from shared.frameworks.jax_side import Network, params_from_torch, params_to_torch
+
+Named = dict[str, np.ndarray]
+
+
+def part_names(state: Any) -> list[str]:
+    """The names of a JAX state's parts: networks, targets, temperatures and optimisers, without its static fields."""
+    return [name for name, field in state.__dataclass_fields__.items() if field.metadata.get("pytree_node", True)]
+
+
+def parameters(part: nn.Module | torch.Tensor) -> dict[str, torch.Tensor]:
+    """The trained tensors of a torch part by name: of a module, or of a bare one (a temperature, say)."""
+    return {"constant": part} if isinstance(part, torch.Tensor) else dict(part.named_parameters())
+
+
+def named(part: Any) -> Named:
+    """A part's numbers under PyTorch's names and in PyTorch's layout, whichever framework it comes from.
+
+    Optimisers give their moments, `m/<parameter>` and `v/<parameter>`, and their number of steps.
+    """
+    if isinstance(part, nn.Module | torch.Tensor):
+        # Copies: JAX may keep NumPy's memory as it is, and torch's optimisers write into theirs.
+        return {name: value.detach().cpu().numpy().copy() for name, value in parameters(part).items()}
+    if isinstance(part, Network):
+        return params_to_torch(part.params)
+    if isinstance(part, jax.Array):
+        return {"constant": np.asarray(part)}
+    if isinstance(part, Optimizer):
+        raise TypeError("a torch optimiser does not know its parameters' names: use torch_moments")
+    adam = _adam(part)
+    m, v = named(adam.mu), named(adam.nu)
+    return {**_prefixed("m/", m), **_prefixed("v/", v), "steps": np.asarray(adam.count)}
+
+
+def torch_moments(optimizer: Optimizer, part: nn.Module | torch.Tensor) -> Named:
+    """The moments of a part's optimiser, as `named` gives those of an optax state; zeros before any step."""
+    moments: Named = {"steps": np.asarray(0)}
+    for name, parameter in parameters(part).items():
+        state = optimizer.state.get(parameter, {})
+        zeros = torch.zeros_like(parameter.detach())
+        moments[f"m/{name}"] = state.get("exp_avg", zeros).cpu().numpy().copy()
+        moments[f"v/{name}"] = state.get("exp_avg_sq", zeros).cpu().numpy().copy()
+        moments["steps"] = np.asarray(int(state.get("step", 0)))
+    return moments
+
+
+def torch_part(trainer: Any, name: str) -> Named:
+    """The part of a torch trainer that carries this name, as `named` gives it."""
+    part = getattr(trainer, name)
+    return torch_moments(part, _stepped(trainer, name)) if isinstance(part, Optimizer) else named(part)
+
+
+# ---- from PyTorch to JAX -------------------------------------------------------------------------------------------
+
+
+def to_jax(trainer: Any, like: Any) -> Any:
+    """A JAX state with the structure of `like` that holds the trainer's weights, targets and moments."""
+    return like.replace(**{name: _filled(torch_part(trainer, name), getattr(like, name)) for name in part_names(like)})
+
+
+def _filled(values: Named, like: Any) -> Any:
+    if isinstance(like, Network):
+        return like.replace(params=params_from_torch(values, like.params))
+    if isinstance(like, jax.Array):
+        return jnp.asarray(values["constant"], like.dtype)
+    adam, count = _adam(like), jnp.asarray(values["steps"], jnp.int32)
+    moments = adam._replace(mu=_filled(_under("m/", values), adam.mu), nu=_filled(_under("v/", values), adam.nu))
+
+    def fill(part: Any) -> Any:
+        # A schedule in the same chain counts the same steps, in an array of its own: a donated state holds none twice.
+        return (moments if part is adam else part)._replace(count=jnp.copy(count)) if _counts(part) else part
+
+    return jax.tree.map(fill, like, is_leaf=_counts)
+
+
+# ---- from JAX to PyTorch -------------------------------------------------------------------------------------------
+
+
+def to_torch(state: Any, trainer: Any) -> None:
+    """Fills a fresh torch trainer, in place, with a JAX state's weights, targets and moments, and moves its schedules.
+
+    What PyTorch counts in the trainer itself, `total_it`, a JAX state does not hold.
+    """
+    for name in part_names(state):
+        values, part = named(getattr(state, name)), getattr(trainer, name)
+        if isinstance(part, Optimizer):
+            _fill_moments(part, _stepped(trainer, name), values)
+        else:
+            _fill_parameters(part, values)
+    for schedule in vars(trainer).values():
+        if isinstance(schedule, LRScheduler):
+            _advance(schedule)
+
+
+@torch.no_grad()
+def _fill_parameters(part: nn.Module | torch.Tensor, values: Mapping[str, np.ndarray]) -> None:
+    for name, parameter in parameters(part).items():
+        parameter.copy_(torch.tensor(values[name]))
+
+
+def _fill_moments(optimizer: Optimizer, part: nn.Module | torch.Tensor, values: Mapping[str, np.ndarray]) -> None:
+    steps = int(values["steps"])
+    state = {
+        number: {
+            "step": torch.tensor(float(steps)),
+            "exp_avg": torch.tensor(values[f"m/{name}"]),
+            "exp_avg_sq": torch.tensor(values[f"v/{name}"]),
+        }
+        for number, name in enumerate(parameters(part))
+    }
+    # Before its first step an optimiser of PyTorch's has no state at all.
+    optimizer.load_state_dict(optimizer.state_dict() | {"state": state if steps else {}})
+
+
+def _advance(schedule: LRScheduler) -> None:
+    """Moves a fresh schedule as far as its optimiser has come, step by step: PyTorch's rates follow from the last."""
+    steps = max((int(state["step"]) for state in schedule.optimizer.state.values()), default=0)
+    with warnings.catch_warnings():
+        # It warns that the optimiser has made no step; those were made in the other framework.
+        warnings.simplefilter("ignore", UserWarning)
+        for _ in range(steps):
+            schedule.step()
+
+
+# ---- optimisers ----------------------------------------------------------------------------------------------------
+
+
+def _stepped(trainer: Any, optimizer: str) -> nn.Module | torch.Tensor:
+    """What the optimiser of this name steps."""
+    return getattr(trainer, optimizer.removesuffix("_optimizer"))
+
+
+def _counts(part: Any) -> bool:
+    return "count" in getattr(part, "_fields", ())
+
+
+def _is_adam(part: Any) -> bool:
+    return isinstance(part, optax.ScaleByAdamState)
+
+
+def _adam(opt_state: optax.OptState) -> optax.ScaleByAdamState:
+    (adam,) = filter(_is_adam, jax.tree.leaves(opt_state, is_leaf=_is_adam))
+    return adam
+
+
+def _prefixed(prefix: str, values: Named) -> Named:
+    return {prefix + name: value for name, value in values.items()}
+
+
+def _under(prefix: str, values: Named) -> Named:
+    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}

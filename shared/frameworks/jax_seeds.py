@@ -1,0 +1,78 @@
+"""Several seeds as one XLA program: an interval of updates under `vmap`, spread over the devices that there are."""
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from operator import itemgetter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from shared.frameworks.jax_side import PackedDataset
+from shared.runs import seeds
+
+Interval = Callable[..., tuple[Any, Any]]
+_AXIS = "seeds"
+
+
+def train_together(
+    interval: Interval, state: Any, key: Array, dataset: PackedDataset, start: int, *static: int
+) -> tuple[Any, Any]:
+    """`interval(state, key, dataset, start, *static)`, in one program with the other seeds where there are any.
+
+    Each seed keeps its own weights and key, so it draws to the bit what it draws alone, and its parameters differ by
+    rounding only: a batched product may add in another order.
+
+    Args:
+        interval: An algorithm's `train_interval`.
+        state: The seed's train state; used up.
+        key: The seed's.
+        dataset: Which all seeds share.
+        start: The updates before the interval.
+        static: The number of updates, and whatever else is known when the program is compiled.
+
+    Returns:
+        The state after the interval, and its history.
+    """
+    if seeds.count() == 1:
+        return interval(state, key, dataset, start, *static)
+    return seeds.meet(start, (state, key), partial(_train_all, interval, dataset, start, static))
+
+
+def _train_all(
+    interval: Interval, dataset: PackedDataset, start: int, static: Sequence[int], parts: Sequence[tuple[Any, Array]]
+) -> list[tuple[Any, Any]]:
+    (home,) = dataset.rows.devices()
+    mesh = _mesh(len(parts), home.platform)
+    with jax.default_device(home):
+        states, keys = jax.device_put(_stacked(parts), NamedSharding(mesh, PartitionSpec(_AXIS)))
+        # One copy for each size of mesh, which shrinks when a seed has failed.
+        dataset = seeds.once(mesh, lambda: jax.device_put(dataset, NamedSharding(mesh, PartitionSpec())))
+        outcome = _vmapped(interval, states, keys, dataset, start, static)
+        return _unstacked(jax.device_put(outcome, home), len(parts))
+
+
+@cache
+def _mesh(number: int, platform: str) -> Mesh:
+    """As many devices as can share the seeds evenly."""
+    devices = jax.devices(platform)
+    return Mesh(devices[: max(n for n in range(1, len(devices) + 1) if number % n == 0)], _AXIS)
+
+
+@jax.jit
+def _stacked(trees: Sequence[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+@partial(jax.jit, static_argnames="number")
+def _unstacked(tree: Any, number: int) -> list[Any]:
+    return [jax.tree.map(itemgetter(i), tree) for i in range(number)]
+
+
+@partial(jax.jit, static_argnames=("interval", "static"), donate_argnames="states")
+def _vmapped(
+    interval: Interval, states: Any, keys: Array, dataset: PackedDataset, start: Array, static: tuple[int, ...]
+) -> tuple[Any, Any]:
+    return jax.vmap(lambda state, key: interval(state, key, dataset, start, *static))(states, keys)

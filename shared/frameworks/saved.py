@@ -1,0 +1,233 @@
+"""What a run has left: its checkpoint, of either framework, and the twins at its state.
+
+Neither twin is known here by name: a checkpoint says of which algorithm it is.
+"""
+
+import dataclasses
+import json
+import re
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax
+import numpy as np
+
+from shared.data.sequences import PromptedPolicy
+from shared.envs.evaluation import ContextPolicy, Evaluator, Policy
+from shared.errors import InputError
+from shared.frameworks import exchange, jax_side, torch_side
+from shared.frameworks.twins import load_twin
+from shared.names import nearest
+from shared.runs.checkpoints import Checkpoints
+from shared.runs.configs import algorithms, from_settings, read_file
+from shared.runs.task import scoring_env
+
+SUFFIXES = {"torch": ".pt", "jax": ".msgpack"}
+# What a checkpoint of either framework says about its run, by key
+FACTS = ("step", "settings", "dataset", "state_mean", "state_std", "versions")
+_RUN = re.compile(r".+-(torch|jax)-[0-9a-f]{8}")
+
+
+def find(path: Path, framework: str | None = None) -> Path:
+    """The last checkpoint of a run's folder, or the file itself, which may be named without its suffix.
+
+    Args:
+        path: The folder or the file.
+        framework: Whose checkpoint is meant where there are both; None: that of the run whose folder it is.
+
+    Raises:
+        InputError: There is none.
+    """
+    if path.is_file():
+        return path
+    stem = path / "checkpoint" if path.is_dir() else path
+    run = _RUN.fullmatch(stem.resolve().parent.name)
+    first = framework or (run[1] if run else "torch")
+    suffixes = sorted(SUFFIXES.values(), key=lambda suffix: suffix != SUFFIXES[first])
+    found = [file for suffix in suffixes if (file := stem.with_name(stem.name + suffix)).is_file()]
+    for suffix in suffixes:
+        checkpoints = Checkpoints(path / "checkpoints", suffix)
+        found += [checkpoints.path(step) for step in reversed(checkpoints.steps())]
+    if not found:
+        raise InputError(f"there is no checkpoint at {path}: name a run's folder, or a .pt or .msgpack file")
+    return found[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """A checkpoint.
+
+    Attributes:
+        path: Its file.
+        framework: `torch` or `jax`.
+        algorithm: Such as `td3_bc`.
+        config: The run's settings, a `TrainConfig` of the PyTorch twin on the CPU.
+        facts: What the file says about its run, by key: of `FACTS`, those that it holds.
+    """
+
+    path: Path
+    framework: str
+    algorithm: str
+    config: Any
+    facts: dict[str, Any]
+
+    @classmethod
+    def open(cls, path: Path, algorithm: str | None = None, config_path: Path | None = None) -> "Saved":
+        """Reads what a checkpoint is; `trainer` and `state` read what it holds.
+
+        Args:
+            path: The file.
+            algorithm: Of a file that does not say it, such as one of CORL's.
+            config_path: The run's settings; None: those beside the file.
+
+        Raises:
+            InputError: The file, the algorithm or the settings are missing or cannot be used.
+        """
+        framework = "jax" if path.suffix == SUFFIXES["jax"] else "torch"
+        try:
+            content = _SIDES[framework].read_checkpoint(str(path))
+        except InputError:
+            if algorithm is None:
+                raise
+            content = {}  # such as CORL's of CQL, whose pickled classes its twin alone knows
+        found = content.get("algorithm", algorithm)
+        if found is None:
+            raise InputError(f"{path} does not say of which algorithm it is: name it with --algorithm")
+        if algorithm not in (None, found):
+            raise InputError(f"{path} is of {found}, not of {algorithm}: leave out --algorithm")
+        algorithm = found
+        if algorithm not in algorithms():
+            raise InputError(f"{algorithm!r} is not an algorithm; {nearest(str(algorithm), algorithms())}")
+        facts = {key: content[key] for key in FACTS if key in content}
+        # CORL's transformer has them as rows.
+        facts |= {key: np.asarray(facts[key]).flatten() for key in ("state_mean", "state_std") if key in facts}
+        config = _config(path, algorithm, facts, config_path)
+        return cls(path, framework, algorithm, dataclasses.replace(config, device="cpu"), facts)
+
+    @property
+    def torch(self) -> ModuleType:
+        """The PyTorch twin."""
+        return load_twin("torch", self.algorithm)
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        """Of the run that ended with this checkpoint `env`, `metric` and `score`; empty if it has not ended."""
+        path = self.path.parent / "result.json"
+        if self.path.stem != "checkpoint" or not path.is_file():
+            return {}
+        try:
+            content = json.loads(path.read_text())
+            return {"env": content["evaluation"]["env"], "metric": content["metric"], "score": content["final"]}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path} is damaged: remove it, and nothing but the run's score is lost") from error
+
+    @cached_property
+    def env_id(self) -> str:
+        """The environment that scores the run."""
+        return self.result["env"] if self.result else scoring_env(self.config)
+
+    @cached_property
+    def sizes(self) -> tuple[int, int, float]:
+        """S, A and the bound of every action component: the config's where the algorithm has a setting for it."""
+        evaluator = Evaluator(self.env_id, n_episodes=1, seed=0)
+        evaluator.close()
+        max_action = getattr(self.config, "max_action", evaluator.max_action)
+        return evaluator.state_dim, evaluator.action_dim, max_action
+
+    def evaluator(self, n_episodes: int, seed: int | None = None, **how: Any) -> Evaluator:
+        """What scores the run's policy: it normalises states as the run's evaluations did.
+
+        Args:
+            n_episodes: Episodes of one evaluation.
+            seed: Decides the start states; None: as in the run.
+            how: Further arguments of an `Evaluator`.
+
+        Raises:
+            InputError: As `statistics`, or the environment cannot be made.
+        """
+        seed = self.evaluation_seed if seed is None else seed
+        if self.is_prompted:
+            how = {"num_envs": n_episodes, "max_steps": self.config.episode_len} | how
+        return Evaluator(self.env_id, n_episodes, seed, *self.statistics(), **how)
+
+    @property
+    def evaluation_seed(self) -> int:
+        """What decides the start states of the run's evaluations."""
+        return getattr(self.config, "eval_seed", self.config.seed)
+
+    def policy(self) -> Policy | ContextPolicy:
+        """The run's policy for an evaluator, computed by the PyTorch twin; asked for the first of its returns."""
+        config, act = self.config, self.trainer().act
+        if not self.is_prompted:
+            return act
+        return PromptedPolicy(act, config.target_returns[0], config.reward_scale, config.seq_len, self.sizes[1])
+
+    @property
+    def is_prompted(self) -> bool:
+        """Whether the policy is a sequence model, which is asked for a return."""
+        return hasattr(self.config, "target_returns")
+
+    def statistics(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and deviation, (S,), that the run's states were normalised by.
+
+        Raises:
+            InputError: The checkpoint does not hold them, as CORL's do not, or those of other states.
+        """
+        if "state_mean" not in self.facts:
+            raise InputError(
+                f"{self.path} does not hold the statistics of its states: go on from it with --load_model, whose own "
+                "checkpoints do"
+            )
+        mean, std = self.facts["state_mean"], self.facts["state_std"]
+        if not mean.shape == std.shape == (self.sizes[0],):
+            raise InputError(f"{self.path} holds statistics of other states than those of {self.env_id}: name its run")
+        return mean, std
+
+    def trainer(self) -> Any:
+        """The PyTorch twin at the checkpoint's state, whichever framework wrote it.
+
+        Raises:
+            InputError: The file is damaged, or of another algorithm, or of other networks.
+        """
+        trainer = self.torch.create_trainer(self.config, *self.sizes)
+        if self.framework == "torch":
+            self.torch.load(trainer, str(self.path))
+        else:
+            state, trainer.total_it = self.state()
+            exchange.to_torch(state, trainer)
+        return trainer
+
+    def state(self) -> tuple[Any, int]:
+        """The JAX twin's state and its number of updates, whichever framework wrote the checkpoint.
+
+        Raises:
+            InputError: As `trainer`.
+        """
+        if self.framework == "jax":
+            content = jax_side.load_checkpoint(str(self.path), self.algorithm, self._empty_state())
+            return content["state"], content["total_it"]
+        trainer = self.trainer()
+        return exchange.to_jax(trainer, self._empty_state()), trainer.total_it
+
+    def _empty_state(self) -> Any:
+        """A state of the JAX twin, all zeros: its structure is what matters, and to draw weights takes seconds."""
+        twin = load_twin("jax", self.algorithm)
+        config = twin.TrainConfig(**vars(self.config))
+        shapes = jax.eval_shape(lambda key: twin.create_train_state(key, config, *self.sizes), jax.random.key(0))
+        return jax.tree.map(lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype)), shapes)
+
+
+def _config(path: Path, algorithm: str, facts: dict[str, Any], config_path: Path | None) -> Any:
+    """The settings of a checkpoint: those of the file that is named, else its own, else those beside it."""
+    config_class = load_twin("torch", algorithm).TrainConfig
+    if config_path is None and isinstance(facts.get("settings"), dict):
+        return from_settings(config_class, algorithm, facts["settings"], f"settings in {path}: ")
+    beside = config_path or path.parent / "config.yaml"
+    if not beside.is_file():
+        raise InputError(f"the settings of {path} are not at {beside}: name their file with --config_path")
+    return read_file(config_class, algorithm, beside)
+
+
+_SIDES = {"torch": torch_side, "jax": jax_side}

@@ -1,0 +1,45 @@
+"""The algorithms' files by name.
+
+An algorithm is called by its file's path below `corl_torch` and `corl_jax`: `cql`, `finetune/iql`. SAC is older than
+its folder: its checkpoints and tables call it `sac`, and `online/sac` is understood too.
+"""
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+from shared.errors import InputError
+from shared.names import nearest
+
+ROOT = Path(__file__).resolve().parents[2]
+FRAMEWORKS = ("torch", "jax")
+_OLDER_NAMES = {"online/sac": "sac"}
+
+
+def algorithms(framework: str, root: Path = ROOT) -> dict[str, Path]:
+    """A framework's files by the names of their algorithms, in order."""
+    folder = root / f"corl_{framework}"
+    names = {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("[!_]*.py")}
+    return {_OLDER_NAMES.get(name, name): names[name] for name in sorted(names)}
+
+
+def path_of(framework: str, algorithm: str) -> Path:
+    """The file of a twin.
+
+    Raises:
+        InputError: There is none of this name.
+    """
+    files = algorithms(framework)
+    name = _OLDER_NAMES.get(algorithm, algorithm)
+    if name not in files:
+        raise InputError(f"unknown algorithm {algorithm!r}; {nearest(algorithm, files)}")
+    return files[name]
+
+
+def load_twin(framework: str, algorithm: str) -> ModuleType:
+    """The module of a twin, imported.
+
+    Raises:
+        InputError: As `path_of`.
+    """
+    return importlib.import_module(".".join(path_of(framework, algorithm).relative_to(ROOT).with_suffix("").parts))

@@ -1,0 +1,432 @@
+"""Configurations: dataclasses filled from the command line, a YAML file, a table of datasets and their defaults.
+
+The first of these that gives a setting wins. A setting's flag has the field's name, its help is the comment above the
+field, and its text must read as the field's type: pyrallis alone would turn `maybe` into True, `1.5` into 1 and `007`
+into 7 without a word. Config classes must not stand under `from __future__ import annotations`: pyrallis needs types.
+"""
+
+import argparse
+import dataclasses
+import inspect
+import math
+import reprlib
+import sys
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyrallis
+import yaml
+from pyrallis.wrappers.docstring import get_attribute_docstring
+
+from shared.names import is_known, nearest
+from shared.envs.registry import is_registered
+from shared.errors import InputError, RunError, Stopped
+from shared.runs.seeds import summary, train_seeds
+
+Config = TypeVar("Config")
+
+# What a bad value is quoted by: a few lines of YAML can stand for gigabytes of text.
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 3, 200, 200
+
+_TABLES = Path(__file__).resolve().parents[2] / "configs"
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", tuple: "a list of numbers"}
+_METAVARS = {bool: "true|false", int: "INT", float: "FLOAT", str: "TEXT", tuple: "[FLOAT,...]"}
+# What a run is, in contrast to how its algorithm learns: a group of its own in --help.
+_RUN_SETTINGS = frozenset(
+    [
+        *("env", "eval_env", "eval_backend", "seed", "device", "project", "group", "name", "wandb_mode", "runs_path"),
+        *("checkpoints_path", "load_model", "resume", "max_timesteps", "eval_freq", "n_episodes", "buffer_size"),
+        *("eval_seed", "deterministic_torch", "num_updates_on_epoch", "log_every"),
+    ]
+)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a bad command line as an InputError."""
+
+    def error(self, message: str) -> typing.NoReturn:
+        hint = "; write --flag=VALUE if the value begins with a minus" if "expected one argument" in message else ""
+        raise InputError(message + hint)
+
+
+# Not a setting of a run, but how many there are.
+_SEEDS = _Parser(add_help=False, allow_abbrev=False)
+_SEEDS.add_argument(
+    "--seeds",
+    type=int,
+    metavar="INT",
+    default=argparse.SUPPRESS,
+    help="Seeds to train, counted from the one given: in JAX as one program, in PyTorch one after another (default: 1)",
+)
+
+
+def _restricted(default: Any, allows: Callable[[Any], bool], words: str) -> Any:
+    """A dataclass field whose metadata hold a test of the value and the words that name it."""
+    return dataclasses.field(default=default, metadata={"allows": allows, "words": words})
+
+
+def _finite(default: float) -> str:
+    return "finite and " if isinstance(default, float) else ""
+
+
+def positive(default: float) -> Any:
+    """A field for finite numbers greater than 0, such as a learning rate."""
+    return _restricted(default, lambda value: 0 < value < math.inf, f"{_finite(default)}greater than 0")
+
+
+def bounded(default: float | None, low: float, high: float | None = None) -> Any:
+    """A field for finite numbers from `low` to `high`, both included; without `high`, for those of at least `low`."""
+    if high is None:
+        return _restricted(default, lambda value: low <= value < math.inf, f"{_finite(default)}at least {low}")
+    return _restricted(default, lambda value: low <= value <= high, f"between {low} and {high}")
+
+
+def numbers(default: tuple[float, ...], low: float = -math.inf, high: float = math.inf) -> Any:
+    """A field for one or more finite numbers from `low` up to `high`."""
+    limits = "" if math.isinf(high) else f" between {low} and {high}"
+    return _restricted(
+        default,
+        lambda values: len(values) > 0 and all(low <= value <= high and math.isfinite(value) for value in values),
+        f"one or more finite numbers{limits}",
+    )
+
+
+def choice(default: str, *others: str) -> Any:
+    """A field for one of several words, the default being the first."""
+    words = (default, *others)
+    return _restricted(default, words.__contains__, f"one of {', '.join(words)}")
+
+
+def check(config: Any) -> None:
+    """Checks the type and the bounds of every field, for a config built in Python as for a parsed one.
+
+    Raises:
+        InputError: A value has the wrong type, is not a number, or lies outside its field's bounds.
+    """
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if not _has_type(field.type, value):
+            raise InputError(f"{field.name} must be {_kind(field.type)}, not {value!r}")
+        if value is not None and "allows" in field.metadata and not field.metadata["allows"](value):
+            raise InputError(f"{field.name} must be {field.metadata['words']}, not {value!r}")
+
+
+def dump(config: Any) -> str:
+    """The config as YAML, in the order of its fields; `--config_path` reads an equal config back."""
+    return pyrallis.dump(config, sort_keys=False)
+
+
+def parse(config_class: type[Config], algorithm: str, args: Sequence[str] | None = None) -> Config:
+    """Builds a config; what came from the dataset's row is printed in one line.
+
+    A setting is taken from the command line, else from the file given as `--config_path`, else from the row that
+    `configs/<algorithm>.yaml` holds for the dataset, else from the dataclass. `--help` prints the settings and exits.
+    Where `--resume` names a run's folder, its `config.yaml` is such a file.
+
+    A config class may have `CORL_NAMES`, from CORL's names to its own: what CORL calls differently from file to file is
+    called alike here, and understood by both names. `CORL_EPOCHS` is the like for what CORL counts in epochs of
+    `num_updates_on_epoch` updates and we in updates.
+
+    Args:
+        config_class: A dataclass with a field `env`, the dataset, or the environment of who makes the data.
+        algorithm: Names the table of datasets, such as `cql`.
+        args: The command line without the program's name; `sys.argv` if None.
+
+    Raises:
+        InputError: A flag, key, value, file or dataset cannot be used.
+    """
+    flags = _read_flags(config_class, algorithm, args)
+    path = flags.pop("config_path", _settings_of_run(flags.get("resume")))
+    given = {} if path is None else _decode(config_class, _read_yaml(Path(path)), f"{path}: ")
+    given = _in_updates(config_class, given | _decode(config_class, flags, "--"))
+    config, row = _completed(config_class, algorithm, given)
+    used = [f"{name}={_text(value)}" for name, value in row.items() if name not in given]
+    print(f"settings of configs/{algorithm}.yaml for {config.env}: {', '.join(used) or 'none'}")
+    return config
+
+
+def read_file(config_class: type[Config], algorithm: str, path: Path) -> Config:
+    """The config of a run's `config.yaml`, or of one of CORL's, as `--config_path` reads it.
+
+    Raises:
+        InputError: The file, a key or a value cannot be used.
+    """
+    return from_settings(config_class, algorithm, _read_yaml(path), f"{path}: ")
+
+
+def from_settings(config_class: type[Config], algorithm: str, values: Mapping[str, Any], where: str) -> Config:
+    """The config of settings by name, as text or as values; `where` begins the message if one cannot be used.
+
+    Raises:
+        InputError: A key or a value cannot be used.
+    """
+    return _completed(config_class, algorithm, _in_updates(config_class, _decode(config_class, values, where)))[0]
+
+
+def _completed(config_class: type[Config], algorithm: str, given: dict[str, Any]) -> tuple[Config, dict[str, Any]]:
+    """The config of the settings given and of its dataset's row, which is returned too."""
+    row = dataset_row(config_class, algorithm, given.get("env", config_class.env))
+    config = config_class(**(row | given))
+    check(config)
+    return config, row
+
+
+def algorithms() -> list[str]:
+    """The names of all algorithms: each has its table of datasets."""
+    return sorted(path.relative_to(_TABLES).with_suffix("").as_posix() for path in _TABLES.rglob("*.yaml"))
+
+
+def _settings_of_run(resume: str | None) -> str | None:
+    """The file that holds the settings of the run to go on with, if one is named."""
+    return None if resume in (None, "", "auto") else str(Path(resume) / "config.yaml")
+
+
+def dataset_row(config_class: type, algorithm: str, dataset: str) -> dict[str, Any]:
+    """The settings that `configs/<algorithm>.yaml` holds for a dataset, decoded; none for a known one without a row.
+
+    Raises:
+        InputError: The dataset is unknown, or its row has a key or value that the config does not allow.
+    """
+    table = _read_yaml(_TABLES / f"{algorithm}.yaml")
+    if dataset not in table and not is_known(dataset) and not is_registered(dataset):
+        raise InputError(f"unknown dataset {dataset!r}; {nearest(dataset, table)}, or give the path of an .hdf5 file")
+    return _decode(config_class, table.get(dataset) or {}, f"configs/{algorithm}.yaml, {dataset}: ")
+
+
+def cli(train: Callable[[Config], Any], config_class: type[Config], algorithm: str) -> None:
+    """Runs `train` with the config of the command line: the body of `python corl_jax/<algorithm>.py`.
+
+    Each of these ends the process with one line on stderr: input that cannot be used with status 2, a run that cannot
+    go on with 1, Ctrl-C with 130, SIGTERM with 143.
+    """
+    try:
+        command, settings = _SEEDS.parse_known_args()
+        number = getattr(command, "seeds", 1)
+        runs = train_seeds(train, parse(config_class, algorithm, settings), number)
+        if number > 1:
+            print(summary([run.result for run in runs]))
+    except (InputError, RunError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, InputError) else 1)
+    except Stopped as stop:
+        print(stop, file=sys.stderr)
+        sys.exit(stop.exit_status)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+class _TextLoader(yaml.SafeLoader):
+    """Leaves every plain scalar but `null` as the text it was written as; the field's type decodes it.
+
+    Nothing is built but text, `null`, lists and mappings: PyYAML's further types raise whatever a bad text makes them
+    raise.
+    """
+
+    yaml_constructors: typing.ClassVar = {
+        tag: build
+        for tag, build in yaml.SafeLoader.yaml_constructors.items()
+        if tag is None or tag.rpartition(":")[2] in ("str", "null", "seq", "map")
+    }
+
+    yaml_implicit_resolvers: typing.ClassVar = {
+        first: [rule for rule in rules if rule[0] in ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")]
+        for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    """Reads a YAML mapping whose scalars are text."""
+    try:
+        content = yaml.load(path.read_bytes(), _TextLoader)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = "" if mark is None else f" at line {mark.line + 1}"
+        raise InputError(f"{path} is not valid YAML{where}: correct it") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise InputError(f"{path} must hold lines such as `batch_size: 256`, one for each setting")
+    return content
+
+
+def _read_flags(config_class: type, algorithm: str, args: Sequence[str] | None) -> dict[str, str | None]:
+    """The settings given on the command line, as text."""
+    parser = _parser(config_class, algorithm)
+    flags, unknown = parser.parse_known_args(args)
+    if unknown:
+        known = [f"--{name}" for name in (*_field_types(config_class), *_corl_names(config_class))]
+        flag = unknown[0].partition("=")[0]
+        raise InputError(f"unknown argument {flag!r}; {nearest(flag, [*known, '--config_path', '--seeds', '--help'])}")
+    return vars(flags)
+
+
+def _parser(config_class: type, algorithm: str) -> argparse.ArgumentParser:
+    parser = _Parser(
+        parents=[_SEEDS],
+        usage="%(prog)s [--config_path FILE] [--seeds INT] [--setting VALUE ...]",
+        description=(inspect.getdoc(inspect.getmodule(config_class)) or algorithm).partition("\n")[0],
+        epilog="A setting is looked up on the command line, then in the file of --config_path, then in the dataset's "
+        f"row of configs/{algorithm}.yaml, then in the defaults shown here.",
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=36),
+    )
+    parser.add_argument("--config_path", metavar="FILE", help="YAML file of settings, such as a run's config.yaml")
+    groups = {True: parser.add_argument_group("run"), False: parser.add_argument_group("algorithm")}
+    for field in dataclasses.fields(config_class):
+        groups[field.name in _RUN_SETTINGS].add_argument(
+            f"--{field.name}",
+            *(f"--{corl}" for corl, ours in _class_table(config_class, "CORL_NAMES").items() if ours == field.name),
+            dest=field.name,
+            metavar=_METAVARS[_scalar_or_tuple(field.type)],
+            type=_text_or_null if _is_optional(field.type) else str,
+            help=_help(config_class, field),
+        )
+    for corl, ours in _class_table(config_class, "CORL_EPOCHS").items():
+        groups[True].add_argument(f"--{corl}", metavar="INT", help=f"{ours}, in epochs")
+    return parser
+
+
+@cache  # pyrallis parses the whole source for each comment
+def _help(config_class: type, field: dataclasses.Field) -> str:
+    """The comment above a field, its bounds and its default, escaped for argparse."""
+    comment = get_attribute_docstring(config_class, field.name).comment_above.replace("\n", " ")
+    facts = [field.metadata["words"]] if "words" in field.metadata else []
+    return f"{comment} ({'; '.join([*facts, f'default: {_text(field.default)}'])})".replace("%", "%%")
+
+
+def _text(value: Any) -> str:
+    """A value as one types it."""
+    if value is None:
+        return "null"
+    if isinstance(value, tuple):
+        return f"[{','.join(map(str, value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(value) or "empty"
+
+
+def _text_or_null(text: str) -> str | None:
+    return None if text == "null" else text
+
+
+def _decode(config_class: type, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Turns text into values of the fields' types; `where` begins the message if that fails."""
+    types, corl_names = _field_types(config_class), _corl_names(config_class)
+    epochs = _class_table(config_class, "CORL_EPOCHS")
+    decoded = {}
+    for given, value in values.items():
+        name = corl_names.get(given, given)
+        if name not in types:
+            raise InputError(f"{where}{given} is not a setting; {nearest(str(given), [*types, *corl_names])}")
+        if name in decoded:
+            raise InputError(f"{where}{given} is given twice: {name} is the same setting")
+        try:
+            decoded[name] = _Epochs(pyrallis.decode(int, value)) if given in epochs else _decoded(types[name], value)
+        except (TypeError, ValueError, yaml.YAMLError, RecursionError) as error:
+            raise InputError(f"{where}{given} must be {_kind(types[name])}, not {_SHORT.repr(value)}") from error
+    return decoded
+
+
+class _Epochs(int):
+    """A number of updates as some of CORL's files give it: in epochs."""
+
+
+def _in_updates(config_class: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with every number of epochs multiplied by an epoch's updates, wherever those were given."""
+    epoch = given.get("num_updates_on_epoch", getattr(config_class, "num_updates_on_epoch", 1))
+    return {name: epoch * value if isinstance(value, _Epochs) else value for name, value in given.items()}
+
+
+def _decoded(kind: Any, value: Any) -> Any:
+    """One value of a field's type; pyrallis knows neither `str | None` nor `tuple[float, ...]`."""
+    if value is None and _is_optional(kind):
+        return None
+    if _scalar_or_tuple(kind) is not tuple:
+        return pyrallis.decode(_base_type(kind), value)
+    entries = yaml.load(value, _TextLoader) if isinstance(value, str) else value
+    if not isinstance(entries, list | tuple):
+        raise TypeError(value)
+    return tuple(pyrallis.decode(typing.get_args(kind)[0], entry) for entry in entries)
+
+
+def _field_types(config_class: type) -> dict[str, Any]:
+    return {field.name: field.type for field in dataclasses.fields(config_class)}
+
+
+def _corl_names(config_class: type) -> dict[str, str]:
+    return _class_table(config_class, "CORL_NAMES") | _class_table(config_class, "CORL_EPOCHS")
+
+
+def _class_table(config_class: type, name: str) -> dict[str, str]:
+    return getattr(config_class, name, {})
+
+
+def _is_optional(kind: Any) -> bool:
+    return type(None) in typing.get_args(kind)
+
+
+def _base_type(kind: Any) -> type:
+    """`str` for `str | None`, any other type as it is."""
+    return typing.get_args(kind)[0] if _is_optional(kind) else kind
+
+
+def _scalar_or_tuple(kind: Any) -> type:
+    """`tuple` for `tuple[float, ...]`, the base type of any other."""
+    return tuple if typing.get_origin(kind) is tuple else _base_type(kind)
+
+
+def _kind(kind: Any) -> str:
+    words = _KINDS[_scalar_or_tuple(kind)]
+    if _scalar_or_tuple(kind) is tuple and ... not in typing.get_args(kind):
+        words = f"a list of {len(typing.get_args(kind))} numbers"
+    return words + (" or null" if _is_optional(kind) else "")
+
+
+def _has_type(kind: Any, value: Any) -> bool:
+    if value is None:
+        return _is_optional(kind)
+    if _scalar_or_tuple(kind) is tuple:
+        if type(value) is not tuple:
+            return False
+        first, *others = typing.get_args(kind)
+        fits = others == [...] or len(value) == 1 + len(others)
+        return fits and all(_has_type(first, entry) for entry in value)
+    if _base_type(kind) is float:
+        return type(value) in (int, float) and not math.isnan(value)
+    return type(value) is _base_type(kind)
+
+
+@pyrallis.decode.register
+def _decode_bool(value: bool) -> bool:
+    words = {"true": True, "false": False}
+    if str(value).lower() not in words:
+        raise ValueError(value)
+    return words[str(value).lower()]
+
+
+@pyrallis.decode.register
+def _decode_int(value: int) -> int:
+    if isinstance(value, bool | float):
+        raise TypeError(value)
+    return int(value)
+
+
+@pyrallis.decode.register
+def _decode_float(value: float) -> float:
+    if isinstance(value, bool):
+        raise TypeError(value)
+    return float(value.lower().replace(".inf", "inf") if isinstance(value, str) else value)
+
+
+@pyrallis.decode.register
+def _decode_str(value: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    value.encode()  # what is no text, as a file's name may be, could be neither printed nor written down
+    return value

@@ -1,0 +1,232 @@
+"""A task: the dataset as an algorithm sees it, and the evaluator that scores what was learnt from it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shared.data import sequences, sources, transitions
+from shared import names
+from shared.envs import genuine
+from shared.runs import seeds
+from shared.data.cache import Source
+from shared.runs.configs import check
+from shared.data.transitions import Batch
+from shared.envs.registry import is_registered, time_limit
+from shared.errors import InputError
+from shared.envs.evaluation import Evaluator
+from shared.envs.scores import env_of
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a run learns from and what scores it.
+
+    Attributes:
+        dataset: A `Batch` of transitions, or `Trajectories`, as the algorithm sees them; float32 NumPy arrays. For an
+            algorithm that makes its own data: room for it, all zeros.
+        evaluator: Runs episodes; it normalises states with the same `mean` and `std`.
+        state_dim: S.
+        action_dim: A.
+        max_action: Bound of every action component.
+        mean: (S,), 0 without normalisation.
+        std: (S,), 1 without normalisation.
+        attributes: What the dataset's file says about itself, such as `expert_return_mean`.
+        fingerprint: Name, number of transitions and SHA-256 of the dataset's file; the environment's name alone if
+            there is none.
+    """
+
+    dataset: Any
+    evaluator: Evaluator
+    state_dim: int
+    action_dim: int
+    max_action: float
+    mean: np.ndarray
+    std: np.ndarray
+    attributes: dict[str, Any]
+    fingerprint: dict[str, Any]
+
+
+def load_task(
+    config: Any,
+    prepare: Callable[[Batch, str], Batch] | None = None,
+    normalize: bool = True,
+    eval_seed: int | None = None,
+    source: Any = None,
+    extract: Callable[[dict[str, np.ndarray], int | None], Any] = transitions.extract_transitions,
+) -> Task:
+    """Loads the dataset that the config names and makes the environment that scores it.
+
+    In CORL's order: transitions are extracted, prepared (rewards modified, or the best trajectories kept), then states
+    are normalised.
+
+    Args:
+        config: Has `env`, `eval_env`, `eval_backend`, `buffer_size`, `n_episodes` and `seed`.
+        prepare: From the transitions and the name that tells the family (the dataset's, or the environment's for a file
+            of one's own) to the transitions that are learnt from; None leaves them as they are.
+        normalize: Whether states are normalised to mean 0 and standard deviation 1.
+        eval_seed: Decides the start states of evaluations; None: the config's `seed`.
+        source: Anything with D4RL's `get_dataset()`, read in place of the dataset that `config.env` then only names.
+        extract: From a file's arrays and the environment's time limit to the transitions.
+
+    Raises:
+        InputError: A setting, the dataset or the environment cannot be used, or the two do not fit.
+    """
+    check(config)
+    read = partial(_transitions, config, prepare, normalize, source, extract)
+    opened, dataset, mean, std = seeds.once(load_task, read)
+    seed = config.seed if eval_seed is None else eval_seed
+    return _task(config, opened, dataset, Evaluator(opened.env_id, config.n_episodes, seed, mean, std))
+
+
+def _transitions(
+    config: Any, prepare: Callable | None, normalize: bool, source: Any, extract: Callable
+) -> tuple["_Opened", Any, np.ndarray, np.ndarray]:
+    """What does not depend on the seed: the source, what is learnt from it, and the statistics of its states."""
+    opened = _open(config, source)
+    raw = opened.read.raw
+    dataset = extract(raw, opened.read.max_episode_steps or time_limit(opened.env_id))
+    if len(dataset.rewards) > config.buffer_size:
+        rows = len(dataset.rewards)
+        raise InputError(
+            f"the dataset has {rows} transitions; set buffer_size to at least that, not {config.buffer_size}"
+        )
+    if prepare is not None:
+        dataset = prepare(dataset, opened.family)
+    mean, std = _no_statistics(raw)
+    if normalize:
+        dataset, mean, std = transitions.normalise_states(dataset)
+    return opened, dataset, mean, std
+
+
+def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = None, source: Any = None) -> Task:
+    """Loads whole trajectories, for algorithms that learn from sequences; otherwise as `load_task`.
+
+    As in CORL the statistics of the states are those of all rows of the file, those after the last trajectory included.
+
+    Args:
+        config: Has `env`, `eval_env`, `eval_backend`, `n_episodes`, `seed` and `episode_len`, where an evaluated
+            episode is cut; the data's may be a step longer, as D4RL's of antmaze are.
+        reward_scale: Factor on returns-to-go.
+        eval_seed: Decides the start states of evaluations; None: the config's `seed`.
+        source: As in `load_task`.
+
+    Raises:
+        InputError: A setting, the dataset or the environment cannot be used, or the two do not fit.
+    """
+    check(config)
+    opened, dataset, mean, std = seeds.once(load_trajectories, lambda: _trajectories(config, reward_scale, source))
+    seed = config.seed if eval_seed is None else eval_seed
+    # A policy with a context is so costly that rows of episodes which wait for an environment would be a waste.
+    limits = {"num_envs": config.n_episodes, "max_steps": config.episode_len}
+    return _task(config, opened, dataset, Evaluator(opened.env_id, config.n_episodes, seed, mean, std, **limits))
+
+
+def _trajectories(config: Any, reward_scale: float, source: Any) -> tuple["_Opened", Any, np.ndarray, np.ndarray]:
+    """As `_transitions`."""
+    opened = _open(config, source)
+    dataset = sequences.split_trajectories(opened.read.raw)
+    longest = int(sequences.trajectory_lengths(dataset).max())
+    if longest > config.episode_len + 1:
+        raise InputError(f"a trajectory of the dataset has {longest} steps: set episode_len to at least {longest - 1}")
+    dataset, mean, std = sequences.normalise_states(dataset, opened.read.raw["observations"])
+    return opened, dataset._replace(returns=dataset.returns * np.float32(reward_scale)), mean, std
+
+
+def load_environment(config: Any) -> Task:
+    """The task of an algorithm that makes its own data, in the environment that scores it; states as they are.
+
+    Args:
+        config: Has `env`, which names the environment, `max_timesteps`, `n_episodes` and `seed`.
+
+    Raises:
+        InputError: A setting or the environment cannot be used.
+    """
+    check(config)
+    evaluator = Evaluator(config.env, config.n_episodes, config.seed)
+    rows, state_dim, action_dim = config.max_timesteps, evaluator.state_dim, evaluator.action_dim
+    sizes = Batch((state_dim,), (action_dim,), (), (state_dim,), ())
+    return Task(
+        dataset=Batch(*(np.zeros((rows, *size), np.float32) for size in sizes)),
+        evaluator=evaluator,
+        state_dim=state_dim,
+        action_dim=action_dim,
+        max_action=evaluator.max_action,
+        mean=np.zeros(state_dim, np.float32),
+        std=np.ones(state_dim, np.float32),
+        attributes={},
+        fingerprint={"name": config.env},
+    )
+
+
+class _Opened(NamedTuple):
+    """A dataset as read, the environment that scores what is learnt from it, and the name that tells the family."""
+
+    read: Source
+    env_id: str
+    family: str
+
+
+def _open(config: Any, source: Any) -> _Opened:
+    read = sources.read(config.env) if source is None else sources.from_object(source)
+    env_id = _scoring_env(config, read.attributes)
+    return _Opened(read, env_id, env_id if names.is_file_name(config.env) else config.env)
+
+
+def _scoring_env(config: Any, attributes: dict[str, Any]) -> str:
+    """The environment that scores what is learnt under a config from a dataset with these attributes."""
+    if config.eval_backend == "d4rl":
+        return genuine.env_id(config.eval_env or config.env)
+    return config.eval_env or _own_env(config.env, attributes)
+
+
+def scoring_env(config: Any) -> str:
+    """The environment that scores a run of these settings; the dataset is read where it alone can tell.
+
+    Raises:
+        InputError: The dataset is missing, or names no environment.
+    """
+    if is_registered(config.env):  # by who makes the data in it
+        return config.env
+    told = config.eval_env or config.eval_backend == "d4rl" or config.env in names.D4RL_FACTS
+    return _scoring_env(config, {} if told else sources.read(config.env).attributes)
+
+
+def _no_statistics(raw: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean 0 and standard deviation 1 for every component of the state."""
+    state_dim = raw["observations"].shape[1]
+    return np.zeros(state_dim, np.float32), np.ones(state_dim, np.float32)
+
+
+def _task(config: Any, opened: _Opened, dataset: Any, evaluator: Evaluator) -> Task:
+    state_dim, action_dim = dataset.observations.shape[1], dataset.actions.shape[1]
+    if (evaluator.state_dim, evaluator.action_dim) != (state_dim, action_dim):
+        evaluator.close()
+        raise InputError(
+            f"dataset {config.env!r} has states of size {state_dim} and actions of size {action_dim}, environment "
+            f"{opened.env_id!r} {evaluator.state_dim} and {evaluator.action_dim}: "
+            "set eval_env to the one it was recorded in"
+        )
+    return Task(
+        dataset=dataset,
+        evaluator=evaluator,
+        state_dim=state_dim,
+        action_dim=action_dim,
+        max_action=evaluator.max_action,
+        mean=evaluator.mean,
+        std=evaluator.std,
+        attributes=opened.read.attributes,
+        fingerprint={"name": config.env, "transitions": len(dataset.actions), "sha256": opened.read.sha256},
+    )
+
+
+def _own_env(name: str, attributes: dict[str, Any]) -> str:
+    """The environment that a dataset's file names, else the one most like that in which D4RL recorded it."""
+    if "env_id" in attributes:
+        return str(attributes["env_id"])
+    if name not in names.D4RL_FACTS:
+        hint = ", or write the file's attribute 'env_id'" if names.is_file_name(name) else ""
+        raise InputError(f"{name} names no environment: set eval_env{hint}")
+    return env_of(name)

@@ -1,0 +1,101 @@
+"""CUDA graphs of updates, recorded and repeated by a stand-in on the CPU: what a recording fixes must not matter.
+
+No machine of ours has a GPU, so what is left untried here is CUDA's own part: `CudaGraphs`, a dozen lines.
+"""
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from benchmarks import cuda_graphs, torch_rungs
+from benchmarks.jax_rungs import interval
+from benchmarks.torch_rungs import loop
+from parity_tests.pairs import PAIRS
+from parity_tests.precision import both_in
+from shared.frameworks import torch_side
+from tests.benchmarks.test_rungs import check, small, torch_parts
+
+# Closed forms and Adam's arithmetic in another order differ by 2e-14.
+TOLERANCE = 1e-12
+
+
+def memory(tree: Any) -> set[int]:
+    """Where the tensors of a tree lie."""
+    return {leaf.untyped_storage().data_ptr() for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)}
+
+
+class Tape(TorchDispatchMode):
+    """Every operation of PyTorch's in order, with the tensors it read and made, as a CUDA graph has its kernels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._calls, self._before, self._made = [], [], set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
+        """Runs the operation, and notes it; one that hands a number to Python would stop a recording."""
+        kwargs = kwargs or {}
+        assert func is not torch.ops.aten._local_scalar_dense.default, "the host waits for the device"
+        self._keep_what_is_overwritten(func, args)
+        made = func(*args, **kwargs)
+        self._calls.append((func, args, kwargs, made))
+        self._made |= memory(made) - memory(args)
+        return made
+
+    def _keep_what_is_overwritten(self, func: Any, args: tuple) -> None:
+        for argument, value in zip(func._schema.arguments, args, strict=False):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                self._before += [(t, t.detach().clone()) for t in tree_leaves(value) if not memory(t) & self._made]
+
+    def undo(self) -> None:
+        """Leaves the state as it was, latest first: recording on a GPU runs nothing."""
+        for tensor, value in reversed(self._before):
+            tensor.detach().copy_(value)
+
+    @torch.no_grad()
+    def repeat(self) -> None:
+        """The same operations on the same memory."""
+        for func, args, kwargs, made in self._calls:
+            again = func(*args, **kwargs)
+            for old, new in zip(tree_leaves(made), tree_leaves(again), strict=True):
+                if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
+                    old.copy_(new)
+
+
+class Tapes(cuda_graphs.CudaGraphs):
+    """Records on the CPU."""
+
+    aside = nullcontext
+
+    def record(self, work: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
+        """As on a GPU."""
+        with (tape := Tape()):
+            metrics = work()
+        tape.undo()
+        return tape.repeat, metrics
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """In double precision; Adam keeps its counts on a GPU only, it says, and does so on a CPU as well."""
+    adam = importlib.import_module("torch.optim.adam")
+    monkeypatch.setattr(adam, "_get_capturable_supported_devices", lambda *args, **kwargs: ["cpu"])
+    with both_in("float64"):
+        yield
+
+
+@pytest.mark.parametrize(("name", "length"), [*((name, 4) for name in PAIRS), ("td3_bc", 1)])
+def test_repeated_recordings_are_the_updates(name: str, length: int) -> None:
+    """After two blocks, of which every update but the warm-ups is a repetition."""
+    (like, *_), before = interval(small(name))[1], cuda_graphs.updates_before(length, small(name, 8))
+    torch_side.seed_everything(0)
+    expected = torch_parts(torch_rungs.eager(small(name, before + 16))(), like)
+    torch_side.seed_everything(0)
+    block = cuda_graphs.recorded(loop(small(name, 8)), length, small(name, 8), Tapes())
+    block()
+    check(torch_parts(block(), like), expected, TOLERANCE)

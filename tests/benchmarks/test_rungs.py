@@ -1,0 +1,131 @@
+"""Every rung of the benchmark's ladders makes the updates that ship: the same numbers, faster or slower."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import jax_rungs, torch_rungs
+from benchmarks.results import DISTURBED, Block, Results
+from benchmarks.rungs import COMPILED, EAGER, RUNGS, SHIPPED, rungs_of
+from benchmarks.subjects import UPDATES, Subject
+from parity_tests.errors import errors
+from parity_tests.ladder import hardly_optimised
+from parity_tests.pairs import PAIRS
+from parity_tests.precision import both_in
+from shared.frameworks import torch_side
+from shared.frameworks.exchange import named, part_names, torch_part
+
+SETTINGS = {"batch_size": 8, "device": "cpu"}
+# Fresh moments magnify rounding, hence double precision; 100 times what was measured.
+TOLERANCE = 1e-9
+# What a rung must get right besides the shared names: updates that a step's number decides, and batches of windows
+
+
+@pytest.fixture(autouse=True)
+def float64() -> Iterator[None]:
+    """Both frameworks in double precision, JAX compiled in haste: it is the updates that count."""
+    with both_in("float64"), hardly_optimised():
+        yield
+
+
+def small(name: str, updates: int = 7) -> Subject:
+    """Few rows and small batches; seven updates, unless told otherwise, so that no period of delayed ones fits."""
+    return Subject(name, updates, SETTINGS | PAIRS[name].variants["default"], rows=200)
+
+
+def jax_parts(state: Any) -> dict[str, np.ndarray]:
+    """Every number of a state by name."""
+    parts = {part: named(getattr(state, part)) for part in part_names(state)}
+    return {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
+
+
+def torch_parts(trainer: Any, like: Any) -> dict[str, np.ndarray]:
+    """Likewise of a trainer, whose parts carry the names of the JAX state's."""
+    return {f"{part}.{name}": v for part in part_names(like) for name, v in torch_part(trainer, part).items()}
+
+
+def check(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float = TOLERANCE) -> None:
+    """Fails where a number is further off."""
+    apart = errors(found, expected)
+    assert max(apart.values()) <= tolerance, {name: value for name, value in apart.items() if value > tolerance}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_call_for_each_update_is_the_scan(name: str) -> None:
+    """Whether the host draws and gathers the batch or the device does."""
+    expected = jax_parts(jax_rungs.scan(small(name))())
+    for rung in (jax_rungs.host_batches, jax_rungs.device_batches):
+        check(jax_parts(rung(small(name))()), expected)
+
+
+@pytest.mark.parametrize("name", ["td3_bc", "iql"])
+def test_each_seed_of_many_is_its_own_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = jax_rungs.seeds(2, small(name))()
+    for seed in range(2):
+        monkeypatch.setattr(jax_rungs, "WEIGHTS_SEED", 1000 * seed)
+        monkeypatch.setattr(jax_rungs, "DRAWS_SEED", 1 + 1000 * seed)
+        alone = jax_rungs.scan(small(name))()
+        check(jax_parts(jax.tree.map(lambda leaf, seed=seed: leaf[seed], states)), jax_parts(alone))
+
+
+def check_torch(rung: Any, name: str, tolerance: float) -> None:
+    """Fails where a rung's updates are not those of PyTorch eager."""
+    torch._dynamo.reset()
+    _, (state, *_) = jax_rungs.interval(small(name))
+    parts = []
+    for make in (torch_rungs.eager, rung):
+        torch_side.seed_everything(0)
+        parts.append(torch_parts(make(small(name))(), state))
+    check(parts[1], parts[0], tolerance)
+
+
+def test_a_sync_changes_no_bit() -> None:
+    check_torch(torch_rungs.synced, "td3_bc", 0.0)
+
+
+def test_compiled_code_makes_the_same_updates() -> None:
+    check_torch(torch_rungs.compiled, "td3_bc", TOLERANCE)
+
+
+@pytest.mark.parametrize("name", [name for name in PAIRS if name not in torch_rungs.NOT_COMPILED])
+def test_what_is_compiled_is_the_update(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For every pair what `torch.compile` takes down: the operations of losses, backward passes and steps of Adam.
+
+    They run one by one here; code generated for all of them would take minutes. SAC is compared in single precision, as
+    it is measured: in double precision PyTorch 2.13's compiled Adam leaves a parameter without axes where it is. In
+    single precision compiled Adam rounds 1 - beta^t, which is 7e-6 of a step.
+    """
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    dtype, tolerance = ("float32", 1e-4) if name == "sac" else ("float64", TOLERANCE)
+    with both_in(dtype):
+        check_torch(torch_rungs.compiled, name, tolerance)
+
+
+def test_every_rung_does_about_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    updates = {name: rung.updates(Subject("td3_bc", 500)) for name, rung in RUNGS.items()}
+    assert updates == dict.fromkeys(RUNGS, 500) | {"JAX scan, 16 seeds": 496}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert set(RUNGS) - set(rungs_of(Subject("lb_sac", 5))) == {"JAX scan, 16 seeds"}
+    assert set(RUNGS) - set(rungs_of(Subject("edac", 50))) == {COMPILED}
+
+
+def test_cuda_graphs_are_rungs_of_machines_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    without = rungs_of(Subject("td3_bc", 500))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert set(rungs_of(Subject("td3_bc", 500))) - set(without) == {name for name in RUNGS if "CUDA" in name}
+
+
+def test_disturbed_blocks_are_left_out() -> None:
+    """Unless there are no others."""
+    results = Results("pytest")
+    for seconds, others in ((1.0, 0.0), (2.0, DISTURBED), (4.0, 0.5)):
+        results.add("td3_bc", SHIPPED, Block(seconds, others))
+    results.add("td3_bc", EAGER, Block(2.0, 0.5))
+    assert results.rates("td3_bc", SHIPPED).tolist() == [UPDATES["td3_bc"]]
+    assert results.rates("td3_bc", EAGER).tolist() == [UPDATES["td3_bc"] / 2]

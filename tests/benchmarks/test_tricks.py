@@ -1,0 +1,39 @@
+"""Every trick that is measured makes the updates that ship, in double precision."""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+from benchmarks.changes import TRICKS, Tried
+from benchmarks.jax_rungs import scan
+from parity_tests.ladder import hardly_optimised
+from parity_tests.precision import both_in
+from tests.benchmarks.test_rungs import check, jax_parts, small
+
+
+@pytest.fixture(autouse=True)
+def float64() -> Iterator[None]:
+    """JAX in double precision, compiled in haste: it is the updates that count."""
+    with both_in("float64"), hardly_optimised():
+        yield
+
+
+def networks(state: Any) -> dict[str, Any]:
+    """A state's numbers; Adam's moments may have another layout."""
+    return {name: value for name, value in jax_parts(state).items() if "optimizer" not in name}
+
+
+@cache
+def shipped(algorithm: str) -> dict[str, Any]:
+    """The same of what ships."""
+    return networks(scan(small(algorithm))())
+
+
+@pytest.mark.parametrize("name", [name for name, trick in TRICKS.items() if trick.changes])
+def test_a_trick_makes_the_same_updates(name: str) -> None:
+    trick = TRICKS[name]
+    same = small(trick.of)
+    tried = Tried(same.name, same.updates, same.settings, same.rows, trick.changes)
+    check(networks(scan(tried)()), shipped(trick.of))

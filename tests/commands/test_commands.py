@@ -1,0 +1,195 @@
+"""The commands as a user types them: what they print, what they leave behind, and their exit codes."""
+
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from shared.commands.plot import read_run
+from shared.runs.configs import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = [f"corl_{side}/{name}.py" for side in ("torch", "jax") for name in ("td3_bc", "cql")]
+SHORT = ["--max_timesteps", "12", "--eval_freq", "5", "--n_episodes", "2", "--batch_size", "8"]
+
+
+def run(script: str, *args: str, cwd: Path = ROOT) -> subprocess.CompletedProcess:
+    """Runs a script in a process of its own."""
+    command = [sys.executable, str(ROOT / script), *args]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path) -> Callable:
+    """Runs a script's command line in this process, in an empty folder; gives its exit code and standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def type_in(script: str, *args: str) -> tuple[int, str]:
+        name = Path(script).stem
+        twin = importlib.import_module(script.removesuffix(".py").replace("/", "."))
+        monkeypatch.setattr(sys, "argv", [script, *args])
+        try:
+            cli(twin.train, twin.TrainConfig, name)
+        except SystemExit as stop:
+            return int(stop.code or 0), capsys.readouterr().err
+        return 0, capsys.readouterr().err
+
+    return type_in
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_run_leaves_its_folder(script: str, tmp_path: Path) -> None:
+    """A short run from another folder: settings, metrics, curve, checkpoint and result; progress on the way."""
+    done = run(script, *SHORT, "--runs_path", str(tmp_path / "runs"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    suffix = ".pt" if "torch" in script else ".msgpack"
+    names = {"config.yaml", "metrics.jsonl", "learning_curve.png", "result.json", "checkpoints", f"checkpoint{suffix}"}
+    assert {path.name for path in folder.iterdir()} == names
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [5, 5, 10, 10, 12, 12]
+    result = json.loads((folder / "result.json").read_text())
+    assert result["metric"] == "d4rl_normalized_score"
+    assert result["final"] == rows[-1]["d4rl_normalized_score"]
+    plotted = read_run(folder)
+    assert (plotted.metric, plotted.framework) == (result["metric"], result["framework"])
+    assert (plotted.values[12], plotted.score()) == (result["final"], result["mean_of_last_3"])
+    assert "first update" in done.stdout
+    assert "D4RL score" in done.stdout
+    assert str(folder) in done.stdout
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_tells_every_setting(script: str) -> None:
+    """`--help` shows the comments above the fields and their defaults, and ends well."""
+    shown = run(script, "--help")
+    assert shown.returncode == 0
+    assert "Discount factor of the return" in shown.stdout
+    assert "default: mini/hopper-medium-expert" in " ".join(shown.stdout.split())
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_stock_physics_give_no_d4rl_score(script: str, tmp_path: Path) -> None:
+    """A score taken in Gymnasium's own Hopper is a return and nothing else."""
+    done = run(script, *SHORT, "--eval_env", "Hopper-v4", "--runs_path", str(tmp_path), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    written = (folder / "metrics.jsonl").read_text() + (folder / "result.json").read_text()
+    assert "d4rl_normalized_score" not in written
+    assert "D4RL score" not in done.stdout
+
+
+def copied(path: Path, change: Callable[[h5py.File], None]) -> Path:
+    """The bundled file with a change."""
+    path.write_bytes((ROOT / "datasets/mini/hopper-medium-expert.hdf5").read_bytes())
+    with h5py.File(path, "r+") as file:
+        change(file)
+    return path
+
+
+def replaced(key: str, edit: Callable[[np.ndarray], np.ndarray]) -> Callable[[h5py.File], None]:
+    """A change of one array."""
+
+    def change(file: h5py.File) -> None:
+        values = edit(file[key][:])
+        del file[key]
+        file[key] = values
+
+    return change
+
+
+def with_nan(values: np.ndarray) -> np.ndarray:
+    """One number gone."""
+    values[7] = np.nan
+    return values
+
+
+BAD_FILES = {
+    "lacks a key": (lambda file: file.pop("rewards"), "rewards"),
+    "has NaN": (replaced("rewards", with_nan), "rewards"),
+    "rows of unequal length": (replaced("actions", lambda values: values[:-3]), "actions"),
+    "does not fit the environment": (replaced("observations", lambda values: values[:, :9]), "eval_env"),
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("fault", BAD_FILES)
+def test_a_bad_file_is_refused(script: str, fault: str, typed: Callable, tmp_path: Path) -> None:
+    """One line that names the fault, exit code 2, nothing written."""
+    change, word = BAD_FILES[fault]
+    path = copied(tmp_path / "mine.hdf5", change)
+    assert_refused(typed(script, "--env", str(path)), word, tmp_path)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_truncated_file_is_refused(script: str, typed: Callable, tmp_path: Path) -> None:
+    """Half of a file."""
+    path = tmp_path / "mine.hdf5"
+    path.write_bytes((ROOT / "datasets/mini/hopper-medium-expert.hdf5").read_bytes()[:100_000])
+    assert_refused(typed(script, "--env", str(path)), "mine.hdf5", tmp_path)
+
+
+BAD_SETTINGS = {
+    "missing file": (["--env", "nowhere.hdf5"], "nowhere.hdf5"),
+    "unknown dataset": (["--env", "mini/hoper-medium-expert"], "mini/hopper-medium-expert"),
+    "D4RL file that is not there": (["--env", "hopper-medium-v2"], "hopper_medium-v2.hdf5"),
+    "negative batch size": (["--batch_size", "-1"], "batch_size"),
+    "discount of 7": (["--discount", "7"], "discount"),
+    "unknown flag": (["--discout", "0.9"], "discount"),
+    "half a seed": (["--seed", "1.5"], "seed"),
+    "maybe": (["--normalize", "maybe"], "normalize"),
+    "missing checkpoint": (["--load_model", "nowhere.pt"], "nowhere.pt"),
+    "unknown device": (["--device", "abacus"], "abacus"),
+    "unknown environment": (["--eval_env", "Hoper-v4"], "Hopper-v4"),
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("fault", BAD_SETTINGS)
+def test_a_bad_setting_is_refused(
+    script: str, fault: str, typed: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line that names the setting or the nearest valid word, exit code 2, nothing written."""
+    monkeypatch.setenv("D4RL_DATASET_DIR", str(tmp_path))
+    args, word = BAD_SETTINGS[fault]
+    assert_refused(typed(script, *args), word, tmp_path)
+
+
+@pytest.mark.parametrize("script", SCRIPTS[1::2])
+@pytest.mark.parametrize("setting", ["policy_lr", "qf_lr"])
+def test_a_negative_learning_rate_is_refused(script: str, setting: str, typed: Callable, tmp_path: Path) -> None:
+    """CQL's two learning rates."""
+    assert_refused(typed(script, f"--{setting}", "-1e-4"), setting, tmp_path)
+
+
+@pytest.mark.parametrize("side", ["torch", "jax"])
+def test_a_checkpoint_of_another_algorithm_is_refused(side: str, typed: Callable, tmp_path: Path) -> None:
+    """TD3+BC's last checkpoint given to CQL, and half of a checkpoint given to its own algorithm."""
+    assert typed(f"corl_{side}/td3_bc.py", *SHORT, "--runs_path", str(tmp_path / "runs"))[0] == 0
+    (checkpoint,) = (tmp_path / "runs").glob("*/checkpoint.*")
+    damaged = tmp_path / f"damaged{checkpoint.suffix}"
+    damaged.write_bytes(checkpoint.read_bytes()[:5000])
+    before = sorted(tmp_path.rglob("*"))
+    for script, path, word in (("cql", checkpoint, "td3_bc"), ("td3_bc", damaged, "cannot be read")):
+        code, error = typed(f"corl_{side}/{script}.py", "--load_model", str(path), "--runs_path", str(tmp_path / "new"))
+        assert code == 2
+        assert word in error
+        assert len(error.splitlines()) == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def assert_refused(outcome: tuple[int, Any], word: str, folder: Path) -> None:
+    """Exit code 2, one line with this word, and no folder made."""
+    code, error = outcome
+    assert code == 2, error
+    (line,) = error.splitlines()
+    assert line.startswith("error: ")
+    assert word in line
+    assert not [path for path in folder.iterdir() if path.is_dir()]

@@ -1,0 +1,183 @@
+"""`corl-twins datasets`: what it says about datasets, and that it refuses in one line."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from shared import names
+from shared.commands import datasets
+from shared.data import minari_sets
+from shared.errors import InputError
+
+WriteHDF5 = Callable[..., Path]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
+    """Runs a command that must end well; the lines that it printed."""
+
+    def run_it(*arguments: object) -> list[str]:
+        assert datasets.main([str(argument) for argument in arguments]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    return run_it
+
+
+def test_the_list_names_every_dataset_and_whether_it_is_here(
+    run: Callable[..., list[str]], write_hdf5: WriteHDF5, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("D4RL_DATASET_DIR", str(tmp_path))
+    write_hdf5().rename(tmp_path / "hopper_medium-v2.hdf5")
+    (tmp_path / "hopper_expert-v2.hdf5").write_bytes(b"no HDF5")
+    monkeypatch.setattr(minari_sets, "local", lambda: {"minari:mujoco/hopper/medium-v0": ("1,000", "11+3")})
+    lines = [line.split() for line in run("list")]
+    assert len(lines) == 1 + 136 + len(names.bundled()) + 1
+    for line in (
+        "id family rows dims cached",
+        "hopper-medium-v2 hopper 60 11+3 yes",
+        "hopper-expert-v2 hopper damaged 11+3 yes",
+        "antmaze-umaze-v2 antmaze - 29+8 no",
+        "mini/hopper-medium-expert hopper 50,697 11+3 bundled",
+        "minari:mujoco/hopper/medium-v0 hopper 1,000 11+3 yes",
+    ):
+        assert line.split() in lines
+
+
+def test_show_tells_what_is_in_a_dataset_and_what_is_left_out(
+    run: Callable[..., list[str]], write_hdf5: WriteHDF5, tmp_path: Path
+) -> None:
+    rewards = np.repeat([1.0, 2, 3, 4, 5, 6], 10)
+    observations = np.zeros((60, 11))
+    observations[5, 4], observations[50, 10] = -7, 8
+    timeouts = np.isin(np.arange(60), (9, 19, 39))
+    terminals = np.isin(np.arange(60), (9, 29))
+    path = write_hdf5(rewards=rewards, observations=observations, timeouts=timeouts, terminals=terminals)
+    lines = run("show", path, "--png", tmp_path / "returns.png")
+    said = {topic.strip(): words.strip() for topic, words in (line.split(":", 1) for line in lines[1:])}
+    assert {topic: words for topic, words in said.items() if words != "0 to 0"} == {
+        "rows": "60 of 11 + 3 numbers (float64)",
+        "episodes": "4 of 10 to 10 rows; after the last, 20 rows of an unfinished one",
+        "returns": "10 to 40, mean 25, std 11.18",
+        "rewards": "1 to 6",
+        "states": "-7 to 8; least and greatest of each component:",
+        "4": "-7 to 0",
+        "10": "0 to 8",
+        "terminals": "2 (3.333%)",
+        "timeouts": "3 (5.000%), marked; 1 of them on terminals",
+        "extraction": "keeps 56 of 60 rows; without a next row of their own: 3 that a time limit ended, and the last",
+        "histogram of returns": str(tmp_path / "returns.png"),
+    }
+    assert (tmp_path / "returns.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_returns_are_those_of_the_episodes() -> None:
+    rng = np.random.default_rng(0)
+    raw = {"rewards": rng.normal(size=500), "terminals": rng.random(500) < 0.05, "timeouts": rng.random(500) < 0.05}
+    expected, total = [], 0.0
+    for reward, terminal, timeout in zip(*raw.values(), strict=True):
+        total += reward
+        if terminal or timeout:
+            expected.append(total)
+            total = 0.0
+    returns, lengths = datasets._episodes(raw, None)
+    np.testing.assert_allclose(returns, expected, rtol=1e-12, atol=1e-12)
+    assert len(lengths) == len(expected)
+
+
+def test_time_limits_are_counted_where_they_are_not_marked(
+    run: Callable[..., list[str]], write_hdf5: WriteHDF5, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays = {"observations": np.zeros((600, 60)), "actions": np.zeros((600, 9)), "rewards": np.ones(600)}
+    path = write_hdf5({}, **arrays, terminals=np.zeros(600), timeouts=None)
+    monkeypatch.setenv("D4RL_DATASET_DIR", str(tmp_path))
+    path = path.rename(names.dataset_location("kitchen-mixed-v0"))
+    lines = run("show", "kitchen-mixed-v0", "--png", tmp_path / "returns.png")
+    assert "episodes:   2 of 280 to 280 rows; after the last, 40 rows of an unfinished one" in lines
+    assert "returns:    280 to 280, mean 280, std 0, D4RL score of the mean 7000.0" in lines
+    assert "timeouts:   2 (0.333%), counted, 280 steps each; 0 of them on terminals" in lines
+    path.rename(tmp_path / "own.hdf5")
+    assert datasets.main(["show", str(tmp_path / "own.hdf5")]) == 2
+
+
+def test_the_picture_is_named_after_the_dataset(
+    run: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    *_, extraction, picture = run("show", "mini/hopper-medium-expert")
+    assert "keeps 50,672 of 50,697 rows; without a next row of their own: 24 that a time limit ended" in extraction
+    assert picture.endswith(": mini-hopper-medium-expert-returns.png")
+    assert [path.name for path in tmp_path.iterdir()] == ["mini-hopper-medium-expert-returns.png"]
+
+
+def test_verify_knows_d4rls_files_by_their_bytes(
+    run: Callable[..., list[str]], write_hdf5: WriteHDF5, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    path = write_hdf5()
+    (line,) = run("verify", path)
+    assert line.startswith(f"{path}: 60 rows of 11 + 3 numbers, SHA-256 ")
+    assert line.endswith(", not one of D4RL's")
+    digest = line.split("SHA-256 ")[1].partition(",")[0]
+    facts = names.D4RL_FACTS["hopper-medium-v2"]
+    monkeypatch.setitem(names.D4RL_FACTS, "hopper-medium-v2", facts | {"sha256": digest})
+    assert run("verify", path)[0].endswith("which is D4RL's hopper-medium-v2")
+    path = path.rename(path.with_name("hopper_medium-v2.hdf5"))
+    assert run("verify", path)[0].endswith("which is D4RL's hopper-medium-v2")
+    with h5py.File(path, "a") as file:
+        file["rewards"][0] += 1
+    assert datasets.main(["verify", str(path)]) == 2
+    assert "is not D4RL's hopper-medium-v2: its SHA-256 is" in capsys.readouterr().err
+    path = path.rename(path.with_name("hopper_medium.hdf5"))
+    assert run("verify", path)[0].endswith("named like D4RL's hopper-medium-v0, whose bytes are not known")
+
+
+def test_download_prints_where_the_file_is(
+    run: Callable[..., list[str]], write_hdf5: WriteHDF5, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("D4RL_DATASET_DIR", str(tmp_path))
+    path = write_hdf5().rename(tmp_path / "hopper_medium-v2.hdf5")
+    assert run("download", "hopper-medium-v2") == [str(path)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "the following arguments are required: COMMAND; --help explains"),
+        (["frob"], "invalid choice: 'frob'"),
+        (["show"], "the following arguments are required: ID"),
+        (["show", "hopper-medum-v2"], "unknown dataset 'hopper-medum-v2'; nearest: hopper-medium-v2"),
+        (["show", "mini/hopper-medium-expert", "--png", "/dev/null/x.png"], "/dev/null"),
+        (["verify", "none.hdf5"], "no dataset at none.hdf5"),
+        (["download", "hopper-medium-v2"], "cannot download 'hopper-medium-v2' (its host cannot be reached)"),
+        (["download", "mini/hopper-medium-expert"], "is not hosted anywhere"),
+        (["download", "minari:nothing"], "is no name of a dataset"),
+    ],
+)
+def test_errors_are_one_line_and_status_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert datasets.main(arguments) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.startswith("error: ")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_episodes_without_an_end_are_refused() -> None:
+    nothing = np.zeros(5, bool)
+    with pytest.raises(InputError, match="no terminal and no time limit ends an episode"):
+        datasets._episodes({"rewards": np.zeros(5), "terminals": nothing, "timeouts": nothing}, None)
+
+
+def test_the_command_runs_and_its_reader_may_leave() -> None:
+    command = [sys.executable, "-m", "shared.commands.datasets", "list"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0

@@ -1,0 +1,259 @@
+"""`corl-twins export`: the file acts as the run does, in runtimes that know nothing of this project."""
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+from parity_tests.ladder import RUNGS
+from parity_tests.pairs import PAIRS
+from shared.commands import convert, export
+from shared.commands.common import ended
+from shared.data.sequences import PromptedPolicy
+from shared.envs.evaluation import Evaluator
+from shared.frameworks.saved import Saved
+from shared.runs.configs import dump
+
+ROOT = Path(__file__).resolve().parents[2]
+# An environment whose actions are not within 1: one that is not scaled shows.
+ENV_ID, STATE_DIM, ACTION_DIM, MAX_ACTION, SEQ_LEN = "Pusher-v5", 23, 7, 2.0, 5
+# Components so far apart that an observation that is not normalised shows
+STATISTICS = {
+    "state_mean": np.linspace(-3, 5, STATE_DIM).astype(np.float32),
+    "state_std": np.geomspace(0.1, 10, STATE_DIM).astype(np.float32),
+}
+SETTINGS = {
+    "dt": {"seq_len": SEQ_LEN, "embedding_dim": 16, "num_layers": 2, "episode_len": 50},
+    "lb_sac": {"num_critics": 2},
+    "rebrac": {"actor_ln": True},
+}
+NORMAL = np.random.default_rng(0).normal(size=(1000, STATE_DIM))
+OBSERVATIONS = (STATISTICS["state_mean"] + STATISTICS["state_std"] * NORMAL).astype(np.float32)
+# The ladder's for outputs in single precision, relative to the largest
+TOLERANCE = RUNGS["forward"].float32 * MAX_ACTION
+
+
+def config_of(name: str) -> Any:
+    """Small networks in that environment."""
+    config_class, settings = PAIRS[name].torch.TrainConfig, PAIRS[name].variants["default"] | SETTINGS.get(name, {})
+    own = {"max_action": MAX_ACTION, "env" if name == "sac" else "eval_env": ENV_ID}
+    fields = {field.name for field in dataclasses.fields(config_class)}
+    return config_class(device="cpu", seed=3, **{key: own[key] for key in own if key in fields}, **settings)
+
+
+def run_folder(folder: Path, name: str, framework: str) -> Path:
+    """What a run leaves, without the training."""
+    twin, config, path = PAIRS[name].torch, config_of(name), folder / "checkpoint.pt"
+    (folder / "config.yaml").write_text(dump(config))
+    torch.manual_seed(1)
+    twin.save(twin.create_trainer(config, STATE_DIM, ACTION_DIM, MAX_ACTION), path, **STATISTICS)
+    if framework == "jax":
+        assert ended(convert.main, [str(folder), "--to", "jax"]) == 0
+        path.unlink()
+    return folder
+
+
+@cache
+def docs_reader() -> type:
+    """The reader of recipes that docs/deploy.md prints."""
+    (code,) = re.findall(r"```python\n(import json.*?)```", (ROOT / "docs" / "deploy.md").read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    return names["Policy"]
+
+
+def run_onnx(path: Path) -> Callable[..., np.ndarray]:
+    """The file in ONNX Runtime."""
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [each.name for each in session.get_inputs()]
+    return lambda *inputs: session.run(None, dict(zip(names, inputs, strict=True)))[0]
+
+
+def run_torchscript(path: Path) -> Callable[..., np.ndarray]:
+    """The file in plain PyTorch."""
+    script = torch.jit.load(path)
+    return lambda *inputs: script(*map(torch.as_tensor, inputs)).detach().numpy()
+
+
+def run_npz(path: Path) -> Callable[..., np.ndarray]:
+    """The file in NumPy."""
+    return docs_reader()(path)
+
+
+RUN = {"onnx": run_onnx, "torchscript": run_torchscript, "npz": run_npz}
+CASES = [(name, format) for name in PAIRS for format in RUN if (name, format) != ("dt", "npz")]
+
+
+def exported(folder: Path, format: str) -> Callable[..., np.ndarray]:
+    """The command's file, in its runtime."""
+    path = folder / f"policy.{format}"
+    assert ended(export.main, [str(folder), "--format", format]) == 0
+    return RUN[format](path)
+
+
+def windows(observations: np.ndarray) -> tuple[np.ndarray, ...]:
+    """What a transformer is given, with these observations in it."""
+    rng, episodes = np.random.default_rng(1), len(observations) // SEQ_LEN
+    steps = np.tile(np.arange(SEQ_LEN), (episodes, 1)) + rng.integers(0, 40, (episodes, 1))
+    actions = rng.uniform(-2, 2, (episodes, SEQ_LEN, ACTION_DIM)).astype(np.float32)
+    returns = rng.uniform(0, 3000, (episodes, SEQ_LEN)).astype(np.float32)
+    return observations.reshape(episodes, SEQ_LEN, -1), actions, returns, steps
+
+
+def own_actions(source: Saved, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
+    """What the run's own framework makes of what its evaluator would hand over."""
+    observations, *context = inputs
+    # Environments speak in double precision.
+    normal = (observations.astype(np.float64) - STATISTICS["state_mean"]) / STATISTICS["state_std"]
+    if source.is_prompted:
+        context[1] = (context[1].astype(np.float64) * source.config.reward_scale).astype(np.float32)
+    if source.framework == "torch":
+        return source.trainer().act(normal.astype(np.float32), *context)
+    state, _ = source.state()
+    network = state.model if source.is_prompted else state.actor
+    return np.asarray(PAIRS[source.algorithm].jax.act(network, normal.astype(np.float32), *context))
+
+
+@pytest.mark.parametrize(("name", "format"), CASES)
+def test_it_acts_as_the_run_on_a_thousand_observations(name: str, format: str, tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, name, "torch")
+    inputs = windows(OBSERVATIONS) if name == "dt" else (OBSERVATIONS,)
+    expected = own_actions(Saved.open(folder / "checkpoint.pt"), inputs)
+    assert np.ptp(expected, axis=0).min() > 1e-3
+    found = exported(folder, format)(*inputs)
+    assert (found.dtype, found.shape) == (np.float32, expected.shape)
+    # TorchScript joins operations of the transformer; of the others it makes the very numbers.
+    exact = format == "torchscript" and name != "dt"
+    np.testing.assert_allclose(found, expected, rtol=0, atol=0 if exact else TOLERANCE)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_jax_run_is_exported_too(name: str, tmp_path: Path) -> None:
+    """Through the PyTorch twin: what it is compared with is JAX's own computation."""
+    folder = run_folder(tmp_path, name, "jax")
+    inputs = windows(OBSERVATIONS) if name == "dt" else (OBSERVATIONS,)
+    expected = own_actions(Saved.open(folder / "checkpoint.msgpack"), inputs)
+    np.testing.assert_allclose(exported(folder, "torchscript")(*inputs), expected, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "framework"),
+    [*(("cql", format, "torch") for format in RUN), ("cql", "onnx", "jax"), ("dt", "onnx", "torch")],
+)
+def test_it_earns_what_the_run_earns(name: str, format: str, framework: str, tmp_path: Path) -> None:
+    """The same episodes; the environment's own observations go in, nothing else knows of their normalisation."""
+    folder = run_folder(tmp_path, name, framework)
+    source, policy = Saved.open(next(folder.glob("checkpoint.*"))), exported(folder, format)
+    if name == "dt":
+        config = source.config
+        policy = PromptedPolicy(policy, config.target_returns[0], 1.0, config.seq_len, ACTION_DIM)
+    raw = Evaluator(source.env_id, 3, source.evaluation_seed, max_steps=50)
+    expected = source.evaluator(3, max_steps=50)(source.policy())
+    found = raw(policy)
+    np.testing.assert_array_equal(found.lengths, expected.lengths)
+    np.testing.assert_allclose(found.returns, expected.returns, rtol=1e-5)
+
+
+def metadata_of(path: Path) -> dict[str, Any]:
+    """What a file says about itself."""
+    if path.suffix == ".onnx":
+        return {entry.key: json.loads(entry.value) for entry in onnx.load(path).metadata_props}
+    if path.suffix == ".npz":
+        return json.loads(str(np.load(path)["metadata"]))
+    extra = {"metadata.json": ""}
+    torch.jit.load(path, _extra_files=extra)
+    return json.loads(extra["metadata.json"])
+
+
+@pytest.mark.parametrize("format", RUN)
+def test_it_says_what_it_is(format: str, tmp_path: Path) -> None:
+    """And how well it did, where a run has ended with this checkpoint."""
+    result = {"evaluation": {"env": ENV_ID}, "metric": "return_mean", "final": -38.5}
+    folder = run_folder(tmp_path, "td3_bc", "torch")
+    (folder / "result.json").write_text(json.dumps(result))
+    exported(folder, format)
+    assert metadata_of(folder / f"policy.{format}") == {
+        "algorithm": "td3_bc",
+        "framework": "torch",
+        "dataset": "mini/hopper-medium-expert",
+        "seed": 3,
+        "env": ENV_ID,
+        "metric": "return_mean",
+        "score": -38.5,
+        "state_mean": STATISTICS["state_mean"].tolist(),
+        "state_std": STATISTICS["state_std"].tolist(),
+        "max_action": MAX_ACTION,
+        "inputs": {"observations": {"shape": ["episodes", STATE_DIM], "type": "float32"}},
+        "outputs": {"actions": {"shape": ["episodes", ACTION_DIM], "type": "float32"}},
+    }
+
+
+def test_onnx_names_and_sizes_are_those_of_its_metadata(tmp_path: Path) -> None:
+    """Of the transformer, which has the most; any number of episodes goes in."""
+    folder = run_folder(tmp_path, "dt", "torch")
+    exported(folder, "onnx")
+    session, said = onnxruntime.InferenceSession(folder / "policy.onnx"), metadata_of(folder / "policy.onnx")
+    kinds = {"tensor(float)": "float32", "tensor(int64)": "int64"}
+    for kind, found in (("inputs", session.get_inputs()), ("outputs", session.get_outputs())):
+        assert {each.name: {"shape": each.shape, "type": kinds[each.type]} for each in found} == said[kind]
+    assert list(said["outputs"]) == ["next_actions"]
+
+
+def test_the_command_prints_its_file_and_nothing_else(tmp_path: Path) -> None:
+    """PyTorch's exporter would print a page about itself."""
+    folder = run_folder(tmp_path, "td3_bc", "torch")
+    command = [sys.executable, "-m", "shared.commands.export", str(folder), "--format", "onnx"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{folder / 'policy.onnx'}\n", "")
+
+
+def without_onnxscript(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    return [str(folder), "--format", "onnx"]
+
+
+def there_already(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    (folder / "policy.npz").write_bytes(b"mine")
+    return [str(folder), "--format", "npz"]
+
+
+def a_transformer_for_numpy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    return [str(run_folder(folder, "dt", "torch")), "--format", "npz"]
+
+
+REFUSED = {
+    without_onnxscript: "ONNX needs onnxscript: pip install 'corl-twins[export]'",
+    there_already: "policy.npz is there already: name another file, or replace it with --overwrite",
+    a_transformer_for_numpy: "npz holds networks without memory",
+    lambda folder, _: [str(folder), "--format", "tflite"]: "invalid choice",
+    lambda folder, _: [str(folder / "none"), "--format", "npz"]: "there is no checkpoint at",
+    lambda folder, _: [str(folder), "--format", "npz", "--output", "/proc/x.npz"]: "cannot write /proc/x.npz",
+}
+
+
+@pytest.mark.parametrize(("spoil", "message"), REFUSED.items())
+def test_what_cannot_be_used_is_refused(
+    spoil: Callable[..., list[str]],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = spoil(run_folder(tmp_path, "td3_bc", "torch"), monkeypatch)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert ended(export.main, arguments) == 2
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert message in printed
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before

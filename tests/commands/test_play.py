@@ -1,0 +1,206 @@
+"""`corl-twins play`: what a run's policy earns, and a film of it where something renders."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import imageio.v2 as imageio
+import numpy as np
+import pytest
+import torch
+
+from corl_torch import dt, td3_bc
+from shared.commands import play
+from shared.commands.common import ended
+from shared.envs.film import choose_renderer
+from shared.envs.registry import D4RL_ENVS, make_env
+from shared.errors import InputError
+from shared.frameworks.saved import find
+from shared.runs.configs import dump
+
+STATE_DIM, ACTION_DIM, EVERY = 11, 3, 5  # Hopper makes 125 steps a second, a film shows 25
+STATISTICS = {"state_mean": np.full(STATE_DIM, 0.1, np.float32), "state_std": np.full(STATE_DIM, 2.0, np.float32)}
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs the command; gives its exit code and what it printed."""
+
+    def run(*arguments: Any) -> tuple[int, str, str]:
+        capsys.readouterr()
+        status = ended(play.main, [str(argument) for argument in arguments])
+        return status, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def renders() -> None:
+    """Skips where there is neither a screen nor EGL nor OSMesa."""
+    try:
+        choose_renderer()
+    except InputError as error:
+        pytest.skip(str(error))
+
+
+def run_folder(folder: Path, twin: Any = td3_bc, **settings: Any) -> Path:
+    """What a run leaves, without the training."""
+    config = twin.TrainConfig(device="cpu", **settings)
+    torch.manual_seed(3)
+    folder.mkdir(exist_ok=True)
+    (folder / "config.yaml").write_text(dump(config))
+    twin.save(twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0), folder / "checkpoint.pt", **STATISTICS)
+    return folder
+
+
+def lengths(printed: str) -> list[int]:
+    """The steps of each episode."""
+    return [int(line.split(" steps")[0].split()[-1]) for line in printed.splitlines() if " steps" in line]
+
+
+def test_it_earns_what_the_evaluation_counted(said: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real run, its folder alone: the returns of its last evaluation, from the same start states."""
+    settings = {"max_timesteps": 20, "eval_freq": 20, "n_episodes": 3, "batch_size": 8}
+    run = td3_bc.train(td3_bc.TrainConfig(device="cpu", runs_path=str(tmp_path), seed=4, **settings))
+    monkeypatch.chdir(tmp_path)
+    status, printed, _ = said(run.folder)
+    assert status == 0
+    last = json.loads((run.folder / "metrics.jsonl").read_text().splitlines()[-1])
+    found = [float(line.split("return ")[1].split()[0]) for line in printed.splitlines()[:3]]
+    np.testing.assert_allclose(found, last["returns"], atol=0.06)
+    assert lengths(printed) == last["lengths"]
+    assert printed.splitlines()[3] == f"D4RL score: {run.result['final']:.1f} on average"
+    assert said(run.folder, "--seed", 5)[1] != printed
+
+
+def test_a_run_that_goes_on_shows_its_last_checkpoint(tmp_path: Path) -> None:
+    """Of two frameworks' final ones, its own is meant; the other is a converted one."""
+    run = tmp_path / "TD3_BC-x-s0-jax-0123abcd"
+    (run / "checkpoints").mkdir(parents=True)
+    for name in ("step_9.msgpack", "step_10.msgpack", "step_11.msgpack.partial"):
+        (run / "checkpoints" / name).touch()
+    assert find(run) == run / "checkpoints" / "step_10.msgpack"
+    (run / "checkpoint.pt").touch()
+    assert find(run) == run / "checkpoint.pt"
+    (run / "checkpoint.msgpack").touch()
+    assert find(run) == find(run / "checkpoint") == run / "checkpoint.msgpack"
+    assert find(run, "torch") == run / "checkpoint.pt"
+
+
+def test_a_checkpoint_alone_knows_its_settings(said: Callable, tmp_path: Path) -> None:
+    """Those that are kept of a run lie apart from its config.yaml."""
+    config = td3_bc.TrainConfig(device="cpu", env="walker2d-medium-v2", eval_env="d4rl/hopper-v2")
+    trainer = td3_bc.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    path = tmp_path / "elsewhere" / "checkpoint_5.pt"
+    td3_bc.save(trainer, path, **STATISTICS, settings=dataclasses.asdict(config))
+    status, printed, _ = said(path, "--episodes", 1)
+    assert (status, len(lengths(printed))) == (0, 1)
+
+
+def test_a_transformer_is_asked_for_a_return(said: Callable, tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, dt, embedding_dim=8, seq_len=4, episode_len=7)
+    status, printed, _ = said(folder, "--episodes", 2)
+    assert (status, lengths(printed)) == (0, [7, 7])
+
+
+@pytest.mark.usefixtures("renders")
+@pytest.mark.parametrize("name", ["out.mp4", "out.gif"])
+def test_a_film_shows_every_episode(name: str, said: Callable, tmp_path: Path) -> None:
+    """It begins with each episode's start, lasts as long as they do, and something moves."""
+    folder, film = run_folder(tmp_path), tmp_path / name
+    status, printed, _ = said(folder, "--episodes", 2, "--video", film)
+    assert (status, printed.splitlines()[-1]) == (0, str(film))
+    pictures = list(imageio.get_reader(film).iter_data())
+    assert len(pictures) == sum(1 + steps // EVERY for steps in lengths(printed))
+    assert pictures[0].shape[:2] == (480, 480)
+    assert np.abs(pictures[0].astype(int) - pictures[-1]).max() > 50
+    assert said(folder, "--episodes", 2)[1] == "".join(printed.splitlines(keepends=True)[:-1])
+    assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "checkpoint.pt", name}
+
+
+@pytest.mark.usefixtures("renders")
+@pytest.mark.parametrize("env_id", D4RL_ENVS)
+def test_the_camera_follows_the_robot(env_id: str) -> None:
+    """However far it has run it is in the picture: the robots are of a warm colour, floor and sky are not."""
+    env = make_env(env_id, render_mode="rgb_array")
+    env.reset(seed=0)
+    robot = env.unwrapped
+    for distance in (0.0, 20.0):
+        robot.set_state(robot.init_qpos + distance * (np.arange(robot.model.nq) == 0), robot.init_qvel)
+        red, _, blue = np.moveaxis(env.render().astype(int), 2, 0)
+        assert (red - blue > 40).mean() > 0.005, distance
+    env.close()
+
+
+def test_without_a_renderer_one_line_says_so(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path)
+    command = [
+        sys.executable,
+        "-m",
+        "shared.commands.play",
+        str(folder),
+        "--episodes",
+        "1",
+        "--video",
+        str(tmp_path / "x.gif"),
+    ]
+    # Without a screen, EGL's drivers or, as on most machines, OSMesa
+    nowhere = {"DISPLAY": "", "__EGL_VENDOR_LIBRARY_DIRS": "/nonexistent", "MUJOCO_GL": "egl"}
+    done = subprocess.run(command, env=os.environ | nowhere, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: nothing here renders: ")
+    assert done.stderr.endswith("install libegl1 or libosmesa6, or leave out --video\n")
+    assert done.stderr.count("\n") == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "checkpoint.pt"}
+
+
+def no_statistics(folder: Path) -> list[Any]:
+    config = td3_bc.TrainConfig(device="cpu")
+    td3_bc.save(td3_bc.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0), folder / "checkpoint.pt")
+    return [folder]
+
+
+def other_statistics(folder: Path) -> list[Any]:
+    config, statistics = td3_bc.TrainConfig(device="cpu"), {key: value[:5] for key, value in STATISTICS.items()}
+    td3_bc.save(td3_bc.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0), folder / "checkpoint.pt", **statistics)
+    return [folder]
+
+
+def a_damaged_result(folder: Path) -> list[Any]:
+    (folder / "result.json").write_text('{"metric": 3}')
+    return [folder]
+
+
+def a_film_that_is_there(folder: Path) -> list[Any]:
+    (folder / "mine.gif").write_bytes(b"mine")
+    return [folder, "--video", folder / "mine.gif"]
+
+
+REFUSED = {
+    no_statistics: "does not hold the statistics of its states",
+    other_statistics: "holds statistics of other states",
+    a_damaged_result: "result.json is damaged",
+    a_film_that_is_there: "mine.gif is there already",
+    lambda folder: [folder, "--video", folder / "x.avi"]: "end its name in .mp4 or .gif",
+    lambda folder: [folder / "other"]: "there is no checkpoint at",
+    lambda folder: [folder, "--episodes", "0"]: "0 is less than 1",
+    lambda folder: [folder, "--seed", "x"]: "'x' is not a whole number",
+}
+
+
+@pytest.mark.parametrize(("spoil", "message"), REFUSED.items())
+def test_what_cannot_be_used_is_refused(
+    spoil: Callable[[Path], list[Any]], message: str, said: Callable, tmp_path: Path
+) -> None:
+    arguments = spoil(run_folder(tmp_path))
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    status, _, printed = said(*arguments)
+    assert (status, printed.count("\n")) == (2, 1)
+    assert message in printed
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -1,0 +1,284 @@
+"""What an online run lives through, and that a run which was cut goes on as if it had not been."""
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import flax.serialization
+import jax
+import numpy as np
+import pytest
+import torch
+
+from shared.data.experience import Experience, Rows, load_rows
+from shared.data.transitions import Batch
+from shared.errors import InputError
+from shared.frameworks import jax_side, torch_side
+from shared.frameworks.twins import load_twin
+
+SHORT = {
+    "env": "d4rl/hopper-v2",
+    "max_timesteps": 60,
+    "eval_freq": 20,
+    "random_steps": 5,
+    "update_every": 8,
+    "batch_size": 4,
+    "hidden_dim": 8,
+    "n_episodes": 2,
+    "device": "cpu",
+    "seed": 3,
+}
+TIMES = {"updates_per_second", "seconds"}
+
+
+def lived(steps: int, *seeds: int, capacity: int = 50) -> Experience:
+    """Some steps of noise in Hopper."""
+    experience = Experience("d4rl/hopper-v2", capacity)
+    experience.begin(*seeds)
+    rng = np.random.default_rng(0)
+    for _ in range(steps):
+        experience.step(rng.uniform(-1, 1, 3))
+    return experience
+
+
+def same(first: Rows, second: Rows) -> None:
+    """Every number."""
+    for name, ours, theirs in zip(Rows._fields, first, second, strict=True):
+        np.testing.assert_array_equal(ours, theirs, err_msg=name)
+
+
+# ---- rows ----------------------------------------------------------------------------------------------------------
+
+
+def test_rows_follow_from_one_another() -> None:
+    """A row's next state is the next row's state but where an episode ends; the simulator's state is the row's own."""
+    rows = lived(50, 0, 0).rows()
+    over = rows.terminals | rows.timeouts
+    assert over.any()
+    assert not over.all()
+    within = np.flatnonzero(~over[:-1])
+    np.testing.assert_array_equal(rows.next_observations[within], rows.observations[within + 1])
+    for row in np.flatnonzero(over[:-1]):
+        assert (rows.next_observations[row] != rows.observations[row + 1]).any()
+    state = np.concatenate([rows.qpos[:, 1:], rows.qvel.clip(-10, 10)], axis=1)
+    np.testing.assert_allclose(state, rows.observations, rtol=0, atol=1e-6)
+
+
+def test_an_episode_follows_from_its_seeds_alone() -> None:
+    """Whatever came before it."""
+    first, other = lived(20, 1, 100), lived(7, 2, 0)
+    other.begin(1, 100)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        other.step(rng.uniform(-1, 1, 3))
+    same(first.rows(), other.rows(7))
+    assert (lived(1, 1, 101).rows().observations != first.rows().observations[:1]).any()
+
+
+def test_what_is_cut_is_a_timeout_but_for_a_fall() -> None:
+    """And nothing else is."""
+    for steps in range(1, 40):
+        experience = lived(steps, 0, 0)
+        before = experience.rows().timeouts.copy()
+        assert not before.any()
+        experience.cut()
+        rows = experience.rows()
+        assert rows.timeouts[-1] != rows.terminals[-1]
+        assert rows.timeouts.sum() <= 1
+
+
+def test_a_time_limit_is_no_terminal_and_the_learner_keeps_its_row() -> None:
+    """HalfCheetah's episodes end after 1000 steps; what came after the last of them is its true next state."""
+    experience = Experience("d4rl/halfcheetah-v2", 1001)
+    experience.begin(0)
+    for _ in range(1001):
+        experience.step(np.zeros(6))
+    rows = experience.rows()
+    assert np.flatnonzero(rows.timeouts).tolist() == [999]
+    batch = experience.transitions()
+    assert len(batch.rewards) == 1001
+    assert not batch.terminals.any()
+    assert (batch.next_observations[999] != batch.observations[1000]).any()
+
+
+def test_exploration_is_uniform_first_then_the_policys() -> None:
+    """The switch falls where it must, in the middle of a block too."""
+    experience, asked = lived(0, 0), []
+
+    def policy(observation: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        asked.append((observation.shape, noise.shape))
+        return 0.25 + 0.0 * noise
+
+    uniform, normal = np.full((10, 3), -0.5), np.zeros((10, 3))
+    experience.play(policy, (uniform, normal), random_steps=4)
+    actions = experience.rows().actions[:, 0]
+    assert actions.tolist() == [-0.5] * 4 + [0.25] * 6
+    assert asked == [((1, 11), (1, 3))] * 6
+
+
+# ---- files ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_saved_comes_back_up_to_any_save(tmp_path: Path) -> None:
+    """Each save writes what is new; what was saved after a checkpoint is left out."""
+    experience = lived(10, 0, 0)
+    experience.save(tmp_path)
+    rng = np.random.default_rng(1)
+    for size in (20, 30):
+        while experience.size < size:
+            experience.step(rng.uniform(-1, 1, 3))
+        experience.save(tmp_path)
+        experience.save(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {f"experience_{size}.npz" for size in (10, 20, 30)}
+    same(load_rows(tmp_path, 30), experience.rows())
+    back = Experience("d4rl/hopper-v2", 50)
+    back.load(tmp_path, 20)
+    assert back.size == 20
+    same(back.rows(), Rows(*(column[:20] for column in experience.rows())))
+
+
+def damage(path: Path) -> None:
+    """Half of a file."""
+    path.write_bytes(path.read_bytes()[:500])
+
+
+@pytest.mark.parametrize("fault", [Path.unlink, damage])
+def test_lost_experience_is_answered_in_one_line(fault: Callable[[Path], None], tmp_path: Path) -> None:
+    """A file that is gone, and half of one."""
+    experience = lived(10, 0, 0)
+    experience.save(tmp_path)
+    fault(tmp_path / "experience_10.npz")
+    with pytest.raises(InputError, match="experience") as caught:
+        Experience("d4rl/hopper-v2", 50).load(tmp_path, 10)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("env", "capacity", "word"), [("d4rl/hopper-v2", 9, "max_timesteps"), ("d4rl/ant-v2", 50, "another environment")]
+)
+def test_experience_that_does_not_fit_is_refused(env: str, capacity: int, word: str, tmp_path: Path) -> None:
+    """No room for all steps; another environment's."""
+    lived(10, 0, 0).save(tmp_path)
+    with pytest.raises(InputError, match=word):
+        Experience(env, capacity).load(tmp_path, 10)
+
+
+# ---- on the device -------------------------------------------------------------------------------------------------
+
+
+def columns(rows: int, offset: float) -> Batch:
+    """Numbers that differ everywhere."""
+    sizes = ((5,), (2,), (), (5,), ())
+    return Batch(*(np.arange(rows * int(np.prod(s))).reshape(rows, *s) + offset + i for i, s in enumerate(sizes)))
+
+
+@pytest.mark.parametrize("side", ["torch", "jax"])
+def test_rows_are_stored_where_they_belong(side: str) -> None:
+    """And nowhere else; both sides' plumbing alike."""
+    plumbing, device = (torch_side, [torch.device("cpu")]) if side == "torch" else (jax_side, [])
+    dataset = plumbing.to_device(columns(9, 0.0), *device)
+    dataset = plumbing.store(dataset, columns(3, 1000.0), 4)
+    indices = np.arange(9)
+    taken = plumbing.take(dataset, torch.as_tensor(indices) if side == "torch" else jax.numpy.asarray(indices))
+    for found, old, new in zip(taken, columns(9, 0.0), columns(3, 1000.0), strict=True):
+        expected = old.astype(np.float32)
+        expected[4:7] = new
+        np.testing.assert_array_equal(np.asarray(found), expected)
+    with pytest.raises((IndexError, RuntimeError)):
+        plumbing.store(dataset, columns(3, 0.0), 7)
+
+
+# ---- a run that was cut --------------------------------------------------------------------------------------------
+
+
+def twin_of(side: str) -> ModuleType:
+    """SAC's file."""
+    return load_twin(side, "sac")
+
+
+def content(checkpoint: Path) -> Any:
+    """What a checkpoint holds, as numbers, but for what tells two runs of equal settings apart."""
+    if checkpoint.suffix == ".pt":
+        found = jax.tree.map(np.asarray, torch.load(checkpoint, weights_only=True), is_leaf=torch.is_tensor)
+    else:
+        found = flax.serialization.msgpack_restore(checkpoint.read_bytes())
+    return {key: value for key, value in found.items() if key not in ("settings", "progress", "seal")}
+
+
+def lines(run: Any) -> list[dict[str, Any]]:
+    """A run's metrics, times left out."""
+    found = map(json.loads, (run.folder / "metrics.jsonl").read_text().splitlines())
+    return [{key: value for key, value in line.items() if key not in TIMES} for line in found]
+
+
+def assert_same(first: Any, second: Any) -> None:
+    """Every number of two checkpoints."""
+    assert jax.tree.structure(first) == jax.tree.structure(second)
+    for ours, theirs in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.fixture(scope="module", params=["torch", "jax"])
+def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any, Path]:
+    """An uninterrupted run of either twin."""
+    folder = tmp_path_factory.mktemp(request.param)
+    twin = twin_of(request.param)
+    config = twin.TrainConfig(**SHORT, checkpoints_path=str(folder / "checkpoints"), runs_path=str(folder / "runs"))
+    return request.param, twin.train(config), folder
+
+
+@pytest.mark.parametrize("step", [20, 40])
+def test_a_resumed_run_ends_as_an_uninterrupted_one(whole: tuple[str, Any, Path], step: int, tmp_path: Path) -> None:
+    """The same bits: weights, moments, generators, experience, metrics and evaluations."""
+    side, run, folder = whole
+    twin = twin_of(side)
+    (saved,) = (folder / "checkpoints").glob(f"*/checkpoint_{step}.*")
+    # What was saved after the checkpoint, when the run was cut, must not matter.
+    copied = shutil.copytree(saved.parent, tmp_path / "cut")
+    np.random.seed(99)
+    torch.manual_seed(99)
+    config = twin.TrainConfig(**SHORT, load_model=str(copied / saved.name), runs_path=str(tmp_path / "runs"))
+    resumed = twin.train(config)
+    name = f"checkpoint{saved.suffix}"
+    assert_same(content(resumed.folder / name), content(run.folder / name))
+    same(load_rows(resumed.folder, 60), load_rows(run.folder, 60))
+    assert lines(resumed) == [line for line in lines(run) if line["step"] > step]
+
+
+def test_intervals_end_in_a_cut(whole: tuple[str, Any, Path]) -> None:
+    """Each evaluation cuts the episode: D4RL's flags say so, in the files too."""
+    _, run, _ = whole
+    rows = load_rows(run.folder, 60)
+    assert (rows.terminals | rows.timeouts)[[19, 39, 59]].all()
+    assert np.flatnonzero(rows.timeouts).tolist() == [i for i in (19, 39, 59) if not rows.terminals[i]]
+
+
+def test_a_run_counts_steps_and_updates_apart(whole: tuple[str, Any, Path]) -> None:
+    """No update follows the first block of 8 steps unless more than `random_steps` are done by then: all follow."""
+    _, run, _ = whole
+    assert run.result["updates"] == 60
+    assert {line["step"] for line in lines(run)} == {20, 40, 60}
+
+
+@pytest.mark.parametrize("side", ["torch", "jax"])
+def test_no_update_before_the_random_steps_are_over(side: str, tmp_path: Path) -> None:
+    """Blocks of 8 within intervals of 20: those that end after 16 steps or less bring no update."""
+    twin = twin_of(side)
+    run = twin.train(twin.TrainConfig(**SHORT | {"random_steps": 16, "max_timesteps": 40}, runs_path=str(tmp_path)))
+    assert run.result["updates"] == 40 - 16
+    rows = load_rows(run.folder, 40)
+    assert (np.abs(rows.actions) <= 1).all()
+
+
+@pytest.mark.parametrize("side", ["torch", "jax"])
+def test_a_finished_run_cannot_go_on(side: str, tmp_path: Path) -> None:
+    """One line names the setting."""
+    twin = twin_of(side)
+    config = twin.TrainConfig(**SHORT | {"max_timesteps": 20}, runs_path=str(tmp_path))
+    (checkpoint,) = twin.train(config).folder.glob("checkpoint.*")
+    with pytest.raises(InputError, match="max_timesteps"):
+        twin.train(dataclasses.replace(config, load_model=str(checkpoint)))

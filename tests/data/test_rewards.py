@@ -1,0 +1,96 @@
+"""Scaled rewards and kept trajectories, against CORL's rules worked out by hand."""
+
+import numpy as np
+import pytest
+
+from shared.data.rewards import keep_best, modify_rewards, return_range, scale_rewards
+from shared.data.transitions import Batch
+from shared.errors import InputError
+
+
+def transitions(rewards: list[float], terminals: list[int]) -> Batch:
+    """A dataset of which only rewards and terminals matter."""
+    states = np.zeros((len(rewards), 1), np.float32)
+    return Batch(states, states, np.array(rewards, np.float32), states, np.array(terminals, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("rewards", "terminals", "expected"),
+    [
+        ([1, 2, 3, 4], [0, 1, 0, 1], (3, 7)),
+        ([1, 2, 3, 4, 100], [0, 1, 0, 1, 0], (3, 7)),  # an open last piece does not count
+        ([1, 2, 3, 4, 5, 6], [0, 0, 0, 0, 1, 0], (6, 9)),  # pieces of three, whatever an episode is
+        ([1, 2, 3, 4, 5, 6], [0, 0, 1, 0, 0, 0], (6, 15)),  # a terminal on the last row of a piece ends one piece
+    ],
+)
+def test_return_range_of_pieces(rewards: list[float], terminals: list[int], expected: tuple[float, float]) -> None:
+    dataset = transitions(rewards, terminals)
+    assert return_range(dataset.rewards, dataset.terminals, max_length=3) == expected
+
+
+def test_return_range_cuts_after_a_thousand() -> None:
+    assert return_range(np.ones(2999), np.eye(1, 2999, 1500)[0]) == (501, 1000)
+
+
+def test_returns_are_summed_in_float64() -> None:
+    rewards = np.array([1e8, 1, 1, 1], np.float32)
+    low, high = return_range(rewards, np.array([0, 0, 0, 1]))
+    assert float(low) == float(high) == 1e8 + 3
+
+
+@pytest.mark.parametrize(
+    ("frac", "discount", "kept"),
+    [
+        (1.0, 1.0, [3, 4, 0, 1, 5, 6, 2]),  # returns 3, 1, 7 and 2; the open tail (7, 8) is lost
+        (0.5, 1.0, [3, 4, 0, 1]),
+        (0.74, 1.0, [3, 4, 0, 1]),  # rounded down
+        (0.1, 1.0, [3, 4]),  # but one at least
+        (0.0, 1.0, [3, 4]),
+        (0.5, 0.0, [5, 6, 0, 1]),  # the first reward alone: 1.5, 1, 1, 2
+        (0.25, 0.5, [3, 4]),  # 2.5, 1, 4, 2
+    ],
+)
+def test_the_best_pieces_are_kept_in_order(frac: float, discount: float, kept: list[int]) -> None:
+    rewards, terminals = [1.5, 1.5, 1, 1, 6, 2, 0, 50, 50], [0, 1, 1, 0, 1, 0, 1, 0, 0]
+    dataset = transitions(rewards, terminals)._replace(actions=np.arange(9.0)[:, None])
+    best = keep_best(dataset, frac, discount)
+    assert best.actions[:, 0].tolist() == kept
+    assert best.rewards.tolist() == [rewards[row] for row in kept]
+    assert all(len(column) == len(kept) for column in best)
+
+
+def test_pieces_are_cut_after_a_thousand() -> None:
+    dataset = transitions([1.0] * 1000 + [3.0] * 1000 + [9.0] * 999, [0] * 2999)
+    assert keep_best(dataset, 0.5, 1.0).rewards.tolist() == [3.0] * 1000
+    assert keep_best(dataset, 1.0, 1.0).rewards.tolist() == [3.0] * 1000 + [1.0] * 1000
+
+
+def test_without_a_complete_piece_there_is_no_best() -> None:
+    with pytest.raises(InputError, match="has no complete episode"):
+        keep_best(transitions([1.0, 2.0], [0, 0]), 0.1, 1.0)
+
+
+@pytest.mark.parametrize("env", ["hopper-medium-v2", "mini/halfcheetah-x", "Walker2d-v5"])
+def test_locomotion_rewards_are_scaled_in_two_float32_steps(env: str) -> None:
+    dataset = transitions([0.1, 0.2, 0.7, 3.3, 0.3], [0, 1, 0, 1, 0])
+    low, high = return_range(dataset.rewards, dataset.terminals)
+    expected = (dataset.rewards / np.float32(high - low)) * np.float32(1000)
+    before = dataset.rewards.copy()
+    for modify in (scale_rewards, modify_rewards):
+        scaled = modify(dataset, env)
+        assert scaled.rewards.dtype == np.float32
+        np.testing.assert_array_equal(scaled.rewards, expected)
+    np.testing.assert_array_equal(dataset.rewards, before)
+
+
+def test_antmaze_rewards_lose_one_and_others_stay() -> None:
+    dataset = transitions([0, 1, 0.5], [0, 1, 0])
+    assert modify_rewards(dataset, "antmaze-umaze-v2").rewards.tolist() == [-1, 0, -0.5]
+    assert scale_rewards(dataset, "antmaze-umaze-v2").rewards.tolist() == [0, 1, 0.5]
+    assert modify_rewards(dataset, "pen-human-v1").rewards.tolist() == [0, 1, 0.5]
+
+
+@pytest.mark.parametrize(("terminals", "message"), [([0, 0], "no complete episode"), ([1, 1], "all returns are equal")])
+def test_rewards_without_a_range_cannot_be_scaled(terminals: list[int], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        scale_rewards(transitions([1, 1], terminals), "hopper-medium-v2")

@@ -1,0 +1,448 @@
+"""Trajectories, windows of them, and policies that are asked for a return."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from corl_jax import dt as jax_dt
+from corl_torch import dt
+from shared.data import sequences, transitions
+from shared.data.sequences import PromptedPolicy, Trajectories
+from shared.envs.evaluation import ContextPolicy, Evaluator
+from shared.envs.registry import make_env
+from shared.errors import InputError
+from shared.frameworks import jax_side, torch_side
+from shared.runs.run import Run
+from shared.runs.task import load_task, load_trajectories
+
+WriteHDF5 = Callable[..., Path]
+CPU = torch.device("cpu")
+HOPPER = "d4rl/hopper-v2"
+LENGTHS = [1, 7, 3, 20, 2]
+SMALL = {"embedding_dim": 16, "num_heads": 2, "num_layers": 2, "seq_len": 4, "episode_len": 30}
+
+
+def file_rows(lengths: list[int], tail: int = 0) -> dict[str, np.ndarray]:
+    """A file's arrays: trajectories of these lengths, closed in turn by a terminal and a timeout, and an open tail."""
+    rng, size = np.random.default_rng(0), sum(lengths) + tail
+    ends = np.cumsum(lengths) - 1
+    return {
+        "observations": rng.normal(3.0, 2.0, size=(size, 11)).astype(np.float32),
+        "actions": rng.uniform(-1, 1, size=(size, 3)).astype(np.float32),
+        "rewards": rng.normal(1, 1, size=size).astype(np.float32),
+        "terminals": np.isin(np.arange(size), ends[::2]),
+        "timeouts": np.isin(np.arange(size), ends[1::2]),
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """What `load_trajectories` and a run look at."""
+
+    env: str
+    runs_path: str = ""
+    eval_env: str = ""
+    eval_backend: str = "gymnasium"
+    name: str = "DT"
+    n_episodes: int = 3
+    episode_len: int = 30
+    max_timesteps: int = 2
+    eval_freq: int = 1
+    seed: int = 0
+    device: str = "auto"
+    checkpoints_path: str | None = None
+    load_model: str = ""
+    resume: str = ""
+    wandb_mode: str = "off"
+
+
+# ---- trajectories --------------------------------------------------------------------------------------------------
+
+
+def test_rows_become_trajectories() -> None:
+    """Row by row, as CORL walks them; no row is lost at a timeout, only the open tail is."""
+    raw = file_rows(LENGTHS, tail=4)
+    found = sequences.split_trajectories(raw)
+    assert sequences.trajectory_lengths(found).tolist() == LENGTHS
+    np.testing.assert_array_equal(found.observations, raw["observations"][:-4])
+    np.testing.assert_array_equal(found.actions, raw["actions"][:-4])
+    assert found.timesteps.tolist() == [t for length in LENGTHS for t in range(length)]
+    assert found.remaining.tolist() == [length - t for length in LENGTHS for t in range(length)]
+    first = 0
+    for length in LENGTHS:
+        total, expected = np.float32(0), []
+        for reward in raw["rewards"][first : first + length][::-1]:
+            total = np.float32(reward + total)
+            expected.insert(0, total)
+        assert found.returns[first : first + length].tolist() == expected
+        first += length
+    assert {column.dtype for column in found} == {np.dtype(np.float32)}
+
+
+def test_a_terminal_that_is_a_timeout_too_closes_once() -> None:
+    raw = file_rows([5, 4])
+    raw["timeouts"] = raw["timeouts"] | raw["terminals"]
+    assert sequences.trajectory_lengths(sequences.split_trajectories(raw)).tolist() == [5, 4]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda raw: raw.pop("timeouts"), "no array 'timeouts'"),
+        (lambda raw: [raw[name].fill(False) for name in ("terminals", "timeouts")], "no complete trajectory"),
+    ],
+)
+def test_files_without_trajectories_are_refused(change: Callable[[dict], Any], message: str) -> None:
+    raw = file_rows(LENGTHS)
+    change(raw)
+    with pytest.raises(InputError, match=message) as caught:
+        sequences.split_trajectories(raw)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_statistics_are_those_of_all_rows(kind: type) -> None:
+    observations = file_rows(LENGTHS)["observations"].astype(kind)
+    observations[:, 0] = 2.0
+    mean, std = sequences.state_statistics(observations)
+    np.testing.assert_array_equal(mean, observations.mean(axis=0).astype(np.float32))
+    np.testing.assert_allclose(std, observations.std(axis=0) + 1e-6, rtol=1e-6)
+    assert std[0] == np.float32(1e-6)
+    assert mean.dtype == std.dtype == np.float32
+
+
+def test_a_task_of_trajectories(write_hdf5: WriteHDF5) -> None:
+    """Normalised states, scaled returns; the tail counts in the statistics only; episodes are cut at `episode_len`."""
+    raw = file_rows(LENGTHS, tail=4)
+    path = write_hdf5(**raw)
+    task = load_trajectories(Config(str(path)), reward_scale=0.01, eval_seed=42)
+    plain = sequences.split_trajectories(raw)
+    mean, std = sequences.state_statistics(raw["observations"])
+    np.testing.assert_array_equal(task.mean, mean)
+    np.testing.assert_array_equal(task.std, std)
+    np.testing.assert_array_equal(task.dataset.observations, (plain.observations - mean) / std)
+    np.testing.assert_array_equal(task.dataset.returns, plain.returns * np.float32(0.01))
+    np.testing.assert_array_equal(task.dataset.actions, plain.actions)
+    assert (task.state_dim, task.action_dim) == (11, 3)
+    assert task.fingerprint["transitions"] == sum(LENGTHS)
+    assert task.evaluator.fingerprint["seed"] == 42
+    assert load_trajectories(Config(str(path), seed=5), 0.01).evaluator.fingerprint["seed"] == 5
+    still = PromptedPolicy(lambda *windows: np.zeros((3, 2, 3)), 0.0, 1.0, 2, 3)
+    assert task.evaluator(still).lengths.tolist() == [30, 30, 30]
+
+
+def test_trajectories_longer_than_the_table_are_refused(write_hdf5: WriteHDF5) -> None:
+    """One step longer than `episode_len` still fits, as in CORL."""
+    path = write_hdf5(**file_rows(LENGTHS))
+    assert load_trajectories(Config(str(path), episode_len=19), 1.0).state_dim == 11
+    with pytest.raises(InputError, match="has 20 steps: set episode_len to at least 19") as caught:
+        load_trajectories(Config(str(path), episode_len=18), 1.0)
+    assert "\n" not in str(caught.value)
+    config = dt.TrainConfig(**SMALL | {"episode_len": 19, "batch_size": 200}, device="cpu")
+    trajectories = sequences.split_trajectories(file_rows(LENGTHS))
+    last = torch.full((1,), int(np.argmax(trajectories.timesteps)))
+    windows = dt.take_windows(torch_side.to_device(trajectories, CPU), last, config.seq_len)
+    assert windows.timesteps.max() == config.episode_len + config.seq_len - 1
+
+
+# ---- windows -------------------------------------------------------------------------------------------------------
+
+
+def plain_window(rows: Trajectories, first: int, seq_len: int) -> tuple[np.ndarray, ...]:
+    """A window cut by hand."""
+    inside = min(seq_len, int(rows.remaining[first]))
+    window = [np.zeros((seq_len, *column.shape[1:]), np.float32) for column in rows[:3]]
+    for filled, column in zip(window, rows[:3], strict=True):
+        filled[:inside] = column[first : first + inside]
+    return (*window, rows.timesteps[first] + np.arange(seq_len), (np.arange(seq_len) < inside).astype(np.float32))
+
+
+@pytest.mark.parametrize("seq_len", [1, 4, 25])
+def test_windows_of_every_row(seq_len: int) -> None:
+    """Both twins cut what one would cut by hand, up to the last row of the last trajectory."""
+    rows = sequences.split_trajectories(file_rows(LENGTHS))
+    expected = [
+        np.stack(column)
+        for column in zip(*(plain_window(rows, first, seq_len) for first in range(sum(LENGTHS))), strict=True)
+    ]
+    indices = np.arange(sum(LENGTHS))
+    ours = dt.take_windows(torch_side.to_device(rows, CPU), torch.as_tensor(indices), seq_len)
+    theirs = jax_dt.take_windows(jax_side.to_device(rows), jnp.asarray(indices), seq_len)
+    for mine, other, column in zip(ours, theirs, expected, strict=True):
+        np.testing.assert_array_equal(mine.numpy(), column)
+        np.testing.assert_array_equal(other, column)
+    assert not ours.timesteps.is_floating_point()
+    assert jnp.issubdtype(theirs.timesteps.dtype, jnp.integer)
+
+
+def test_every_row_is_as_likely() -> None:
+    """The last rows of short trajectories too: 20,000 windows, each row's count within five standard deviations."""
+    rows = sequences.split_trajectories(file_rows(LENGTHS))
+    settings, size = SMALL | {"batch_size": 20_000, "seq_len": 1, "embedding_dim": 2, "num_layers": 1}, sum(LENGTHS)
+    rates = {"attention_dropout": 0.0, "residual_dropout": 0.0, "embedding_dropout": 0.0}
+    torch_side.seed_everything(0)
+    ours, _ = dt.draw_noise(dt.TrainConfig(**settings | rates), sequences.trajectory_lengths(rows), CPU)
+    hp = jax_side.narrow(jax_dt.TrainConfig(**settings), jax_dt.Hyperparameters)
+    theirs, _ = jax_dt.draw_noise(jax.random.key(0), jnp.asarray(0), hp, size)
+    for indices in (ours.numpy(), np.asarray(theirs)):
+        counts = np.bincount(indices, minlength=size)
+        assert len(counts) == size
+        assert np.abs(counts - 20_000 / size).max() < 5 * np.sqrt(20_000 / size)
+
+
+def test_dropout_masks_are_alike() -> None:
+    """Both twins draw masks of the same shapes, rates and scale, and no two of them are equal."""
+    settings = SMALL | {"batch_size": 64, "embedding_dropout": 0.3, "attention_dropout": 0.2, "residual_dropout": 0.1}
+    ours = dt.draw_dropout(dt.TrainConfig(**settings), CPU)
+    hp = jax_side.narrow(jax_dt.TrainConfig(**settings), jax_dt.Hyperparameters)
+    theirs = jax.jit(jax_dt.draw_dropout, static_argnums=1)(jax.random.key(0), hp)
+    leaves = [np.asarray(mask) for mask in jax.tree.leaves(theirs)]
+    assert [mask.shape for mask in leaves] == [tuple(mask.shape) for mask in jax.tree.leaves(ours)]
+    for masks in (leaves, [mask.numpy() for mask in jax.tree.leaves(ours)]):
+        for rate, mask in zip([0.3, *[0.2, 0.1, 0.1] * 2], masks, strict=True):
+            assert set(np.unique(mask)) == {0.0, np.float32(1 / (1 - rate))}
+            assert abs((mask == 0).mean() - rate) < 0.02
+        firsts = [mask.ravel()[:1000] == 0 for mask in masks]
+        assert all((firsts[i] != firsts[j]).any() for i in range(len(firsts)) for j in range(i))
+    none = dict.fromkeys(("embedding_dropout", "attention_dropout", "residual_dropout"), 0.0)
+    hp = jax_side.narrow(jax_dt.TrainConfig(**settings | none), jax_dt.Hyperparameters)
+    assert jax_dt.draw_dropout(jax.random.key(0), hp) == jax_dt.no_dropout(hp)
+    assert dt.draw_dropout(dt.TrainConfig(**settings | none), CPU) == dt.no_dropout(dt.TrainConfig(**settings))
+
+
+def test_weights_start_alike() -> None:
+    """Every parameter has the deviation of PyTorch's, which CORL's seed decides; biases are 0, norms 1."""
+    settings = SMALL | {"embedding_dim": 64, "episode_len": 500}
+    torch.manual_seed(0)
+    reference = dt.create_trainer(dt.TrainConfig(**settings, device="cpu"), 11, 3, 1.0).model
+    state = jax_dt.create_train_state(jax.random.key(0), jax_dt.TrainConfig(**settings), 11, 3, 1.0)
+    ours = jax_side.params_to_torch(state.model.params)
+    assert ours.keys() == dict(reference.named_parameters()).keys()
+    for name, parameter in reference.named_parameters():
+        theirs = parameter.detach().numpy()
+        if theirs.std() == 0:
+            np.testing.assert_array_equal(ours[name], theirs)
+        else:
+            assert ours[name].std() == pytest.approx(theirs.std(), rel=5 / np.sqrt(theirs.size)), name
+    packed = np.abs(ours["blocks.1.attention.in_proj_weight"]).max()
+    assert packed == pytest.approx(np.sqrt(1.5 / 64), rel=1e-3)
+
+
+# ---- policies ------------------------------------------------------------------------------------------------------
+
+
+class Recorder(ContextPolicy):
+    """Pushes forward until it falls, and keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[np.ndarray, ...]] = []
+
+    def __call__(self, observations: np.ndarray, returns: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Each episode pushes in its own way."""
+        self.told.append((observations, returns, lengths))
+        return np.linspace(0.1, 0.9, len(observations))[:, None] * np.ones((1, 3))
+
+
+@pytest.mark.parametrize("num_envs", [1, 4])
+@pytest.mark.parametrize("max_steps", [None, 15])
+def test_a_context_policy_is_told_how_far_each_episode_has_come(num_envs: int, max_steps: int | None) -> None:
+    """Against a plain loop over episodes: the same rewards so far, the same number of steps, cut in time."""
+    policy = Recorder()
+    outcome = Evaluator(HOPPER, 4, 7, num_envs=num_envs, max_steps=max_steps)(policy)
+    env = make_env(HOPPER)
+    for episode, seed in enumerate(np.random.SeedSequence(7).generate_state(4)):
+        env.reset(seed=int(seed))
+        action, total, length, over = np.linspace(0.1, 0.9, 4)[episode] * np.ones(3), 0.0, 0, False
+        told = {int(lengths[episode]): returns[episode] for _, returns, lengths in policy.told}
+        while not over and length != max_steps:
+            assert told[length] == total
+            _, reward, terminated, truncated, _ = env.step(action)
+            total, length, over = total + reward, length + 1, terminated or truncated
+        assert (outcome.returns[episode], outcome.lengths[episode]) == (total, length)
+    assert (outcome.lengths == 15).all() if max_steps else outcome.lengths.max() > 15
+
+
+@pytest.fixture(scope="module")
+def predict() -> Callable[..., np.ndarray]:
+    """A model whose actions depend on all that it may see."""
+    torch.manual_seed(0)
+    trainer = dt.create_trainer(dt.TrainConfig(**SMALL, device="cpu"), 11, 3, 1.0)
+    with torch.no_grad():
+        for parameter in trainer.model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return trainer.act
+
+
+def test_a_prompted_policy_sees_what_corls_does(predict: Callable[..., np.ndarray]) -> None:
+    """Each step: the last K steps at most, this step's action still 0, and the return that is still missing.
+
+    Against a loop that feeds one episode's history as it grows, unfilled, in the real environment.
+    """
+    seq_len, prompt, scale, steps = SMALL["seq_len"], 3600.0, 0.001, 12
+    policy = PromptedPolicy(predict, prompt, scale, seq_len, 3)
+    taken = []
+
+    class Watched(ContextPolicy):
+        def __call__(self, *told: np.ndarray) -> np.ndarray:
+            taken.append(policy(*told))
+            return taken[-1]
+
+    evaluator = Evaluator(HOPPER, 3, 7, mean=0.5, std=2.0, max_steps=steps)
+    outcome = evaluator(Watched())
+    env = make_env(HOPPER)
+    for episode, seed in enumerate(np.random.SeedSequence(7).generate_state(3)):
+        states, actions, returns = np.zeros((steps + 1, 11)), np.zeros((steps, 3)), np.zeros(steps + 1)
+        states[0], returns[0] = (env.reset(seed=int(seed))[0] - 0.5) / 2.0, prompt * scale
+        for t in range(outcome.lengths[episode]):
+            now = slice(max(0, t + 1 - seq_len), t + 1)
+            action = predict(*(x[now][None] for x in (states, actions, returns)), np.arange(steps)[now][None])[0, -1]
+            np.testing.assert_allclose(taken[t][episode], action, atol=1e-5)
+            state, reward, *_ = env.step(taken[t][episode])
+            states[t + 1], actions[t], returns[t + 1] = (state - 0.5) / 2.0, action, returns[t] - scale * reward
+    assert outcome.lengths.max() > 2 * seq_len
+
+
+def test_the_action_of_a_step_ignores_what_comes_after(predict: Callable[..., np.ndarray]) -> None:
+    """That step's own action included: why windows that are not full yet need no mask."""
+    rng, t = np.random.default_rng(0), 1
+    windows = [rng.normal(size=(2, 4, *size)).astype(np.float32) for size in ((11,), (3,), ())]
+    timesteps = np.arange(4)[None].repeat(2, axis=0)
+    before = predict(*windows, timesteps)
+    for window in windows:
+        window[:, t + 1 :] += 1.0
+    windows[1][:, t] += 1.0
+    timesteps[:, t + 1 :] = 20
+    after = predict(*windows, timesteps)
+    for window in windows:
+        window[:, :t] += 1.0
+    np.testing.assert_array_equal(after[:, : t + 1], before[:, : t + 1])
+    assert (after[:, t + 1 :] != before[:, t + 1 :]).any()
+    assert (predict(*windows, timesteps)[:, t] != before[:, t]).all()
+
+
+def test_a_run_is_scored_by_its_first_prompt(write_hdf5: WriteHDF5, tmp_path: Path) -> None:
+    """Further prompts are written under their own names, and count in nothing else."""
+    config = Config(str(write_hdf5(**file_rows(LENGTHS))), str(tmp_path / "runs"))
+    task = load_trajectories(config, 0.001)
+
+    def policy(strength: float) -> PromptedPolicy:
+        return PromptedPolicy(lambda *windows: np.full((3, 2, 3), strength), 0.0, 1.0, 2, 3)
+
+    with Run(config, task, "dt", "jax", "cpu") as run:
+        for step in (1, 2):
+            run.advance(1)
+            run.evaluate(step, policy(0.1 * step), prompt=3600.0)
+            run.evaluate(step, policy(0.9), prompt=1800.0)
+    rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1, 1, 2, 2]
+    for first, second in (rows[:2], rows[2:]):
+        assert first["eval/3600.0_return_mean"] == first["return_mean"]
+        assert first["eval/3600.0_d4rl_normalized_score"] == first["d4rl_normalized_score"]
+        assert "return_mean" not in second
+        assert second["eval/1800.0_return_mean"] == pytest.approx(np.mean(second["eval/1800.0_returns"]))
+    scores = [rows[0]["d4rl_normalized_score"], rows[2]["d4rl_normalized_score"]]
+    assert len({*scores, rows[1]["eval/1800.0_d4rl_normalized_score"]}) == 3
+    assert run.result["final"] == pytest.approx(scores[1])
+    assert run.result["mean_of_last_3"] == pytest.approx(np.mean(scores))
+
+
+# ---- checkpoints ---------------------------------------------------------------------------------------------------
+
+
+def trained(updates: int, seed: int) -> dt.DT:
+    """A torch twin after some updates."""
+    torch.manual_seed(seed)
+    trainer = dt.create_trainer(dt.TrainConfig(**SMALL, batch_size=4, warmup_steps=5, device="cpu"), 11, 3, 1.0)
+    proceed(trainer, updates)
+    return trainer
+
+
+def proceed(trainer: dt.DT, updates: int) -> list[float]:
+    """Further updates on draws that depend on nothing before; their learning rates."""
+    torch_side.seed_everything(1)
+    trajectories = sequences.split_trajectories(file_rows(LENGTHS))
+    rows, lengths, logs = torch_side.to_device(trajectories, CPU), sequences.trajectory_lengths(trajectories), []
+    for _ in range(updates):
+        indices, noise = dt.draw_noise(trainer.hp, lengths, CPU)
+        logs.append(trainer.update(dt.take_windows(rows, indices, trainer.hp.seq_len), noise))
+    return [float(log["learning_rate"]) for log in logs]
+
+
+def test_a_torch_checkpoint_goes_on_where_it_was_saved(tmp_path: Path) -> None:
+    """Weights, moments, learning rate and the update's number; the statistics of the states are in the file."""
+    trainer, other = trained(2, seed=0), trained(1, seed=9)
+    dt.save(trainer, tmp_path / "checkpoint.pt", np.full(11, 2.0, np.float32), np.full(11, 3.0, np.float32))
+    dt.load(other, str(tmp_path / "checkpoint.pt"))
+    assert other.total_it == 2
+    rates = proceed(trainer, 3)
+    assert proceed(other, 3) == rates == pytest.approx([4 / 5 * 1e-4, 1e-4, 1e-4])
+    for mine, theirs in zip(trainer.model.parameters(), other.model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    content = torch_side.load_checkpoint(str(tmp_path / "checkpoint.pt"), "dt", other.parts())
+    assert content["state_mean"].tolist() == [[2.0] * 11]
+    assert content["state_std"].tolist() == [[3.0] * 11]
+
+
+def test_corls_file_loads(tmp_path: Path) -> None:
+    """The model alone, causal masks included, beside NumPy's arrays."""
+    trainer, other = trained(2, seed=0), trained(1, seed=9)
+    statistics = {"state_mean": np.zeros((1, 11), np.float32), "state_std": np.ones((1, 11), np.float64)}
+    torch.save({"model_state": trainer.model.state_dict(), **statistics}, tmp_path / "dt_checkpoint.pt")
+    dt.load(other, str(tmp_path / "dt_checkpoint.pt"))
+    assert other.total_it == 0
+    for mine, theirs in zip(trainer.model.parameters(), other.model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_other_sizes_are_refused(tmp_path: Path) -> None:
+    trainer = trained(1, seed=0)
+    dt.save(trainer, tmp_path / "checkpoint.pt", np.zeros(11, np.float32), np.ones(11, np.float32))
+    wider = dt.create_trainer(dt.TrainConfig(**SMALL | {"seq_len": 5}, device="cpu"), 11, 3, 1.0)
+    with pytest.raises(InputError, match="does not fit"):
+        dt.load(wider, str(tmp_path / "checkpoint.pt"))
+
+
+def test_a_jax_checkpoint_goes_on_where_it_was_saved(tmp_path: Path) -> None:
+    """The whole state, the learning rate's count in it, and the statistics of the states."""
+    rates = dict.fromkeys(("embedding_dropout", "attention_dropout", "residual_dropout"), 0.0)
+    config = jax_dt.TrainConfig(**SMALL | rates, batch_size=4)
+    state, other = (jax_dt.create_train_state(jax.random.key(seed), config, 11, 3, 1.0) for seed in (0, 1))
+    trajectories = jax_side.to_device(sequences.split_trajectories(file_rows(LENGTHS)))
+    state, _ = jax_dt.train_interval(state, jax.random.key(2), trajectories, 0, 2)
+    path = tmp_path / "checkpoint.msgpack"
+    jax_side.save_checkpoint(path, "dt", state, 2, state_mean=np.zeros(11), state_std=np.ones(11))
+    content = jax_side.load_checkpoint(str(path), "dt", other)
+    restored = content["state"]
+    assert content["total_it"] == 2
+    assert jax.tree.structure(restored) == jax.tree.structure(state)
+    assert all(jnp.array_equal(a, b) for a, b in zip(jax.tree.leaves(restored), jax.tree.leaves(state), strict=True))
+
+
+# ---- settings ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("twin", [dt, jax_dt], ids=["torch", "jax"])
+def test_heads_that_do_not_divide_the_width_are_refused(twin: Any) -> None:
+    with pytest.raises(InputError, match="embedding_dim must be a multiple of num_heads"):
+        twin.train(twin.TrainConfig(num_heads=3))
+
+
+def test_transitions_are_another_matter(write_hdf5: WriteHDF5) -> None:
+    """They lose a row at each timeout and the last row; trajectories lose none."""
+    raw = file_rows(LENGTHS)
+    path = write_hdf5(**raw)
+    assert len(transitions.extract_transitions(transitions.read_hdf5(path)).rewards) < sum(LENGTHS)
+
+    @dataclasses.dataclass(frozen=True)
+    class WithBuffer(Config):
+        buffer_size: int = 1000
+
+    assert load_task(WithBuffer(str(path))).mean.shape == load_trajectories(Config(str(path)), 1.0).mean.shape

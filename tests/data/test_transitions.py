@@ -1,0 +1,224 @@
+"""The dataset reader against D4RL's and CORL's rules, written out row by row, and against bad files."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from shared import names
+from shared.data import hdf5, transitions
+from shared.data.transitions import Batch
+from shared.errors import InputError
+
+WriteHDF5 = Callable[..., Path]
+
+
+def extract_row_by_row(raw: dict[str, np.ndarray], max_episode_steps: int) -> list[tuple[int, bool]]:
+    """The rows that become transitions and whether each is terminal, in the words of the specification."""
+    kept, counter = [], 0
+    for row in range(len(raw["rewards"]) - 1):
+        final = bool(raw["timeouts"][row]) if "timeouts" in raw else counter == max_episode_steps - 1
+        if final:
+            counter = 0
+            continue
+        kept.append((row, bool(raw["terminals"][row])))
+        if raw["terminals"][row]:
+            counter = 0
+        counter += 1
+    return kept
+
+
+@st.composite
+def raw_files(draw: st.DrawFn) -> dict[str, np.ndarray]:
+    """Arrays whose values tell their row, with any flags, with and without timeouts."""
+    rows = draw(st.integers(2, 40))
+    raw = {
+        "observations": np.arange(rows * 2, dtype=np.float64).reshape(rows, 2),
+        "actions": np.arange(rows, dtype=np.float32)[:, None],
+        "rewards": np.arange(rows, dtype=np.float64) / 3,
+        "terminals": draw(
+            hnp.arrays(draw(st.sampled_from([bool, np.float32])), rows, elements=st.sampled_from([0, 1]))
+        ),
+    }
+    if draw(st.booleans()):
+        raw["timeouts"] = draw(hnp.arrays(bool, rows))
+    return raw
+
+
+@given(raw=raw_files(), max_episode_steps=st.integers(1, 12))
+def test_extraction_equals_the_rule_row_by_row(raw: dict[str, np.ndarray], max_episode_steps: int) -> None:
+    kept = extract_row_by_row(raw, max_episode_steps)
+    if not kept:
+        with pytest.raises(InputError, match="holds no transition"):
+            transitions.extract_transitions(raw, max_episode_steps)
+        return
+    rows, terminals = (np.array(column) for column in zip(*kept, strict=True))
+    expected = Batch(
+        raw["observations"][rows], raw["actions"][rows], raw["rewards"][rows], raw["observations"][rows + 1], terminals
+    )
+    dataset = transitions.extract_transitions(raw, max_episode_steps)
+    for name, actual, wanted in zip(Batch._fields, dataset, expected, strict=True):
+        assert actual.dtype == np.float32, name
+        np.testing.assert_array_equal(actual, wanted.astype(np.float32), err_msg=name)
+    *same, next_actions = transitions.extract_sarsa(raw, max_episode_steps)
+    for actual, wanted in zip(same, dataset, strict=True):
+        np.testing.assert_array_equal(actual, wanted)
+    assert next_actions.dtype == np.float32
+    np.testing.assert_array_equal(next_actions, raw["actions"][rows + 1])
+
+
+def test_without_timeouts_an_episode_after_a_terminal_is_cut_a_row_early() -> None:
+    terminals = np.zeros(12, bool)
+    terminals[3] = True
+    raw = {"observations": np.zeros((12, 1)), "actions": np.zeros((12, 1)), "rewards": np.arange(12.0)}
+    dataset = transitions.extract_transitions(raw | {"terminals": terminals}, max_episode_steps=5)
+    assert dataset.rewards.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 9, 10]
+
+
+def test_no_timeouts_and_no_time_limit_is_refused() -> None:
+    raw = {"observations": np.zeros((3, 1)), "actions": np.zeros((3, 1)), "rewards": np.zeros(3)}
+    with pytest.raises(InputError, match="no array 'timeouts'"):
+        transitions.extract_transitions(raw | {"terminals": np.zeros(3)})
+
+
+def test_reads_what_the_file_holds(write_hdf5: WriteHDF5) -> None:
+    raw = transitions.read_hdf5(write_hdf5(rewards=np.arange(60.0)[:, None], **{"infos/qpos": np.zeros((60, 6))}))
+    shapes = {key: values.shape for key, values in raw.items()}
+    assert shapes == {
+        "observations": (60, 11),
+        "actions": (60, 3),
+        "rewards": (60,),
+        "terminals": (60,),
+        "timeouts": (60,),
+    }
+    assert raw["rewards"].dtype == np.float64
+    assert "timeouts" not in transitions.read_hdf5(write_hdf5(timeouts=None))
+
+
+def test_attributes_are_python_values(write_hdf5: WriteHDF5) -> None:
+    attributes = hdf5.read_attributes(write_hdf5({"env_id": "d4rl/hopper-v2", "expert_return_mean": np.float64(3000)}))
+    assert attributes == {"env_id": "d4rl/hopper-v2", "expert_return_mean": 3000.0}
+    assert type(attributes["expert_return_mean"]) is float
+
+
+def one_bad_value(value: float) -> np.ndarray:
+    """Observations (60, 11) with one component of row 17 replaced."""
+    observations = np.zeros((60, 11), np.float32)
+    observations[17, 4] = observations[40, 0] = value
+    return observations
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"observations": None}, "no array 'observations'"),
+        ({"actions": None}, "no array 'actions'"),
+        ({"rewards": None}, "no array 'rewards'"),
+        ({"terminals": None}, "no array 'terminals'"),
+        ({"rewards": None, "rewards/inner": np.zeros(60)}, "no array 'rewards'"),
+        ({"observations": one_bad_value(np.nan)}, "observations holds NaN or an infinity, first in row 17"),
+        ({"observations": one_bad_value(-np.inf)}, "observations holds NaN or an infinity, first in row 17"),
+        ({"rewards": np.r_[np.zeros(59), np.nan]}, "rewards holds NaN or an infinity, first in row 59"),
+        ({"actions": np.zeros((59, 3))}, "unequal length .*actions 59"),
+        ({"timeouts": np.zeros(61)}, "unequal length .*timeouts 61"),
+        ({"actions": np.zeros(60)}, r"actions has shape \(60,\)"),
+        ({"rewards": np.zeros((60, 2))}, r"rewards has shape \(60, 2\)"),
+        ({"observations": np.zeros((60, 2, 2))}, r"observations has shape \(60, 2, 2\)"),
+        ({"rewards": 1.0}, r"rewards has shape \(\)"),
+        ({"terminals": np.array([b"no"] * 60)}, "terminals holds .*write it as numbers"),
+        (
+            {key: np.zeros((1, 3)) for key in ("observations", "actions")}
+            | {key: np.zeros(1) for key in ("rewards", "terminals", "timeouts")},
+            "fewer than two rows",
+        ),
+    ],
+)
+def test_a_bad_file_is_refused_in_one_line(write_hdf5: WriteHDF5, arrays: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        transitions.read_hdf5(write_hdf5(**arrays))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("length", [0, 100, 5000])
+def test_a_damaged_file_is_refused_in_one_line(write_hdf5: WriteHDF5, length: int) -> None:
+    path = write_hdf5()
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(InputError, match="truncated or not an HDF5 file") as caught:
+        transitions.read_hdf5(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_damage_inside_a_compressed_array_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "data.hdf5"
+    with h5py.File(path, "w") as file:
+        noise = np.random.default_rng(0).normal(size=(60, 11))
+        array = file.create_dataset("observations", data=noise, compression="gzip")
+        chunk = array.id.get_chunk_info(0)
+    content = bytearray(path.read_bytes())
+    content[chunk.byte_offset + 50 : chunk.byte_offset + 150] = bytes(100)
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="truncated or not an HDF5 file"):
+        transitions.read_hdf5(path)
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.hdf5", tmp_path):
+        with pytest.raises(InputError, match="put the file there"):
+            transitions.read_hdf5(path)
+
+
+def test_statistics_are_numpys_float32_reduction() -> None:
+    observations = np.random.default_rng(0).normal(3, 2, size=(20_000, 4)).astype(np.float32)
+    mean, std = transitions.state_statistics(observations)
+    total = np.zeros(4, np.float32)
+    for row in observations:
+        total += row
+    np.testing.assert_array_equal(mean, total / np.float32(20_000))
+    assert mean.dtype == std.dtype == np.float32
+    few = observations[:100]
+    np.testing.assert_allclose(
+        transitions.state_statistics(few)[1], few.astype(np.float64).std(axis=0) + 1e-3, rtol=1e-5
+    )
+    normalised = transitions.normalise(observations, mean, std)
+    assert normalised.dtype == np.float32
+    np.testing.assert_array_equal(normalised, (observations - mean) / std)
+
+
+def test_paths_of_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("hopper_medium-v2.hdf5", "own.h5"):
+        (tmp_path / name).touch()
+    monkeypatch.setenv("D4RL_DATASET_DIR", str(tmp_path))
+    assert names.dataset_path("hopper-medium-v2") == tmp_path / "hopper_medium-v2.hdf5"
+    assert names.dataset_path(str(tmp_path / "own.h5")) == tmp_path / "own.h5"
+    monkeypatch.delenv("D4RL_DATASET_DIR")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(InputError, match=r"\.d4rl/datasets/hopper_medium-v2\.hdf5, or set D4RL_DATASET_DIR"):
+        names.dataset_path("hopper-medium-v2")
+
+
+def test_bundled_datasets_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mini").mkdir()
+    (tmp_path / "mini" / "hopper-x.hdf5").touch()
+    monkeypatch.setattr(names, "BUNDLED", tmp_path)
+    monkeypatch.chdir(tmp_path / "mini")
+    assert names.dataset_path("mini/hopper-x") == tmp_path / "mini" / "hopper-x.hdf5"
+    with pytest.raises(InputError, match=r"unknown dataset 'mini/hoper-x'; nearest: mini/hopper-x"):
+        names.dataset_path("mini/hoper-x")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("hopper-medum-v2", "unknown dataset 'hopper-medum-v2'; nearest: hopper-medium-v2"),
+        ("nowhere/own.hdf5", "is missing: put its file at nowhere/own.hdf5"),
+    ],
+)
+def test_a_dataset_that_is_not_there_is_named(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        names.dataset_path(name)

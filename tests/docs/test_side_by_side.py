@@ -1,0 +1,243 @@
+"""The pages that lay two files beside each other show all of both, and nothing that has gone."""
+
+import shutil
+import subprocess
+import sys
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+import yaml
+
+from side_by_side.align import Kind, Misaligned, align
+from side_by_side.html import Page, blocks
+from side_by_side.notes import NoteError, place, read_notes
+from side_by_side.pairs import Checkout
+from side_by_side.source import parse
+
+ROOT = Path(__file__).resolve().parents[2]
+CHECKOUT = Checkout(ROOT, ROOT / "docs")
+CONTRACT = ["config", "networks", "randomness", "losses and update", "training"]
+
+TORCH = """\"\"\"A twin.\"\"\"
+
+import torch
+
+# ---- losses and update ----
+
+LIMIT = 1.0
+
+
+class Algorithm:
+    \"\"\"All.\"\"\"
+
+    def __init__(self) -> None:
+        self.x = 1
+
+    @torch.no_grad()
+    def loss(self, x: Tensor) -> Tensor:
+        \"\"\"A text
+        over two lines.\"\"\"
+        return x.detach().mean()
+
+    def update(self) -> None:
+        \"\"\"A step.\"\"\"
+        self.x.copy_(2)
+"""
+JAX = (
+    TORCH.replace("import torch", "import jax")
+    .replace("    @torch.no_grad()\n", "")
+    .replace("Tensor", "Array")
+    .replace("x.detach().mean()", "stop_gradient(x).mean()")
+    .replace("self.x.copy_(2)", "return self.replace(x=2)")
+)
+NOTES = """
+stop: {title: "`detach`", text: Text., torch: 'detach\\(', jax: stop_gradient}
+update: {title: copy, text: Text., torch: copy_, jax: replace}
+frame: {title: names, text: Text., torch: import torch, jax: import jax}
+"""
+
+
+def write(path: Path, text: str) -> Path:
+    """A file with this text."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", CHECKOUT.names())
+def test_a_page_holds_every_line_of_both_files(name: str) -> None:
+    """Once, in order, in the sections of the contract; only blank lines and the rules between sections are left out."""
+    sections = CHECKOUT.pair(name).sections
+    assert [section.name for section in sections if section.name in CONTRACT] == CONTRACT
+    for side, path in zip(("torch", "jax"), CHECKOUT.files(name), strict=True):
+        rows = [row for section in sections for piece in section.pieces for row in piece.rows]
+        shown = {line.number: line.text for row in rows if (line := getattr(row, side))}
+        assert list(shown) == sorted(shown)
+        lines = enumerate(path.read_text().splitlines(), start=1)
+        expected = {number: text.strip() for number, text in lines if text.strip() and not text.startswith("# ----")}
+        assert {number: text.strip() for number, text in shown.items() if text.strip()} == expected
+
+
+@pytest.mark.parametrize("name", CHECKOUT.names())
+def test_each_loss_and_the_update_have_a_row_of_their_own(name: str) -> None:
+    """Under the names that the ladder knows them by."""
+    pair = CHECKOUT.pair(name)
+    pieces = {section.name: {piece.name for piece in section.pieces} for section in pair.sections}
+    source = CHECKOUT.files(name)[0].read_text()
+    losses = {line.split("def ")[1].split("(")[0] for line in source.splitlines() if "_loss(self" in line}
+    assert losses
+    assert {*losses, "update"} <= pieces["losses and update"]
+    assert "draw_noise" in pieces["randomness"]
+    assert {"create_trainer", "train"} <= pieces["training"]
+
+
+def test_the_idioms_of_a_port_are_named() -> None:
+    """Those that every port from PyTorch meets; a note could not only lose its code, it could go itself."""
+    named = {found.note.name for notes in CHECKOUT.pair("td3_bc").notes.values() for found in notes}
+    values = {"module-holds-weights", "weights-argument", "stop-gradient", "target-without-gradient", "draws"}
+    steps = {"gradient-step", "value-and-grad", "polyak", "step-decides", "static-unroll", "scan", "gather"}
+    assert values | steps <= named
+
+
+def test_what_differs_carries_notes() -> None:
+    """Of all runs of lines that differ, imports apart, nineteen in twenty hold a line that a note is about."""
+    runs = []
+    for pair in map(CHECKOUT.pair, CHECKOUT.names()):
+        pieces = [piece for section in pair.sections for piece in section.pieces if piece.name != "imports"]
+        for piece in pieces:
+            marked = {mark.row for found in pair.notes[piece.name] for mark in found.marks}
+            for different, run in groupby(enumerate(piece.rows), key=lambda pair: pair[1].kind is Kind.DIFFERENT):
+                runs += [bool(marked & {i for i, _ in run})] if different else []
+    assert sum(runs) / len(runs) > 0.95
+
+
+def test_lines_are_equal_renamed_or_different() -> None:
+    """A line that differs in a word for the same thing is told from one that differs; tokens are marked."""
+    imports, losses = align(parse(TORCH), parse(JAX))
+    assert [piece.name for piece in losses.pieces] == ["LIMIT", "Algorithm", "loss", "update"]
+    assert [row.kind for row in losses.pieces[0].rows] == [Kind.EQUAL]
+    assert not losses.pieces[1].differs
+    rows = losses.pieces[2].rows
+    kinds = [Kind.DIFFERENT, Kind.RENAMED, Kind.EQUAL, Kind.EQUAL, Kind.DIFFERENT]
+    assert [row.kind for row in rows] == kinds
+    assert rows[0].jax is None
+    assert [rows[1].torch.tokens[i][1] for i in sorted(rows[1].changed[0])] == ["Tensor", "Tensor"]
+    assert imports.pieces[0].differs
+
+
+def test_a_string_over_lines_is_coloured_as_one() -> None:
+    """A file is lexed as a whole; its methods stand at the margin."""
+    (_, losses) = align(parse(TORCH), parse(JAX))
+    rows = losses.pieces[2].rows
+    assert [row.torch.tokens[-1][0] for row in rows[2:4]] == ["sd", "sd"]
+    assert rows[1].torch.text == "def loss(self, x: Tensor) -> Tensor:"
+
+
+def test_names_in_another_order_cannot_stand_beside_each_other() -> None:
+    """The same order is the contract."""
+    swapped = (
+        TORCH.replace("def loss", "def other").replace("def update", "def loss").replace("def other", "def update")
+    )
+    with pytest.raises(Misaligned, match="another order"):
+        align(parse(TORCH), parse(swapped))
+    with pytest.raises(Misaligned, match="sections"):
+        align(parse(TORCH), parse(JAX.replace("losses and update", "losses")))
+
+
+def test_long_equal_runs_are_folded_and_nothing_else() -> None:
+    """But for two lines beside what differs; imports are folded as a whole."""
+    same = "".join(f"a{i} = {i}\n" for i in range(30))
+    files = [parse(f"import torch\n# ---- config ----\n{same}x = {value}\n{same}") for value in ("first", "'second'")]
+    imports, config = (section.pieces[0] for section in align(*files))
+    assert [bool(block.summary) for block in blocks(imports)] == [True]
+    folded = [(len(block.rows), bool(block.summary)) for block in blocks(config)]
+    assert folded == [(28, True), (5, False), (28, True)]
+    assert [row for block in blocks(config) for row in block.rows] == list(config.rows)
+
+
+def test_a_note_is_explained_once_and_numbered_in_order(tmp_path: Path) -> None:
+    """Its markers stand at its lines of both sides, and lead to it."""
+    notes = read_notes(write(tmp_path / "notes.yaml", NOTES), ["one"])
+    sections = align(parse(TORCH), parse(JAX))
+    placed = place(notes, "one", sections)
+    page = Page("one")
+    html = "".join(page.piece(piece, placed[piece.name]) for section in sections for piece in section.pieces)
+    assert page.numbers == {"frame": 1, "stop": 2, "update": 3}
+    for name in page.numbers:
+        assert html.count(f'id="note-{name}"') == 1
+        assert html.count(f'id="mark-{name}"') == 1
+        assert html.count(f'class="marker" href="#note-{name}"') == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ((" jax: stop_gradient", " jax: lax.stop"), r"^stop: one has no line .* 'lax.stop' in jax"),
+        (("torch: copy_", "torch: nowhere"), r"^update: one has no line .* 'nowhere' in torch"),
+        (("update: {", "other: {within: [loss], "), "^other: one has no line"),
+        (("update: {", "update: {pairs: [two], "), "^one: no note says how the twins differ in update"),
+        (("title: copy, ", ""), "^update: lacks"),
+        (("title: copy, ", "title: copy, pattern: x, "), "^update: unknown"),
+        (("title: copy, ", "title: copy, but: [three], "), "^update: there is no pair"),
+        (("torch: copy_", "torch: '('"), "^update: the pattern for torch is no regular expression"),
+    ],
+)
+def test_a_note_that_has_lost_its_code_is_named(change: tuple[str, str], message: str, tmp_path: Path) -> None:
+    """As is one that is not well formed, and a difference that no note explains."""
+    assert change[0] in NOTES
+    path = write(tmp_path / "notes.yaml", NOTES.replace(*change))
+    with pytest.raises(NoteError, match=message):
+        place(read_notes(path, ["one", "two"]), "one", align(parse(TORCH), parse(JAX)))
+
+
+def test_a_line_that_both_share_carries_no_note(tmp_path: Path) -> None:
+    """A note is about a difference."""
+    path = write(tmp_path / "notes.yaml", NOTES + "limit: {title: limit, text: Text., torch: LIMIT, jax: LIMIT}\n")
+    with pytest.raises(NoteError, match=r"^limit: one"):
+        place(read_notes(path, ["one"]), "one", align(parse(TORCH), parse(JAX)))
+
+
+def notes_on(pair: str) -> dict[str, dict]:
+    """The notes that concern a pair, for a site that has no other."""
+    notes = yaml.safe_load((ROOT / "docs/notes.yaml").read_text())
+    return {
+        name: {key: value for key, value in note.items() if key not in ("pairs", "but")}
+        for name, note in notes.items()
+        if pair in note.get("pairs", [pair]) and pair not in note.get("but", [])
+    }
+
+
+def build(docs: Path, to: Path) -> subprocess.CompletedProcess:
+    """A build of a site as `make docs` makes it."""
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", str(docs), str(to)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_a_build_fails_where_a_note_has_lost_its_code(tmp_path: Path) -> None:
+    """The file changes, the note does not: the build says which, and passes again when the code is back."""
+    for side in ("corl_torch", "corl_jax"):
+        write(tmp_path / side / "td3_bc.py", (ROOT / side / "td3_bc.py").read_text())
+    docs = tmp_path / "docs"
+    shutil.copytree(ROOT / "docs/_ext", docs / "_ext", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "docs/_static", docs / "_static")
+    shutil.copy(ROOT / "docs/conf.py", docs)
+    write(docs / "td3_bc.md", "# TD3+BC\n\nIn [a folder](../corl_jax) and on [a page](side_by_side.md).\n")
+    write(docs / "side_by_side.md", "# Side by side\n\n```{toctree}\n:glob:\n\ntd3_bc\nside_by_side/*\n```\n")
+    write(docs / "index.md", "# Index\n\n```{toctree}\nside_by_side\n```\n")
+    write(docs / "notes.yaml", yaml.safe_dump(notes_on("td3_bc")))
+    done = build(docs, tmp_path / "html")
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "html/side_by_side/td3_bc.html").read_text()
+    assert 'id="note-stop-gradient"' in page
+    described = (tmp_path / "html/td3_bc.html").read_text()
+    assert 'href="side_by_side/td3_bc.html"' in described
+    assert 'In <span class="xref myst">a folder</span> and on <a class="reference internal" href="side' in described
+    jax = tmp_path / "corl_jax/td3_bc.py"
+    source = jax.read_text()
+    jax.write_text(source.replace("stop_gradient(jnp.abs(q).mean())", "jnp.abs(q).mean()"))
+    done = build(docs, tmp_path / "html")
+    assert done.returncode != 0
+    assert "stop-gradient: td3_bc has no line" in done.stderr
+    jax.write_text(source)
+    assert build(docs, tmp_path / "html").returncode == 0

@@ -1,0 +1,254 @@
+"""The site as it is built: in a browser, on a phone's width and a desk's, by keyboard, in light and in dark."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+import links
+from side_by_side.pairs import Checkout
+
+ROOT = Path(__file__).resolve().parents[2]
+PAIRS = Checkout(ROOT, ROOT / "docs").names()
+SECTIONS = ["config", "networks", "randomness", "losses-and-update", "training"]
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = (
+    "headless",
+    "no-sandbox",
+    "disable-gpu",
+    "disable-quic",
+    "no-first-run",
+    "disable-background-networking",
+    "disable-component-update",
+    "disable-sync",
+    "disable-dev-shm-usage",
+)
+PHONE, DESK = (390, 844), (1400, 900)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clean build; a warning fails it."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-E", "-W", "--keep-going", "-q", "-b", "html"]
+    places = ["-d", folder / "doctrees", ROOT / "docs", folder / "html"]
+    done = subprocess.run([*command, *places], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder / "html"
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    """Where the site is served."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=site)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    """Headless Chromium with a profile of its own; without one these tests are skipped, unless one is required."""
+    binary = next(filter(None, map(shutil.which, BROWSERS)), None)
+    driver = shutil.which("chromedriver")
+    if not (binary and driver):
+        reason = "needs chromium and chromedriver in the path (Debian: apt-get install chromium chromium-driver)"
+        pytest.fail(reason) if os.environ.get("REQUIRE_BROWSER") else pytest.skip(reason)
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    for flag in (*FLAGS, f"user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(f"--{flag}")
+    with webdriver.Chrome(options, webdriver.ChromeService(driver)) as chrome:
+        yield chrome
+
+
+def show(browser: webdriver.Chrome, url: str, size: tuple[int, int]) -> None:
+    """Opens a page in a viewport of this size; a headless window would not get as narrow as a phone."""
+    width, height = size
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    browser.get("about:blank")
+    browser.get(url)
+
+
+def pages(site: Path) -> list[str]:
+    """Every page's path within the site."""
+    return sorted(str(path.relative_to(site)) for path in site.rglob("*.html"))
+
+
+def test_every_link_within_the_site_leads_somewhere(site: Path) -> None:
+    """And no page needs anything from elsewhere."""
+    assert list(links.faults(site)) == []
+    assert {f"side_by_side/{name}.html" for name in PAIRS} | {"speed.html", "index.html"} <= set(pages(site))
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('<a href="b.html">', "b.html leads nowhere"),
+        ('<a href="#b">', "#b names no element"),
+        ('<p id="a"><p id="a">', "two elements have the id a"),
+        ('<script src="https://example.org/a.js">', "fetches https://example.org/a.js"),
+        ('<link rel="stylesheet" href="//example.org/a.css">', "fetches //example.org/a.css"),
+    ],
+)
+def test_a_broken_link_is_found(text: str, fault: str, tmp_path: Path) -> None:
+    """As is what would be fetched from a network."""
+    (tmp_path / "page.html").write_text(f'<a href="https://example.org"></a><a href="page.html"></a>{text}')
+    (found,) = links.faults(tmp_path)
+    assert fault in found
+
+
+def test_no_page_complains_or_scrolls_sideways_on_a_phone(browser: webdriver.Chrome, address: str, site: Path) -> None:
+    """The console is empty, nothing is wider than 390 pixels but in boxes that scroll, and no code is cut off."""
+    wide, cut, errors = [], [], []
+    for page in pages(site):
+        show(browser, f"{address}/{page}", PHONE)
+        width = browser.execute_script("return document.documentElement.scrollWidth")
+        wide += [(page, width)] if width > PHONE[0] else []
+        cut += browser.execute_script("""
+            document.querySelectorAll("details.fold").forEach(fold => (fold.open = true));
+            return [...document.querySelectorAll(".piece .src, .piece .note, .piece .place")]
+                .filter(box => box.scrollWidth > box.clientWidth).map(box => box.textContent);
+        """)
+        errors += [entry["message"] for entry in browser.get_log("browser")]
+    assert (wide, cut, errors) == ([], [], [])
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_pair_has_all_sections_beside_each_other(browser: webdriver.Chrome, address: str, name: str) -> None:
+    """Equal lines at one height and dimmed, PyTorch's on the left; every note that is pointed to is there."""
+    show(browser, f"{address}/side_by_side/{name}.html", DESK)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= DESK[0]
+    assert all(browser.find_element(By.ID, section).is_displayed() for section in SECTIONS)
+    rows = browser.execute_script("""
+        const box = line => line.getBoundingClientRect();
+        return [...document.querySelectorAll(".twin")].flatMap(twin => {
+            const sides = ["torch", "jax"].map(side => [...twin.querySelectorAll(`.${side} .equal`)]);
+            return sides[0].map((line, i) => [line, sides[1][i]]).filter(([line]) => box(line).height > 0)
+                .map(([torch, jax]) => [box(torch).top - box(jax).top, box(jax).left - box(torch).right,
+                    torch.querySelector(".src").textContent === jax.querySelector(".src").textContent,
+                    Number(getComputedStyle(torch.querySelector(".src")).opacity)]);
+        });
+    """)
+    assert len(rows) > 20
+    assert all(abs(apart) < 1 and gap > -1 and same and opacity < 0.7 for apart, gap, same, opacity in rows)
+    assert browser.execute_script("""
+        return [...document.querySelectorAll(".different .src")].every(src => getComputedStyle(src).opacity === "1");
+    """)
+    assert len(browser.find_elements(By.CSS_SELECTOR, ".note[id]")) >= 10
+
+
+def test_on_a_phone_changed_lines_follow_each_other(browser: webdriver.Chrome, address: str) -> None:
+    """One column: an equal line stands once, PyTorch's lines above the JAX ones that replace them."""
+    show(browser, f"{address}/side_by_side/td3_bc.html", PHONE)
+    lines = browser.execute_script("""
+        const piece = document.querySelector("[data-piece=actor_loss]");
+        return [...piece.querySelectorAll(".line")].filter(line => line.getBoundingClientRect().height > 0)
+            .sort((a, b) => a.getBoundingClientRect().top - b.getBoundingClientRect().top)
+            .map(line => [line.closest(".side").classList[1], line.querySelector(".src").textContent.trim()]);
+    """)
+    texts = [text for _, text in lines]
+    assert sum("actions = actor(batch.observations)" in text for text in texts) == 1
+    detached = next(i for i, text in enumerate(texts) if ".detach()" in text)
+    assert lines[detached][0] == "torch"
+    assert lines[detached + 1][0] == "jax"
+    assert "stop_gradient(" in texts[detached + 1]
+
+
+def test_a_note_is_reached_by_keyboard_alone(browser: webdriver.Chrome, address: str) -> None:
+    """Tab reaches a marker, Enter its note, Tab the way back, Enter the marker again; focus can be seen."""
+    show(browser, f"{address}/side_by_side/td3_bc.html", DESK)
+    for _ in range(400):
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+        focused = browser.switch_to.active_element
+        if "marker" in (focused.get_attribute("class") or ""):
+            break
+    name = focused.get_attribute("href").split("#note-")[1]
+    assert focused.value_of_css_property("outline-style") == "solid"
+    focused.send_keys(Keys.ENTER)
+    note = browser.find_element(By.ID, f"note-{name}")
+    assert browser.switch_to.active_element == note
+    bar = browser.find_element(By.CLASS_NAME, "twins-bar")
+    boxes = "return [arguments[0].getBoundingClientRect().bottom, arguments[1].getBoundingClientRect()]"
+
+    def in_view(_: webdriver.Chrome) -> bool:
+        below, box = browser.execute_script(boxes, bar, note)
+        return below <= box["top"] and box["bottom"] <= DESK[1]
+
+    WebDriverWait(browser, 5).until(in_view, "the note is below the bar and above the window's end")
+    note.send_keys(Keys.TAB)
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    assert browser.current_url.endswith(f"#mark-{name}")
+
+
+def test_equal_lines_unfold_and_fold(browser: webdriver.Chrome, address: str) -> None:
+    """All at once by the button, one by one by their own line."""
+    show(browser, f"{address}/side_by_side/td3_bc.html", DESK)
+    folds = browser.find_elements(By.CSS_SELECTOR, "details.fold")
+    button = browser.find_element(By.CSS_SELECTOR, ".twins-bar .unfold")
+    assert folds
+    assert not any(fold.get_attribute("open") for fold in folds)
+    button.send_keys(Keys.ENTER)
+    assert all(fold.get_attribute("open") for fold in folds)
+    button.send_keys(Keys.ENTER)
+    folds[0].find_element(By.TAG_NAME, "summary").send_keys(Keys.ENTER)
+    assert [bool(fold.get_attribute("open")) for fold in folds] == [True] + [False] * (len(folds) - 1)
+
+
+def colours(browser: webdriver.Chrome) -> tuple[str, ...]:
+    """Of the page, of a keyword in code, and of a line that differs."""
+    return tuple(
+        browser.execute_script(f"return getComputedStyle(document.querySelector('{where}')).{what}")
+        for where, what in (
+            ("body", "backgroundColor"),
+            (".piece .k, .piece .kn", "color"),
+            (".torch .line.different", "backgroundColor"),
+        )
+    )
+
+
+def test_the_theme_switches(browser: webdriver.Chrome, address: str) -> None:
+    """By the button through light and dark, code too; and it stays on the next page."""
+    show(browser, f"{address}/side_by_side/td3_bc.html", DESK)
+    seen = {}
+    for _ in range(3):
+        browser.find_element(By.CSS_SELECTOR, ".content-icon-container .theme-toggle").click()
+        seen[browser.find_element(By.TAG_NAME, "body").get_attribute("data-theme")] = colours(browser)
+    assert set(seen) == {"auto", "light", "dark"}
+    assert all(light != dark for light, dark in zip(seen["light"], seen["dark"], strict=True))
+    while browser.find_element(By.TAG_NAME, "body").get_attribute("data-theme") != "dark":
+        browser.find_element(By.CSS_SELECTOR, ".content-icon-container .theme-toggle").click()
+    show(browser, f"{address}/side_by_side/iql.html", DESK)
+    assert colours(browser) == seen["dark"]
+
+
+def test_a_system_that_is_dark_gets_a_dark_page(browser: webdriver.Chrome, address: str) -> None:
+    """Where nothing was chosen the system's setting decides."""
+    backgrounds = []
+    for scheme in ("light", "dark"):
+        feature = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", feature)
+        show(browser, f"{address}/index.html", DESK)
+        browser.execute_script("localStorage.clear()")
+        show(browser, f"{address}/index.html", DESK)
+        backgrounds.append(colours(browser))
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert all(light != dark for light, dark in zip(*backgrounds, strict=True))

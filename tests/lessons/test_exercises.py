@@ -1,0 +1,85 @@
+"""Every exercise is red as it lies there, for the reason intended, and green with its solution."""
+
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from parity_tests import check
+from parity_tests.checker.template import template
+from parity_tests.pairs import PAIRS
+from parity_tests.precision import both_in
+
+ROOT = Path(__file__).resolve().parents[2]
+EXERCISES = ROOT / "exercises"
+FOLDERS = sorted(path.name for path in EXERCISES.iterdir() if path.name[0].isdigit())
+AWAC = "10_awac"
+
+# What the failing tests of each exercise say
+REASONS = {
+    "01_weight_transfer": ["the hidden layer's outputs differ", "shapes differ from those of Net"],
+    "02_broadcast": ["the loss differs", "rewards handed to other rows change nothing"],
+    "03_stop_gradient": ["the gradient differs"],
+    "04_polyak": [
+        *("a target's kernel differs", "the network changed in place", "target and network share an array"),
+    ],
+    "05_adam": ["exp_avg_sq differs", "the kernel's step differs"],
+    "06_keys": ["the two noises have a correlation of 1.00", "two updates draw the same"],
+    "07_delayed_update": ["NotImplementedError"],
+    "08_scan": ["a loss is fetched from the device at every update"],
+    "09_defaults": ["LayerNorm and GELU differ", "the gradient at -20.0 differs", "the bound of fresh weights"],
+}
+
+
+def outcomes(report: Path, *options: str) -> dict[str, list[str | None]]:
+    """For each folder what its tests that failed said, and None for each that passed: all in one process."""
+    command = [sys.executable, "-m", "pytest", "exercises", "-q", f"--junitxml={report}", *options]
+    subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    found: dict[str, list[str | None]] = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        failure = case.find("failure")
+        message = None if failure is None else f"{failure.get('message')} {failure.text}"
+        found.setdefault(case.get("classname").split(".")[1], []).append(message)
+    return found
+
+
+def test_every_exercise_has_its_pieces() -> None:
+    assert len(FOLDERS) >= 8
+    for folder in FOLDERS:
+        assert {"README.md", "exercise.py"} <= {path.name for path in (EXERCISES / folder).iterdir()}
+        assert (EXERCISES / "solutions" / f"{folder}.py").is_file()
+    assert {path.stem for path in (EXERCISES / "solutions").glob("*.py")} == set(FOLDERS) == REASONS.keys() | {AWAC}
+    assert all(f"exercises/{folder})" in (ROOT / "docs" / "exercises.md").read_text() for folder in FOLDERS)
+
+
+def test_untouched_exercises_are_red_for_their_reason(tmp_path: Path) -> None:
+    found = outcomes(tmp_path / "report.xml")
+    assert found.keys() == REASONS.keys()
+    for folder, reasons in REASONS.items():
+        failed = [message for message in found[folder] if message is not None]
+        assert failed, folder
+        for reason in reasons:
+            assert any(reason in message for message in failed), (folder, reason, failed)
+
+
+def test_solutions_are_green(tmp_path: Path) -> None:
+    found = outcomes(tmp_path / "report.xml", "--solution")
+    assert found.keys() == REASONS.keys()
+    assert all(message is None for messages in found.values() for message in messages), found
+
+
+def test_awac_starts_from_the_template() -> None:
+    with both_in("float64"):
+        assert (EXERCISES / AWAC / "exercise.py").read_text() == template(PAIRS["awac"])
+
+
+def test_awac_is_red_until_it_is_written(capsys: pytest.CaptureFixture) -> None:
+    assert check.main([str(EXERCISES / AWAC / "exercise.py"), "--algorithm", "awac"]) == 1
+    assert capsys.readouterr().out == "weights     not climbed yet: write create_train_state\n"
+
+
+def test_awac_s_solution_is_green(capsys: pytest.CaptureFixture) -> None:
+    assert check.main([str(EXERCISES / "solutions" / f"{AWAC}.py"), "--algorithm", "awac"]) == 0
+    assert capsys.readouterr().out.endswith("10_awac.py is awac: all rungs hold\n")

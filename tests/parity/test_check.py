@@ -1,0 +1,311 @@
+"""`python -m parity_tests.check` as a user types it: verdicts, messages, exit codes."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parity_tests import check
+from parity_tests.checker.layout import find_layout
+from parity_tests.checker.template import template
+from parity_tests.pairs import PAIRS
+from parity_tests.precision import both_in
+from shared.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[2]
+PLAIN = ROOT / "tests" / "ports" / "plain_td3_bc.py"
+AWAC = ROOT / "exercises" / "solutions" / "10_awac.py"
+
+
+@pytest.fixture
+def checked(tmp_path: Path, capsys: pytest.CaptureFixture) -> Callable[..., tuple[int, str]]:
+    """Checks a file with some of its text replaced; gives the exit status and what is printed.
+
+    Under the default settings only: the other ones take as long again.
+    """
+
+    def run(path: Path, *changes: tuple[str, str], algorithm: str = "td3_bc") -> tuple[int, str]:
+        source = path.read_text()
+        for old, new in changes:
+            assert source.count(old) == 1, old
+            source = source.replace(old, new)
+        port = tmp_path / "port.py"
+        port.write_text(source)
+        status = check.main([str(port), "--algorithm", algorithm, "--settings", "default"])
+        printed = capsys.readouterr()
+        return status, printed.out + printed.err
+
+    return run
+
+
+# ---- right ports ---------------------------------------------------------------------------------------------------
+
+
+def test_functions_over_dicts_hold(capsys: pytest.CaptureFixture) -> None:
+    """Kernels as PyTorch's, both critics in one pass, one optimiser for both, sums in another order.
+
+    The tests below climb with it under the default settings.
+    """
+    status = check.main([str(PLAIN), "--algorithm", "td3_bc", "--settings", "other"])
+    printed = capsys.readouterr().out
+    assert (status, printed.splitlines()[-1]) == (0, "plain_td3_bc.py is td3_bc: all rungs hold"), printed
+    verdicts = [line.split()[:2] for line in printed.splitlines()[:-1]]
+    assert verdicts == [[rung, "not" if rung == "draws" else "holds"] for rung in check.RUNGS]
+    assert "\ndraws       not given\n" in printed
+
+
+# ---- mistakes in ports that are not our twins ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rung", "named"),
+    [
+        ("max_action * jnp.tanh(mlp(layers, observations))", "max_action * mlp(layers, observations)", "forward",
+         "tanh forgotten"),
+        ("jnp.where(batch.terminals > 0, 0.0, next_q)", "jnp.where(batch.terminals > 0, next_q, 0.0)", "loss",
+         "inverted done flag"),
+        ("batch.next_observations, actions).min(0)", "batch.next_observations, actions).max(0)", "loss",
+         "maximum for minimum"),
+        ("- target).mean() * 2", "- target).mean()", "loss", "mean for a sum"),
+        ("jax.lax.stop_gradient(jnp.abs(q).mean())", "jnp.abs(q).mean()", "gradient", "missing stop_gradient"),
+        ("optax.adam(3e-4)", "optax.adam(3e-4, eps=1e-5)", "update", "Adam's epsilon"),
+        ('actor_loss)(state["actor"], critics[0]', 'actor_loss)(state["actor"], before', "update",
+         "actor before critic"),
+        ("t + tau * (s - t)", "s + tau * (t - s)", "update", "tau the wrong way round"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_another_style_is_named(checked: Callable, old: str, new: str, rung: str, named: str) -> None:
+    changes = [(old, new)]
+    if "before" in new:
+        changes.append(('    critics = state["critic_1"], state["critic_2"]\n', '    before = state["critic_1"]\n'
+                        '    critics = state["critic_1"], state["critic_2"]\n'))  # fmt: skip
+    status, printed = checked(PLAIN, *changes)
+    failed = [line.split()[0] for line in printed.splitlines() if " FAILS " in line]
+    assert (status, failed) == (1, [rung]), printed
+    assert [line.split(" (corl_jax")[0] for line in printed.splitlines() if line.startswith("  * ")] == [f"  * {named}"]
+
+
+def test_two_mistakes_in_two_losses_are_both_named(checked: Callable) -> None:
+    status, printed = checked(
+        AWAC,
+        ("(1.0 - batch.terminals)", "batch.terminals"),
+        (".sum(axis=-1)\n    assert log", ".mean(axis=-1)\n    assert log"),
+        algorithm="awac",
+    )
+    assert status == 1
+    assert "Your loss (critic_loss): just what" in printed
+    assert "* inverted done flag (corl_jax/awac.py:" in printed
+    assert "Your loss (actor_loss): just what" in printed
+    assert "* mean over actions (corl_jax/awac.py:" in printed
+
+
+DRAWS = """
+def draw_noise(key, step, config, dataset_size, action_dim):
+    keys = jax.random.split(key)
+    rows = jax.random.choice(keys[0], dataset_size, (config.batch_size,))
+    return rows, {"target": jax.random.normal(keys[1], (config.batch_size, action_dim))}
+
+
+def update(state"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("", "", ["  Your draws (indices, noise.target): just what the reference gives with this mistake in it.",
+                  "  * same noise at every update (corl_jax/td3_bc.py:"]),
+        ("split(key)", "split(jax.random.fold_in(key, step // 2))",
+         ["  Your draws (indices): no mistake of the library gives these numbers.",
+          "  It may help: updates draw what others drew: fold `step` into the key."]),
+        ("    keys", "    raise NotImplementedError\n    keys", ["draws       not climbed yet: write draw_noise"]),
+    ],
+)  # fmt: skip
+def test_draws_that_are_given_are_checked(checked: Callable, old: str, new: str, told: list[str]) -> None:
+    status, printed = checked(PLAIN, ("\ndef update(state", DRAWS.replace(old, new)))
+    assert status == 1
+    below = printed[printed.index("\ndraws  ") :]
+    assert all(f"\n{line}" in below for line in told), printed
+
+
+def test_an_unknown_mistake_is_not_given_a_name(checked: Callable) -> None:
+    """What the numbers show by themselves is said."""
+    status, printed = checked(PLAIN, ("- target).mean() * 2", "- target).mean() * 6"))
+    assert status == 1
+    assert "no mistake of the library gives these numbers" in printed
+    assert "your numbers are the reference's times 3" in printed
+    assert "  * " not in printed
+
+
+def test_single_precision_is_recognised(checked: Callable) -> None:
+    change = ("    return x @ last", "    x = x.astype(jnp.float32)\n    return x @ last")
+    status, printed = checked(PLAIN, change)
+    assert status == 1
+    assert "single precision" in printed
+
+
+# ---- files that cannot be used -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("def mlp(layers, x):", "def mlp(layers, x:", "port.py, line 20: '(' was never closed: correct the syntax"),
+        ("import optax", "import optaks", "port.py does not run: ModuleNotFoundError: No module named 'optaks' (line"),
+        ("ADAM = optax.adam(3e-4)", "raise SystemExit(3)", 'put what runs below `if __name__ == "__main__":`'),
+        ("def outputs(state, batch):", "def forward(state, batch):",
+         "port.py has no function outputs: expected outputs(state, batch) that gives"),
+        ("def actor_loss(actor, critic_1, state,", "def actors_loss(actor, critic_1, state,",
+         "port.py has no function actor_loss: expected actor_loss(actor, state, batch) that gives a scalar"),
+        ("def actor_loss(actor, critic_1, state,", "def actor_loss(actor, critic, state,",
+         "actor_loss asks for critic: arguments go by name, out of state, config, batch, noise"),
+        ("def critic_loss(params,", "def critic_loss(both,",
+         "critic_loss asks for none of critic_1, critic_2, critics, params, which it is differentiated by"),
+        ("actions)[0]\n", "actions)[0, :, None]\n", "actor_loss stops with AssertionError"),
+        ("jnp.square(values(params, batch.observations, batch.actions) - target).mean() * 2",
+         "jnp.square(values(params, batch.observations, batch.actions) - target)",
+         "critic_loss gives an array of shape (2, 32): expected a scalar, or (scalar, aux)"),
+        ('"critic_1": q1, "critic_2": q2}', '"critic_1": q1[:, None], "critic_2": q2}',
+         "outputs gives 'critic_1' (32, 1): expected 'actor' (32, 3), 'critic_1' (32,), 'critic_2' (32,)"),
+        ('"critic_1": q1, "critic_2": q2}', '"q": q1, "critic_2": q2}', "outputs gives 'q' (32,): expected 'actor'"),
+        ('        "actor_target": actor,\n', "", "gives has no actor_target: expected a field of this name"),
+        ('"critics_optimizer": ADAM.init(critics)', '"critics_optimizer": 0',
+         "critics_optimizer must be the state of an optax optimiser"),
+        ('"critics_optimizer": ADAM.init(critics)', '"critics_optimizer": ADAM.init(actor)',
+         "critics_optimizer must hold moments for the weights of critic_1, critic_2"),
+        ("[state_dim, 256, 256, action_dim]", "[state_dim, 256, action_dim]",
+         "state.actor must hold the reference's numbers: expected net.0.weight (256, 11)"),
+        ("    return state, metrics", "    return None",
+         "update gives NoneType: expected the next state, or (state, metrics)"),
+    ],
+)  # fmt: skip
+def test_what_is_expected_is_said(checked: Callable, old: str, new: str, message: str) -> None:
+    """In one line, with exit status 2."""
+    if "AssertionError" in message:
+        new += "    assert q.shape == batch.rewards.shape\n"
+    status, printed = checked(PLAIN, (old, new))
+    assert status == 2, printed
+    (error,) = [line for line in printed.splitlines() if line.startswith("error: ")]
+    assert message in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere.py", "--algorithm", "td3_bc"], "nowhere.py is not a Python file"),
+        ([str(PLAIN)], "give a file and its --algorithm, or --template"),
+        ([str(PLAIN), "--algorithm", "ppo"], "invalid choice: 'ppo'"),
+        ([str(PLAIN), "--algorithm", "td3_bc", "--settings", "fast"], "choose from default, other"),
+    ],
+)
+def test_a_bad_command_line_is_said(arguments: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
+    assert check.main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_help_says_that_the_file_is_executed() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "parity_tests.check", "--help"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    assert "THE FILE IS EXECUTED" in done.stdout
+
+
+# ---- half-done files -----------------------------------------------------------------------------------------------
+
+
+def test_a_half_done_file_is_checked_as_far_as_it_goes(checked: Callable) -> None:
+    """One loss is held to the reference, the other is named, and so is what the next rung needs."""
+    body = '    actions = policy(actor, batch.observations, state["max_action"])\n'
+    status, printed = checked(PLAIN, (body, "    raise NotImplementedError\n" + body))
+    assert status == 1
+    lines = {line.split()[0]: line for line in printed.splitlines()}
+    assert "holds" in lines["loss"]
+    assert lines["loss"].endswith("not written yet: actor_loss")
+    assert lines["gradient"].endswith("not written yet: actor_loss by actor")
+    assert lines["update"].startswith("update      not climbed yet: write actor_loss")
+    assert "all rungs hold" not in printed
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_templates_name_all_that_is_checked(name: str) -> None:
+    with both_in("float64"):
+        tree = ast.parse(template(PAIRS[name]))
+    functions = {node.name: [a.arg for a in node.args.args] for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert functions.keys() == {"create_train_state", "outputs", "draw_noise", "update", *PAIRS[name].losses}
+
+
+def test_a_template_is_a_file_to_check(checked: Callable, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert check.main(["--template", "td3_bc"]) == 0
+    path = tmp_path / "template.py"
+    path.write_text(capsys.readouterr().out)
+    assert checked(path) == (1, "weights     not climbed yet: write create_train_state\n")
+
+
+# ---- layouts -------------------------------------------------------------------------------------------------------
+
+TENSORS = {
+    "net.0.weight": np.ones((4, 4)),
+    "net.0.bias": np.ones(4),
+    "net.2.weight": np.ones((2, 4)),
+    "net.2.bias": np.ones(2),
+}
+
+
+def tree(*names: str, shapes: tuple = ((4, 4), (4,), (4, 2), (2,))) -> dict[str, np.ndarray]:
+    return {name: np.zeros(shape) for name, shape in zip(names, shapes, strict=True)}
+
+
+def test_numbers_come_back_as_they_went() -> None:
+    values = {name: np.random.default_rng(0).normal(size=value.shape) for name, value in TENSORS.items()}
+    with both_in("float64"):
+        layout = find_layout("actor", TENSORS, tree("w1", "b1", "w2", "b2"), None)
+        weights = layout.to_tree(values)
+        back = layout.to_torch(weights, "weights")
+    np.testing.assert_array_equal(weights["w1"], values["net.0.weight"].T)
+    assert all((back[name] == values[name]).all() for name in TENSORS)
+
+
+def test_the_other_kernels_tell_which_way_a_square_one_is() -> None:
+    with both_in("float64"):
+        shapes = ((4, 4), (4,), (2, 4), (2,))
+        weights = find_layout("actor", TENSORS, tree("w1", "b1", "w2", "b2", shapes=shapes), None).to_tree(
+            {**TENSORS, "net.0.weight": np.arange(16.0).reshape(4, 4)}
+        )
+    np.testing.assert_array_equal(weights["w1"], np.arange(16.0).reshape(4, 4))
+
+
+def test_layers_that_cannot_be_told_apart_are_asked_for() -> None:
+    tensors = TENSORS | {"net.1.weight": np.ones((4, 4)), "net.1.bias": np.ones(4)}
+    weights = tree("first", "b0", "out", "b2") | {"second": np.zeros((4, 4)), "b1": np.zeros(4)}
+    with pytest.raises(InputError, match=r"which of state.actor's first, second is which of .* define from_torch"):
+        find_layout("actor", tensors, weights, None)
+
+
+def transposed(part: str, weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {"out": weights["net.2.weight"].T, "hidden": weights["net.0.weight"].T, "c": weights["net.0.bias"],
+            "d": weights["net.2.bias"]}  # fmt: skip
+
+
+def test_a_file_may_say_how_its_weights_are_laid_out() -> None:
+    values = {name: np.random.default_rng(0).normal(size=value.shape) for name, value in TENSORS.items()}
+    with both_in("float64"):
+        layout = find_layout("actor", TENSORS, tree("hidden", "c", "out", "d"), transposed)
+        back = layout.to_torch(layout.to_tree(values), "weights")
+    assert all((back[name] == values[name]).all() for name in TENSORS)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"d": np.zeros(2)}, "must hold each of PyTorch's numbers once"),
+        ({"d": np.zeros(3)}, r"expected d \(2,\), found d \(3,\)"),
+        ({"e": np.zeros(3)}, r"expected hidden \(4, 4\), found e \(3,\)"),
+    ],
+)
+def test_a_wrong_from_torch_is_described(changed: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        find_layout("actor", TENSORS, tree("hidden", "c", "out", "d"), lambda *x: transposed(*x) | changed)

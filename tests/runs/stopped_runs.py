@@ -1,0 +1,75 @@
+"""What tests of runs that end early share: short runs, and what two runs of equal settings must have in common."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+from flax import serialization
+
+from shared.frameworks.twins import load_twin
+from parity_tests.pairs import PAIRS
+
+# What depends on the machine's mood, and on the company
+_TIMES = {"updates_per_second", "seconds", "seeds_at_once"}
+# What a checkpoint holds of its own run alone
+_OWN = {"settings", "progress", "seal"}
+
+
+def config(side: str, name: str, folder: Path, **settings: Any) -> Any:
+    """Of a short run with small networks."""
+    twin = load_twin(side, name)
+    short = {"batch_size": 8, "max_timesteps": 12, "eval_freq": 4, "n_episodes": 2, "device": "cpu", "seed": 1}
+    small = dict(PAIRS[name].variants["default"])
+    return twin.TrainConfig(**small | short | {"runs_path": str(folder)} | settings)
+
+
+def train(side: str, name: str, folder: Path, **settings: Any) -> Path:
+    """Runs it to its end; returns its folder."""
+    twin = load_twin(side, name)
+    return twin.train(config(side, name, folder, **settings)).folder
+
+
+def only_run(folder: Path) -> Path:
+    """The folder of the one run there."""
+    (run,) = folder.iterdir()
+    return run
+
+
+def rows(run: Path) -> list[dict[str, Any]]:
+    """A run's metrics, times left out."""
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [{key: value for key, value in line.items() if key not in _TIMES} for line in lines]
+
+
+def read(checkpoint: Path) -> dict[str, Any]:
+    """What a checkpoint holds, by the frameworks' own readers."""
+    if checkpoint.suffix == ".pt":
+        content = torch.load(checkpoint, weights_only=True)
+        return jax.tree.map(lambda leaf: leaf.numpy() if torch.is_tensor(leaf) else leaf, content)
+    return serialization.msgpack_restore(checkpoint.read_bytes())
+
+
+def last_checkpoint(run: Path) -> Path:
+    """The one at a finished run's end."""
+    (found,) = run.glob("checkpoint.*")
+    return found
+
+
+def assert_same_bits(ours: Path, theirs: Path) -> None:
+    """Two finished runs: every number of their last checkpoints, every metric, every evaluation, the scores."""
+    first, second = (_shared(read(last_checkpoint(run))) for run in (ours, theirs))
+    assert jax.tree.structure(first) == jax.tree.structure(second)
+    pairs = zip(jax.tree_util.tree_leaves_with_path(first), jax.tree.leaves(second), strict=True)
+    for (path, leaf), expected in pairs:
+        np.testing.assert_array_equal(leaf, expected, err_msg=jax.tree_util.keystr(path))
+    assert rows(ours) == rows(theirs)
+    first, second = (json.loads((run / "result.json").read_text()) for run in (ours, theirs))
+    assert {key: first[key] for key in first.keys() - _TIMES} == {key: second[key] for key in second.keys() - _TIMES}
+
+
+def _shared(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in content.items() if key not in _OWN}

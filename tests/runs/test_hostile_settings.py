@@ -1,0 +1,133 @@
+"""Settings that nobody would write: whatever the command line or a file says, a config or one line comes out."""
+
+import dataclasses
+import string
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+import yaml
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from shared.frameworks.twins import load_twin
+from shared.errors import InputError
+from shared.frameworks.torch_side import seed_everything
+from shared.runs.configs import algorithms, check, dump, parse
+
+# Every kind of field is in it: numbers, lists of them, text, flags, and what may be null.
+ALGORITHM = "dt"
+TrainConfig = load_twin("torch", ALGORITHM).TrainConfig
+NAMES = [*(field.name for field in dataclasses.fields(TrainConfig)), *TrainConfig.CORL_NAMES, "config_path"]
+
+quick = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+# Whatever a shell can hand over: undecodable bytes arrive as lone surrogates, and there is no NUL among them.
+typed = st.text(st.characters(exclude_characters="\0", exclude_categories=()))
+numerals = st.one_of(st.integers().map(str), st.floats().map(str), st.sampled_from(["1e999", "0x10", "1_0", "٣", "-0"]))
+words = st.sampled_from(["null", "true", "~", "", "[]", "[1, 2]", "[" * 5000, "{", "&a [*a]", "!!int x", "a\nb", "%s"])
+values = st.one_of(typed, numerals, words)
+names = st.one_of(st.sampled_from(NAMES), typed)
+arguments = st.lists(
+    st.one_of(
+        st.builds("--{}={}".format, names, values).map(lambda argument: [argument]),
+        st.tuples(names.map("--{}".format), values).map(list),
+        typed.map(lambda argument: [argument]),
+    ),
+    max_size=4,
+).map(lambda parts: [argument for part in parts for argument in part])
+
+
+def config_or_line(read: Callable[[], Any]) -> None:
+    """What comes out, checked: a config that passes its own check, one line, or the end that `--help` asks for."""
+    config, lines, status = None, [], 0
+    try:
+        config = read()
+    except InputError as error:
+        lines = str(error).splitlines()
+    except SystemExit as stop:
+        status = stop.code
+    if config is None:
+        assert len(lines) == 1 or (not lines and status == 0), lines
+        return
+    check(config)
+    dump(config).encode()
+
+
+@quick
+@given(arguments=arguments)
+@example(arguments=["--config_path", "a\nb"])
+@example(arguments=["--seed", "1\n2"])
+@example(arguments=["a\nb"])
+@example(arguments=["--name", "\udcff"])
+@example(arguments=["--betas", "[" * 5000])
+@example(arguments=["--env", "\udcff.hdf5"])
+def test_any_command_line_gives_a_config_or_one_line(arguments: list[str]) -> None:
+    config_or_line(lambda: parse(TrainConfig, ALGORITHM, arguments))
+
+
+scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary(max_size=9), st.dates())
+trees = st.recursive(
+    scalars,
+    lambda below: st.one_of(st.lists(below, max_size=3), st.dictionaries(st.one_of(st.text(), scalars), below)),
+    max_leaves=8,
+)
+documents = st.one_of(
+    st.dictionaries(st.one_of(st.sampled_from(NAMES), st.text()), trees, max_size=4).map(yaml.dump),
+    trees.map(yaml.dump),
+    st.text(st.sampled_from(string.printable + "é\u2028"), max_size=60),
+).map(lambda text: text.encode(errors="surrogatepass"))
+# Each list holds the one before it twice, so that the last one written out would take a gigabyte.
+DOUBLED = "seed: [&a0 [x, x]" + "".join(f", &a{n + 1} [*a{n}, *a{n}]" for n in range(28)) + "]"
+
+
+@quick
+@given(document=st.one_of(documents, st.binary()))
+@example(document=b"[" * 5000)
+@example(document=b"seed: " + b"[" * 5000)
+@example(document=b"seed: !!int x")
+@example(document=b"seed: !!timestamp x")
+@example(document=b"seed: !!float ''")
+@example(document=b"seed: !!bool x")
+@example(document=b"name: !!binary x")
+@example(document=b"name: !!python/name:os.system")
+@example(document=b'"a\\nb": 1')
+@example(document=b"seed: &a [*a]")
+@example(document=b"<<: 3")
+@example(document=b"? [a, b]\n: 1")
+def test_any_file_gives_a_config_or_one_line(document: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_bytes(document)
+    config_or_line(lambda: parse(TrainConfig, ALGORITHM, ["--config_path", str(path)]))
+
+
+@quick
+@given(name=st.text(), group=st.text(), scale=st.floats(min_value=0, exclude_min=True, allow_infinity=False))
+def test_what_is_written_down_reads_as_it_was(name: str, group: str, scale: float, tmp_path: Path) -> None:
+    """Whatever text a setting holds, `config.yaml` gives it back."""
+    config = TrainConfig(name=name, group=group, reward_scale=scale, checkpoints_path=name)
+    path = tmp_path / "config.yaml"
+    path.write_text(dump(config))
+    assert parse(TrainConfig, ALGORITHM, ["--config_path", str(path)]) == config
+
+
+def test_a_short_file_cannot_fill_the_memory(tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text(DOUBLED)
+    with pytest.raises(InputError, match="seed must be a whole number, not") as caught:
+        parse(TrainConfig, ALGORITHM, ["--config_path", str(path)])
+    assert len(str(caught.value)) < 2000
+
+
+@pytest.mark.parametrize("name", algorithms())
+def test_a_seed_is_one_that_the_generators_take(name: str) -> None:
+    """NumPy's global generator, which CORL draws batches from, takes 32 bits."""
+    for side in ("torch", "jax"):
+        config_class = load_twin(side, name).TrainConfig
+        check(config_class(seed=2**32 - 1))
+        with pytest.raises(InputError, match="seed must be between 0 and 4294967295, not 4294967296"):
+            check(config_class(seed=2**32))
+    seed_everything(2**32 - 1)
+    jax.random.key(2**32 - 1)

@@ -1,0 +1,254 @@
+"""A run that was stopped, or lost its environment, and goes on ends with the bits of one that was not."""
+
+import dataclasses
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from parity_tests.pairs import PAIRS
+from shared.frameworks.twins import load_twin
+from shared.envs.evaluation import Evaluator
+from shared.errors import InputError, Stopped
+from shared.runs.configs import parse
+from shared.runs.run import Run
+from tests.runs.stopped_runs import assert_same_bits, config, last_checkpoint, only_run, read, rows, train
+
+SIDES = ["torch", "jax"]
+
+
+@contextmanager
+def stop_after(updates: int) -> Iterator[None]:
+    """SIGTERM in the middle of things: once so many updates are counted, in this process."""
+    advance, seen = Run.advance, [0]
+
+    def counting(self: Run, done: int, *args: Any) -> None:
+        advance(self, done, *args)
+        seen[0] += done
+        if seen[0] - done < updates <= seen[0]:
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "advance", counting)
+        yield
+
+
+@contextmanager
+def evaluation_fails(number: int) -> Iterator[None]:
+    """The evaluation of this number, from 1, raises half way."""
+    evaluate, seen = Evaluator.__call__, [0]
+
+    def failing(self: Evaluator, policy: Any) -> Any:
+        seen[0] += 1
+        if seen[0] == number:
+            raise ZeroDivisionError("the simulator")
+        return evaluate(self, policy)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Evaluator, "__call__", failing)
+        yield
+
+
+def disturb() -> None:
+    """What a process of its own would not share."""
+    np.random.seed(99)
+    torch.manual_seed(99)
+
+
+# ---- every twin ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=[f"{name}-{side}" for name in PAIRS for side in SIDES])
+def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, Path]:
+    """A twin's side and name, and a run of it that nothing disturbed."""
+    name, _, side = request.param.partition("-")
+    if side == "jax":
+        jax.clear_caches()
+    return side, name, train(side, name, tmp_path_factory.mktemp(request.param))
+
+
+def test_a_stopped_run_ends_as_one_that_was_not(whole: tuple[str, str, Path], tmp_path: Path) -> None:
+    """Stopped in its first interval, then left by its environment in an evaluation; the same seed, the same bits."""
+    side, name, reference = whole
+    with stop_after(3), pytest.raises(Stopped):
+        train(side, name, tmp_path)
+    run = only_run(tmp_path)
+    # PyTorch's state is whole after any update; JAX's, and that of environments, where an interval ends.
+    stopped = 3 if side == "torch" and name != "sac" else 4
+    assert [path.stem for path in (run / "checkpoints").glob("step_*")] == [f"step_{stopped}"]
+    disturb()
+    with evaluation_fails(2), pytest.raises(ZeroDivisionError):
+        train(side, name, tmp_path, resume=str(run))
+    assert not (run / "result.json").exists()
+    disturb()
+    assert train(side, name, tmp_path, resume="auto") == run
+    assert_same_bits(run, reference)
+    if side == "jax":
+        # All intervals and all evaluations of all these starts: one program for the ones, one for the others.
+        twin = load_twin("jax", name)
+        assert (twin.train_interval._cache_size(), twin.act._cache_size()) == (1, 1)
+
+
+def test_a_checkpoint_says_what_it_belongs_to(whole: tuple[str, str, Path]) -> None:
+    """Settings, dataset, versions, normalisation, update: readable by the framework's own reader."""
+    side, name, run = whole
+    content = read(last_checkpoint(run))
+    assert (content["algorithm"], content["step"]) == (name, 12)
+    assert content["settings"]["max_timesteps"] == 12
+    assert content["settings"]["seed"] == 1
+    assert {"python", "numpy", "torch" if side == "torch" else "jax"} <= content["versions"].keys()
+    if name == "sac":
+        assert content["dataset"] == {"name": "d4rl/hopper-v2"}
+    else:
+        assert len(content["dataset"]["sha256"]) == 64
+    size = len(np.ravel(content["state_mean"]))
+    assert size == len(np.ravel(content["state_std"])) == 11
+    assert content["total_it"] == 12
+
+
+# ---- where a run goes on -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_nothing_is_lost_when_the_first_evaluation_fails(side: str, tmp_path: Path) -> None:
+    """The training before it is saved, and its evaluation comes first when the run goes on."""
+    with evaluation_fails(1), pytest.raises(ZeroDivisionError):
+        train(side, "td3_bc", tmp_path)
+    run = only_run(tmp_path)
+    assert [row["step"] for row in rows(run)] == [4]
+    assert "returns" not in rows(run)[0]
+    assert [path.stem for path in (run / "checkpoints").iterdir()] == ["step_4"]
+    train(side, "td3_bc", tmp_path, resume=str(run))
+    assert [row["step"] for row in rows(run)] == [4, 4, 8, 8, 12, 12]
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_a_run_without_a_checkpoint_begins_again_in_its_folder(side: str, tmp_path: Path) -> None:
+    """As after a kill in the first interval; half a checkpoint, and half a row, are gone."""
+    reference = train(side, "td3_bc", tmp_path / "whole")
+    with stop_after(1), pytest.raises(Stopped):
+        train(side, "td3_bc", tmp_path / "cut")
+    run = only_run(tmp_path / "cut")
+    shutil.rmtree(run / "checkpoints")
+    (run / "checkpoints").mkdir()
+    (run / "checkpoints" / "step_4.pt.partial").write_bytes(b"PK")
+    (run / "metrics.jsonl").write_text('{"step": 4, "cri')
+    train(side, "td3_bc", tmp_path / "cut", resume="auto")
+    assert_same_bits(run, reference)
+    assert not list(run.rglob("*.partial"))
+
+
+def test_auto_takes_the_latest_unfinished_run_of_the_same_settings(tmp_path: Path) -> None:
+    """Not another seed's, not a finished one, not one that still goes on; else a new one begins."""
+    train("torch", "td3_bc", tmp_path)
+    (finished,) = tmp_path.iterdir()
+    with evaluation_fails(1), pytest.raises(ZeroDivisionError):
+        train("torch", "td3_bc", tmp_path, seed=2)
+    (other,) = set(tmp_path.iterdir()) - {finished}
+    new = train("torch", "td3_bc", tmp_path, resume="auto")
+    assert new not in (finished, other)
+    assert train("torch", "td3_bc", tmp_path, seed=2, resume="auto") == other
+
+
+def test_a_run_that_goes_on_elsewhere_is_left_alone(tmp_path: Path) -> None:
+    """Named, it is refused; `auto` begins another."""
+    found = []
+    evaluate = Evaluator.__call__
+
+    def meanwhile(self: Evaluator, policy: Any) -> Any:
+        if not found:
+            run = only_run(tmp_path)
+            found.append(run)
+            with pytest.raises(InputError, match="still goes on in another process"):
+                train("torch", "td3_bc", tmp_path, resume=str(run))
+            found.append(train("torch", "td3_bc", tmp_path, resume="auto"))
+        return evaluate(self, policy)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Evaluator, "__call__", meanwhile)
+        run = train("torch", "td3_bc", tmp_path)
+    assert found[0] == run != found[1]
+
+
+@pytest.fixture
+def unfinished(tmp_path: Path) -> Path:
+    """A run of TD3+BC in PyTorch that was stopped at its seventh update."""
+    with stop_after(7), pytest.raises(Stopped):
+        train("torch", "td3_bc", tmp_path)
+    return only_run(tmp_path)
+
+
+REFUSED = {
+    "other settings": ({"discount": 0.9, "seed": 1}, "has discount 0.99, not 0.9: give the same"),
+    "no run": ({"resume": "nowhere"}, "nowhere is no run's folder"),
+}
+
+
+@pytest.mark.parametrize("fault", REFUSED)
+def test_what_cannot_go_on_is_refused(fault: str, unfinished: Path) -> None:
+    """In one line, with nothing changed."""
+    settings, word = REFUSED[fault]
+    before = {path: path.stat().st_mtime_ns for path in unfinished.rglob("*")}
+    with pytest.raises(InputError, match=word):
+        train("torch", "td3_bc", unfinished.parent, **{"resume": str(unfinished)} | settings)
+    assert before == {path: path.stat().st_mtime_ns for path in unfinished.parent.glob("*/**/*")}
+
+
+def test_a_twins_run_is_not_the_other_twins(unfinished: Path) -> None:
+    with pytest.raises(InputError, match="no run of this twin"):
+        train("jax", "td3_bc", unfinished.parent, resume=str(unfinished))
+
+
+def test_a_finished_run_says_so(tmp_path: Path) -> None:
+    run = train("torch", "td3_bc", tmp_path, max_timesteps=4)
+    with pytest.raises(InputError, match="is finished: to train on from its weights, give its checkpoint as --load_mo"):
+        train("torch", "td3_bc", tmp_path, max_timesteps=4, resume=str(run))
+
+
+def test_another_dataset_is_refused(write_hdf5: Callable[..., Path], tmp_path: Path) -> None:
+    """A file of the same name with other numbers in it."""
+    path = write_hdf5()
+    with stop_after(7), pytest.raises(Stopped):
+        train("torch", "td3_bc", tmp_path / "runs", env=str(path))
+    write_hdf5(rewards=np.ones(60, np.float32))
+    run = only_run(tmp_path / "runs")
+    for _ in range(2):  # and the refused run is not taken for one that goes on
+        with pytest.raises(InputError, match="learnt from another dataset"):
+            train("torch", "td3_bc", tmp_path / "runs", env=str(path), resume=str(run))
+
+
+def test_the_folder_alone_names_the_settings(unfinished: Path) -> None:
+    """`--resume FOLDER` needs no other flag; one that differs is seen."""
+    cls = type(config("torch", "td3_bc", unfinished))
+    found = parse(cls, "td3_bc", ["--resume", str(unfinished)])
+    wanted = cls(**yaml.safe_load((unfinished / "config.yaml").read_text()))
+    assert found == dataclasses.replace(wanted, resume=str(unfinished))
+    assert parse(cls, "td3_bc", ["--resume", str(unfinished), "--seed", "7"]).seed == 7
+    with pytest.raises(InputError, match="cannot read nowhere"):
+        parse(cls, "td3_bc", ["--resume", "nowhere"])
+    assert parse(cls, "td3_bc", ["--resume", "auto"]).max_timesteps != wanted.max_timesteps
+
+
+# ---- what is kept --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_the_last_two_and_the_best_are_kept(side: str, tmp_path: Path) -> None:
+    """And CORL's own setting keeps them all, elsewhere."""
+    copies = tmp_path / "copies"
+    run = train(side, "td3_bc", tmp_path / "runs", max_timesteps=24, checkpoints_path=str(copies))
+    means = {row["step"]: row["return_mean"] for row in rows(run) if "returns" in row}
+    best = max(means, key=means.__getitem__)
+    kept = {path.stem for path in (run / "checkpoints").iterdir()}
+    assert kept == {f"step_{step}" for step in (20, 24, best)}
+    assert {path.stem for path in copies.glob("*/*")} == {f"checkpoint_{step}" for step in range(4, 28, 4)}
+    (last,) = (run / "checkpoints").glob("step_24.*")
+    assert last.read_bytes() == last_checkpoint(run).read_bytes()

@@ -1,0 +1,133 @@
+"""Ctrl-C and SIGTERM, as users and job schedulers send them: an answer at once, all saved, a status of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.runs.stopped_runs import only_run, read, rows
+
+ROOT = Path(__file__).resolve().parents[2]
+LONG = ["--max_timesteps", "30000", "--n_episodes", "1", "--device", "cpu"]
+# How soon a user is answered; a loaded machine may take its time, but an interval takes far longer.
+AT_ONCE = 5.0
+
+
+class Started:
+    """A run in a process of its own, as far as its folder."""
+
+    def __init__(self, side: str, folder: Path, *flags: str) -> None:
+        script = ROOT / f"corl_{side}" / "td3_bc.py"
+        command = [sys.executable, "-u", str(script), *LONG, *flags, "--runs_path", str(folder / "runs")]
+        self._programs = folder / "programs"
+        environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(self._programs)}
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment
+        )
+        while "run folder" not in self.process.stdout.readline():
+            assert self.process.poll() is None, self.process.stderr.read()
+        self.run = only_run(folder / "runs")
+
+    def wait_for_xla(self) -> None:
+        """Until the program of an interval is compiled, and stored; then it runs."""
+        while not list(self._programs.glob("jit_train_interval*")):
+            assert self.process.poll() is None, self.process.stderr.read()
+            time.sleep(0.05)
+        time.sleep(0.3)
+
+    def answer(self, number: int) -> str:
+        """Sends a signal; returns the line that comes at once."""
+        begin = time.monotonic()
+        self.process.send_signal(number)
+        line = self.process.stderr.readline()
+        assert time.monotonic() - begin < AT_ONCE
+        return line
+
+    def end(self) -> tuple[int, str]:
+        """Exit status and the last line of standard error."""
+        # Not `communicate`: it reads past what `readline` has already taken into its buffer.
+        lines = self.process.stderr.read().splitlines()
+        return self.process.wait(timeout=240), lines[-1]
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c_is_heard() -> Iterator[None]:
+    """By the runs of these tests, where the tests themselves are a shell's background job, too."""
+    old = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, old)
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Callable[..., Started]:
+    """Starts runs, and leaves none behind."""
+    begun = []
+
+    def start(side: str, *flags: str) -> Started:
+        begun.append(Started(side, tmp_path, *flags))
+        return begun[-1]
+
+    yield start
+    for each in begun:
+        each.process.kill()
+        each.process.wait()
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_pytorch_stops_after_the_update(number: int, status: int, started: Callable[..., Started]) -> None:
+    """In the middle of an interval: what was measured since the last evaluation is saved with the rest."""
+    run = started("torch")
+    assert "first update" in run.process.stdout.readline()
+    time.sleep(0.5)
+    assert run.answer(number).startswith(f"{number.name}: saving as soon as the state is whole")
+    code, last = run.end()
+    assert code == status
+    (path,) = (run.run / "checkpoints").iterdir()
+    assert last == f"stopped by {number.name}; last checkpoint: {path}; --resume {run.run} goes on from it"
+    content = read(path)
+    assert content["step"] == content["total_it"] == len(content["history"]["critic_loss"]) < 5000
+    assert rows(run.run) == []
+
+
+def test_jax_answers_at_once_and_stops_after_the_interval(started: Callable[..., Started]) -> None:
+    """XLA computes on meanwhile, and Python's own handlers wait for it."""
+    run = started("jax", "--eval_freq", "1500")
+    run.wait_for_xla()
+    assert run.answer(signal.SIGTERM).startswith("SIGTERM: saving as soon as the state is whole")
+    assert not list(run.run.glob("checkpoints/*"))
+    code, last = run.end()
+    assert code == 143
+    (path,) = (run.run / "checkpoints").iterdir()
+    assert path.name == "step_1500.msgpack"
+    assert last == f"stopped by SIGTERM; last checkpoint: {path}; --resume {run.run} goes on from it"
+
+
+def test_a_second_signal_stops_at_once(started: Callable[..., Started]) -> None:
+    """Within an interval of minutes, without saving, and says what there is."""
+    run = started("jax", "--eval_freq", "30000")
+    run.wait_for_xla()
+    assert "once more stops at once" in run.answer(signal.SIGINT)
+    assert run.answer(signal.SIGINT) == "SIGINT again: stopped at once; nothing was saved yet\n"
+    begin = time.monotonic()
+    assert run.process.wait(timeout=60) == 130
+    assert time.monotonic() - begin < AT_ONCE
+    assert rows(run.run) == []
+
+
+def test_what_is_ignored_stays_ignored(started: Callable[..., Started]) -> None:
+    """A shell's background job does not hear Ctrl-C."""
+    old = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        run = started("torch", "--max_timesteps", "200", "--eval_freq", "100")
+    finally:
+        signal.signal(signal.SIGINT, old)
+    assert "first update" in run.process.stdout.readline()
+    run.process.send_signal(signal.SIGINT)
+    run.process.communicate(timeout=240)
+    assert run.process.returncode == 0
+    assert (run.run / "result.json").exists()

@@ -1,0 +1,179 @@
+"""Datasets and environments put together as a config asks, and refused where they do not fit."""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shared.data import transitions
+from shared.data.transitions import Batch
+from shared.envs.evaluation import Evaluator
+from shared.errors import InputError
+from shared.runs import task
+from shared.runs.configs import positive
+from shared.runs.task import Task, load_task
+
+WriteHDF5 = Callable[..., Path]
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """What `load_task` looks at, and a bounded field."""
+
+    env: str
+    eval_env: str = ""
+    eval_backend: str = "gymnasium"
+    buffer_size: int = 2_000_000
+    n_episodes: int = 1
+    seed: int = 0
+    batch_size: int = positive(256)
+
+
+@pytest.fixture
+def load() -> Iterator[Callable[..., Task]]:
+    """`load_task`, with the environments closed after the test."""
+    tasks = []
+
+    def load_and_remember(config: Config, *args: Any, **kwargs: Any) -> Task:
+        tasks.append(load_task(config, *args, **kwargs))
+        return tasks[-1]
+
+    yield load_and_remember
+    for loaded in tasks:
+        loaded.evaluator.close()
+
+
+def test_a_task_holds_normalised_transitions_and_an_evaluator_that_agrees(
+    write_hdf5: WriteHDF5, load: Callable[..., Task]
+) -> None:
+    path = write_hdf5({"env_id": "d4rl/hopper-v2", "medium_return_mean": 1500.0})
+    loaded = load(Config(str(path)))
+    plain = transitions.extract_transitions(transitions.read_hdf5(path))
+    mean, std = transitions.state_statistics(plain.observations)
+    np.testing.assert_array_equal(loaded.dataset.observations, (plain.observations - mean) / std)
+    np.testing.assert_array_equal(loaded.dataset.next_observations, (plain.next_observations - mean) / std)
+    np.testing.assert_array_equal(loaded.dataset.rewards, plain.rewards)
+    np.testing.assert_array_equal(loaded.dataset.terminals, plain.terminals)
+    np.testing.assert_array_equal(loaded.mean, mean)
+    np.testing.assert_array_equal(loaded.std, std)
+    assert (loaded.state_dim, loaded.action_dim, loaded.max_action) == (11, 3, 1.0)
+    assert loaded.attributes["medium_return_mean"] == 1500.0
+    assert loaded.fingerprint == {
+        "name": str(path),
+        "transitions": len(plain.rewards),
+        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+    }
+    assert loaded.evaluator.fingerprint["env"] == "d4rl/hopper-v2"
+    seen = []
+    loaded.evaluator(lambda observations: seen.append(observations) or np.zeros((1, 3)))
+    # Hopper starts 1.25 m high, at most 5 mm off.
+    np.testing.assert_allclose(seen[0][0, 0] * std[0] + mean[0], 1.25, atol=0.01)
+
+
+def test_without_normalisation_the_statistics_are_neutral(write_hdf5: WriteHDF5, load: Callable[..., Task]) -> None:
+    path = write_hdf5()
+    loaded = load(Config(str(path)), normalize=False)
+    np.testing.assert_array_equal(
+        loaded.dataset.observations, transitions.extract_transitions(transitions.read_hdf5(path))[0]
+    )
+    assert loaded.mean.tolist() == [0] * 11
+    assert loaded.std.tolist() == [1] * 11
+
+
+def test_transitions_are_prepared_before_states_are_normalised(
+    write_hdf5: WriteHDF5, load: Callable[..., Task]
+) -> None:
+    path = write_hdf5()
+    plain = transitions.extract_transitions(transitions.read_hdf5(path))
+    calls = []
+
+    def negate(dataset: Batch, env: str) -> Batch:
+        calls.append(env)
+        np.testing.assert_array_equal(dataset.observations, plain.observations)
+        return dataset._replace(rewards=-dataset.rewards)
+
+    modified = load(Config(str(path), eval_env="Hopper-v5"), negate)
+    assert modified.dataset.rewards.tolist() == (-plain.rewards).tolist()
+    assert calls == ["Hopper-v5"]  # a file's own name says nothing about its family
+
+
+def test_a_d4rl_dataset_is_scored_where_it_was_recorded(
+    write_hdf5: WriteHDF5, load: Callable[..., Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_hdf5({}, timeouts=None)
+    monkeypatch.setenv("D4RL_DATASET_DIR", str(path.parent))
+    path.rename(path.parent / "hopper_medium-v2.hdf5")
+    calls = []
+    loaded = load(Config("hopper-medium-v2"), lambda dataset, env: calls.append(env) or dataset)
+    assert calls == ["hopper-medium-v2"]
+    assert loaded.evaluator.fingerprint["env"] == "d4rl/hopper-v2"
+    assert loaded.evaluator.fingerprint["d4rl_exact"]
+    assert not load(Config("hopper-medium-v2", eval_env="Hopper-v5")).evaluator.fingerprint["d4rl_exact"]
+
+
+def test_without_timeouts_the_time_limit_is_the_environments(write_hdf5: WriteHDF5, load: Callable[..., Task]) -> None:
+    arrays = {"observations": np.zeros((1500, 11)), "actions": np.zeros((1500, 3)), "rewards": np.arange(1500.0)}
+    path = write_hdf5(**arrays, terminals=np.zeros(1500), timeouts=None)
+    kept = load(Config(str(path)), normalize=False).dataset.rewards
+    assert sorted(set(range(1500)) - set(kept.tolist())) == [999, 1499]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"eval_env": "d4rl/walker2d-v2"},
+            "states of size 11 and actions of size 3, environment 'd4rl/walker2d-v2' 17 and 6",
+        ),
+        ({"eval_env": "d4rl/hoper-v2"}, "unknown environment 'd4rl/hoper-v2'"),
+        ({"buffer_size": 50}, "the dataset has 57 transitions; set buffer_size to at least that, not 50"),
+        ({"batch_size": -1}, "batch_size must be greater than 0, not -1"),
+        ({"env": "hopper-huge-v2"}, "unknown dataset 'hopper-huge-v2'"),
+        ({"env": "none.hdf5"}, "put its file at none.hdf5"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(write_hdf5: WriteHDF5, changes: dict[str, Any], message: str) -> None:
+    config = dataclasses.replace(Config(str(write_hdf5())), **changes)
+    with pytest.raises(InputError) as caught:
+        load_task(config)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_environments_of_a_refused_task_are_closed(write_hdf5: WriteHDF5, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+
+    class Watched(Evaluator):
+        def close(self) -> None:
+            closed.append(self)
+            super().close()
+
+    monkeypatch.setattr(task, "Evaluator", Watched)
+    with pytest.raises(InputError):
+        load_task(Config(str(write_hdf5()), eval_env="d4rl/walker2d-v2"))
+    assert len(closed) == 1
+
+
+def test_evaluations_have_a_seed_of_their_own_if_asked(write_hdf5: WriteHDF5, load: Callable[..., Task]) -> None:
+    path = str(write_hdf5())
+    assert load(Config(path, seed=3)).evaluator.fingerprint["seed"] == 3
+    assert load(Config(path, seed=3), eval_seed=69).evaluator.fingerprint["seed"] == 69
+
+
+def test_a_file_that_names_no_environment_needs_one(write_hdf5: WriteHDF5, load: Callable[..., Task]) -> None:
+    path = write_hdf5({})
+    with pytest.raises(InputError, match="names no environment: set eval_env"):
+        load_task(Config(str(path)))
+    assert load(Config(str(path), eval_env="d4rl/hopper-v2")).state_dim == 11
+
+
+def test_loading_writes_nothing(write_hdf5: WriteHDF5, load: Callable[..., Task], tmp_path: Path) -> None:
+    path = write_hdf5()
+    before = path.stat().st_mtime_ns
+    load(Config(str(path)))
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.stat().st_mtime_ns == before
