@@ -4,13 +4,10 @@ A rung takes a `Scene` (both twins at the same weights, a batch, the same noise)
 this file knows an algorithm: names that both twins share, and a short adapter (`pair.py`), tell what there is.
 """
 
-import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache
 from itertools import islice
-from types import ModuleType
 from typing import Any
 
 import jax
@@ -20,191 +17,14 @@ import torch
 
 from parity_tests.draws import DRAWN_UPDATES, faults
 from parity_tests.errors import errors
-from parity_tests.pair import Pair
-from parity_tests.pairs import PAIRS
-from shared import names
-from shared.data import transitions
-from shared.frameworks import jax_side, torch_side
+from parity_tests.interpreter import interpreted
+from parity_tests.scene import Scene
+from shared.frameworks import jax_side
 from shared.frameworks.exchange import Named, named, parameters, part_names, to_jax, to_torch, torch_part
 
 Errors = dict[str, float]
 
-# Weights and moments from fresh are no test in float32: Adam's first step is lr * g / (|g| + eps), a sign function
-# where g is near eps. Some 30 steps later it is smooth.
-WARM_UPDATES = 30
 TRAJECTORY_UPDATES = 50
-# Small, to keep the ladder quick; the variant FULL_SIZE has CORL's defaults instead.
-BATCH_SIZE = 32
-FULL_SIZE = "full size"
-DATASET_SIZE = 200
-
-
-def bundled_rows() -> dict[str, np.ndarray]:
-    """Rows of the bundled dataset's file around the end of an episode."""
-    raw = transitions.read_hdf5(names.dataset_path("mini/hopper-medium-expert"))
-    end = int(np.flatnonzero(raw["terminals"])[0])
-    first = max(0, end - DATASET_SIZE // 2)
-    rows = {key: values[first : first + DATASET_SIZE + 1].copy() for key, values in raw.items()}
-    rows["timeouts"][-1] = True
-    return rows
-
-
-def cornered_rows(state_dim: int = 11, action_dim: int = 3) -> dict[str, np.ndarray]:
-    """Made-up rows that reach the corners: terminals, actions at their bounds, extreme rewards, states, and ties."""
-    rng, size = np.random.default_rng(0), DATASET_SIZE + 1
-    observations = rng.normal(size=(size, state_dim))
-    observations[::7] *= 10.0
-    rows = {
-        "observations": observations,
-        "actions": np.clip(rng.normal(size=(size, action_dim)), -1.0, 1.0),
-        "rewards": rng.choice([-100.0, -1.0, 0.0, 1.0, 1000.0], size=size),
-        "terminals": rng.random(size) < 0.3,
-    }
-    for column in rows.values():
-        column[1::10] = column[:-1:10]
-    return rows | {"timeouts": np.arange(size) == size - 1}
-
-
-DATASETS = {"bundled": bundled_rows, "cornered": cornered_rows}
-
-
-@dataclass(frozen=True)
-class Scene:
-    """Both twins at the same weights, and what they are given.
-
-    Attributes:
-        pair: The adapter.
-        jax_twin: The JAX module; a planted mistake is a changed one.
-        config: Of the torch module; the JAX module's has the same fields.
-        dataset: The pair's named tuple of NumPy columns.
-        sizes: S and A.
-        trainer: The torch twin, after `updates` updates.
-        updates: Updates done.
-    """
-
-    pair: Pair
-    jax_twin: ModuleType
-    config: Any
-    dataset: Any
-    sizes: tuple[int, int]
-    trainer: Any
-    updates: int = 0
-
-    @classmethod
-    def create(cls, pair: Pair, jax_twin: ModuleType, variant: str, dataset: str, warm: bool = True) -> "Scene":
-        """Twins under a variant's settings: fresh, or after `WARM_UPDATES` updates of the torch twin."""
-        scene = _scene(pair.name, variant, dataset, warm, torch.get_default_dtype())
-        torch_side.seed_everything(1)
-        return replace(scene, jax_twin=jax_twin, trainer=copy.deepcopy(scene.trainer))
-
-    def advanced(self, updates: int) -> "Scene":
-        """The scene after further updates of the torch twin, which is changed in place."""
-        for indices, noise in islice(self.draws(), updates):
-            self.trainer.update(self.torch_batch(indices), noise)
-        return replace(self, updates=self.updates + updates)
-
-    def draws(self) -> Any:
-        """Endlessly (indices, noise) as the torch twin draws them, from the next update on."""
-        step = self.updates
-        draw = self.pair.torch_draws(self.config, self.dataset, self.sizes[1], torch.device("cpu"))
-        while True:
-            step += 1
-            yield draw(**self.pair.draw_statics(self.config, step))
-
-    def jax_draw(self, key: Any, step: int, statics: dict[str, Any]) -> tuple[Any, Any]:
-        """Indices and noise as the JAX twin draws them; the number of an update starts at 0 in its draws."""
-        hp = jax_side.narrow(self.jax_config, self.jax_twin.Hyperparameters)
-        inputs = self.pair.draw_inputs(self.dataset, self.sizes[1])
-        return self.jax_twin.draw_noise(key, step, hp, *inputs, **statics)
-
-    def torch_batch(self, indices: Any) -> Any:
-        """A batch as the torch twin takes it."""
-        return self.pair.take(self.pair.torch, self._torch_dataset, torch.as_tensor(np.asarray(indices)), self.config)
-
-    def jax_batch(self, indices: Any) -> Any:
-        """A batch as the JAX twin takes it."""
-        return self.pair.take(self.jax_twin, self.jax_dataset, jnp.asarray(np.asarray(indices)), self.jax_config)
-
-    @cached_property
-    def _torch_dataset(self) -> Any:
-        return torch_side.to_device(self.dataset, torch.device("cpu"))
-
-    @cached_property
-    def jax_dataset(self) -> Any:
-        """The dataset, packed."""
-        return jax_side.to_device(self.dataset)
-
-    def jax_noise(self, noise: Any) -> Any:
-        """The torch twin's noise as the JAX twin's."""
-        return self.jax_twin.Noise(*jax.tree.map(lambda draw: jnp.asarray(draw.numpy()), tuple(noise)))
-
-    @cached_property
-    def jax_config(self) -> Any:
-        """The JAX twin's config with the same values."""
-        return self.jax_twin.TrainConfig(**vars(self.config))
-
-    def state(self) -> Any:
-        """The JAX twin's state at the torch twin's present weights."""
-        return to_jax(self.trainer, _fresh_state(self.jax_twin, self.jax_config, self.sizes, jax.config.jax_enable_x64))
-
-    def losses(self) -> dict[str, Any]:
-        """The pair's losses that this config uses."""
-        return {name: loss for name, loss in self.pair.losses.items() if loss.used(self.config)}
-
-
-# Made once, since many rungs start from the same place; the precision is an argument because it decides the dtypes.
-
-
-@cache
-def _scene(name: str, variant: str, dataset: str, warm: bool, dtype: torch.dtype) -> Scene:
-    pair = PAIRS[name]
-    columns = pair.load(DATASETS[dataset]())
-    settings = pair.full_size if variant == FULL_SIZE else {"batch_size": BATCH_SIZE} | pair.variants[variant]
-    config = pair.torch.TrainConfig(device="cpu", **settings)
-    torch_side.seed_everything(0)
-    sizes = columns.observations.shape[1], columns.actions.shape[1]
-    trainer = pair.torch.create_trainer(config, *sizes, 1.0)
-    scene = Scene(pair, pair.jax, config, columns, sizes, trainer)
-    return scene.advanced(WARM_UPDATES) if warm else scene
-
-
-@cache
-def _fresh_state(twin: ModuleType, config: Any, sizes: tuple[int, int], x64: bool) -> Any:
-    return twin.create_train_state(jax.random.key(0), config, *sizes, 1.0)
-
-
-# Compiled once for each twin and set of static arguments: scenes of equal shapes and settings share the programs.
-
-
-@cache
-def compiled_gradient(state: type, loss: str) -> Callable:
-    """The gradient of one of the JAX twin's losses, with its second output, as a function of the state and more."""
-    return jax.jit(jax.grad(getattr(state, loss), argnums=1, has_aux=True))
-
-
-@cache
-def compiled_update(state: type, **statics: Any) -> Callable:
-    """The JAX twin's `update` under these static arguments."""
-    return jax.jit(partial(state.update, **statics))
-
-
-def forget_programs() -> None:
-    """Drops every compiled program: some thousands of them exhaust the memory maps that Linux grants a process."""
-    for cached in (_fresh_state, compiled_gradient, compiled_update):
-        cached.cache_clear()
-    jax.clear_caches()
-
-
-@contextmanager
-def hardly_optimised() -> Iterator[None]:
-    """Programs of this time are compiled sooner and run more slowly; rounding differs, and none is kept in memory."""
-    forget_programs()
-    jax.config.update("jax_disable_most_optimizations", True)
-    try:
-        yield
-    finally:
-        jax.config.update("jax_disable_most_optimizations", False)
-        forget_programs()
 
 
 def compare_states(state: Any, trainer: Any) -> Errors:
@@ -227,7 +47,7 @@ def forward(scene: Scene) -> Errors:
     indices, _ = next(scene.draws())
     with torch.no_grad():
         reference = scene.pair.outputs(scene.trainer, scene.torch_batch(indices))
-    ours = scene.pair.outputs(scene.state(), scene.jax_batch(indices))
+    ours = scene.run(scene.pair.outputs, scene.state(), scene.jax_batch(indices))
     return errors(ours, reference)
 
 
@@ -246,6 +66,17 @@ def _differentiated(state: Any, parts: Sequence[str]) -> Any:
     return getattr(state, parts[0]) if len(parts) == 1 else tuple(getattr(state, part) for part in parts)
 
 
+@cache
+def value_and_gradient(state: type, loss: str) -> Callable:
+    """One of the JAX twin's losses, with its second output, and its gradient, as a function of the state and more."""
+    return jax.value_and_grad(getattr(state, loss), argnums=1, has_aux=True)
+
+
+def loss_of(state: Any, loss: str, parts: Sequence[str]) -> tuple[Callable, Any, Any]:
+    """A loss with its gradient, the state and what it is differentiated by."""
+    return value_and_gradient(type(state), loss), state, _differentiated(state, parts)
+
+
 def loss(scene: Scene) -> Errors:
     """Every loss."""
     state, values, reference = scene.state(), {}, {}
@@ -253,8 +84,7 @@ def loss(scene: Scene) -> Errors:
     for name, loss in scene.losses().items():
         value, _ = getattr(scene.trainer, name)(*(given[x] for x in loss.inputs))
         reference[name] = value.detach()
-        by = _differentiated(state, loss.of)
-        values[name], _ = getattr(state, name)(by, *(ours_given[x] for x in loss.inputs))
+        (values[name], _), _ = scene.run(*loss_of(state, name, loss.of), *(ours_given[x] for x in loss.inputs))
     return errors(values, reference)
 
 
@@ -272,8 +102,7 @@ def gradient(scene: Scene) -> Errors:
     ours_given, given = inputs(scene)
     for name, loss in scene.losses().items():
         reference = reference_gradients(scene.trainer, name, loss.of, [given[x] for x in loss.inputs])
-        by = _differentiated(state, loss.of)
-        ours, _ = compiled_gradient(type(state), name)(state, by, *(ours_given[x] for x in loss.inputs))
+        _, ours = scene.run(*loss_of(state, name, loss.of), *(ours_given[x] for x in loss.inputs))
         for part, leaf in zip(reference, ours if len(reference) > 1 else [ours], strict=True):
             leaves = errors(named(leaf), reference[part], together=True)
             found |= {f"{name} by {part}.{key}": value for key, value in leaves.items()}
@@ -287,9 +116,7 @@ def _one_update(scene: Scene) -> tuple[Errors, Errors]:
     for step in range(scene.updates + 1, scene.updates + 4):
         state = to_jax(scene.trainer, state)  # each update from the reference's own state: this is no trajectory
         indices, noise = next(draws)
-        statics = scene.pair.update_statics(scene.config, step)
-        update = compiled_update(type(state), **statics)
-        state, metrics = update(state, scene.jax_batch(indices), scene.jax_noise(noise))
+        state, metrics = scene.update(state, step, indices, scene.jax_noise(noise))
         reference = scene.trainer.update(scene.torch_batch(indices), noise)
         for found, total in ((compare_states(state, scene.trainer), worst), (errors(metrics, reference), log)):
             total |= {name: max(value, total.get(name, 0.0)) for name, value in found.items()}
@@ -310,25 +137,24 @@ def trajectory(scene: Scene) -> Errors:
     """The whole state after 50 steps, each twin on its own."""
     state = scene.state()
     for step, (indices, noise) in enumerate(islice(scene.draws(), TRAJECTORY_UPDATES), start=scene.updates + 1):
-        statics = scene.pair.update_statics(scene.config, step)
-        update = compiled_update(type(state), **statics)
-        state, _ = update(state, scene.jax_batch(indices), scene.jax_noise(noise))
+        state, _ = scene.update(state, step, indices, scene.jax_noise(noise))
         scene.trainer.update(scene.torch_batch(indices), noise)
     return compare_states(state, scene.trainer)
 
 
 def shipped_path(scene: Scene, start: int = 1, num_updates: int = 9) -> Errors:
     """The loop that `train` runs against single updates, from a phase and over a length that fit no period."""
-    twin, key = scene.jax_twin, jax.random.key(1)
+    # What `train` runs is computed by the scene's engine, the single updates always one operation after the other.
+    key, singly = jax.random.key(1), replace(scene, engine=interpreted)
     expected, singles = scene.state(), []
     for step in range(start + 1, start + num_updates + 1):
         statics = scene.pair.draw_statics(scene.config, step)
         indices, noise = scene.jax_draw(key, step - 1, statics)
-        update = compiled_update(type(expected), **scene.pair.update_statics(scene.config, step))
-        expected, metrics = update(expected, scene.jax_batch(indices), noise)
+        expected, metrics = singly.update(expected, step, indices, noise)
         singles.append(metrics)
     statics = scene.pair.interval_statics(scene.config, start, num_updates)
-    state, history = twin.train_interval(scene.state(), key, scene.jax_dataset, start, num_updates, **statics)
+    statics |= {"num_updates": num_updates}
+    state, history = scene.run(scene.jax_twin.train_interval, scene.state(), key, scene.jax_dataset, start, **statics)
     found = errors(jax_side.mean_metrics(history), jax_side.mean_metrics(singles))
     for name in part_names(state):
         parts = errors(named(getattr(state, name)), named(getattr(expected, name)))

@@ -6,6 +6,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from shared.data import transitions
@@ -28,6 +29,40 @@ class Loss:
     used: Callable[[Any], bool] = lambda config: True
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What the checks without a reference (`test_properties.py`) must know of a pair.
+
+    Attributes:
+        rewarded: The loss in which rewards are learnt from; empty: none, and no target is bootstrapped.
+        target_inputs: What `td_target` is given.
+        rate: The setting by which targets follow their networks.
+        lagging: Targets that follow their network as it was before the step.
+        first_delayed: The first update in which the actor learns, of those that come each `policy_freq`.
+        imitation: From actor and batch to the loss of mere behaviour cloning, where the actor must do more than that.
+        sharp: Temperatures and weights at which values count after few updates.
+    """
+
+    rewarded: str = ""
+    target_inputs: Sequence[str] = ("batch", "noise")
+    rate: str = "tau"
+    lagging: Sequence[str] = ()
+    first_delayed: int | None = None
+    imitation: Callable[[Any, Any], Any] | None = None
+    sharp: Mapping[str, Any] = field(default_factory=dict)
+
+
+def squared_error(actor: Any, batch: Any) -> Any:
+    """Behaviour cloning of a deterministic policy."""
+    return jnp.square(actor(batch.observations) - batch.actions).mean()
+
+
+def unlikelihood(actor: Any, batch: Any) -> Any:
+    """Behaviour cloning of a normal policy: the data's negative log-likelihood, constants left out."""
+    mean, std = actor(batch.observations)
+    return (jnp.square(batch.actions - mean) / (2.0 * jnp.square(std)) + jnp.log(std)).sum(axis=-1).mean()
+
+
 def no_statics(config: Any, step: int) -> dict[str, Any]:
     """For twins in which nothing depends on the number of an update."""
     return {}
@@ -43,7 +78,12 @@ class Pair:
     """An adapter. Networks, targets, optimisers and temperatures are found by their names, equal in both twins.
 
     Attributes:
-        name: The file's name without its suffix.
+        name: The algorithm's name, that of its files (`shared.frameworks.twins`).
+        title: What tables call it.
+        paper: Authors and year, in tables.
+        url: Of the paper.
+        benchmark_updates: Updates in a timed block: a second or two of them.
+        facts: For the checks without a reference.
         outputs: From a twin's state and a batch to every network's output, by name; works on either framework, since
             networks can be called on both sides.
         corners: Outputs that take more than a network's weights and a batch, which a file to be checked need not give.
@@ -65,6 +105,10 @@ class Pair:
     """
 
     name: str
+    title: str
+    paper: str
+    url: str
+    benchmark_updates: int
     outputs: Callable[[Any, Any], dict[str, Any]]
     losses: Mapping[str, Loss]
     corners: Sequence[str] = ()
@@ -84,6 +128,7 @@ class Pair:
     full_size: Mapping[str, Any] = field(default_factory=dict)
     draws_inside: bool = False
     float32: Mapping[str, float] = field(default_factory=dict)
+    facts: Facts = Facts()
 
     def torch_draws(self, config: Any, dataset: Any, action_dim: int, device: Any) -> Callable[..., tuple]:
         """The PyTorch twin's `draw_noise` for these columns; what is left to give are the arguments of a step."""
@@ -111,6 +156,7 @@ class Mistake:
         new: What a tired person might have written instead.
         rung: A rung that fails, and passes without the mistake.
         variant: The settings under which it shows.
+        breaks: The check without a reference that must catch it too (`test_properties.py`).
     """
 
     name: str
@@ -118,6 +164,7 @@ class Mistake:
     new: str
     rung: str
     variant: str = "default"
+    breaks: str = ""
 
 
 def with_mistake(pair: Pair, mistake: Mistake) -> ModuleType:

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 from jax.extend.core import jaxprs_in_params
 
-from parity_tests.ladder import bundled_rows
 from parity_tests.pair import Pair
+from parity_tests.scene import bundled_rows
 from shared.frameworks import jax_side
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from parity_tests.ladder import hardly_optimised
+from parity_tests.compilation import hardly_optimised
 
 SETTING = "jax_disable_most_optimizations"
 

@@ -9,9 +9,10 @@ import jax
 import numpy as np
 import pytest
 
-from parity_tests.ladder import RUNGS, Errors, Scene, compare_states, compiled_update
+from parity_tests.ladder import RUNGS, Errors, compare_states
 from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
+from parity_tests.scene import Scene
 from shared.commands import convert
 from shared.frameworks import jax_side
 from shared.frameworks.exchange import to_torch
@@ -40,8 +41,7 @@ def scene_of(name: str, variant: str, folder: Path) -> Scene:
 def update(scene: Scene, state: Any, step: int, draw: Any) -> Any:
     """The JAX twin's state after one more update."""
     indices, noise = draw
-    compiled = compiled_update(type(state), **scene.pair.update_statics(scene.config, step))
-    return compiled(state, scene.jax_batch(indices), scene.jax_noise(noise))[0]
+    return scene.update(state, step, indices, scene.jax_noise(noise))[0]
 
 
 def too_far(found: Errors) -> Errors:

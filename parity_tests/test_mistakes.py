@@ -1,26 +1,18 @@
 """A ladder that cannot fail proves nothing: each planted mistake must be caught, at the rung that is named for it."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from parity_tests.ladder import RUNGS, Scene, hardly_optimised
+from parity_tests.ladder import RUNGS
 from parity_tests.pair import Mistake, with_mistake
 from parity_tests.pairs import MISTAKES, PAIRS
 from parity_tests.precision import both_in
+from parity_tests.scene import Scene
 
 CASES = [pytest.param(name, m, id=f"{name}-{m.name}") for name, mistakes in MISTAKES.items() for m in mistakes]
 
 
 # Beyond a rung's tolerance: what a mistake is off by, and no compiler
 FAR = 100.0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_in_haste() -> Iterator[None]:
-    """Most of the time here goes into programs that run once or thrice."""
-    with hardly_optimised():
-        yield
 
 
 @pytest.mark.parametrize(("name", "mistake"), CASES)

@@ -5,7 +5,7 @@ framework. They look at the JAX twin, to which the ladder ties the other, and ea
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -15,24 +15,13 @@ import numpy as np
 import pytest
 import torch
 
-from parity_tests.ladder import Scene, cornered_rows, hardly_optimised
-from parity_tests.pair import with_mistake
+from parity_tests.ladder import loss_of
+from parity_tests.pair import Mistake, with_mistake
 from parity_tests.pairs import MISTAKES, PAIRS
 from parity_tests.precision import both_in
+from parity_tests.scene import Scene, cornered_rows
 from shared.frameworks import torch_side
 from shared.frameworks.exchange import part_names
-from shared.frameworks.jax_side import Network
-
-# The loss in which rewards are learnt from
-REWARDED = {
-    **dict.fromkeys(["td3_bc", "rebrac", "awac", "cql", "sac_n", "edac", "lb_sac", "sac"], "critic_loss"),
-    "iql": "q_loss",
-}
-RATES = {"cql": "soft_target_update_rate"}
-# Targets that follow their network as it was before the step
-LAGGING = {("rebrac", "actor_target")}
-# The first update in which the actor learns, of those that come each `policy_freq`
-FIRST = {"td3_bc": 2, "rebrac": 1}
 
 
 def scene_of(name: str, twin: ModuleType, variant: str = "default") -> tuple[Any, Any, Any, Scene]:
@@ -47,34 +36,32 @@ def flat(tree: Any) -> np.ndarray:
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
 
 
-def rewarded_gradient(name: str, state: Any, batch: Any, noise: Any) -> np.ndarray:
-    """The gradient of the loss that rewards enter."""
-    loss = PAIRS[name].losses[REWARDED[name]]
-    parts = tuple(getattr(state, part) for part in loss.of)
-    given = {"batch": batch, "noise": noise}
-    gradient, _ = jax.grad(getattr(state, REWARDED[name]), has_aux=True)(
-        parts if len(parts) > 1 else parts[0], *(given[x] for x in loss.inputs)
-    )
+def gradient_of(scene: Scene, state: Any, loss: str, given: Mapping[str, Any]) -> np.ndarray:
+    """The gradient of a loss at these inputs."""
+    loss_and_state = loss_of(state, loss, scene.pair.losses[loss].of)
+    _, gradient = scene.run(*loss_and_state, *(given[x] for x in scene.pair.losses[loss].inputs))
     return flat(gradient)
 
 
 def rewards_belong_to_their_rows(name: str, twin: ModuleType) -> None:
     """Handing the batch's rewards to other rows changes the critics' gradient; (B, 1) against (B,) would not notice."""
-    state, batch, noise, _ = scene_of(name, twin)
-    here = rewarded_gradient(name, state, batch, noise)
-    there = rewarded_gradient(name, state, batch._replace(rewards=jnp.roll(batch.rewards, 1)), noise)
+    state, batch, noise, scene = scene_of(name, twin)
+    rolled = batch._replace(rewards=jnp.roll(batch.rewards, 1))
+    loss = scene.pair.facts.rewarded
+    here, there = (gradient_of(scene, state, loss, {"batch": each, "noise": noise}) for each in (batch, rolled))
     assert np.abs(here - there).max() > 1e-3 * np.abs(here).max()
 
 
 def terminals_are_masked(name: str, twin: ModuleType) -> None:
     """What comes after a terminal row does not enter its target; what comes after any other row does."""
-    state, batch, noise, _ = scene_of(name, twin)
+    state, batch, noise, scene = scene_of(name, twin)
     assert 0 < batch.terminals.sum() < len(batch.terminals)
-    further = () if name == "iql" else (noise,)
 
     def target(**columns: jax.Array) -> jax.Array:
+        given = {"batch": batch._replace(**columns), "noise": noise}
         # CQL's returns the next values besides.
-        return jax.tree.leaves(state.td_target(batch._replace(**columns), *further))[0]
+        found = scene.run(type(state).td_target, state, *(given[x] for x in scene.pair.facts.target_inputs))
+        return jax.tree.leaves(found)[0]
 
     # ReBRAC's batch also holds the next actions.
     for column in [column for column in batch._fields if column.startswith("next_")]:
@@ -82,39 +69,16 @@ def terminals_are_masked(name: str, twin: ModuleType) -> None:
         np.testing.assert_array_equal(changed, batch.terminals == 0.0)
 
 
-def imitation_td3_bc(actor: Network, batch: Any) -> jax.Array:
-    """Behaviour cloning by squared error."""
-    return jnp.square(actor(batch.observations) - batch.actions).mean()
-
-
-def imitation_gaussian(actor: Network, batch: Any) -> jax.Array:
-    """Behaviour cloning by likelihood, constants left out."""
-    mean, std = actor(batch.observations)
-    return (jnp.square(batch.actions - mean) / (2.0 * jnp.square(std)) + jnp.log(std)).sum(axis=-1).mean()
-
-
-IMITATION: dict[str, Callable[[Network, Any], jax.Array]] = {
-    "td3_bc": imitation_td3_bc,
-    "rebrac": imitation_td3_bc,
-    "awac": imitation_gaussian,
-    "iql": imitation_gaussian,
-}
-
-
-# Temperatures and weights at which values count after so few updates
-SHARP = {"td3_bc": {}, "rebrac": {"actor_bc_coef": 0.01}, "awac": {"awac_lambda": 0.01}, "iql": {"beta": 100.0}}
-
-
 def actor_does_more_than_imitate(name: str, twin: ModuleType) -> None:
     """The policy's gradient points elsewhere than behaviour cloning's."""
-    state, batch, noise, _ = scene_of(name, twin)
-    state = state.replace(hp=dataclasses.replace(state.hp, **SHARP[name]))
+    state, batch, noise, scene = scene_of(name, twin)
+    facts = scene.pair.facts
+    state = state.replace(hp=dataclasses.replace(state.hp, **facts.sharp))
     given = {"batch": batch, "noise": noise}
-    if name == "iql":
+    if "adv" in scene.pair.losses["actor_loss"].inputs:
         given["adv"] = state.value_loss(state.vf, batch)[1]["adv"]
-    inputs = PAIRS[name].losses["actor_loss"].inputs
-    ours = flat(jax.grad(state.actor_loss, has_aux=True)(state.actor, *(given[x] for x in inputs))[0])
-    cloning = flat(jax.grad(IMITATION[name])(state.actor, batch))
+    ours = gradient_of(scene, state, "actor_loss", given)
+    cloning = flat(scene.run(jax.grad(facts.imitation), state.actor, batch))
     cosine = ours @ cloning / (np.linalg.norm(ours) * np.linalg.norm(cloning))
     assert abs(cosine) < 0.99
 
@@ -123,16 +87,17 @@ def targets_move_once_when_due(name: str, twin: ModuleType) -> None:
     """Each target takes one Polyak step in an update that moves it, and stands still in any other."""
     variant = "unweighted" if name == "cql" else "default"
     state, batch, noise, scene = scene_of(name, twin, variant)
-    tau = getattr(state.hp, RATES.get(name, "tau"))
+    facts = scene.pair.facts
+    tau = getattr(state.hp, facts.rate)
     targets = [part for part in part_names(state) if part.endswith("_target")]
     assert targets
     for step in range(1, 7):
         statics = PAIRS[name].update_statics(scene.config, step)
         due = all(statics.values())
-        after, _ = state.update(batch, noise, **statics)
+        after, _ = scene.run(type(state).update, state, batch, noise, **statics)
         for target in targets:
             source = {"q_target": "qf"}.get(target, target.removesuffix("_target"))
-            followed = state if (name, target) in LAGGING else after
+            followed = state if target in facts.lagging else after
             old, moved, new = (flat(getattr(s, x)) for s, x in ((state, target), (after, target), (followed, source)))
             expected = (1.0 - tau) * old + tau * new if due else old
             np.testing.assert_allclose(moved, expected, rtol=1e-12, atol=1e-15)
@@ -149,25 +114,28 @@ def actor_steps_once_in_its_period(name: str, twin: ModuleType) -> None:
         state = scene.state()
         before = int(jax.tree.leaves(state.actor_optimizer)[0])
         key = jax.random.key(0)
-        # Ten loops to compile, and what is counted no compiler changes
-        with hardly_optimised():
-            after, _ = twin.train_interval(state, key, scene.jax_dataset, start, num_updates, **statics)
-        steps = sum((step - FIRST[name]) % period == 0 for step in range(start + 1, start + num_updates + 1))
+        statics = {"num_updates": num_updates, **statics}
+        after, _ = scene.run(twin.train_interval, state, key, scene.jax_dataset, start, **statics)
+        first = scene.pair.facts.first_delayed
+        steps = sum((step - first) % period == 0 for step in range(start + 1, start + num_updates + 1))
         assert int(jax.tree.leaves(after.actor_optimizer)[0]) == before + steps
 
 
-PROPERTIES: list[tuple[Callable[[str, ModuleType], None], list[str]]] = [
-    (rewards_belong_to_their_rows, list(REWARDED)),
-    (terminals_are_masked, list(REWARDED)),
-    (actor_does_more_than_imitate, list(IMITATION)),
-    (targets_move_once_when_due, list(REWARDED)),
-    (actor_steps_once_in_its_period, list(FIRST)),
-]
+REWARDED = [name for name, pair in PAIRS.items() if pair.facts.rewarded]
+# Each with the pairs that it is about
+PROPERTIES: dict[Callable[[str, ModuleType], None], list[str]] = {
+    rewards_belong_to_their_rows: REWARDED,
+    terminals_are_masked: REWARDED,
+    actor_does_more_than_imitate: [name for name, pair in PAIRS.items() if pair.facts.imitation],
+    targets_move_once_when_due: REWARDED,
+    actor_steps_once_in_its_period: [name for name, pair in PAIRS.items() if pair.facts.first_delayed],
+}
+BY_NAME = {check.__name__: check for check in PROPERTIES}
 
 
 @pytest.mark.parametrize(
     ("check", "name"),
-    [pytest.param(check, name, id=f"{check.__name__}-{name}") for check, names in PROPERTIES for name in names],
+    [pytest.param(check, name, id=f"{check.__name__}-{name}") for check, names in PROPERTIES.items() for name in names],
 )
 def test_property_holds(check: Callable[[str, ModuleType], None], name: str) -> None:
     """In the JAX twin as it stands."""
@@ -176,32 +144,23 @@ def test_property_holds(check: Callable[[str, ModuleType], None], name: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("check", "name", "mistake"),
+    ("name", "planted"),
     [
-        (rewards_belong_to_their_rows, "awac", "targets broadcast to (B, B)"),
-        (rewards_belong_to_their_rows, "sac_n", "targets broadcast to (B, B)"),
-        (terminals_are_masked, "td3_bc", "inverted done flag"),
-        (terminals_are_masked, "rebrac", "target's distance not masked"),
-        (terminals_are_masked, "awac", "inverted done flag"),
-        (actor_does_more_than_imitate, "awac", "weights broadcast to (B, B): behaviour cloning"),
-        (targets_move_once_when_due, "td3_bc", "targets moved at every step"),
-        (targets_move_once_when_due, "td3_bc", "tau the wrong way round"),
-        (targets_move_once_when_due, "rebrac", "target from the new actor"),
-        (targets_move_once_when_due, "awac", "one target not moved"),
-        (targets_move_once_when_due, "cql", "targets from the old critics"),
-        (targets_move_once_when_due, "sac_n", "targets from the old critics"),
-        (targets_move_once_when_due, "sac", "one target not moved"),
-        (terminals_are_masked, "lb_sac", "inverted done flag"),
-        (terminals_are_masked, "sac", "inverted done flag"),
-        (actor_steps_once_in_its_period, "td3_bc", "delayed one step early"),
-        (actor_steps_once_in_its_period, "rebrac", "first full update one too late"),
+        pytest.param(name, mistake, id=f"{mistake.breaks}-{name}-{mistake.name}")
+        for name, mistakes in MISTAKES.items()
+        for mistake in mistakes
+        if mistake.breaks
     ],
 )
-def test_property_catches_a_mistake(check: Callable[[str, ModuleType], None], name: str, mistake: str) -> None:
+def test_property_catches_a_mistake(name: str, planted: Mistake) -> None:
     """The published mistakes, planted into our twins."""
-    (planted,) = (m for m in MISTAKES[name] if m.name == mistake)
     with both_in("float64"), pytest.raises(AssertionError):
-        check(name, with_mistake(PAIRS[name], planted))
+        BY_NAME[planted.breaks](name, with_mistake(PAIRS[name], planted))
+
+
+def test_every_property_has_caught_a_mistake() -> None:
+    """One that has not could be asking for nothing."""
+    assert {mistake.breaks for mistakes in MISTAKES.values() for mistake in mistakes} - {""} == BY_NAME.keys()
 
 
 def test_a_time_limit_is_no_terminal() -> None:
@@ -302,13 +261,11 @@ def test_pytorch_applies_the_same_rates(name: str) -> None:
 
 def test_returns_are_what_the_transformer_is_asked_for() -> None:
     """Handing the batch's returns-to-go to other rows changes the transformer's gradient."""
-    state, batch, noise, _ = scene_of("dt", PAIRS["dt"].jax)
-
-    def gradient(batch: Any) -> np.ndarray:
-        return flat(jax.grad(state.action_loss, has_aux=True)(state.model, batch, noise)[0])
-
-    here = gradient(batch)
-    there = gradient(batch._replace(returns=jnp.roll(batch.returns, 1, axis=0)))
+    state, batch, noise, scene = scene_of("dt", PAIRS["dt"].jax)
+    rolled = batch._replace(returns=jnp.roll(batch.returns, 1, axis=0))
+    here, there = (
+        gradient_of(scene, state, "action_loss", {"batch": each, "noise": noise}) for each in (batch, rolled)
+    )
     assert np.abs(here - there).max() > 1e-4 * np.abs(here).max()
 
 

@@ -9,15 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from parity_tests.compilation import share_programs
-
 ROWS = 60
-
-
-@pytest.fixture(scope="session", autouse=True)
-def compilation_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Runs of these tests, in processes of their own too, share compiled programs with each other only."""
-    share_programs(tmp_path_factory)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import jax
 
-from parity_tests.ladder import RUNGS, Errors, Scene, shipped_path
+from parity_tests.ladder import RUNGS, Errors, shipped_path
 from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
 from parity_tests.program import count, drawn, equations, program, scans
+from parity_tests.scene import Scene
 from shared.frameworks import jax_side
 
 PAIR = PAIRS["td3_bc"]

@@ -10,7 +10,7 @@ import numpy as np
 from parity_tests.checker.answers import answer
 from parity_tests.checker.figures import TOLERANCES, Figures, wrong_in
 from parity_tests.checker.loading import NotWrittenError
-from parity_tests.checker.port import Port
+from parity_tests.checker.port import OwnTwin, Port
 from parity_tests.checker.questions import Question, questions
 from parity_tests.draws import FAULTS
 from parity_tests.pair import Mistake, with_mistake
@@ -49,7 +49,7 @@ def candidates(name: str, rung: str) -> list[Mistake]:
 @cache
 def planted(name: str, mistake: Mistake) -> Port:
     """Our twin with the mistake in it, as a port."""
-    return Port(mistake.name, with_mistake(PAIRS[name], mistake), PAIRS[name])
+    return OwnTwin(mistake.name, with_mistake(PAIRS[name], mistake), PAIRS[name])
 
 
 def diagnose(

@@ -28,10 +28,10 @@ from parity_tests.checker.fields import (
 )
 from parity_tests.checker.layout import Layout, find_layout
 from parity_tests.checker.loading import NotWrittenError, described, unwritten
-from parity_tests.checker.program import trajectory
+from parity_tests.checker.program import Traced, trajectory
 from parity_tests.pair import Pair
 from shared.errors import InputError
-from shared.frameworks.exchange import Named, part_names
+from shared.frameworks.exchange import Named, blank_state, part_names
 
 # From the parts' names, a network's or an optimiser's, to their tensors under PyTorch's names
 Parts = dict[str, Named]
@@ -61,6 +61,7 @@ class Port:
         self._file = getattr(module, "__file__", module.__name__)
         self._fresh: dict[Any, Any] = {}
         self._layouts: dict[Any, dict[str, Layout]] = {}
+        self._traced = Traced()
 
     # ---- calls into the file
 
@@ -251,13 +252,54 @@ class Port:
         return found
 
     def trajectory(self, state: Any, inputs: Sequence[Mapping[str, Any]]) -> Any:
-        """The state after several updates, compiled once for each set of what is fixed in an update."""
-        return trajectory(self.update, state, inputs)
+        """The state after several updates, traced once for each set of what is fixed in an update."""
+        return trajectory(self._traced, self.update, state, inputs)
 
     @cached_property
     def networks(self) -> list[str]:
         """The parts that are no optimisers."""
         return [name for name in reference_parts(self.pair) if not name.endswith("_optimizer")]
+
+
+class OwnTwin(Port):
+    """One of our own twins, which can be traced: its figures are computed by NumPy, without a compiler.
+
+    A mistake of the library is planted into one, and hundreds of them are asked for each rung.
+    """
+
+    def fresh(self, config: Any, sizes: tuple[int, int]) -> Any:
+        """A state of the structure that the file creates, all zeros."""
+        if config not in self._fresh:
+            with self._running("create_train_state"):
+                self._fresh[config] = blank_state(self.module, config, *sizes)
+        return self._fresh[config]
+
+    def outputs(self, state: Any, batch: Any) -> dict[str, np.ndarray]:
+        """Every network's output by its name in the adapter."""
+        with self._running("a network"):
+            found = self._traced("outputs", self.pair.outputs, state, batch)
+        return {name: np.asarray(value) for name, value in found.items() if name not in self.pair.corners}
+
+    def loss(self, name: str, state: Any, given: Mapping[str, Any], parts: Sequence[Any]) -> jax.Array:
+        """A loss where the parts that it is differentiated by are these."""
+        return self._traced(name, partial(super().loss, name), state, dict(given), list(parts))
+
+    def gradient(self, name: str, state: Any, given: Mapping[str, Any]) -> list[Any]:
+        """A loss's gradient by each of its parts, as trees."""
+
+        def gradient(state: Any, given: Mapping[str, Any]) -> list[Any]:
+            return jax.grad(partial(Port.loss, self, name, state, given))(self.differentiated(name, state))
+
+        with self._running(name):
+            return self._traced(f"gradient of {name}", gradient, state, dict(given))
+
+    def update(self, state: Any, given: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+        """The next state, and the metrics."""
+        return self._traced("update", super().update, state, dict(given))
+
+    def trajectory(self, state: Any, inputs: Sequence[Mapping[str, Any]]) -> Any:
+        """The state after several updates."""
+        return trajectory(self._traced, super().update, state, inputs)
 
 
 def _of_kind(values: Named, kind: str) -> Named:

@@ -1,58 +1,65 @@
-"""Updates on end, compiled."""
+"""Functions of a file, traced once and computed by NumPy; updates on end among them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
+from parity_tests.interpreter import interpreted
 from shared.errors import InputError
 
 # From a state and what an update is given by name to the next state and its metrics
 Update = Callable[[Any, Mapping[str, Any]], tuple[Any, Mapping[str, Any]]]
 
-# What differs from one update to the next within a program
-TRACED = ("batch", "noise", "step")
+
+class Traced:
+    """Computes functions of trees, each traced once for its kind of arguments.
+
+    Arrays are traced. Leaves that are none, settings say, or whether an update is a delayed one, are fixed in a trace.
+    """
+
+    def __init__(self) -> None:
+        self._programs: dict[Hashable, tuple[Callable, list[Any]]] = {}
+
+    def __call__(self, name: str, function: Callable, *trees: Any) -> Any:
+        """What the function, known by this name, gives for these arguments; leaves that are no arrays are its own."""
+        leaves, structure = jax.tree.flatten(trees)
+        fixed = tuple(None if _is_array(leaf) else leaf for leaf in leaves)
+        key = name, structure, fixed
+        if key not in self._programs:
+            outputs: list[Any] = []
+
+            def run(arrays: Sequence[Any]) -> list[Any]:
+                rest = iter(arrays)
+                given = [next(rest) if constant is None else constant for constant in fixed]
+                found, out = jax.tree.flatten(function(*jax.tree.unflatten(structure, given)))
+                outputs[:] = [out, [None if _is_array(leaf) else leaf for leaf in found]]
+                return [leaf for leaf in found if _is_array(leaf)]
+
+            self._programs[key] = interpreted(run), outputs
+        run, outputs = self._programs[key]
+        arrays = iter(run([leaf for leaf in leaves if _is_array(leaf)]))
+        out, constants = outputs
+        return jax.tree.unflatten(out, [next(arrays) if constant is None else constant for constant in constants])
 
 
-def trajectory(update: Update, state: Any, inputs: Sequence[Mapping[str, Any]]) -> Any:
-    """The state after one update for each of the inputs, compiled once for each set of what is fixed in them.
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array | np.ndarray)
+
+
+def trajectory(traced: Traced, update: Update, state: Any, inputs: Sequence[Mapping[str, Any]]) -> Any:
+    """The state after one update for each of the inputs.
 
     Raises:
         InputError: An update gives a state of another structure.
     """
-    programs: dict[Any, Program] = {}
     for given in inputs:
-        fixed = {name: value for name, value in given.items() if name not in TRACED}
-        key = tuple(fixed.items())
-        programs[key] = programs.get(key) or Program(update, state, fixed)
-        state = programs[key](state, {name: given[name] for name in TRACED})
+        after, _ = traced("update", update, state, dict(given))
+        if jax.tree.structure(after) != jax.tree.structure(state):
+            raise InputError(
+                f"update gives {jax.tree.structure(after)}: "
+                f"expected a state like the one it is given, {jax.tree.structure(state)}"
+            )
+        state = after
     return state
-
-
-class Program:
-    """One update, compiled; leaves of the state that are no arrays, settings say, stay as they are."""
-
-    def __init__(self, update: Update, state: Any, fixed: Mapping[str, Any]) -> None:
-        self.update, self.fixed = update, fixed
-        leaves, self.structure = jax.tree.flatten(state)
-        self.constants = [None if isinstance(leaf, jax.Array) else leaf for leaf in leaves]
-        self.run = jax.jit(self._run)
-
-    def __call__(self, state: Any, traced: Mapping[str, Any]) -> Any:
-        """The next state."""
-        return self._joined(self.run(self._arrays(jax.tree.leaves(state)), traced))
-
-    def _arrays(self, leaves: Sequence[Any]) -> list[Any]:
-        return [leaf for leaf, constant in zip(leaves, self.constants, strict=True) if constant is None]
-
-    def _joined(self, arrays: Sequence[Any]) -> Any:
-        rest = iter(arrays)
-        leaves = [next(rest) if constant is None else constant for constant in self.constants]
-        return jax.tree.unflatten(self.structure, leaves)
-
-    def _run(self, arrays: Sequence[Any], traced: Mapping[str, Any]) -> list[Any]:
-        after, _ = self.update(self._joined(arrays), {**self.fixed, **traced})
-        leaves, structure = jax.tree.flatten(after)
-        if structure != self.structure:
-            raise InputError(f"update gives {structure}: expected a state like the one it is given, {self.structure}")
-        return self._arrays(leaves)

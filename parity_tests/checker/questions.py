@@ -19,8 +19,9 @@ from parity_tests import ladder
 from parity_tests.checker.figures import Figures
 from parity_tests.checker.port import Parts, reference_parts
 from parity_tests.draws import DRAWN_UPDATES, Draw, faultless
-from parity_tests.ladder import TRAJECTORY_UPDATES, Scene, reference_gradients
+from parity_tests.ladder import TRAJECTORY_UPDATES, reference_gradients
 from parity_tests.pairs import MISTAKES, PAIRS
+from parity_tests.scene import Scene
 from shared.frameworks.exchange import torch_part
 
 Inputs = dict[str, Any]

@@ -11,8 +11,8 @@ import torch
 from flax import linen as nn
 
 from parity_tests.checker.port import joint_name, reference_parts
-from parity_tests.ladder import Scene
 from parity_tests.pair import Pair
+from parity_tests.scene import Scene
 from shared.frameworks.exchange import Named, torch_part
 
 HEADER = '''"""{title} in JAX: my port. docs/check.md says what each function is given and must give.

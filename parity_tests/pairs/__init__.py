@@ -1,7 +1,9 @@
-"""What the ladder must know of each pair: one short module an algorithm."""
+"""What the ladder must know of each pair: one short module an algorithm, found by being here."""
 
-from parity_tests.pairs import any_percent_bc, awac, cql, dt, edac, iql, lb_sac, rebrac, sac, sac_n, td3_bc
+import importlib
+import pkgutil
 
-MODULES = (any_percent_bc, td3_bc, rebrac, awac, cql, iql, sac_n, edac, lb_sac, dt, sac)
-PAIRS = {module.PAIR.name: module.PAIR for module in MODULES}
-MISTAKES = {module.PAIR.name: module.MISTAKES for module in MODULES}
+MODULES = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
+_PAIRS = [module for module in MODULES if hasattr(module, "PAIR")]
+PAIRS = {module.PAIR.name: module.PAIR for module in _PAIRS}
+MISTAKES = {module.PAIR.name: module.MISTAKES for module in _PAIRS}

@@ -4,6 +4,10 @@ from parity_tests.pair import Loss, Mistake, Pair
 
 PAIR = Pair(
     name="any_percent_bc",
+    title="BC, the best trajectories or all",
+    paper="Pomerleau 1991; Chen et al. 2021",
+    url="https://arxiv.org/abs/2106.01345",
+    benchmark_updates=1000,
     outputs=lambda twin, batch: {"actor": twin.actor(batch.observations)},
     losses={"actor_loss": Loss(of=("actor",), inputs=("batch",))},
     draw_inputs=lambda dataset, action_dim: (len(dataset[0]),),

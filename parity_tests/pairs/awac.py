@@ -1,11 +1,15 @@
 """AWAC on the ladder."""
 
-from parity_tests.pair import Loss, Mistake, Pair
+from parity_tests.pair import Facts, Loss, Mistake, Pair, unlikelihood
 
 SMALL = {"hidden_dim": 64}
 
 PAIR = Pair(
     name="awac",
+    title="AWAC",
+    paper="Nair et al. 2020",
+    url="https://arxiv.org/abs/2006.09359",
+    benchmark_updates=150,
     outputs=lambda twin, batch: {
         "mean": twin.actor(batch.observations)[0],
         "std": twin.actor(batch.observations)[1],
@@ -21,6 +25,7 @@ PAIR = Pair(
         # With so low a temperature weights reach their cap; with so large a rate the deviations move.
         "sharp": SMALL | {"awac_lambda": 0.01, "discount": 0.9, "tau": 0.1, "learning_rate": 3e-3},
     },
+    facts=Facts(rewarded="critic_loss", imitation=unlikelihood, sharp={"awac_lambda": 0.01}),
 )
 
 MISTAKES = [
@@ -33,11 +38,12 @@ MISTAKES = [
     Mistake("actions sampled in the current states", "sample(actor, batch.next_observations, noise.target)",
             "sample(actor, batch.observations, noise.target)", "loss"),
     Mistake("samples not cut", "return clamp(mean + noise * std, -1.0, 1.0)", "return mean + noise * std", "loss"),
-    Mistake("inverted done flag", "(1.0 - batch.terminals)", "batch.terminals", "loss"),
+    Mistake("inverted done flag", "(1.0 - batch.terminals)", "batch.terminals", "loss", breaks="terminals_are_masked"),
     Mistake("targets broadcast to (B, B)", "square(q1 - target).mean() + square(q2 - target).mean()",
-            "square(q1[:, None] - target).mean() + square(q2[:, None] - target).mean()", "loss"),
+            "square(q1[:, None] - target).mean() + square(q2[:, None] - target).mean()", "loss",
+            breaks="rewards_belong_to_their_rows"),
     Mistake("weights broadcast to (B, B): behaviour cloning", "(-log_probs * weights).mean()",
-            "(-log_probs * weights[:, None]).mean()", "gradient"),
+            "(-log_probs * weights[:, None]).mean()", "gradient", breaks="actor_does_more_than_imitate"),
     Mistake("no cap", "return minimum(exp((q - value) / self.hp.awac_lambda), MAX_WEIGHT)",
             "return exp((q - value) / self.hp.awac_lambda)", "loss", "sharp"),
     Mistake("temperature multiplied", "(q - value) / self.hp.awac_lambda", "(q - value) * self.hp.awac_lambda",
@@ -53,7 +59,8 @@ MISTAKES = [
     Mistake("target from the old critic", "soft_update(state.critic_1_target, state.critic_1, hp.tau)",
             "soft_update(state.critic_1_target, self.critic_1, hp.tau)", "update"),
     Mistake("one target not moved",
-            "            critic_2_target=soft_update(state.critic_2_target, state.critic_2, hp.tau),\n", "", "update"),
+            "            critic_2_target=soft_update(state.critic_2_target, state.critic_2, hp.tau),\n", "", "update",
+            breaks="targets_move_once_when_due"),
     Mistake("every update from the first batch", "return state.update(take(dataset, indices), noise)",
             "return state.update(take(dataset, draws[0][0]), noise)", "shipped path"),
     Mistake("same noise at every update", "jax.random.fold_in(key, step)", "jax.random.fold_in(key, 0 * step)",

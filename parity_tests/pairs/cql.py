@@ -1,11 +1,15 @@
 """CQL on the ladder."""
 
-from parity_tests.pair import Loss, Mistake, Pair
+from parity_tests.pair import Facts, Loss, Mistake, Pair
 
 SMALL = {"cql_n_actions": 4}
 
 PAIR = Pair(
     name="cql",
+    title="CQL",
+    paper="Kumar et al. 2020",
+    url="https://arxiv.org/abs/2006.04779",
+    benchmark_updates=16,
     outputs=lambda twin, batch: {
         "mean": twin.actor(batch.observations)[0],
         "std": twin.actor(batch.observations)[1],
@@ -38,6 +42,7 @@ PAIR = Pair(
         "phase": start % config.target_update_period,
         "bc_updates": min(max(config.bc_steps - start, 0), num_updates),
     },
+    facts=Facts(rewarded="critic_loss", rate="soft_target_update_rate"),
 )
 
 MISTAKES = [
@@ -78,7 +83,7 @@ MISTAKES = [
     Mistake("learning rates swapped", '"critic_1", gradients[0], hp.qf_lr', '"critic_1", gradients[0], hp.policy_lr',
             "update"),
     Mistake("targets from the old critics", "soft_update(state.critic_1_target, state.critic_1,",
-            "soft_update(state.critic_1_target, critics[0],", "update"),
+            "soft_update(state.critic_1_target, critics[0],", "update", breaks="targets_move_once_when_due"),
     Mistake("target period ignored", "move_targets = (phase + i + 1) % period == 0", "move_targets = True",
             "shipped path", "unweighted"),
     Mistake("same noise at every update", "jax.random.fold_in(key, step)", "jax.random.fold_in(key, 0 * step)",

@@ -23,6 +23,10 @@ def outputs(twin: Any, batch: sequences.Windows) -> dict[str, Any]:
 
 PAIR = Pair(
     name="dt",
+    title="Decision Transformer",
+    paper="Chen et al. 2021",
+    url="https://arxiv.org/abs/2106.01345",
+    benchmark_updates=16,
     outputs=outputs,
     losses={"action_loss": Loss(of=("model",))},
     variants={

@@ -1,12 +1,16 @@
 """EDAC on the ladder."""
 
-from parity_tests.pair import Mistake, Pair
+from parity_tests.pair import Facts, Mistake, Pair
 from parity_tests.pairs import ensemble
 from parity_tests.pairs.ensemble import FLOAT32, LOSSES, OTHER, SMALL, outputs
 from shared.data.transitions import extract_transitions
 
 PAIR = Pair(
     name="edac",
+    title="EDAC",
+    paper="An et al. 2021",
+    url="https://arxiv.org/abs/2110.01548",
+    benchmark_updates=24,
     outputs=outputs,
     corners=("bounded std",),
     losses=LOSSES,
@@ -14,6 +18,7 @@ PAIR = Pair(
     # States are never normalised.
     load=extract_transitions,
     float32=FLOAT32,
+    facts=Facts(rewarded="critic_loss"),
 )
 
 MISTAKES = [

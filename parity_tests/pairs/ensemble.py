@@ -59,7 +59,7 @@ MISTAKES = [
     Mistake("no entropy in the target", " - self.alpha() * next_log_prob", "", "loss"),
     Mistake("online critics in the target", "self.hp, self.actor, self.critic_target",
             "self.hp, self.actor, self.critic", "loss"),
-    Mistake("inverted done flag", "(1.0 - batch.terminals)", "batch.terminals", "loss"),
+    Mistake("inverted done flag", "(1.0 - batch.terminals)", "batch.terminals", "loss", breaks="terminals_are_masked"),
     Mistake("next actions sampled in the current states", "sample(actor, batch.next_observations, noise.target)",
             "sample(actor, batch.observations, noise.target)", "loss"),
     Mistake("temperature's loss without a sign", "return (-log_alpha * ", "return (log_alpha * ", "loss"),

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from parity_tests.pair import Loss, Mistake, Pair
+from parity_tests.pair import Facts, Loss, Mistake, Pair, unlikelihood
 
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
@@ -37,6 +37,10 @@ def advantages(rng: np.random.Generator, size: int) -> dict[str, np.ndarray]:
 
 PAIR = Pair(
     name="iql",
+    title="IQL",
+    paper="Kostrikov et al. 2021",
+    url="https://arxiv.org/abs/2110.06169",
+    benchmark_updates=300,
     outputs=outputs,
     corners=("weight at a tie", "bounded std"),
     losses={
@@ -52,6 +56,7 @@ PAIR = Pair(
         "dropout": {"actor_dropout": 0.1},
     },
     extra_inputs=advantages,
+    facts=Facts(rewarded="q_loss", target_inputs=("batch",), imitation=unlikelihood, sharp={"beta": 100.0}),
 )
 
 MISTAKES = [

@@ -1,12 +1,16 @@
 """LB-SAC on the ladder."""
 
-from parity_tests.pair import Mistake, Pair
+from parity_tests.pair import Facts, Mistake, Pair
 from parity_tests.pairs import ensemble
 from parity_tests.pairs.ensemble import FLOAT32, LOSSES, OTHER, SMALL, outputs
 from shared.data.transitions import extract_transitions
 
 PAIR = Pair(
     name="lb_sac",
+    title="LB-SAC",
+    paper="Nikulin et al. 2022",
+    url="https://arxiv.org/abs/2211.11092",
+    benchmark_updates=2,
     outputs=outputs,
     corners=("bounded std",),
     losses=LOSSES,
@@ -22,6 +26,7 @@ PAIR = Pair(
     # States are never normalised.
     load=extract_transitions,
     float32=FLOAT32,
+    facts=Facts(rewarded="critic_loss"),
 )
 
 MISTAKES = [

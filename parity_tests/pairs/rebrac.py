@@ -1,12 +1,16 @@
 """ReBRAC on the ladder."""
 
-from parity_tests.pair import Loss, Mistake, Pair
+from parity_tests.pair import Facts, Loss, Mistake, Pair, squared_error
 from shared.data.transitions import extract_sarsa
 
 SMALL = {"hidden_dim": 64}
 
 PAIR = Pair(
     name="rebrac",
+    title="ReBRAC",
+    paper="Tarasov et al. 2023",
+    url="https://arxiv.org/abs/2305.09836",
+    benchmark_updates=40,
     outputs=lambda twin, batch: {
         "actor": twin.actor(batch.observations),
         "critic": twin.critic(batch.observations, batch.actions),
@@ -28,6 +32,13 @@ PAIR = Pair(
     update_statics=lambda config, step: {"delayed": (step - 1) % config.policy_freq == 0},
     interval_statics=lambda config, start, num_updates: {"phase": start % config.policy_freq},
     load=extract_sarsa,
+    facts=Facts(
+        rewarded="critic_loss",
+        lagging=("actor_target",),
+        first_delayed=1,
+        imitation=squared_error,
+        sharp={"actor_bc_coef": 0.01},
+    ),
 )
 
 MISTAKES = [
@@ -58,7 +69,7 @@ MISTAKES = [
             "square(actor(batch.next_observations) - batch.next_actions)", "loss"),
     Mistake("target's distance not masked", "(1.0 - batch.terminals) * hp.discount * next_q",
             "hp.discount * ((1.0 - batch.terminals) * (next_q + hp.critic_bc_coef * distance) "
-            "- hp.critic_bc_coef * distance)", "trajectory"),
+            "- hp.critic_bc_coef * distance)", "trajectory", breaks="terminals_are_masked"),
     Mistake("distances weighed the other way round", "- hp.critic_bc_coef * distance",
             "- hp.actor_bc_coef * distance", "loss", "other"),
     Mistake("broadcast to (B, B)", "square(q - target).mean(axis=1)",
@@ -81,7 +92,8 @@ MISTAKES = [
             "update"),
     Mistake("target from the new actor", "            state = gradient_step(state, \"actor\", gradient)\n",
             "            state = gradient_step(state, \"actor\", gradient)\n            state = state.replace("
-            "actor_target=soft_update(self.actor_target, state.actor, hp.tau))\n", "update"),
+            "actor_target=soft_update(self.actor_target, state.actor, hp.tau))\n", "update",
+            breaks="targets_move_once_when_due"),
     Mistake("target from the old critics", "soft_update(state.critic_target, state.critic, hp.tau)",
             "soft_update(state.critic_target, self.critic, hp.tau)", "update"),
     Mistake("tau the wrong way round", "(1.0 - tau) * old + tau * new", "tau * old + (1.0 - tau) * new", "update"),
@@ -90,7 +102,7 @@ MISTAKES = [
     Mistake("averaged where it should be summed, in the log alone", '"bc_mse_policy": distance.mean()',
             '"bc_mse_policy": square(actions - batch.actions).mean()', "log"),
     Mistake("first full update one too late", "delayed = (phase + i) % period == 0",
-            "delayed = (phase + i + 1) % period == 0", "shipped path"),
+            "delayed = (phase + i + 1) % period == 0", "shipped path", breaks="actor_steps_once_in_its_period"),
     Mistake("phase forgotten", "delayed = (phase + i) % period == 0", "delayed = i % period == 0", "shipped path"),
     Mistake("draws begin anew at each interval", "steps = first + jnp.arange(length)", "steps = jnp.arange(length)",
             "shipped path"),

@@ -1,6 +1,6 @@
 """SAC on the ladder."""
 
-from parity_tests.pair import Loss, Mistake, Pair
+from parity_tests.pair import Facts, Loss, Mistake, Pair
 
 # Learning begins within the first block of the short runs, after a few uniform actions.
 SMALL = {"hidden_dim": 64, "random_steps": 3, "update_every": 5}
@@ -9,6 +9,10 @@ FILLED = 150
 
 PAIR = Pair(
     name="sac",
+    title="SAC, online",
+    paper="Haarnoja et al. 2018",
+    url="https://arxiv.org/abs/1812.05905",
+    benchmark_updates=300,
     outputs=lambda twin, batch: {
         "mean": twin.actor(batch.observations)[0],
         "log_std": twin.actor(batch.observations)[1],
@@ -29,6 +33,7 @@ PAIR = Pair(
     draw_inputs=lambda dataset, action_dim: (FILLED, action_dim),
     interval_statics=lambda config, start, num_updates: {"size": FILLED},
     other_draws=("draw_exploration",),
+    facts=Facts(rewarded="critic_loss"),
 )
 
 MISTAKES = [
@@ -40,7 +45,7 @@ MISTAKES = [
     Mistake("deviation for its logarithm", "u = mean + noise * exp(log_std)", "u = mean + noise * log_std", "loss"),
     Mistake("no tanh correction", "(log_density - log_slope).sum(", "log_density.sum(", "loss"),
     Mistake("mean over action dimensions", "log_slope).sum(axis=-1)", "log_slope).mean(axis=-1)", "loss"),
-    Mistake("inverted done flag", "(1.0 - batch.terminals)", "batch.terminals", "loss"),
+    Mistake("inverted done flag", "(1.0 - batch.terminals)", "batch.terminals", "loss", breaks="terminals_are_masked"),
     Mistake("no entropy in the target", "(next_q - self.alpha() * log_prob)", "next_q", "loss"),
     Mistake("online critics in the target", "self.critic_1_target, self.critic_2_target\n",
             "self.critic_1, self.critic_2\n", "loss"),
@@ -65,7 +70,8 @@ MISTAKES = [
     Mistake("targets from the old critics", "soft_update(state.critic_1_target, state.critic_1, hp.tau)",
             "soft_update(state.critic_1_target, self.critic_1, hp.tau)", "update"),
     Mistake("one target not moved",
-            "            critic_2_target=soft_update(state.critic_2_target, state.critic_2, hp.tau),\n", "", "update"),
+            "            critic_2_target=soft_update(state.critic_2_target, state.critic_2, hp.tau),\n", "", "update",
+            breaks="targets_move_once_when_due"),
     Mistake("entropy logged as its negative", '"entropy": -aux', '"entropy": aux', "log"),
     Mistake("draws beyond the experience", "draw_noise(key, step, state.hp, size, action_dim)",
             "draw_noise(key, step, state.hp, len(dataset), action_dim)", "shipped path"),

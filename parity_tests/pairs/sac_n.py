@@ -1,12 +1,16 @@
 """SAC-N on the ladder."""
 
-from parity_tests.pair import Mistake, Pair
+from parity_tests.pair import Facts, Mistake, Pair
 from parity_tests.pairs import ensemble
 from parity_tests.pairs.ensemble import FLOAT32, LOSSES, OTHER, SMALL, outputs
 from shared.data.transitions import extract_transitions
 
 PAIR = Pair(
     name="sac_n",
+    title="SAC-N",
+    paper="An et al. 2021",
+    url="https://arxiv.org/abs/2110.01548",
+    benchmark_updates=32,
     outputs=outputs,
     corners=("bounded std",),
     losses=LOSSES,
@@ -14,13 +18,14 @@ PAIR = Pair(
     # States are never normalised.
     load=extract_transitions,
     float32=FLOAT32,
+    facts=Facts(rewarded="critic_loss"),
 )
 
 MISTAKES = [
     *ensemble.MISTAKES,
     Mistake("mean over the ensemble", ".mean(axis=1).sum()", ".mean()", "loss"),
     Mistake("targets broadcast to (B, B)", "square(q - target).mean(axis=1).sum()",
-            "square(q[:, :, None] - target).mean(axis=(1, 2)).sum()", "loss"),
+            "square(q[:, :, None] - target).mean(axis=(1, 2)).sum()", "loss", breaks="rewards_belong_to_their_rows"),
     Mistake("every update from the first batch", "return state.update(take(dataset, indices), noise)",
             "return state.update(take(dataset, draws[0][0]), noise)", "shipped path"),
 ]  # fmt: skip

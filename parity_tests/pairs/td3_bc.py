@@ -1,9 +1,13 @@
 """TD3+BC on the ladder."""
 
-from parity_tests.pair import Loss, Mistake, Pair
+from parity_tests.pair import Facts, Loss, Mistake, Pair, squared_error
 
 PAIR = Pair(
     name="td3_bc",
+    title="TD3+BC",
+    paper="Fujimoto & Gu 2021",
+    url="https://arxiv.org/abs/2106.06860",
+    benchmark_updates=400,
     outputs=lambda twin, batch: {
         "actor": twin.actor(batch.observations),
         "critic_1": twin.critic_1(batch.observations, batch.actions),
@@ -19,6 +23,7 @@ PAIR = Pair(
     },
     update_statics=lambda config, step: {"delayed": step % config.policy_freq == 0},
     interval_statics=lambda config, start, num_updates: {"phase": start % config.policy_freq},
+    facts=Facts(rewarded="critic_loss", first_delayed=2, imitation=squared_error),
 )
 
 MISTAKES = [
@@ -26,7 +31,7 @@ MISTAKES = [
     Mistake("swapped input", "concatenate([observations, actions]", "concatenate([actions, observations]", "forward"),
     Mistake("mean for a sum", "square(q1 - target).mean() + square(q2 - target).mean()",
             "(square(q1 - target) + square(q2 - target)).mean() / 2", "loss"),
-    Mistake("inverted done flag", "(1.0 - batch.terminals)", "batch.terminals", "loss"),
+    Mistake("inverted done flag", "(1.0 - batch.terminals)", "batch.terminals", "loss", breaks="terminals_are_masked"),
     Mistake("maximum for minimum", "next_q = minimum(", "next_q = jnp.maximum(", "loss"),
     Mistake("no noise on the target action", "actor(batch.next_observations) + smoothing",
             "actor(batch.next_observations)", "loss"),
@@ -47,11 +52,13 @@ MISTAKES = [
     Mistake("actor before critic", "value_and_grad(state.actor_loss,", "value_and_grad(self.actor_loss,", "update"),
     Mistake("target from the old network", "soft_update(state.critic_1_target, state.critic_1, hp.tau)",
             "soft_update(state.critic_1_target, critics[0], hp.tau)", "update"),
-    Mistake("tau the wrong way round", "(1.0 - tau) * old + tau * new", "tau * old + (1.0 - tau) * new", "update"),
+    Mistake("tau the wrong way round", "(1.0 - tau) * old + tau * new", "tau * old + (1.0 - tau) * new", "update",
+            breaks="targets_move_once_when_due"),
     Mistake("targets moved at every step", "        if delayed:\n", "        state = state.replace(critic_1_target="
-            "soft_update(state.critic_1_target, state.critic_1, hp.tau))\n        if delayed:\n", "trajectory"),
+            "soft_update(state.critic_1_target, state.critic_1, hp.tau))\n        if delayed:\n", "trajectory",
+            breaks="targets_move_once_when_due"),
     Mistake("delayed one step early", "delayed = (phase + i + 1) % hp.policy_freq == 0",
-            "delayed = (phase + i) % hp.policy_freq == 0", "shipped path"),
+            "delayed = (phase + i) % hp.policy_freq == 0", "shipped path", breaks="actor_steps_once_in_its_period"),
     Mistake("same noise at every update", "jax.random.fold_in(key, step)", "jax.random.fold_in(key, 0 * step)",
             "draws"),
 ]  # fmt: skip

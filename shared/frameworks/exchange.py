@@ -6,6 +6,7 @@ What stands between the frameworks are NumPy's arrays under PyTorch's names and 
 
 import warnings
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -75,6 +76,13 @@ def torch_part(trainer: Any, name: str) -> Named:
 def to_jax(trainer: Any, like: Any) -> Any:
     """A JAX state with the structure of `like` that holds the trainer's weights, targets and moments."""
     return like.replace(**{name: _filled(torch_part(trainer, name), getattr(like, name)) for name in part_names(like)})
+
+
+def blank_state(twin: ModuleType, config: Any, state_dim: int, action_dim: int, max_action: float = 1.0) -> Any:
+    """A state of the JAX twin, all zeros: its structure is what matters, and to draw weights takes seconds."""
+    sizes = state_dim, action_dim, max_action
+    shapes = jax.eval_shape(lambda key: twin.create_train_state(key, config, *sizes), jax.random.key(0))
+    return jax.tree.map(lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype)), shapes)
 
 
 def _filled(values: Named, like: Any) -> Any:

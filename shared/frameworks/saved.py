@@ -11,7 +11,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import jax
 import numpy as np
 
 from shared.data.sequences import PromptedPolicy
@@ -212,11 +211,8 @@ class Saved:
         return exchange.to_jax(trainer, self._empty_state()), trainer.total_it
 
     def _empty_state(self) -> Any:
-        """A state of the JAX twin, all zeros: its structure is what matters, and to draw weights takes seconds."""
         twin = load_twin("jax", self.algorithm)
-        config = twin.TrainConfig(**vars(self.config))
-        shapes = jax.eval_shape(lambda key: twin.create_train_state(key, config, *self.sizes), jax.random.key(0))
-        return jax.tree.map(lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype)), shapes)
+        return exchange.blank_state(twin, twin.TrainConfig(**vars(self.config)), *self.sizes)
 
 
 def _config(path: Path, algorithm: str, facts: dict[str, Any], config_path: Path | None) -> Any:

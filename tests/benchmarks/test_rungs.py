@@ -13,8 +13,8 @@ from benchmarks import jax_rungs, torch_rungs
 from benchmarks.results import DISTURBED, Block, Results
 from benchmarks.rungs import COMPILED, EAGER, RUNGS, SHIPPED, rungs_of
 from benchmarks.subjects import UPDATES, Subject
+from parity_tests.compilation import hardly_optimised
 from parity_tests.errors import errors
-from parity_tests.ladder import hardly_optimised
 from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
 from shared.frameworks import torch_side

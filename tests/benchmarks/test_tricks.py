@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.changes import TRICKS, Tried
 from benchmarks.jax_rungs import scan
-from parity_tests.ladder import hardly_optimised
+from parity_tests.compilation import hardly_optimised
 from parity_tests.precision import both_in
 from tests.benchmarks.test_rungs import check, jax_parts, small
 

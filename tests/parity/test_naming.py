@@ -12,10 +12,10 @@ from parity_tests.checker.figures import TOLERANCES, Figures
 from parity_tests.checker.naming import RUNGS, planted
 from parity_tests.checker.port import Port
 from parity_tests.checker.questions import Question
-from parity_tests.ladder import forget_programs, hardly_optimised
 from parity_tests.pair import Mistake
 from parity_tests.pairs import MISTAKES, PAIRS
 from parity_tests.precision import both_in
+from parity_tests.scene import forget_programs
 
 ALGORITHMS = ("td3_bc", "cql", "awac", "iql", "dt")
 
@@ -31,13 +31,6 @@ OUTSIDE = {
 
 SMALL = ("forward", "loss")
 remembered = functools.cache(answer)
-
-
-@pytest.fixture
-def compiled_in_haste() -> Iterator[None]:
-    """Twins with mistakes are programs that run once; right ports are checked as a user has them compiled."""
-    with hardly_optimised():
-        yield
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +61,6 @@ def climbed_with(name: str, mistake: Mistake) -> check.Climbed:
         return list(check.climb(planted(name, mistake), tuple(dict.fromkeys(["default", mistake.variant]))))[-1]
 
 
-@pytest.mark.usefixtures("compiled_in_haste")
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_planted_mistakes_are_named(name: str) -> None:
     """At least nine in ten of the whole library's."""

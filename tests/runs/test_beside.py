@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from corl_jax import any_percent_bc as bc
-from parity_tests.ladder import hardly_optimised
+from parity_tests.compilation import hardly_optimised
 from shared.frameworks.twins import load_twin
 from shared.envs.evaluation import Evaluation, Evaluator
 from shared.errors import Stopped

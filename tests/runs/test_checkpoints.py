@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from corl_torch import cql, td3_bc
-from parity_tests.ladder import cornered_rows
+from parity_tests.scene import cornered_rows
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
 from shared.errors import InputError

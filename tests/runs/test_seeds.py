@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from parity_tests.errors import errors
-from parity_tests.ladder import bundled_rows
+from parity_tests.scene import bundled_rows
 from parity_tests.pairs import PAIRS
 from shared.frameworks.twins import load_twin
 from shared.errors import InputError, RunError, Stopped

@@ -1,0 +1,56 @@
+"""What all tests share: compiled programs, an end to them, and a word on the memory that each process ends with."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from parity_tests.compilation import share_programs
+from parity_tests.scene import forget_programs
+
+_tests = itertools.count(1)
+_memory: dict[str, float] = {}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compilation_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tests, and runs in processes of their own, share compiled programs with each other only."""
+    share_programs(tmp_path_factory)
+
+
+@pytest.fixture(autouse=True)
+def few_programs() -> Iterator[None]:
+    """Programs are kept in memory for a while, since tests share them, but not for ever."""
+    yield
+    if next(_tests) % 50 == 0:
+        forget_programs()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_programs_of_other_files() -> Iterator[None]:
+    """A file's programs are of no use to the next one."""
+    yield
+    forget_programs()
+
+
+# ---- memory: each process tells what it holds at its end; workers tell it through pytest-xdist ---------------------
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    gigabytes = psutil.Process().memory_info().rss / 2**30
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["gigabytes"] = gigabytes
+    elif not _memory:
+        _memory["this process"] = gigabytes
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    _memory[node.gateway.id] = node.workeroutput["gigabytes"]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    held = ", ".join(f"{name} {gigabytes:.1f}" for name, gigabytes in sorted(_memory.items()))
+    terminalreporter.write_line(f"memory at the end, in GiB: {held}")

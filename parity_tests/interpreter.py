@@ -1,0 +1,304 @@
+"""JAX functions computed by NumPy: traced as XLA would get them, then evaluated operation by operation.
+
+XLA takes seconds to compile what the ladder runs once or thrice. A trace takes a tenth of that, and NumPy needs no
+preparation. The program is the same: `jax.jit` traces the function, and its operations are computed one by one. NumPy
+computes those that it has; any other, random bits say, is handed to JAX itself.
+
+The rung `shipped path` holds what XLA compiles to what is computed here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun
+from scipy import special
+
+Rule = Callable[..., Any]
+
+
+def interpreted(function: Callable) -> Callable:
+    """The function, traced once for each structure of its arguments and computed by NumPy; JAX's arrays in and out."""
+    programs: dict[Any, tuple[Callable, Any]] = {}
+
+    def call(*args: Any) -> Any:
+        leaves, structure = jax.tree.flatten(args)
+        key = structure, tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves), jax.config.jax_enable_x64
+        if key not in programs:
+            traced = jax.jit(function).trace(*args)
+            programs[key] = _program(traced.jaxpr), jax.tree.structure(traced.out_info)
+        run, outputs = programs[key]
+        return jax.tree.unflatten(outputs, [_to_jax(value) for value in run(*leaves)])
+
+    return call
+
+
+def _to_jax(value: Any) -> jax.Array:
+    return value if isinstance(value, jax.Array) else jnp.asarray(value)
+
+
+# ---- programs ------------------------------------------------------------------------------------------------------
+
+
+def _program(closed: ClosedJaxpr) -> Callable[..., list]:
+    """From a program's inputs to its outputs: NumPy's arrays, and JAX's where they are random keys."""
+    jaxpr = closed.jaxpr
+    constants = [_to_numpy(value) for value in closed.consts]
+    steps = [
+        (_rule(eqn), [_reader(atom) for atom in eqn.invars], eqn.outvars, eqn.primitive.multiple_results)
+        for eqn in jaxpr.eqns
+    ]
+    outputs = [_reader(atom) for atom in jaxpr.outvars]
+
+    def run(*inputs: Any) -> list:
+        values: dict[Var, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
+        for var, value in zip(jaxpr.invars, inputs, strict=True):
+            values[var] = value if _is_key(var.aval) else np.asarray(value, var.aval.dtype)
+        for rule, readers, targets, several in steps:
+            found = rule(*[read(values) for read in readers])
+            if several:
+                values.update(zip(targets, found, strict=True))
+            else:
+                values[targets[0]] = found
+        return [read(values) for read in outputs]
+
+    return run
+
+
+def _reader(atom: Var | Literal) -> Callable[[Mapping[Var, Any]], Any]:
+    """What looks up an operand: a variable's value, or a constant's."""
+    if isinstance(atom, Literal):
+        constant = np.asarray(atom.val, atom.aval.dtype)
+        return lambda values: constant
+    return lambda values: values[atom]
+
+
+def _rule(eqn: Any) -> Rule:
+    """What computes an operation, its parameters given."""
+    if eqn.primitive.name in RULES and not any(_is_key(atom.aval) for atom in [*eqn.invars, *eqn.outvars]):
+        return RULES[eqn.primitive.name](**eqn.params)
+    inner = [eqn.params[name] for name in ("jaxpr", "call_jaxpr", "fun_jaxpr") if name in eqn.params]
+    if inner and eqn.primitive.name in CALLS:
+        return _program(inner[0] if isinstance(inner[0], ClosedJaxpr) else ClosedJaxpr(inner[0], ()))
+    return _by_jax(eqn)
+
+
+# Operations that only run a program of their own
+CALLS = {"jit", "pjit", "closed_call", "checkpoint", "custom_jvp_call", "custom_vjp_call"}
+
+
+def _by_jax(eqn: Any) -> Rule:
+    """What JAX itself computes, with a program of this one operation."""
+    variables = list(dict.fromkeys(atom for atom in eqn.invars if not isinstance(atom, Literal)))
+    alone = Jaxpr((), variables, eqn.outvars, [eqn], eqn.effects)
+    run = jaxpr_as_fun(ClosedJaxpr(alone, ()))
+
+    def rule(*inputs: Any) -> Any:
+        values = {atom: x for atom, x in zip(eqn.invars, inputs, strict=True) if not isinstance(atom, Literal)}
+        found = [_to_numpy(value) for value in run(*(_to_jax(values[variable]) for variable in variables))]
+        return found if eqn.primitive.multiple_results else found[0]
+
+    return rule
+
+
+def _is_key(aval: Any) -> bool:
+    return jnp.issubdtype(aval.dtype, jax.dtypes.extended)
+
+
+def _to_numpy(value: Any) -> Any:
+    return value if isinstance(value, jax.Array) and _is_key(value) else np.asarray(value)
+
+
+# ---- operations ----------------------------------------------------------------------------------------------------
+
+
+def _plain(function: Callable) -> Callable[..., Rule]:
+    """An operation whose parameters change nothing here, such as the layout on a device."""
+    return lambda **params: function
+
+
+def _convert(new_dtype: Any, **params: Any) -> Rule:
+    return lambda x: x.astype(new_dtype)
+
+
+def _integer_pow(y: int) -> Rule:
+    return np.square if y == 2 else lambda x: x ** x.dtype.type(y)
+
+
+def _pow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.power(x, y.astype(x.dtype))
+
+
+def _div(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    # Of integers, towards 0.
+    return x / y if x.dtype.kind == "f" else np.trunc(x / y).astype(x.dtype)
+
+
+def _select(which: np.ndarray, *cases: np.ndarray) -> np.ndarray:
+    return np.where(which, cases[1], cases[0]) if which.dtype == bool else np.choose(which, cases)
+
+
+def _dot_general(dimension_numbers: Any, preferred_element_type: Any, **params: Any) -> Rule:
+    (left_sum, right_sum), (left_batch, right_batch) = dimension_numbers
+
+    def free(x: np.ndarray, *taken: Sequence[int]) -> list[int]:
+        return [axis for axis in range(x.ndim) if axis not in {number for axes in taken for number in axes}]
+
+    def dot(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        left, right = free(x, left_sum, left_batch), free(y, right_sum, right_batch)
+        batch = [x.shape[axis] for axis in left_batch]
+        size = int(np.prod([x.shape[axis] for axis in left_sum], dtype=int))
+        rows, columns = [x.shape[axis] for axis in left], [y.shape[axis] for axis in right]
+        first = x.transpose(*left_batch, *left, *left_sum).reshape(*batch, -1, size)
+        second = y.transpose(*right_batch, *right_sum, *right).reshape(*batch, size, -1)
+        return (first @ second).reshape(*batch, *rows, *columns).astype(preferred_element_type or x.dtype, copy=False)
+
+    return dot
+
+
+def _broadcast_in_dim(shape: Sequence[int], broadcast_dimensions: Sequence[int], **params: Any) -> Rule:
+    def broadcast(x: np.ndarray) -> np.ndarray:
+        sizes = [1] * len(shape)
+        for axis, size in zip(broadcast_dimensions, x.shape, strict=True):
+            sizes[axis] = size
+        return np.broadcast_to(x.reshape(sizes), shape)
+
+    return broadcast
+
+
+def _reduce(function: Callable) -> Callable[..., Rule]:
+    # NumPy would add small integers and flags as wider ones.
+    return lambda axes, **params: lambda x: function(x, axis=tuple(axes)).astype(x.dtype, copy=False)
+
+
+def _arg(function: Callable) -> Callable[..., Rule]:
+    return lambda axes, index_dtype: lambda x: function(x, axis=axes[0]).astype(index_dtype)
+
+
+def _split(sizes: Sequence[int], axis: int) -> Rule:
+    return lambda x: np.split(x, np.cumsum(sizes)[:-1], axis=axis)
+
+
+def _slice(start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None) -> Rule:
+    steps = strides or [1] * len(start_indices)
+    return lambda x: x[tuple(map(slice, start_indices, limit_indices, steps))]
+
+
+def _starts(x: np.ndarray, starts: Sequence[np.ndarray], sizes: Sequence[int]) -> tuple[slice, ...]:
+    """Where a block of these sizes lies; as in XLA it is moved inwards where it would reach over an edge."""
+    firsts = [min(max(int(start), 0), whole - size) for start, whole, size in zip(starts, x.shape, sizes, strict=True)]
+    return tuple(slice(first, first + size) for first, size in zip(firsts, sizes, strict=True))
+
+
+def _dynamic_slice(slice_sizes: Sequence[int]) -> Rule:
+    return lambda x, *starts: x[_starts(x, starts, slice_sizes)]
+
+
+def _dynamic_update_slice(x: np.ndarray, update: np.ndarray, *starts: np.ndarray) -> np.ndarray:
+    changed = x.copy()
+    changed[_starts(x, starts, update.shape)] = update
+    return changed
+
+
+def _pad(padding_config: Sequence[tuple[int, int, int]]) -> Rule:
+    def pad(x: np.ndarray, value: np.ndarray) -> np.ndarray:
+        # Where padding is negative it cuts, and between entries it leaves gaps.
+        inner = [size + gap * max(size - 1, 0) for size, (_, _, gap) in zip(x.shape, padding_config, strict=True)]
+        padded = np.full([n + max(a, 0) + max(b, 0) for n, (a, b, _) in zip(inner, padding_config, strict=True)], value)
+        ends = zip(inner, padding_config, strict=True)
+        padded[tuple(slice(max(low, 0), max(low, 0) + size, gap + 1) for size, (low, _, gap) in ends)] = x
+        edges = zip(padded.shape, padding_config, strict=True)
+        return padded[tuple(slice(max(-low, 0), size - max(-high, 0)) for size, (low, high, _) in edges)]
+
+    return pad
+
+
+def _iota(dtype: Any, shape: Sequence[int], dimension: int, **params: Any) -> Rule:
+    sizes = [-1 if axis == dimension else 1 for axis in range(len(shape))]
+    return lambda: np.broadcast_to(np.arange(shape[dimension], dtype=dtype).reshape(sizes), shape)
+
+
+def _scan(jaxpr: ClosedJaxpr, length: int, num_consts: int, num_carry: int, reverse: bool, **params: Any) -> Rule:
+    body, stacked = _program(jaxpr), jaxpr.out_avals[num_carry:]
+
+    def scan(*inputs: Any) -> list:
+        constants, carry = inputs[:num_consts], list(inputs[num_consts : num_consts + num_carry])
+        columns, rows = inputs[num_consts + num_carry :], []
+        for i in reversed(range(length)) if reverse else range(length):
+            found = body(*constants, *carry, *(column[i] for column in columns))
+            carry = found[:num_carry]
+            rows.append(found[num_carry:])
+        rows = rows[::-1] if reverse else rows
+        outputs = [np.stack(column) for column in zip(*rows, strict=True)] if rows else _empty(stacked)
+        return [*carry, *outputs]
+
+    return scan
+
+
+def _empty(avals: Sequence[Any]) -> list[np.ndarray]:
+    return [np.zeros((0, *aval.shape), aval.dtype) for aval in avals]
+
+
+RULES: Mapping[str, Callable[..., Rule]] = {
+    **{
+        name: _plain(getattr(np, name))
+        for name in ("abs", "sign", "exp", "expm1", "log", "log1p", "sqrt", "square", "sin", "cos", "tanh", "floor")
+    },
+    "add": _plain(np.add),
+    "add_any": _plain(np.add),
+    "sub": _plain(np.subtract),
+    "mul": _plain(np.multiply),
+    "neg": _plain(np.negative),
+    "max": _plain(np.maximum),
+    "min": _plain(np.minimum),
+    "rem": _plain(np.fmod),
+    "div": _plain(_div),
+    "pow": _plain(_pow),
+    "integer_pow": _integer_pow,
+    "eq": _plain(np.equal),
+    "ne": _plain(np.not_equal),
+    "is_finite": _plain(np.isfinite),
+    "lt": _plain(np.less),
+    "le": _plain(np.less_equal),
+    "gt": _plain(np.greater),
+    "ge": _plain(np.greater_equal),
+    "and": _plain(np.bitwise_and),
+    "or": _plain(np.bitwise_or),
+    "not": _plain(np.invert),
+    "rsqrt": _plain(lambda x: 1 / np.sqrt(x)),
+    "logistic": _plain(special.expit),
+    "erf": _plain(special.erf),
+    "select_n": _plain(_select),
+    "clamp": _plain(lambda low, x, high: np.minimum(np.maximum(x, low), high)),
+    **dict.fromkeys(["copy", "copy_p", "stop_gradient", "optimization_barrier"], _plain(lambda x: x)),
+    "convert_element_type": _convert,
+    "dot_general": _dot_general,
+    "broadcast_in_dim": _broadcast_in_dim,
+    "reshape": lambda new_sizes, **params: lambda x: x.reshape(new_sizes),
+    "squeeze": lambda dimensions: lambda x: x.squeeze(tuple(dimensions)),
+    "transpose": lambda permutation: lambda x: x.transpose(permutation),
+    "rev": lambda dimensions: lambda x: np.flip(x, dimensions),
+    "concatenate": lambda dimension: lambda *xs: np.concatenate(xs, axis=dimension),
+    "cumsum": lambda axis, reverse: (
+        lambda x: np.flip(np.cumsum(np.flip(x, axis), axis), axis) if reverse else np.cumsum(x, axis)
+    ),
+    "split": _split,
+    "stack": lambda axis: lambda *xs: np.stack(xs, axis=axis),
+    "unstack": lambda axis: lambda x: list(np.moveaxis(x, axis, 0)),
+    "slice": _slice,
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _plain(_dynamic_update_slice),
+    "pad": _pad,
+    "iota": _iota,
+    "reduce_sum": _reduce(np.sum),
+    "reduce_prod": _reduce(np.prod),
+    "reduce_max": _reduce(np.max),
+    "reduce_min": _reduce(np.min),
+    "reduce_and": _reduce(np.all),
+    "reduce_or": _reduce(np.any),
+    "argmax": _arg(np.argmax),
+    "argmin": _arg(np.argmin),
+    "scan": _scan,
+}

@@ -1,0 +1,200 @@
+"""Scenes: both twins at the same weights, and what they are given."""
+
+import copy
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
+from itertools import islice
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from parity_tests.interpreter import interpreted
+from parity_tests.pair import Pair
+from parity_tests.pairs import PAIRS
+from shared import names
+from shared.data import transitions
+from shared.frameworks import jax_side, torch_side
+from shared.frameworks.exchange import blank_state, to_jax
+
+# From a function to one that computes the same
+Engine = Callable[[Callable], Callable]
+
+# Weights and moments from fresh are no test in float32: Adam's first step is lr * g / (|g| + eps), a sign function
+# where g is near eps. Some 30 steps later it is smooth.
+WARM_UPDATES = 30
+# Small, to keep the ladder quick; the variant FULL_SIZE has CORL's defaults instead.
+BATCH_SIZE = 32
+FULL_SIZE = "full size"
+DATASET_SIZE = 200
+
+
+def bundled_rows() -> dict[str, np.ndarray]:
+    """Rows of the bundled dataset's file around the end of an episode."""
+    raw = transitions.read_hdf5(names.dataset_path("mini/hopper-medium-expert"))
+    end = int(np.flatnonzero(raw["terminals"])[0])
+    first = max(0, end - DATASET_SIZE // 2)
+    rows = {key: values[first : first + DATASET_SIZE + 1].copy() for key, values in raw.items()}
+    rows["timeouts"][-1] = True
+    return rows
+
+
+def cornered_rows(state_dim: int = 11, action_dim: int = 3) -> dict[str, np.ndarray]:
+    """Made-up rows that reach the corners: terminals, actions at their bounds, extreme rewards, states, and ties."""
+    rng, size = np.random.default_rng(0), DATASET_SIZE + 1
+    observations = rng.normal(size=(size, state_dim))
+    observations[::7] *= 10.0
+    rows = {
+        "observations": observations,
+        "actions": np.clip(rng.normal(size=(size, action_dim)), -1.0, 1.0),
+        "rewards": rng.choice([-100.0, -1.0, 0.0, 1.0, 1000.0], size=size),
+        "terminals": rng.random(size) < 0.3,
+    }
+    for column in rows.values():
+        column[1::10] = column[:-1:10]
+    return rows | {"timeouts": np.arange(size) == size - 1}
+
+
+DATASETS = {"bundled": bundled_rows, "cornered": cornered_rows}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Both twins at the same weights, and what they are given.
+
+    Attributes:
+        pair: The adapter.
+        jax_twin: The JAX module; a planted mistake is a changed one.
+        config: Of the torch module; the JAX module's has the same fields.
+        dataset: The pair's named tuple of NumPy columns.
+        sizes: S and A.
+        trainer: The torch twin, after `updates` updates.
+        updates: Updates done.
+        engine: What the JAX twin's functions are computed by: `interpreted`, or `jax.jit` as for users.
+    """
+
+    pair: Pair
+    jax_twin: ModuleType
+    config: Any
+    dataset: Any
+    sizes: tuple[int, int]
+    trainer: Any
+    updates: int = 0
+    engine: Engine = interpreted
+
+    @classmethod
+    def create(
+        cls,
+        pair: Pair,
+        jax_twin: ModuleType,
+        variant: str,
+        dataset: str,
+        warm: bool = True,
+        engine: Engine = interpreted,
+    ) -> "Scene":
+        """Twins under a variant's settings: fresh, or after `WARM_UPDATES` updates of the torch twin."""
+        scene = _scene(pair.name, variant, dataset, warm, torch.get_default_dtype())
+        torch_side.seed_everything(1)
+        return replace(scene, jax_twin=jax_twin, trainer=copy.deepcopy(scene.trainer), engine=engine)
+
+    def advanced(self, updates: int) -> "Scene":
+        """The scene after further updates of the torch twin, which is changed in place."""
+        for indices, noise in islice(self.draws(), updates):
+            self.trainer.update(self.torch_batch(indices), noise)
+        return replace(self, updates=self.updates + updates)
+
+    def draws(self) -> Any:
+        """Endlessly (indices, noise) as the torch twin draws them, from the next update on."""
+        step = self.updates
+        draw = self.pair.torch_draws(self.config, self.dataset, self.sizes[1], torch.device("cpu"))
+        while True:
+            step += 1
+            yield draw(**self.pair.draw_statics(self.config, step))
+
+    def jax_draw(self, key: Any, step: int, statics: dict[str, Any]) -> tuple[Any, Any]:
+        """Indices and noise as the JAX twin draws them; the number of an update starts at 0 in its draws."""
+        hp = jax_side.narrow(self.jax_config, self.jax_twin.Hyperparameters)
+        inputs = self.pair.draw_inputs(self.dataset, self.sizes[1])
+        return self.jax_twin.draw_noise(key, step, hp, *inputs, **statics)
+
+    def torch_batch(self, indices: Any) -> Any:
+        """A batch as the torch twin takes it."""
+        return self.pair.take(self.pair.torch, self._torch_dataset, torch.as_tensor(np.asarray(indices)), self.config)
+
+    def jax_batch(self, indices: Any) -> Any:
+        """A batch as the JAX twin takes it."""
+        return self.pair.take(self.jax_twin, self.jax_dataset, jnp.asarray(np.asarray(indices)), self.jax_config)
+
+    @cached_property
+    def _torch_dataset(self) -> Any:
+        return torch_side.to_device(self.dataset, torch.device("cpu"))
+
+    @cached_property
+    def jax_dataset(self) -> Any:
+        """The dataset, packed."""
+        return jax_side.to_device(self.dataset)
+
+    def jax_noise(self, noise: Any) -> Any:
+        """The torch twin's noise as the JAX twin's."""
+        return self.jax_twin.Noise(*jax.tree.map(lambda draw: jnp.asarray(draw.numpy()), tuple(noise)))
+
+    @cached_property
+    def jax_config(self) -> Any:
+        """The JAX twin's config with the same values."""
+        return self.jax_twin.TrainConfig(**vars(self.config))
+
+    def state(self) -> Any:
+        """The JAX twin's state at the torch twin's present weights."""
+        return to_jax(self.trainer, _blank(self.jax_twin, self.jax_config, self.sizes, jax.config.jax_enable_x64))
+
+    def run(self, function: Callable, *args: Any, **statics: Any) -> Any:
+        """What a function of the JAX twin gives, computed by the engine; one trace serves all equal calls."""
+        return _engined(self.engine, function, tuple(sorted(statics.items())))(*args)
+
+    def update(self, state: Any, step: int, indices: Any, noise: Any) -> tuple[Any, Any]:
+        """The JAX twin's state and metrics after its update number `step` (from 1) from a state."""
+        statics = self.pair.update_statics(self.config, step)
+        return self.run(type(state).update, state, self.jax_batch(indices), noise, **statics)
+
+    def losses(self) -> dict[str, Any]:
+        """The pair's losses that this config uses."""
+        return {name: loss for name, loss in self.pair.losses.items() if loss.used(self.config)}
+
+
+# Made once, since many rungs start from the same place; the precision is an argument because it decides the dtypes.
+
+
+@cache
+def _scene(name: str, variant: str, dataset: str, warm: bool, dtype: torch.dtype) -> Scene:
+    pair = PAIRS[name]
+    columns = pair.load(DATASETS[dataset]())
+    settings = pair.full_size if variant == FULL_SIZE else {"batch_size": BATCH_SIZE} | pair.variants[variant]
+    config = pair.torch.TrainConfig(device="cpu", **settings)
+    torch_side.seed_everything(0)
+    sizes = columns.observations.shape[1], columns.actions.shape[1]
+    trainer = pair.torch.create_trainer(config, *sizes, 1.0)
+    scene = Scene(pair, pair.jax, config, columns, sizes, trainer)
+    return scene.advanced(WARM_UPDATES) if warm else scene
+
+
+@cache
+def _blank(twin: ModuleType, config: Any, sizes: tuple[int, int], x64: bool) -> Any:
+    return blank_state(twin, config, *sizes)
+
+
+@cache
+def _engined(engine: Engine, function: Callable, statics: tuple[tuple[str, Any], ...]) -> Callable:
+    return engine(partial(function, **dict(statics)))
+
+
+def forget_programs() -> None:
+    """Drops every compiled program: some thousands of them exhaust the memory maps that Linux grants a process."""
+    for cached in (_blank, _engined):
+        cached.cache_clear()
+    jax.clear_caches()
+    gc.collect()
