@@ -39,6 +39,7 @@ def no_programs_of_other_files() -> Iterator[None]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Each process, a worker or the only one."""
     gigabytes = psutil.Process().memory_info().rss / 2**30
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["gigabytes"] = gigabytes
@@ -48,9 +49,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
+    """A worker has ended."""
     _memory[node.gateway.id] = node.workeroutput["gigabytes"]
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """After all tests."""
     held = ", ".join(f"{name} {gigabytes:.1f}" for name, gigabytes in sorted(_memory.items()))
     terminalreporter.write_line(f"memory at the end, in GiB: {held}")
