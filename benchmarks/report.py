@@ -1,4 +1,4 @@
-"""`python -m benchmarks.report`: every results file as a table; `--write` puts them into the README and the docs.
+"""`corl-twins report`: every results file as a table; `--write` puts them into the README and the docs.
 
 It draws two charts of each machine's ladders beside the docs, too.
 
@@ -9,10 +9,9 @@ all of them in short; `<!-- environments -->`: steps replayed; `<!-- likeness --
 between is replaced: no figure is typed by hand.
 """
 
-import argparse
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,8 @@ import numpy as np
 from benchmarks import chart, environments, programs, results, seeds, tricks, whole_runs
 from benchmarks.results import ROOT
 from parity_tests import likeness
+from shared.commands.common import Parser
+from shared.errors import InputError
 from shared.files import write_atomically
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -147,20 +148,34 @@ def filled(page: str) -> str:
     return _PLACE.sub(lambda place: place[1] + "\n" + TABLES[place[2]](place[3]) + "\n" + place[5], page)
 
 
-def main() -> None:
-    """Prints every table, or writes them into the pages."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="fill the tables of README.md and docs/*.md")
-    if parser.parse_args().write:
-        for page in PAGES:
-            page.write_text(filled(page.read_text()))
-        for path in files("updates"):
-            summary = json.loads(path.read_text())
-            write_atomically(ROOT / "docs" / f"{path.stem}.png", chart.staircases(summary))
-            write_atomically(ROOT / "docs" / f"{path.stem}-seeds.png", chart.seeds(summary))
+def write_pages() -> None:
+    """Fills the tables of the README and the docs, and draws each machine's charts beside them.
+
+    Raises:
+        InputError: The pages are not here, as in an installed package.
+    """
+    if not (ROOT / "docs").is_dir():
+        raise InputError("--write fills the README and the docs, which only a clone of the repository has")
+    for page in PAGES:
+        page.write_text(filled(page.read_text()))
+    for path in files("updates"):
+        summary = json.loads(path.read_text())
+        write_atomically(ROOT / "docs" / f"{path.stem}.png", chart.staircases(summary))
+        write_atomically(ROOT / "docs" / f"{path.stem}-seeds.png", chart.seeds(summary))
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Prints every table, or writes them into the pages.
+
+    Raises:
+        InputError: The command line cannot be used, or there are no pages to write.
+    """
+    parser = Parser(
+        prog="corl-twins report",
+        description="Prints every results file as tables: scores, speed, and how alike the twins are.",
+    )
+    parser.add_argument("--write", action="store_true", help="fill the tables of README.md and docs/*.md in a clone")
+    if parser.parse_args(arguments).write:
+        write_pages()
     else:
         print("\n".join(table(None) for table in TABLES.values()))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Checks somebody's JAX port of an algorithm against our PyTorch twin: `python -m parity_tests.check my_td3_bc.py`.
+"""Checks somebody's JAX port of an algorithm against our PyTorch twin: `corl-twins check my_td3_bc.py`.
 
 docs/check.md says what the file must hold.
 """
@@ -21,7 +21,7 @@ from parity_tests.checker.template import template
 from parity_tests.pair import Mistake
 from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
-from shared.commands.common import Parser
+from shared.commands.common import Parser, ended
 from shared.errors import InputError
 
 
@@ -133,10 +133,14 @@ def check(path: Path, name: str, variants: tuple[str, ...]) -> int:
     return 1 if fails or unwritten else 0
 
 
-def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Reads the command line; `--help` explains it."""
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line; `--help` explains it.
+
+    Raises:
+        InputError: It cannot be used.
+    """
     parser = Parser(
-        prog="python -m parity_tests.check",
+        prog="corl-twins check",
         description="Climbs the parity ladder with a JAX file of your own against our PyTorch twin. THE FILE IS "
         "EXECUTED, like any that you import: check only what you trust. It exits with 0 when all rungs hold, with 1 "
         "when one fails or something is not written yet, with 2 when the file cannot be used. docs/check.md says what "
@@ -159,21 +163,21 @@ def _variants(name: str, settings: str | None) -> tuple[str, ...]:
     return known if settings is None else (settings,)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit status."""
-    try:
-        options = parse_arguments(arguments)
-        with both_in("float64"), warnings.catch_warnings():
-            # PyTorch takes the copies of a trainer for optimisers that somebody has tampered with.
-            warnings.filterwarnings("ignore", message="Seems like `optimizer.step")
-            if options.template:
-                print(template(PAIRS[options.template]), end="")
-                return 0
-            return check(options.file, options.algorithm, _variants(options.algorithm, options.settings))
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command; returns its exit status.
+
+    Raises:
+        InputError: The command line or the file cannot be used.
+    """
+    options = parse_arguments(arguments)
+    with both_in("float64"), warnings.catch_warnings():
+        # PyTorch takes the copies of a trainer for optimisers that somebody has tampered with.
+        warnings.filterwarnings("ignore", message="Seems like `optimizer.step")
+        if options.template:
+            print(template(PAIRS[options.template]), end="")
+            return 0
+        return check(options.file, options.algorithm, _variants(options.algorithm, options.settings))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main, sys.argv[1:]))

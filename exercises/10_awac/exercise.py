@@ -1,6 +1,6 @@
 """AWAC in JAX: my port. docs/check.md says what each function is given and must give.
 
-    python -m parity_tests.check THIS_FILE.py --algorithm awac
+    corl-twins check THIS_FILE.py --algorithm awac
 
 Shapes are those of the check's first batch: B = 32, S = 11, A = 3, S+A = 14, under hidden_dim=64.
 """

@@ -17,7 +17,7 @@ from shared.frameworks.exchange import Named, torch_part
 
 HEADER = '''"""{title} in JAX: my port. docs/check.md says what each function is given and must give.
 
-    python -m parity_tests.check THIS_FILE.py --algorithm {name}
+    corl-twins check THIS_FILE.py --algorithm {name}
 
 {sizes}
 """

@@ -3,7 +3,7 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +19,7 @@ from shared.commands.collecting.writing import write_hdf5, write_minari
 from shared.commands.common import Parser, at_least
 from shared.data.experience import Rows, load_rows
 from shared.envs.registry import fingerprint, make_env
-from shared.errors import InputError, RunError, Stopped
+from shared.errors import InputError, Stopped
 from shared.frameworks.twins import load_twin
 from shared.names import NAMES, RECIPES, nearest
 
@@ -184,7 +184,7 @@ def _provenance(env_id: str, options: argparse.Namespace) -> dict[str, Any]:
         "total_mass": facts["total_mass"],
         "algorithm": _ALGORITHM.upper(),
         "policy": "stochastic",
-        "command": shlex.join(["python", "-m", "shared.commands.collect", options.name, *flags]),
+        "command": shlex.join(["corl-twins", "collect", options.name, *flags]),
         "training_seed": options.seed,
         "licence": _LICENCE,
         **{f"{name}_version": version(name) for name in (*_PACKAGES, *_OF_FRAMEWORK[options.framework])},
@@ -201,21 +201,17 @@ def _describe(episodes: list[Rows]) -> dict[str, Any]:
     }
 
 
-def main(arguments: list[str]) -> int:
-    """Runs the command; returns its exit status."""
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command; returns its exit status, which says how it was stopped, if it was.
+
+    Raises:
+        InputError: What it was given cannot be used.
+        OSError: A file cannot be read or written.
+        RunError: The training cannot go on.
+    """
     try:
         collect(parse_arguments(arguments))
-    except (InputError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except RunError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
     except KeyboardInterrupt as stop:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         return stop.exit_status if isinstance(stop, Stopped) else 130
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

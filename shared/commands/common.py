@@ -1,6 +1,11 @@
-"""What commands share: a bad command line is bad input like any other, and no file is replaced without a word."""
+"""What commands share: how each of them ends, and that no file is replaced without a word.
+
+A command's module has `main(arguments)`, which gives an exit status, or nothing where all went well. It raises an error
+for what cannot be used, and `ended` prints it.
+"""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -42,14 +47,25 @@ def check_free(path: Path, overwrite: bool) -> None:
         raise InputError(f"{path} is there already: name another file, or replace it with --overwrite")
 
 
-def ended(command: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
-    """Runs a command; returns its exit status: 2 after one line on stderr where its input cannot be used.
+def ended(command: Callable[[Sequence[str]], int | None], arguments: Sequence[str]) -> int:
+    """Runs a command; returns its exit status.
 
-    It is 1 where what a run has left holds numbers that are none.
+    It is 2 after one line on stderr where the input or a file cannot be used, 1 where a run cannot go on or has left
+    numbers that are none, and 130 after Ctrl-C. Whoever reads the output may leave: `corl-twins datasets list | head`.
     """
     try:
-        command(arguments)
-    except (InputError, RunError) as error:
+        status = command(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (InputError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, InputError) else 1
-    return 0
+        return 2
+    except RunError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    return status or 0

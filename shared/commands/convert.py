@@ -1,11 +1,10 @@
 """`corl-twins convert runs/x/checkpoint --to jax`: a checkpoint of either twin becomes one of the other."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from shared.commands.common import Parser, check_free, ended
+from shared.commands.common import Parser, check_free
 from shared.errors import InputError
 from shared.frameworks import jax_side, saved, torch_side
 from shared.frameworks.saved import SUFFIXES, Saved
@@ -70,7 +69,3 @@ def main(arguments: Sequence[str]) -> None:
     except OSError as error:
         raise InputError(f"cannot write {output} ({error.strerror}): set --output") from error
     print(output)
-
-
-if __name__ == "__main__":
-    sys.exit(ended(main, sys.argv[1:]))

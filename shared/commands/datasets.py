@@ -2,9 +2,7 @@
 
 import argparse
 import io
-import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -199,19 +197,12 @@ def _parser() -> Parser:
     return parser
 
 
-def main(arguments: list[str]) -> int:
-    """Runs the command; returns its exit status."""
-    try:
-        options = _parser().parse_args(arguments)
-        options.run(options)
-        sys.stdout.flush()
-    except BrokenPipeError:  # `list | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (InputError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+def main(arguments: Sequence[str]) -> None:
+    """Runs the command.
 
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    Raises:
+        InputError: What it was given cannot be used.
+        OSError: A file cannot be read or written.
+    """
+    options = _parser().parse_args(arguments)
+    options.run(options)

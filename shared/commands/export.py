@@ -1,14 +1,13 @@
 """`corl-twins export RUN --format onnx`: a run's policy as one file that needs none of this project."""
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from shared.commands.common import Parser, check_free, ended
+from shared.commands.common import Parser, check_free
 from shared.errors import InputError
 from shared.files import write_atomically
 from shared.frameworks import portable, saved
@@ -104,7 +103,3 @@ def main(arguments: Sequence[str]) -> None:
     except OSError as error:
         raise InputError(f"cannot write {output} ({error.strerror}): set --output") from error
     print(output)
-
-
-if __name__ == "__main__":
-    sys.exit(ended(main, sys.argv[1:]))

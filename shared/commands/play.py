@@ -1,11 +1,10 @@
 """`corl-twins play RUN --episodes 3 --video out.mp4`: what a run has learnt, in its environment."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from shared.commands.common import Parser, at_least, check_free, ended
+from shared.commands.common import Parser, at_least, check_free
 from shared.envs.evaluation import Evaluation, Evaluator
 from shared.envs.film import film
 from shared.envs.scores import scale
@@ -75,7 +74,3 @@ def main(arguments: Sequence[str]) -> None:
     print(f"{measure.words}: {scores.mean():.1f} on average")
     if options.output is not None:
         print(options.output)
-
-
-if __name__ == "__main__":
-    sys.exit(ended(main, sys.argv[1:]))

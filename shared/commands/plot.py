@@ -4,7 +4,6 @@ import argparse
 import io
 import json
 import re
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from shared.commands import statistics
+from shared.commands.common import Parser
 from shared.commands.statistics import Interval
 from shared.errors import InputError
 from shared.files import write_atomically
@@ -160,9 +160,13 @@ def _verdict(jax: Sequence[float], torch: Sequence[float], margin: float) -> str
     return f"JAX over PyTorch in {_interval(better, 2)} of the cases; equal within {margin:g}: {shown}"
 
 
-def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Reads the command line; `--help` explains it."""
-    parser = argparse.ArgumentParser(
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line; `--help` explains it.
+
+    Raises:
+        InputError: It cannot be used.
+    """
+    parser = Parser(
         prog="corl-twins plot",
         description="Draws learning curves: a panel for each algorithm and dataset, PyTorch against JAX, the mean over "
         "seeds with its bootstrapped 95% interval. Runs that still go on are drawn as far as they are.",
@@ -184,26 +188,21 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit status."""
+def main(arguments: Sequence[str]) -> None:
+    """Runs the command.
+
+    Raises:
+        InputError: What it was given cannot be used.
+    """
     options = parse_arguments(arguments)
+    runs = [run for run in map(read_run, find_runs(options.runs)) if run is not None]
+    if not runs:
+        raise InputError("none of these runs has been evaluated yet: wait for its first evaluation")
+    grouped = panels(runs)
     try:
-        runs = [run for run in map(read_run, find_runs(options.runs)) if run is not None]
-        if not runs:
-            raise InputError("none of these runs has been evaluated yet: wait for its first evaluation")
-        grouped = panels(runs)
-        try:
-            write_atomically(options.output, draw(grouped))
-        except OSError as error:
-            raise InputError(f"cannot write {options.output} ({error.strerror}): set --output") from error
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        write_atomically(options.output, draw(grouped))
+    except OSError as error:
+        raise InputError(f"cannot write {options.output} ({error.strerror}): set --output") from error
     if options.stats:
         print(table(grouped, options.margin))
     print(options.output)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -23,8 +23,8 @@ def algorithms(framework: str, root: Path = ROOT) -> dict[str, Path]:
     return {_OLDER_NAMES.get(name, name): names[name] for name in sorted(names)}
 
 
-def path_of(framework: str, algorithm: str) -> Path:
-    """The file of a twin.
+def name_of(framework: str, algorithm: str) -> str:
+    """The name by which checkpoints and tables know an algorithm.
 
     Raises:
         InputError: There is none of this name.
@@ -33,13 +33,22 @@ def path_of(framework: str, algorithm: str) -> Path:
     name = _OLDER_NAMES.get(algorithm, algorithm)
     if name not in files:
         raise InputError(f"unknown algorithm {algorithm!r}; {nearest(algorithm, files)}")
-    return files[name]
+    return name
+
+
+def path_of(framework: str, algorithm: str) -> Path:
+    """The file of a twin.
+
+    Raises:
+        InputError: As `name_of`.
+    """
+    return algorithms(framework)[name_of(framework, algorithm)]
 
 
 def load_twin(framework: str, algorithm: str) -> ModuleType:
     """The module of a twin, imported.
 
     Raises:
-        InputError: As `path_of`.
+        InputError: As `name_of`.
     """
     return importlib.import_module(".".join(path_of(framework, algorithm).relative_to(ROOT).with_suffix("").parts))

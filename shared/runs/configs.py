@@ -21,9 +21,9 @@ import pyrallis
 import yaml
 from pyrallis.wrappers.docstring import get_attribute_docstring
 
-from shared.names import is_known, nearest
 from shared.envs.registry import is_registered
 from shared.errors import InputError, RunError, Stopped
+from shared.names import is_known, nearest
 from shared.runs.seeds import summary, train_seeds
 
 Config = TypeVar("Config")
@@ -120,7 +120,9 @@ def dump(config: Any) -> str:
     return pyrallis.dump(config, sort_keys=False)
 
 
-def parse(config_class: type[Config], algorithm: str, args: Sequence[str] | None = None) -> Config:
+def parse(
+    config_class: type[Config], algorithm: str, args: Sequence[str] | None = None, prog: str | None = None
+) -> Config:
     """Builds a config; what came from the dataset's row is printed in one line.
 
     A setting is taken from the command line, else from the file given as `--config_path`, else from the row that
@@ -135,11 +137,12 @@ def parse(config_class: type[Config], algorithm: str, args: Sequence[str] | None
         config_class: A dataclass with a field `env`, the dataset, or the environment of who makes the data.
         algorithm: Names the table of datasets, such as `cql`.
         args: The command line without the program's name; `sys.argv` if None.
+        prog: What the help calls the program; the name of the file that runs if None.
 
     Raises:
         InputError: A flag, key, value, file or dataset cannot be used.
     """
-    flags = _read_flags(config_class, algorithm, args)
+    flags = _read_flags(_parser(config_class, algorithm, prog), config_class, args)
     path = flags.pop("config_path", _settings_of_run(flags.get("resume")))
     given = {} if path is None else _decode(config_class, _read_yaml(Path(path)), f"{path}: ")
     given = _in_updates(config_class, given | _decode(config_class, flags, "--"))
@@ -197,16 +200,22 @@ def dataset_row(config_class: type, algorithm: str, dataset: str) -> dict[str, A
     return _decode(config_class, table.get(dataset) or {}, f"configs/{algorithm}.yaml, {dataset}: ")
 
 
-def cli(train: Callable[[Config], Any], config_class: type[Config], algorithm: str) -> None:
+def cli(
+    train: Callable[[Config], Any],
+    config_class: type[Config],
+    algorithm: str,
+    args: Sequence[str] | None = None,
+    prog: str | None = None,
+) -> None:
     """Runs `train` with the config of the command line: the body of `python corl_jax/<algorithm>.py`.
 
     Each of these ends the process with one line on stderr: input that cannot be used with status 2, a run that cannot
-    go on with 1, Ctrl-C with 130, SIGTERM with 143.
+    go on with 1, Ctrl-C with 130, SIGTERM with 143. `args` and `prog` are those of `parse`.
     """
     try:
-        command, settings = _SEEDS.parse_known_args()
+        command, settings = _SEEDS.parse_known_args(args)
         number = getattr(command, "seeds", 1)
-        runs = train_seeds(train, parse(config_class, algorithm, settings), number)
+        runs = train_seeds(train, parse(config_class, algorithm, settings, prog), number)
         if number > 1:
             print(summary([run.result for run in runs]))
     except (InputError, RunError) as error:
@@ -256,9 +265,10 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return content
 
 
-def _read_flags(config_class: type, algorithm: str, args: Sequence[str] | None) -> dict[str, str | None]:
+def _read_flags(
+    parser: argparse.ArgumentParser, config_class: type, args: Sequence[str] | None
+) -> dict[str, str | None]:
     """The settings given on the command line, as text."""
-    parser = _parser(config_class, algorithm)
     flags, unknown = parser.parse_known_args(args)
     if unknown:
         known = [f"--{name}" for name in (*_field_types(config_class), *_corl_names(config_class))]
@@ -267,8 +277,9 @@ def _read_flags(config_class: type, algorithm: str, args: Sequence[str] | None) 
     return vars(flags)
 
 
-def _parser(config_class: type, algorithm: str) -> argparse.ArgumentParser:
+def _parser(config_class: type, algorithm: str, prog: str | None) -> argparse.ArgumentParser:
     parser = _Parser(
+        prog=prog,
         parents=[_SEEDS],
         usage="%(prog)s [--config_path FILE] [--seeds INT] [--setting VALUE ...]",
         description=(inspect.getdoc(inspect.getmodule(config_class)) or algorithm).partition("\n")[0],

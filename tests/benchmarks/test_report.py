@@ -9,7 +9,7 @@ from benchmarks import report
 
 @pytest.mark.parametrize("page", report.PAGES, ids=[page.name for page in report.PAGES])
 def test_pages_hold_what_was_measured(page: Path) -> None:
-    """`python -m benchmarks.report --write` was run after the last measurement, and no figure was changed by hand."""
+    """`corl-twins report --write` was run after the last measurement, and no figure was changed by hand."""
     assert report.filled(page.read_text()) == page.read_text()
 
 

@@ -16,6 +16,7 @@ from shared.commands.collect import main
 from shared.commands.collecting import recording, training
 from shared.commands.collecting.choosing import Snapshot, choose_policies
 from shared.commands.collecting.recording import EPISODES, Recorder, joined, split, spread
+from shared.commands.common import ended
 from shared.data import sources, transitions
 from shared.data.experience import Rows
 from shared.envs.registry import make_env
@@ -45,7 +46,8 @@ ATTRIBUTES = {
 def tiny(folder: Path, name: str, *options: str) -> Path:
     """A collection that takes seconds, its training shared with others in the folder; returns the file."""
     output = folder / f"{name}.hdf5"
-    assert main([f"hopper-{name}", *TINY, "--work_dir", str(folder / "work"), "--output", str(output), *options]) == 0
+    places = ["--work_dir", str(folder / "work"), "--output", str(output)]
+    assert ended(main, [f"hopper-{name}", *TINY, *places, *options]) == 0
     return output
 
 
@@ -236,7 +238,7 @@ def test_random_is_a_fresh_policy_and_needs_no_training(tmp_path: Path) -> None:
     """Seconds, whatever `--steps` says."""
     output = tmp_path / "random.hdf5"
     arguments = ["hopper-random", "--size", "100", "--work_dir", str(tmp_path / "w"), "--output", str(output)]
-    assert main(arguments) == 0
+    assert ended(main, arguments) == 0
     assert not (tmp_path / "w" / "runs").exists()
     with h5py.File(output) as file:
         assert file.attrs["random_training_steps"] == 0
@@ -249,21 +251,21 @@ def test_minaris_set_holds_the_same_rows(folder: Path, tmp_path: Path, monkeypat
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     name = "collected/hopper/medium-expert-v0"
     arguments = ["hopper-medium-expert", *TINY, "--size", "150", "--work_dir", str(folder / "work")]
-    assert main([*arguments, "--format", "minari", "--output", name]) == 0
+    assert ended(main, [*arguments, "--format", "minari", "--output", name]) == 0
     source = sources.read(f"minari:{name}")
     assert source.attributes == {"env_id": "d4rl/hopper-v2"}
     with h5py.File(folder / "medium-expert.hdf5") as file:
         for key in ("observations", "actions", "rewards", "next_observations", "terminals", "timeouts"):
             np.testing.assert_array_equal(source.raw[key], file[key][:])
     # A second set of that name is refused.
-    assert main([*arguments, "--format", "minari", "--output", name]) == 2
+    assert ended(main, [*arguments, "--format", "minari", "--output", name]) == 2
 
 
 def test_either_twin_trains(tmp_path: Path) -> None:
     """PyTorch's too; its file says so."""
     short = [*TINY[:1], "400", *TINY[2:], "--size", "30", "--framework", "torch"]
     output = tmp_path / "a.hdf5"
-    assert main(["hopper-expert", *short, "--work_dir", str(tmp_path / "w"), "--output", str(output)]) == 0
+    assert ended(main, ["hopper-expert", *short, "--work_dir", str(tmp_path / "w"), "--output", str(output)]) == 0
     with h5py.File(output) as file:
         assert "torch_version" in file.attrs
         assert "--framework torch" in file.attrs["command"]
@@ -323,7 +325,7 @@ def test_another_seed_gives_another_file(folder: Path, tmp_path: Path) -> None:
     outputs = [tmp_path / f"{seed}.hdf5" for seed in (0, 1)]
     for seed, output in enumerate(outputs):
         work = ["--work_dir", str(tmp_path / f"w{seed}"), "--output", str(output)]
-        assert main(["hopper-random", "--size", "50", "--seed", str(seed), *work]) == 0
+        assert ended(main, ["hopper-random", "--size", "50", "--seed", str(seed), *work]) == 0
     with h5py.File(outputs[0]) as first, h5py.File(outputs[1]) as second:
         assert first["actions"][:10].tolist() != second["actions"][:10].tolist()
 
@@ -370,7 +372,7 @@ def test_a_failed_write_leaves_the_old_file(folder: Path, tmp_path: Path, monkey
 
     monkeypatch.setattr("shared.commands.collecting.writing._write_array", fail)
     arguments = ["hopper-medium", *TINY, "--size", "9", "--work_dir", str(folder / "work"), "--output", str(output)]
-    assert main(arguments) == 2
+    assert ended(main, arguments) == 2
     assert output.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [output]
 
@@ -483,7 +485,7 @@ def test_unusable_options_are_answered_in_one_line(
 ) -> None:
     """Exit code 2, and nothing is made."""
     monkeypatch.chdir(tmp_path)
-    assert main(arguments) == 2
+    assert ended(main, arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
     assert word in line

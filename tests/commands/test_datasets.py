@@ -11,6 +11,7 @@ import pytest
 
 from shared import names
 from shared.commands import datasets
+from shared.commands.common import ended
 from shared.data import minari_sets
 from shared.errors import InputError
 
@@ -23,7 +24,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
     """Runs a command that must end well; the lines that it printed."""
 
     def run_it(*arguments: object) -> list[str]:
-        assert datasets.main([str(argument) for argument in arguments]) == 0
+        assert ended(datasets.main, [str(argument) for argument in arguments]) == 0
         return capsys.readouterr().out.splitlines()
 
     return run_it
@@ -102,7 +103,7 @@ def test_time_limits_are_counted_where_they_are_not_marked(
     assert "returns:    280 to 280, mean 280, std 0, D4RL score of the mean 7000.0" in lines
     assert "timeouts:   2 (0.333%), counted, 280 steps each; 0 of them on terminals" in lines
     path.rename(tmp_path / "own.hdf5")
-    assert datasets.main(["show", str(tmp_path / "own.hdf5")]) == 2
+    assert ended(datasets.main, ["show", str(tmp_path / "own.hdf5")]) == 2
 
 
 def test_the_picture_is_named_after_the_dataset(
@@ -130,7 +131,7 @@ def test_verify_knows_d4rls_files_by_their_bytes(
     assert run("verify", path)[0].endswith("which is D4RL's hopper-medium-v2")
     with h5py.File(path, "a") as file:
         file["rewards"][0] += 1
-    assert datasets.main(["verify", str(path)]) == 2
+    assert ended(datasets.main, ["verify", str(path)]) == 2
     assert "is not D4RL's hopper-medium-v2: its SHA-256 is" in capsys.readouterr().err
     path = path.rename(path.with_name("hopper_medium.hdf5"))
     assert run("verify", path)[0].endswith("named like D4RL's hopper-medium-v0, whose bytes are not known")
@@ -161,7 +162,7 @@ def test_download_prints_where_the_file_is(
 def test_errors_are_one_line_and_status_2(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert datasets.main(arguments) == 2
+    assert ended(datasets.main, arguments) == 2
     out, error = capsys.readouterr()
     assert out == ""
     assert error.startswith("error: ")
@@ -176,7 +177,7 @@ def test_episodes_without_an_end_are_refused() -> None:
 
 
 def test_the_command_runs_and_its_reader_may_leave() -> None:
-    command = [sys.executable, "-m", "shared.commands.datasets", "list"]
+    command = [sys.executable, "-m", "shared", "datasets", "list"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert process.stderr.read() == b""

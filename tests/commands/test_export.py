@@ -213,7 +213,7 @@ def test_onnx_names_and_sizes_are_those_of_its_metadata(tmp_path: Path) -> None:
 def test_the_command_prints_its_file_and_nothing_else(tmp_path: Path) -> None:
     """PyTorch's exporter would print a page about itself."""
     folder = run_folder(tmp_path, "td3_bc", "torch")
-    command = [sys.executable, "-m", "shared.commands.export", str(folder), "--format", "onnx"]
+    command = [sys.executable, "-m", "shared", "export", str(folder), "--format", "onnx"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{folder / 'policy.onnx'}\n", "")
 

@@ -142,7 +142,8 @@ def test_without_a_renderer_one_line_says_so(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "shared.commands.play",
+        "shared",
+        "play",
         str(folder),
         "--episodes",
         "1",

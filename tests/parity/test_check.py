@@ -1,4 +1,4 @@
-"""`python -m parity_tests.check` as a user types it: verdicts, messages, exit codes."""
+"""`corl-twins check` as a user types it: verdicts, messages, exit codes."""
 
 import ast
 import subprocess
@@ -14,10 +14,11 @@ from parity_tests.checker.layout import find_layout
 from parity_tests.checker.template import template
 from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
+from shared.commands.common import ended
 from shared.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
-PLAIN = ROOT / "tests" / "ports" / "plain_td3_bc.py"
+PLAIN = ROOT / "tests" / "parity" / "ports" / "plain_td3_bc.py"
 AWAC = ROOT / "exercises" / "solutions" / "10_awac.py"
 
 
@@ -35,7 +36,7 @@ def checked(tmp_path: Path, capsys: pytest.CaptureFixture) -> Callable[..., tupl
             source = source.replace(old, new)
         port = tmp_path / "port.py"
         port.write_text(source)
-        status = check.main([str(port), "--algorithm", algorithm, "--settings", "default"])
+        status = ended(check.main, [str(port), "--algorithm", algorithm, "--settings", "default"])
         printed = capsys.readouterr()
         return status, printed.out + printed.err
 
@@ -50,7 +51,7 @@ def test_functions_over_dicts_hold(capsys: pytest.CaptureFixture) -> None:
 
     The tests below climb with it under the default settings.
     """
-    status = check.main([str(PLAIN), "--algorithm", "td3_bc", "--settings", "other"])
+    status = ended(check.main, [str(PLAIN), "--algorithm", "td3_bc", "--settings", "other"])
     printed = capsys.readouterr().out
     assert (status, printed.splitlines()[-1]) == (0, "plain_td3_bc.py is td3_bc: all rungs hold"), printed
     verdicts = [line.split()[:2] for line in printed.splitlines()[:-1]]
@@ -202,14 +203,13 @@ def test_what_is_expected_is_said(checked: Callable, old: str, new: str, message
     ],
 )
 def test_a_bad_command_line_is_said(arguments: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
-    assert check.main(arguments) == 2
+    assert ended(check.main, arguments) == 2
     assert message in capsys.readouterr().err
 
 
 def test_help_says_that_the_file_is_executed() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "parity_tests.check", "--help"], cwd=ROOT, capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "shared", "check", "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0
     assert "THE FILE IS EXECUTED" in done.stdout
 
@@ -239,7 +239,7 @@ def test_templates_name_all_that_is_checked(name: str) -> None:
 
 
 def test_a_template_is_a_file_to_check(checked: Callable, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert check.main(["--template", "td3_bc"]) == 0
+    assert ended(check.main, ["--template", "td3_bc"]) == 0
     path = tmp_path / "template.py"
     path.write_text(capsys.readouterr().out)
     assert checked(path) == (1, "weights     not climbed yet: write create_train_state\n")

@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 
 from parity_tests.errors import errors
-from parity_tests.scene import bundled_rows
 from parity_tests.pairs import PAIRS
-from shared.frameworks.twins import load_twin
+from parity_tests.scene import bundled_rows
 from shared.errors import InputError, RunError, Stopped
 from shared.frameworks.jax_side import to_device
+from shared.frameworks.twins import load_twin
 from shared.runs import seeds
 from shared.runs.seeds import meet, once, train_seeds
 from shared.runs.stopping import StopRequest

@@ -1,0 +1,68 @@
+"""`corl-twins COMMAND ...`, which is `python -m shared COMMAND ...` too: finds the command's module and runs it.
+
+A module is imported when its command is called, so that help is there at once. Modules are known by name alone: some of
+them stand above `shared`, and nothing here knows who stands above.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from shared.commands.common import ended
+from shared.errors import InputError
+from shared.names import nearest
+
+# By command, its module and what it does
+COMMANDS = {
+    "train": ("shared.commands.train", "train an algorithm, in PyTorch or in JAX"),
+    "plot": ("shared.commands.plot", "draw learning curves of runs, and tell what their seeds show"),
+    "play": ("shared.commands.play", "run what a run has learnt in its environment, and film it"),
+    "export": ("shared.commands.export", "write a run's policy for ONNX Runtime, TorchScript or NumPy"),
+    "convert": ("shared.commands.convert", "turn a checkpoint of one framework into one of the other"),
+    "datasets": ("shared.commands.datasets", "list, describe, verify and download datasets"),
+    "collect": ("shared.commands.collect", "make a dataset as D4RL's were made, with an agent trained here"),
+    "check": ("parity_tests.check", "check a JAX port of your own against the PyTorch twin"),
+    "report": ("benchmarks.report", "print what was measured: speed, scores, and how alike the twins are"),
+}
+
+
+def explained() -> str:
+    """The help: every command with a line."""
+    return "\n".join(
+        [
+            "usage: corl-twins COMMAND ...",
+            "",
+            "Offline reinforcement learning, every algorithm twice: in PyTorch, faithful to CORL, and in JAX, fast.",
+            "",
+            "commands:",
+            *(f"  {name:<10}{does}" for name, (_, does) in COMMANDS.items()),
+            "",
+            "`corl-twins COMMAND --help` explains a command; `corl-twins train jax cql` is a first run.",
+        ]
+    )
+
+
+def run(arguments: Sequence[str]) -> int | None:
+    """Runs the command that the first argument names with the others; returns its exit status, None for 0.
+
+    Raises:
+        InputError: There is no such command, or what it was given cannot be used.
+    """
+    if not arguments:
+        raise InputError("name a command; --help lists them")
+    name, *others = arguments
+    if name in ("-h", "--help"):
+        print(explained())
+        return 0
+    if name not in COMMANDS:
+        raise InputError(f"unknown command {name!r}; {nearest(name, COMMANDS)}; --help lists them all")
+    return importlib.import_module(COMMANDS[name][0]).main(others)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs a command line; returns its exit status: 2 after one line on stderr where it cannot be used."""
+    return ended(run, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
