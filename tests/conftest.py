@@ -10,8 +10,21 @@ import numpy as np
 import pytest
 
 from parity_tests.compilation import share_programs
+from shared.runs.machine import hardware
 
 ROWS = 60
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """`--junitxml` files say what they were measured on, which `python -m tests.cost` prints."""
+    for plugin in config.pluginmanager.get_plugins():
+        if hasattr(plugin, "add_global_property"):
+            machine, workers = hardware(), len(getattr(config.option, "tx", None) or ["none but itself"])
+            plugin.add_global_property(
+                "hardware", f"{(machine['gpus'] or [machine['cpu']])[0]}, {machine['cores']} cores"
+            )
+            plugin.add_global_property("workers", f"{workers} worker{'s' if workers > 1 else ''}")
 
 
 @pytest.fixture(scope="session", autouse=True)
