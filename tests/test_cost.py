@@ -19,7 +19,7 @@ MADE_UP = """<?xml version="1.0" encoding="utf-8"?>
 <testcase classname="parity_tests.test_ladder" name="test_twins_agree[sac-a-b-float32-shipped path]" time="2.0"/>
 <testcase classname="parity_tests.test_run" name="test_runs_agree[iql-update]" time="1.0"/>
 <testcase classname="tests.runs.test_resume" name="test_resume[torch-sac_n]" time="16.0"><skipped/></testcase>
-<testcase classname="tests.runs.test_resume.TestCut" name="test_cut[cut at sacrifice]" time="0.5"/>
+<testcase classname="tests.runs.test_resume.TestCut" name="test_cut[rucksac-sacrifice]" time="0.5"/>
 <testcase classname="tests.test_seals" name="test_seal" time="0.5"/>
 <testcase classname="" name="tests.data.test_broken" time="0.0"><error/></testcase>
 </testsuite></testsuites>
@@ -54,7 +54,7 @@ def test_rooms_and_files_what_costs_most_first(made_up: Path) -> None:
 
 
 def test_a_pair_is_named_by_its_whole_name(made_up: Path) -> None:
-    """`sac_n` is not `sac`, and no word that begins like it is."""
+    """`sac_n` is not `sac`, and no word that begins or ends like it is."""
     assert rows("pair", made_up)[:4] == [
         "| sac_n | 2 | 24.0 | 75.0% |",
         "| sac | 2 | 6.0 | 18.8% |",
