@@ -9,6 +9,7 @@ import pytest
 
 from parity_tests.compilation import share_programs
 from parity_tests.scene import forget_programs
+from shared.runs.machine import hardware
 
 _tests = itertools.count(1)
 _memory: dict[str, float] = {}
@@ -33,6 +34,21 @@ def no_programs_of_other_files() -> Iterator[None]:
     """A file's programs are of no use to the next one."""
     yield
     forget_programs()
+
+
+# ---- what a JUnit file says of itself ------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """`--junitxml` files say what they were measured on, which `python -m tests.cost` prints."""
+    for plugin in config.pluginmanager.get_plugins():
+        if hasattr(plugin, "add_global_property"):
+            machine, workers = hardware(), len(getattr(config.option, "tx", None) or ["none but itself"])
+            plugin.add_global_property(
+                "hardware", f"{(machine['gpus'] or [machine['cpu']])[0]}, {machine['cores']} cores"
+            )
+            plugin.add_global_property("workers", f"{workers} worker{'s' if workers > 1 else ''}")
 
 
 # ---- memory: each process tells what it holds at its end; workers tell it through pytest-xdist ---------------------

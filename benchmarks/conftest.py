@@ -1,4 +1,4 @@
-"""Gathers what the benchmarks measured into one results file for this machine, and prints it."""
+"""Which rungs the benchmarks time; gathers what they measured into one results file for this machine, and prints it."""
 
 import shlex
 import sys
@@ -6,18 +6,71 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.results import Results
+from benchmarks.progress import Case, Progress
+from benchmarks.results import WHAT_SHIPS, WHOLE_LADDER, Climb, Results
 from benchmarks.subjects import UPDATES
 from benchmarks.work import full_precision
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """A flag without a value: pytest takes a value that stands apart for a path, and then never reads this file."""
+    parser.addoption("--all-rungs", action="store_true", help="benchmarks: time every rung, not only what ships")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """pytest-benchmark prints no table of its own: seconds of blocks that hold unlike numbers of updates."""
+    config.option.benchmark_quiet = True
+
+
+def _climb(config: pytest.Config) -> Climb:
+    # Where pytest reads this file late (`pytest .`), it knows the flag's name but has no value for it.
+    return WHOLE_LADDER if config.getoption("all_rungs", False) else WHAT_SHIPS
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test for each block: the rungs take turns."""
+    if "case" in metafunc.fixturenames:
+        climb = _climb(metafunc.config)
+        cases = [
+            Case(name, turn, rung) for name in UPDATES for turn in range(climb.blocks) for rung in climb.rungs(name)
+        ]
+        metafunc.parametrize("case", cases, ids=[f"{case.name}-block {case.block}-{case.rung}" for case in cases])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--benchmark-only` thousands of tests are left out here at once: they would be skipped one by one."""
+    if config.getoption("benchmark_only"):
+        chosen = [item for item in items if "benchmark" in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = chosen
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """A block that was timed has a line of its own and needs no dot."""
+    timed = report.when == "call" and report.passed and "test_updates[" in report.nodeid
+    return ("passed", "", "") if timed else None
+
+
+def _write(config: pytest.Config, text: str) -> None:
+    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print(text, end="", flush=True)
+
+
+@pytest.fixture(scope="session")
+def progress(request: pytest.FixtureRequest) -> Progress:
+    """Of the blocks that are chosen."""
+    cases = [item.callspec.params["case"] for item in request.session.items if "progress" in item.fixturenames]
+    return Progress(cases, lambda text: _write(request.config, text))
 
 
 @pytest.fixture(scope="session")
 def results(request: pytest.FixtureRequest) -> Iterator[Results]:
     """The session's measurements, printed when it ends; written too, unless a part would replace the whole."""
     full_precision()
-    gathered = Results(command=shlex.join(["pytest", *sys.argv[1:]]))
+    gathered = Results(shlex.join(["pytest", *sys.argv[1:]]), _climb(request.config))
     yield gathered
-    if gathered.complete(gathered.blocks):
-        place = gathered.write() if gathered.complete(UPDATES) else "not written: these are not all algorithms"
-        with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-            print(f"\n\n{gathered.table()}\n\n{place}")
+    if gathered.blocks:
+        place = (
+            gathered.write() if gathered.complete(UPDATES) else "not written: not every algorithm has all its blocks"
+        )
+        _write(request.config, f"\n\n{gathered.table()}\n\n{place}\n")

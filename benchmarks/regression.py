@@ -1,6 +1,7 @@
 """`python -m benchmarks.regression`: whether what ships is still as much faster than PyTorch eager as it was.
 
-The ratio of the two is measured anew, in turns, and held against this machine's results file. A ratio taken in one run
+The ratio of the two is measured anew, in turns, and held against this machine's results file: that of the whole
+ladder, from which the README's tables are, or where there is none that of what ships alone. A ratio taken in one run
 moves less than the rates, which move with the machine; blocks beside other jobs do not count.
 """
 
@@ -13,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.blocks import Processes, prepare, timed_block
-from benchmarks.results import BLOCKS, DISTURBED, Block, best, results_file
+from benchmarks.results import BLOCKS, DISTURBED, WHAT_SHIPS, WHOLE_LADDER, Block, best, results_file
 from benchmarks.rungs import EAGER, SHIPPED
 from benchmarks.subjects import UPDATES
 from shared.runs.machine import hardware
@@ -79,9 +80,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("algorithm", nargs="?", choices=UPDATES, help="one of them (default: all)")
     chosen = parser.parse_args().algorithm
-    path = results_file("updates", hardware())
-    if not path.exists():
-        parser.error(f"this machine has no results file ({path.name}): run `pytest --benchmark-only` once")
+    paths = [results_file(climb.kind, hardware()) for climb in (WHOLE_LADDER, WHAT_SHIPS)]
+    path = next((path for path in paths if path.exists()), None)
+    if path is None:
+        parser.error(f"this machine has no results file ({paths[1].name}): run `pytest --benchmark-only` once")
     algorithms = json.loads(path.read_text())["algorithms"]
     lost = False
     with closing(Processes()) as processes:

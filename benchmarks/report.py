@@ -3,10 +3,10 @@
 It draws two charts of each machine's ladders beside the docs, too.
 
 A page has a place for a table between two comments, `<!-- updates -->` and `<!-- /updates -->`: all algorithms' speed,
-or one's where its name follows; `<!-- runs -->`: runs from start to end; `<!-- programs -->`: what the compiler makes
-of updates; `<!-- tricks -->`: what they are worth; `<!-- seeds NAME -->`: an algorithm's over seeds; `<!-- scores -->`:
-all of them in short; `<!-- environments -->`: steps replayed; `<!-- likeness -->`: how alike the twins are. What stands
-between is replaced: no figure is typed by hand.
+or one's where its name follows; `<!-- shipped -->`: what ships, timed alone; `<!-- runs -->`: runs from start to end;
+`<!-- programs -->`: what the compiler makes of updates; `<!-- tricks -->`: what they are worth; `<!-- seeds NAME -->`:
+an algorithm's over seeds; `<!-- scores -->`: all of them in short; `<!-- environments -->`: steps replayed;
+`<!-- likeness -->`: how alike the twins are. What stands between is replaced: no figure is typed by hand.
 """
 
 import json
@@ -29,7 +29,7 @@ _PLACE = re.compile(r"(<!-- (\w+)(?: (\w+))? -->\n)(.*?)(<!-- /\2 -->)", re.DOTA
 
 
 def files(kind: str) -> list[Path]:
-    """All results files of a kind: `updates`, `runs`, `programs`, `tricks`, `seeds` or `environments`."""
+    """All results files of a kind: `updates`, `shipped`, `runs`, `programs`, `tricks`, `seeds` or `environments`."""
     return sorted(results.FOLDER.glob(f"{kind}-*.json"))
 
 
@@ -40,6 +40,12 @@ def measured(summary: dict[str, Any]) -> str:
     return f"`{summary['command']}` on {device}, {machine['cores']} cores, {summary['date']}"
 
 
+def benchmarked(summary: dict[str, Any]) -> str:
+    """Where and how updates were timed: with what versions and beside what load, too."""
+    versions, load = summary["versions"], summary["load_before"]
+    return f"{measured(summary)}; torch {versions['torch']}, jax {versions['jax']}, load {load:.1f} before"
+
+
 def updates(name: str | None) -> str:
     """Updates per second on every machine that measured them: of all algorithms in short, or every rung of one."""
     found = []
@@ -48,13 +54,15 @@ def updates(name: str | None) -> str:
         if name is not None:
             summary["algorithms"] = {key: rows for key, rows in summary["algorithms"].items() if key == name}
         if summary["algorithms"]:
-            versions = summary["versions"]
             table = results.short_table(summary) if name is None else results.table(summary)
-            found.append(
-                f"{measured(summary)}; torch {versions['torch']}, jax {versions['jax']}, "
-                f"load {summary['load_before']:.1f} before:\n\n{table}\n"
-            )
+            found.append(f"{benchmarked(summary)}:\n\n{table}\n")
     return "\n".join(found)
+
+
+def shipped(_: str | None) -> str:
+    """Updates per second of what ships, on every machine that measured it alone."""
+    summaries = [json.loads(path.read_text()) for path in files("shipped")]
+    return "\n".join(f"{benchmarked(summary)}:\n\n{results.shipped_table(summary)}\n" for summary in summaries)
 
 
 def seeds_of(name: str | None) -> str:
@@ -129,6 +137,7 @@ def alike(_: str | None) -> str:
 
 TABLES: dict[str, Callable[[str | None], str]] = {
     "updates": updates,
+    "shipped": shipped,
     "seeds": seeds_of,
     "runs": timed_runs,
     "programs": compiled,

@@ -6,7 +6,7 @@ import re
 import shlex
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,15 +15,15 @@ import jax
 import numpy as np
 import torch
 
-from benchmarks.rungs import EAGER, RUNGS, SHIPPED
+from benchmarks.rungs import EAGER, RUNGS, SHIPPED, rungs_of
 from benchmarks.subjects import ACTION_DIM, ROWS, STATE_DIM, subject
 from shared.files import write_atomically
 from shared.runs.machine import hardware, load, versions
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "benchmarks" / "results"
-BLOCKS = 5
-
+# Of each rung where every rung is timed, and where what ships is timed alone
+BLOCKS, SHIPPED_BLOCKS = 5, 3
 
 # Of a machine's processor time, what others may take before a block no longer counts
 DISTURBED = 0.05
@@ -36,11 +36,26 @@ class Block(NamedTuple):
     others: float
 
 
+class Climb(NamedTuple):
+    """Which rungs are timed, how often, and where their results go: to a file of their own, which replaces no other."""
+
+    # What the results file's name begins with
+    kind: str
+    blocks: int
+    # An algorithm's rungs, by its name
+    rungs: Callable[[str], list[str]]
+
+
+WHAT_SHIPS = Climb("shipped", SHIPPED_BLOCKS, lambda name: [EAGER, SHIPPED])
+WHOLE_LADDER = Climb("updates", BLOCKS, lambda name: rungs_of(subject(name)))
+
+
 class Results:
     """Blocks by algorithm and rung, and what they mean."""
 
-    def __init__(self, command: str) -> None:
+    def __init__(self, command: str, climb: Climb) -> None:
         self.command = command
+        self.climb = climb
         self.blocks: dict[str, dict[str, list[Block]]] = defaultdict(lambda: defaultdict(list))
         self.gflop: dict[str, float] = {}
         self.peak = 0.0
@@ -51,15 +66,15 @@ class Results:
         self.blocks[name][rung].append(block)
 
     def complete(self, names: Collection[str]) -> bool:
-        """Whether there are such algorithms, and the rung that ships on either side has all its blocks for each."""
-        blocks = [len(self.blocks.get(name, {}).get(rung, [])) for name in names for rung in (EAGER, SHIPPED)]
-        return bool(blocks) and min(blocks) >= BLOCKS
+        """Whether each rung of each of these algorithms has all its blocks."""
+        rungs = [(name, rung) for name in names for rung in self.climb.rungs(name)]
+        return all(len(self.blocks.get(name, {}).get(rung, [])) >= self.climb.blocks for name, rung in rungs)
 
     def rates(self, name: str, rung: str) -> np.ndarray:
         """Updates per second of each block that no other job disturbed; of all of them if there is none such."""
         blocks = self.blocks[name][rung]
-        counted = [seconds for seconds, others in blocks if others < DISTURBED] or [seconds for seconds, _ in blocks]
-        return RUNGS[rung].updates(subject(name)) / np.array(counted)
+        counted = [block for block in blocks if block.others < DISTURBED] or blocks
+        return np.array([updates_per_second(name, rung, block) for block in counted])
 
     def summary(self) -> dict[str, Any]:
         """What the results file holds."""
@@ -87,7 +102,7 @@ class Results:
         return {
             "updates_per_block": RUNGS[rung].updates(subject(name)),
             "blocks": len(others),
-            "blocks_counted": len(rates),
+            "blocks_undisturbed": sum(share < DISTURBED for share in others),
             "share_of_other_jobs": max(others),
             "updates_per_second": {"min": rates.min(), "median": float(np.median(rates)), "max": rates.max()},
             "share_of_matmul_peak": self.gflop[name] * rates.max() / self.peak,
@@ -95,12 +110,17 @@ class Results:
 
     def write(self) -> Path:
         """Writes the file of this machine, named after its device."""
-        summary = self.summary()
-        return _written("updates", summary)
+        return _written(self.climb.kind, self.summary())
 
     def table(self) -> str:
         """The results as Markdown."""
-        return table(self.summary())
+        short = self.climb is WHAT_SHIPS and self.complete(self.blocks)
+        return shipped_table(self.summary()) if short else table(self.summary())
+
+
+def updates_per_second(name: str, rung: str, block: Block) -> float:
+    """A block's rate; seeds at once count together."""
+    return RUNGS[rung].updates(subject(name)) / block.seconds
 
 
 def best(found: dict[str, Any], rung: str) -> float:
@@ -109,7 +129,7 @@ def best(found: dict[str, Any], rung: str) -> float:
 
 
 def table(summary: dict[str, Any]) -> str:
-    """A results file as a Markdown table, every rung of both ladders."""
+    """A results file as a Markdown table, a row for each rung."""
     lines = [
         f"| algorithm | rung | updates/s (min, median, best) | share of matmul peak | over {EAGER} |",
         "|---|---|---|---|---|",
@@ -117,9 +137,10 @@ def table(summary: dict[str, Any]) -> str:
     for name, found in summary["algorithms"].items():
         for rung, values in found["rungs"].items():
             rate = values["updates_per_second"]
+            over = f"{rate['max'] / best(found, EAGER):.2f}" if EAGER in found["rungs"] else "not measured"
             lines.append(
                 f"| {name} | {rung} | {rate['min']:.1f}, {rate['median']:.1f}, **{rate['max']:.1f}** "
-                f"| {values['share_of_matmul_peak']:.0%} | {rate['max'] / best(found, EAGER):.2f} |"
+                f"| {values['share_of_matmul_peak']:.0%} | {over} |"
             )
     return "\n".join(lines)
 
@@ -134,14 +155,30 @@ def short_table(summary: dict[str, Any]) -> str:
     for name, found in summary["algorithms"].items():
         rates = {rung: best(found, rung) for rung in found["rungs"]}
         ours, share = rates[SHIPPED], found["rungs"][SHIPPED]["share_of_matmul_peak"]
-        champion, over_champion = "not measured", "not measured"
-        if further := [rung for rung in rates if rung.startswith("PyTorch") and rung != EAGER]:
-            rung = max([EAGER, *further], key=rates.__getitem__)
-            champion = f"{rates[rung]:.1f} ({rung.removeprefix('PyTorch').strip(', ')})"
-            over_champion = f"{ours / rates[rung]:.2f}"
+        champion = max((rung for rung in rates if rung.startswith("PyTorch")), key=rates.__getitem__)
         lines.append(
-            f"| {name} | {found['gflop_per_update']:.2f} | {rates[EAGER]:.1f} | {champion} | {ours:.1f} | {share:.0%} "
-            f"| **{ours / rates[EAGER]:.2f}** | {over_champion} |"
+            f"| {name} | {found['gflop_per_update']:.2f} | {rates[EAGER]:.1f} "
+            f"| {rates[champion]:.1f} ({champion.removeprefix('PyTorch').strip(', ')}) | {ours:.1f} | {share:.0%} "
+            f"| **{ours / rates[EAGER]:.2f}** | {ours / rates[champion]:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def shipped_table(summary: dict[str, Any]) -> str:
+    """A row for each algorithm of a results file that holds what ships alone."""
+    lines = [
+        f"| algorithm | {EAGER} (min, median, best) | {SHIPPED} (min, median, best) | share of matmul peak "
+        "| over eager | undisturbed blocks |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, found in summary["algorithms"].items():
+        sides = [found["rungs"][rung] for rung in (EAGER, SHIPPED)]
+        rates = [side["updates_per_second"] for side in sides]
+        cells = [f"{rate['min']:.1f}, {rate['median']:.1f}, **{rate['max']:.1f}**" for rate in rates]
+        undisturbed = ", ".join(f"{side['blocks_undisturbed']} of {side['blocks']}" for side in sides)
+        lines.append(
+            f"| {name} | {' | '.join(cells)} | {sides[1]['share_of_matmul_peak']:.0%} "
+            f"| **{rates[1]['max'] / rates[0]['max']:.2f}** | {undisturbed} |"
         )
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""Updates per second on every rung of both ladders, compile time apart.
+"""Updates per second of what ships in both frameworks, compile time apart; on both whole ladders with `--all-rungs`.
 
 The rungs take turns block by block, so that a machine that slows down slows all of them.
 """
@@ -10,17 +10,9 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from benchmarks.blocks import Processes, prepare, timed_block
-from benchmarks.results import BLOCKS, Results
-from benchmarks.rungs import rungs_of
-from benchmarks.subjects import UPDATES, subject
+from benchmarks.progress import Case, Progress
+from benchmarks.results import DISTURBED, Results, updates_per_second
 from benchmarks.work import gflop_per_update
-
-CASES = [
-    pytest.param(name, rung, id=f"{name}-block {block}-{rung}")
-    for name in UPDATES
-    for block in range(BLOCKS)
-    for rung in rungs_of(subject(name))
-]
 
 
 @pytest.fixture(scope="module")
@@ -30,14 +22,18 @@ def processes() -> Iterator[Processes]:
         yield processes
 
 
-@pytest.mark.parametrize(("name", "rung"), CASES)
-def test_updates(name: str, rung: str, benchmark: BenchmarkFixture, processes: Processes, results: Results) -> None:
+def test_updates(
+    case: Case, benchmark: BenchmarkFixture, processes: Processes, results: Results, progress: Progress
+) -> None:
     """One block of one rung."""
+    name, rung = case.name, case.rung
     benchmark.group = name
+    progress.begin(case)
     peak = processes.run(prepare, name, rung)
     if name not in results.gflop:
         results.gflop[name] = processes.run(gflop_per_update, name)
     block = benchmark.pedantic(processes.run, args=(timed_block, name, rung), rounds=1, iterations=1)
+    progress.end(case, block.seconds, updates_per_second(name, rung, block), block.others >= DISTURBED)
     if benchmark.enabled:
         results.peak = max(results.peak, peak)
         results.add(name, rung, block)

@@ -1,4 +1,4 @@
-"""The pairs as the README and the site list them; `python -m benchmarks.report --write` enters them there."""
+"""The pairs as the README and the site list them; `corl-twins report --write` enters them there."""
 
 from pathlib import Path
 

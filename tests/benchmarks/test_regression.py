@@ -1,17 +1,20 @@
 """The check on speed: what counts as slower, what as disturbed, and one real pair of blocks."""
 
+import json
 import os
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import regression
+from benchmarks import regression, results
 from benchmarks.blocks import Processes, prepare, timed_block
 from benchmarks.regression import ATTEMPTS, TOLERANCE, Busy, pairs, ratio, verdict
 from benchmarks.results import BLOCKS, DISTURBED, Block
 from benchmarks.rungs import EAGER, SHIPPED
+from shared.runs.machine import hardware
 
 
 class Recorded:
@@ -65,11 +68,26 @@ def process_of(name: str) -> int:
 
 
 def test_a_machine_without_results_is_told_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Any
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(regression, "results_file", lambda *_: tmp_path / "updates.json")
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
     monkeypatch.setattr("sys.argv", ["regression"])
     with pytest.raises(SystemExit) as stopped:
         regression.main()
     assert stopped.value.code == 2
     assert "pytest --benchmark-only" in capsys.readouterr().err
+
+
+def test_the_ladders_file_goes_before_that_of_what_ships(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    monkeypatch.setattr(regression, "pairs", lambda processes, name: [(Block(2.0, 0.0), Block(1.0, 0.0))])
+    monkeypatch.setattr("sys.argv", ["regression", "iql"])
+    for kind, before in (("shipped", 1.5), ("updates", 2.0)):
+        rungs = {rung: {"updates_per_second": {"max": rate}} for rung, rate in ((EAGER, 1.0), (SHIPPED, before))}
+        results.results_file(kind, hardware()).write_text(json.dumps({"algorithms": {"iql": {"rungs": rungs}}}))
+        with pytest.raises(SystemExit) as stopped:
+            regression.main()
+        assert stopped.value.code == 0
+        assert f"{before:.2f} in the results file" in capsys.readouterr().out

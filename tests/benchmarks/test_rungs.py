@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks import jax_rungs, torch_rungs
-from benchmarks.results import DISTURBED, Block, Results
+from benchmarks.results import DISTURBED, WHAT_SHIPS, Block, Results
 from benchmarks.rungs import COMPILED, EAGER, RUNGS, SHIPPED, rungs_of
 from benchmarks.subjects import UPDATES, Subject
 from parity_tests.compilation import hardly_optimised
@@ -123,7 +123,7 @@ def test_cuda_graphs_are_rungs_of_machines_with_a_gpu(monkeypatch: pytest.Monkey
 
 def test_disturbed_blocks_are_left_out() -> None:
     """Unless there are no others."""
-    results = Results("pytest")
+    results = Results("pytest", WHAT_SHIPS)
     for seconds, others in ((1.0, 0.0), (2.0, DISTURBED), (4.0, 0.5)):
         results.add("td3_bc", SHIPPED, Block(seconds, others))
     results.add("td3_bc", EAGER, Block(2.0, 0.5))

@@ -1,0 +1,122 @@
+"""What `pytest --benchmark-only` times, what it says meanwhile, and which file it writes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import report, results
+from benchmarks.progress import Case, Progress
+from benchmarks.results import SHIPPED_BLOCKS, WHAT_SHIPS, WHOLE_LADDER, Block, Climb, Results
+from benchmarks.rungs import EAGER, SHIPPED, rungs_of
+from benchmarks.subjects import UPDATES, subject
+
+
+def collected(*flags: str) -> list[str]:
+    """The blocks that a command line chooses, in order, as `iql-block 0-JAX scan`."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "--quiet"]
+    # Fewer folders than pytest looks into by itself, since it takes seconds to read them all
+    command += ["--benchmark-only", "-o", "testpaths=tests/benchmarks benchmarks"]
+    listed = subprocess.run([*command, *flags], capture_output=True, text=True, check=True, cwd=report.ROOT).stdout
+    tests = [line for line in listed.splitlines() if "::" in line]
+    assert all(test.startswith("benchmarks/test_updates.py::test_updates[") for test in tests)
+    return [test.partition("[")[2].removesuffix("]") for test in tests]
+
+
+def expected(climb: Climb, name: str) -> list[str]:
+    """An algorithm's blocks, the rungs in turns."""
+    return [f"{name}-block {block}-{rung}" for block in range(climb.blocks) for rung in climb.rungs(name)]
+
+
+def test_typed_as_it_stands_it_times_what_ships() -> None:
+    assert collected() == [block for name in UPDATES for block in expected(WHAT_SHIPS, name)]
+    assert WHAT_SHIPS.rungs("iql") == [EAGER, SHIPPED]
+
+
+def test_the_whole_ladder_of_one_pair() -> None:
+    assert collected("--all-rungs", "-k", "iql") == expected(WHOLE_LADDER, "iql")
+    assert WHOLE_LADDER.rungs("iql") == rungs_of(subject("iql"))
+
+
+def test_a_line_says_which_block_how_fast_and_how_long_still() -> None:
+    """First blocks are ready after 8 s; each block itself takes 2 s."""
+    cases = [Case("iql", block, rung) for block in range(2) for rung in (EAGER, SHIPPED)]
+    now, written = [0.0], []
+    progress = Progress(cases, written.append, lambda: now[0])
+    for case, disturbed in zip(cases, (False, False, True, False), strict=True):
+        progress.begin(case)
+        now[0] += 2.0 if case.block else 10.0
+        progress.end(case, 2.0, 300.0, disturbed)
+    assert "".join(written).splitlines()[1:] == [
+        "iql, PyTorch eager, block 1 of 2 (compiles first): 300.0 updates/s; about 0:14 left",
+        "iql, JAX scan, block 1 of 2 (compiles first): 300.0 updates/s; about 0:04 left",
+        "iql, PyTorch eager, block 2 of 2: 300.0 updates/s (disturbed by other jobs); about 0:02 left",
+        "iql, JAX scan, block 2 of 2: 300.0 updates/s; about 0:00 left",
+    ]
+
+
+def measured(climb: Climb, seconds: float = 1.0) -> Results:
+    """Results in which every block took as long."""
+    gathered = Results("pytest", climb)
+    gathered.peak = 100.0
+    for name in UPDATES:
+        gathered.gflop[name] = 1.0
+        for rung in climb.rungs(name):
+            for _ in range(climb.blocks):
+                gathered.add(name, rung, Block(seconds, 0.0))
+    return gathered
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of results files."""
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    return tmp_path
+
+
+def rungs_in(path: Path) -> dict[str, Any]:
+    """A results file's rungs of IQL."""
+    return json.loads(path.read_text())["algorithms"]["iql"]["rungs"]
+
+
+def test_what_ships_replaces_nothing_of_the_ladder(folder: Path) -> None:
+    ladder, shipped = measured(WHOLE_LADDER).write(), measured(WHAT_SHIPS, 0.5).write()
+    assert sorted(folder.iterdir()) == sorted([ladder, shipped])
+    assert list(rungs_in(ladder)) == rungs_of(subject("iql"))
+    assert list(rungs_in(shipped)) == [EAGER, SHIPPED]
+    rates = [rungs_in(path)[SHIPPED]["updates_per_second"]["max"] for path in (ladder, shipped)]
+    assert rates == [UPDATES["iql"], 2 * UPDATES["iql"]]
+    assert report.files("updates") == [ladder]
+    assert report.shipped(None).count("| iql |") == 1
+
+
+def test_a_part_is_not_the_whole() -> None:
+    """Neither without an algorithm nor without a rung or a block."""
+    assert measured(WHOLE_LADDER).complete(UPDATES)
+    for name, rung in (("iql", None), ("iql", EAGER), ("iql", "JAX, host batches")):
+        gathered = measured(WHOLE_LADDER)
+        if rung is None:
+            del gathered.blocks[name]
+        else:
+            gathered.blocks[name][rung].pop()
+        assert not gathered.complete(UPDATES)
+
+
+def test_a_table_says_how_many_blocks_were_undisturbed() -> None:
+    gathered = Results("pytest", WHAT_SHIPS)
+    gathered.peak, gathered.gflop["iql"] = 100.0, 1.0
+    for others in (0.5, *[0.0] * (SHIPPED_BLOCKS - 1)):
+        gathered.add("iql", EAGER, Block(2.0, others))
+        gathered.add("iql", SHIPPED, Block(1.0, 0.5))
+    row = gathered.table().splitlines()[-1]
+    assert row.endswith(f"| **2.00** | {SHIPPED_BLOCKS - 1} of {SHIPPED_BLOCKS}, 0 of {SHIPPED_BLOCKS} |")
+
+
+def test_a_side_alone_is_over_nothing() -> None:
+    gathered = Results("pytest", WHAT_SHIPS)
+    gathered.peak, gathered.gflop["iql"] = 100.0, 1.0
+    gathered.add("iql", SHIPPED, Block(1.0, 0.0))
+    assert gathered.table().splitlines()[-1].endswith("| not measured |")
