@@ -1,11 +1,12 @@
-# make run: the default run. make test: all tests. make docs: the site. Each sets up .venv first, once.
+# make run: the default run. make test: what convinces on the spot. make test-all: every test. make docs: the site.
+# Each sets up .venv first, once.
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
 SITE := docs/_build/html
 
-.PHONY: setup run test test-d4rl lint benchmark docs docs-serve
+.PHONY: setup run test test-all cost test-d4rl lint benchmark docs docs-serve
 
 setup: $(READY)
 
@@ -18,9 +19,18 @@ run: setup
 	$(VENV)/bin/python corl_jax/cql.py
 
 # Files are shared out among a few processes with a thread each: more threads than cores slow both frameworks manifold.
-test: setup
-	OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false \
+PYTEST := OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false \
 	$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile tests parity_tests
+
+test: setup
+	$(PYTEST) --junitxml=.tests/quick.xml
+
+test-all: test
+	$(PYTEST) --junitxml=.tests/thorough.xml -m thorough
+
+# What the tests cost when they last ran: seconds by room, file, pair and rung.
+cost: setup
+	$(VENV)/bin/python -m tests.cost .tests/*.xml
 
 # Where the package cannot be imported the tests would be skipped; the import fails then. It makes the folder it is given.
 test-d4rl: setup

@@ -6,7 +6,8 @@ A page has a place for a table between two comments, `<!-- updates -->` and `<!-
 or one's where its name follows; `<!-- shipped -->`: what ships, timed alone; `<!-- runs -->`: runs from start to end;
 `<!-- programs -->`: what the compiler makes of updates; `<!-- tricks -->`: what they are worth; `<!-- seeds NAME -->`:
 an algorithm's over seeds; `<!-- scores -->`: all of them in short; `<!-- environments -->`: steps replayed;
-`<!-- likeness -->`: how alike the twins are. What stands between is replaced: no figure is typed by hand.
+`<!-- likeness -->`: how alike the twins are; `<!-- pairs -->` and `<!-- pages -->`: the pairs, for the README and for the
+site's menu. What stands between is replaced: no figure is typed by hand.
 """
 
 import json
@@ -19,7 +20,7 @@ import numpy as np
 
 from benchmarks import chart, environments, programs, results, seeds, tricks, whole_runs
 from benchmarks.results import ROOT
-from parity_tests import likeness
+from parity_tests import likeness, listing
 from shared.commands.common import Parser
 from shared.errors import InputError
 from shared.files import write_atomically
@@ -145,6 +146,8 @@ TABLES: dict[str, Callable[[str | None], str]] = {
     "scores": scores,
     "environments": replayed,
     "likeness": alike,
+    "pairs": lambda _: listing.table() + "\n",
+    "pages": lambda _: listing.toctree() + "\n",
 }
 
 

@@ -13,21 +13,8 @@ from parity_tests.pairs import PAIRS
 # The size of HalfCheetah's and Walker2d's states and actions; CORL's defaults give the rest.
 STATE_DIM, ACTION_DIM, ROWS = 17, 6, 100_000
 
-
-# Updates in a block: a second or two of them
-UPDATES = {
-    "any_percent_bc": 1000,
-    "td3_bc": 400,
-    "rebrac": 40,
-    "awac": 150,
-    "cql": 16,
-    "iql": 300,
-    "sac_n": 32,
-    "edac": 24,
-    "lb_sac": 2,
-    "dt": 16,
-    "sac": 300,
-}
+# Updates in a block
+UPDATES = {name: pair.benchmark_updates for name, pair in PAIRS.items()}
 
 
 def made_up_rows(rows: int) -> dict[str, np.ndarray]:

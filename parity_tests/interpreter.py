@@ -7,6 +7,7 @@ computes those that it has; any other, random bits say, is handed to JAX itself.
 The rung `shipped path` holds what XLA compiles to what is computed here.
 """
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -35,6 +36,27 @@ def interpreted(function: Callable) -> Callable:
     return call
 
 
+def interpreted_jit(function: Callable) -> Callable:
+    """The same for a function that `jax.jit` compiles, called as it is: what is annotated as no array is static."""
+    parameters = list(inspect.signature(function).parameters.values())
+    static = {parameter.name for parameter in parameters if parameter.annotation in (int, bool)}
+    programs: dict[Any, Callable] = {}
+
+    def call(*args: Any, **named: Any) -> Any:
+        given = {p.name: value for p, value in zip(parameters, args, strict=False)} | named
+        fixed = {name: value for name, value in given.items() if name in static}
+        traced = [name for name in given if name not in static]
+
+        def run(*values: Any) -> Any:
+            return function(**dict(zip(traced, values, strict=True)), **fixed)
+
+        key = tuple(sorted(fixed.items())), tuple(traced)
+        programs[key] = programs.get(key) or interpreted(run)
+        return programs[key](*(given[name] for name in traced))
+
+    return call
+
+
 def _to_jax(value: Any) -> jax.Array:
     return value if isinstance(value, jax.Array) else jnp.asarray(value)
 
@@ -56,12 +78,11 @@ def _program(closed: ClosedJaxpr) -> Callable[..., list]:
         values: dict[Var, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
         for var, value in zip(jaxpr.invars, inputs, strict=True):
             values[var] = value if _is_key(var.aval) else np.asarray(value, var.aval.dtype)
-        for rule, readers, targets, several in steps:
-            found = rule(*[read(values) for read in readers])
-            if several:
-                values.update(zip(targets, found, strict=True))
-            else:
-                values[targets[0]] = found
+        # An overflow is a number here as in XLA, which does not warn of it.
+        with np.errstate(all="ignore"):
+            for rule, readers, targets, several in steps:
+                found = rule(*[read(values) for read in readers])
+                values.update(zip(targets, found if several else [found], strict=True))
         return [read(values) for read in outputs]
 
     return run

@@ -8,6 +8,8 @@ from parity_tests.pairs import MISTAKES, PAIRS
 from parity_tests.precision import both_in
 from parity_tests.scene import Scene
 
+pytestmark = pytest.mark.thorough
+
 CASES = [pytest.param(name, m, id=f"{name}-{m.name}") for name, mistakes in MISTAKES.items() for m in mistakes]
 
 

@@ -16,6 +16,8 @@ from shared.runs.machine import versions
 from shared.runs.run import Run
 from tests.runs.stopped_runs import train
 
+pytestmark = pytest.mark.thorough
+
 # Those that compile in a few seconds
 QUICK = ["any_percent_bc", "td3_bc", "awac", "iql"]
 

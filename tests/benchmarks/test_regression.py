@@ -51,6 +51,7 @@ def test_a_busy_machine_tells_nothing() -> None:
         pairs(recorded, "td3_bc")
 
 
+@pytest.mark.thorough
 def test_each_algorithm_has_its_own_process() -> None:
     """Timed for real: the same process for both rungs, another for another algorithm, and blocks that take time."""
     with closing(Processes()) as processes:

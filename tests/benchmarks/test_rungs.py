@@ -12,18 +12,21 @@ import torch
 from benchmarks import jax_rungs, torch_rungs
 from benchmarks.results import DISTURBED, WHAT_SHIPS, Block, Results
 from benchmarks.rungs import COMPILED, EAGER, RUNGS, SHIPPED, rungs_of
-from benchmarks.subjects import UPDATES, Subject
+from benchmarks.subjects import ACTION_DIM, STATE_DIM, UPDATES, Subject
 from parity_tests.compilation import hardly_optimised
 from parity_tests.errors import errors
 from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
 from shared.frameworks import torch_side
-from shared.frameworks.exchange import named, part_names, torch_part
+from shared.frameworks.exchange import blank_state, named, part_names, torch_part
+from tests.benchmarks.uncompiled import compile_nothing
 
 SETTINGS = {"batch_size": 8, "device": "cpu"}
 # Fresh moments magnify rounding, hence double precision; 100 times what was measured.
 TOLERANCE = 1e-9
 # What a rung must get right besides the shared names: updates that a step's number decides, and batches of windows
+
+pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(autouse=True)
@@ -56,8 +59,9 @@ def check(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], toleran
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_a_call_for_each_update_is_the_scan(name: str) -> None:
+def test_a_call_for_each_update_is_the_scan(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the host draws and gathers the batch or the device does."""
+    compile_nothing(monkeypatch)
     expected = jax_parts(jax_rungs.scan(small(name))())
     for rung in (jax_rungs.host_batches, jax_rungs.device_batches):
         check(jax_parts(rung(small(name))()), expected)
@@ -76,11 +80,11 @@ def test_each_seed_of_many_is_its_own_run(name: str, monkeypatch: pytest.MonkeyP
 def check_torch(rung: Any, name: str, tolerance: float) -> None:
     """Fails where a rung's updates are not those of PyTorch eager."""
     torch._dynamo.reset()
-    _, (state, *_) = jax_rungs.interval(small(name))
-    parts = []
+    subject, parts = small(name), []
+    like = blank_state(subject.pair.jax, subject.pair.jax.TrainConfig(**subject.settings), STATE_DIM, ACTION_DIM)
     for make in (torch_rungs.eager, rung):
         torch_side.seed_everything(0)
-        parts.append(torch_parts(make(small(name))(), state))
+        parts.append(torch_parts(make(small(name))(), like))
     check(parts[1], parts[0], tolerance)
 
 

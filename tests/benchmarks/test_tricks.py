@@ -6,17 +6,20 @@ from typing import Any
 
 import pytest
 
+from benchmarks import jax_rungs
 from benchmarks.changes import TRICKS, Tried
-from benchmarks.jax_rungs import scan
-from parity_tests.compilation import hardly_optimised
 from parity_tests.precision import both_in
 from tests.benchmarks.test_rungs import check, jax_parts, small
+from tests.benchmarks.uncompiled import compile_nothing
+
+pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(autouse=True)
-def float64() -> Iterator[None]:
-    """JAX in double precision, compiled in haste: it is the updates that count."""
-    with both_in("float64"), hardly_optimised():
+def float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """JAX in double precision, without a compiler: it is the updates that count."""
+    compile_nothing(monkeypatch)
+    with both_in("float64"):
         yield
 
 
@@ -28,7 +31,7 @@ def networks(state: Any) -> dict[str, Any]:
 @cache
 def shipped(algorithm: str) -> dict[str, Any]:
     """The same of what ships."""
-    return networks(scan(small(algorithm))())
+    return networks(jax_rungs.scan(small(algorithm))())
 
 
 @pytest.mark.parametrize("name", [name for name, trick in TRICKS.items() if trick.changes])
@@ -36,4 +39,4 @@ def test_a_trick_makes_the_same_updates(name: str) -> None:
     trick = TRICKS[name]
     same = small(trick.of)
     tried = Tried(same.name, same.updates, same.settings, same.rows, trick.changes)
-    check(networks(scan(tried)()), shipped(trick.of))
+    check(networks(jax_rungs.scan(tried)()), shipped(trick.of))

@@ -17,6 +17,8 @@ from parity_tests.pairs import MISTAKES, PAIRS
 from parity_tests.precision import both_in
 from parity_tests.scene import forget_programs
 
+pytestmark = pytest.mark.thorough
+
 ALGORITHMS = ("td3_bc", "cql", "awac", "iql", "dt")
 
 # Mistakes of rungs that the checker climbs, in what a port need not have or where no figure shows them
