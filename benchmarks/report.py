@@ -6,8 +6,8 @@ A page has a place for a table between two comments, `<!-- updates -->` and `<!-
 or one's where its name follows; `<!-- shipped -->`: what ships, timed alone; `<!-- runs -->`: runs from start to end;
 `<!-- programs -->`: what the compiler makes of updates; `<!-- tricks -->`: what they are worth; `<!-- seeds NAME -->`:
 an algorithm's over seeds; `<!-- scores -->`: all of them in short; `<!-- environments -->`: steps replayed;
-`<!-- likeness -->`: how alike the twins are; `<!-- pairs -->` and `<!-- pages -->`: the pairs, for the README and for the
-site's menu. What stands between is replaced: no figure is typed by hand.
+`<!-- likeness -->`: how alike the twins are; `<!-- pairs -->` and `<!-- pages -->`: the pairs, for the README and for
+the site's menu. What stands between is replaced: no figure is typed by hand.
 """
 
 import json
