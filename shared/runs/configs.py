@@ -21,9 +21,9 @@ import pyrallis
 import yaml
 from pyrallis.wrappers.docstring import get_attribute_docstring
 
-from shared.names import is_known, nearest
 from shared.envs.registry import is_registered
 from shared.errors import InputError, RunError, Stopped
+from shared.names import is_known, nearest
 from shared.runs.seeds import summary, train_seeds
 
 Config = TypeVar("Config")

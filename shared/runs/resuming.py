@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from shared.runs.configs import dump
 from shared.errors import InputError
+from shared.runs.configs import dump
 from shared.runs.metrics import MetricsFile
 
 AUTO = "auto"

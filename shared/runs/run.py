@@ -19,17 +19,17 @@ import numpy as np
 import psutil
 from tqdm import tqdm
 
+from shared.envs.evaluation import ContextPolicy, Evaluation, Policy
+from shared.envs.scores import scale
+from shared.errors import InputError, RunError, Stopped
+from shared.files import write_atomically
+from shared.names import is_file_name
 from shared.runs import resuming, seeds
 from shared.runs.checkpoints import Checkpoints
 from shared.runs.configs import dump
 from shared.runs.curves import AVERAGED, Curve, draw_curve
-from shared.names import is_file_name
-from shared.errors import InputError, RunError, Stopped
-from shared.envs.evaluation import ContextPolicy, Evaluation, Policy
-from shared.files import write_atomically
 from shared.runs.machine import hardware, versions
 from shared.runs.metrics import MetricsFile
-from shared.envs.scores import scale
 from shared.runs.stopping import StopRequest
 from shared.runs.task import Task
 from shared.runs.wandb_side import import_wandb, start_wandb

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from tqdm import tqdm
 
-from shared.runs.curves import AVERAGED, LABELS
 from shared.errors import InputError, RunError, Stopped
+from shared.runs.curves import AVERAGED, LABELS
 from shared.runs.stopping import StopRequest
 
 T = TypeVar("T")

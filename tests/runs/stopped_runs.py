@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from flax import serialization
 
-from shared.frameworks.twins import load_twin
 from parity_tests.pairs import PAIRS
+from shared.frameworks.twins import load_twin
 
 # What depends on the machine's mood, and on the company
 _TIMES = {"updates_per_second", "seconds", "seeds_at_once"}

@@ -22,10 +22,10 @@ import pytest
 
 from corl_jax import any_percent_bc as bc
 from parity_tests.ladder import hardly_optimised
-from shared.frameworks.twins import load_twin
 from shared.envs.evaluation import Evaluation, Evaluator
 from shared.errors import Stopped
 from shared.frameworks import jax_side
+from shared.frameworks.twins import load_twin
 from shared.runs.seeds import train_seeds
 from tests.runs.stopped_runs import assert_same_bits, config, only_run, rows, train
 

@@ -12,9 +12,9 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from shared.frameworks.twins import load_twin
 from shared.errors import InputError
 from shared.frameworks.torch_side import seed_everything
+from shared.frameworks.twins import load_twin
 from shared.runs.configs import algorithms, check, dump, parse
 
 # Every kind of field is in it: numbers, lists of them, text, flags, and what may be null.

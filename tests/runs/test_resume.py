@@ -15,9 +15,9 @@ import torch
 import yaml
 
 from parity_tests.pairs import PAIRS
-from shared.frameworks.twins import load_twin
 from shared.envs.evaluation import Evaluator
 from shared.errors import InputError, Stopped
+from shared.frameworks.twins import load_twin
 from shared.runs.configs import parse
 from shared.runs.run import Run
 from tests.runs.stopped_runs import assert_same_bits, config, last_checkpoint, only_run, read, rows, train

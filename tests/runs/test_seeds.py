@@ -20,9 +20,9 @@ import pytest
 from parity_tests.errors import errors
 from parity_tests.ladder import bundled_rows
 from parity_tests.pairs import PAIRS
-from shared.frameworks.twins import load_twin
 from shared.errors import InputError, RunError, Stopped
 from shared.frameworks.jax_side import to_device
+from shared.frameworks.twins import load_twin
 from shared.runs import seeds
 from shared.runs.seeds import meet, once, train_seeds
 from shared.runs.stopping import StopRequest
