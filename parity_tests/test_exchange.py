@@ -40,7 +40,8 @@ def scene_of(name: str, variant: str, folder: Path) -> Scene:
 def update(scene: Scene, state: Any, step: int, draw: Any) -> Any:
     """The JAX twin's state after one more update."""
     indices, noise = draw
-    compiled = compiled_update(type(state), **scene.pair.update_statics(scene.config, step))
+    kind: Any = type(state)
+    compiled = compiled_update(kind, **scene.pair.update_statics(scene.config, step))
     return compiled(state, scene.jax_batch(indices), scene.jax_noise(noise))[0]
 
 

@@ -34,7 +34,8 @@ class Program:
 
     def __init__(self, update: Update, state: Any, fixed: Mapping[str, Any]) -> None:
         self.update, self.fixed = update, fixed
-        leaves, self.structure = jax.tree.flatten(state)
+        leaves, structure = jax.tree.flatten(state)
+        self.structure: Any = structure
         self.constants = [None if isinstance(leaf, jax.Array) else leaf for leaf in leaves]
         self.run = jax.jit(self._run)
 

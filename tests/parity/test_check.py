@@ -17,7 +17,7 @@ from parity_tests.precision import both_in
 from shared.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
-PLAIN = ROOT / "tests" / "ports" / "plain_td3_bc.py"
+PLAIN = ROOT / "tests" / "parity" / "ports" / "plain_td3_bc.py"
 AWAC = ROOT / "exercises" / "solutions" / "10_awac.py"
 
 
@@ -87,6 +87,13 @@ def test_a_mistake_in_another_style_is_named(checked: Callable, old: str, new: s
     failed = [line.split()[0] for line in printed.splitlines() if " FAILS " in line]
     assert (status, failed) == (1, [rung]), printed
     assert [line.split(" (corl_jax")[0] for line in printed.splitlines() if line.startswith("  * ")] == [f"  * {named}"]
+
+
+def test_a_wrong_metric_is_told_beside_one_that_is_not_logged(checked: Callable) -> None:
+    status, printed = checked(PLAIN, ('metrics = {"critic_loss": loss}', 'metrics = {"critic_loss": 3.0 * loss}'))
+    assert status == 1
+    assert "Your log (metrics): no mistake of the library gives these numbers." in printed
+    assert "It may help: your numbers are the reference's times 3." in printed
 
 
 def test_two_mistakes_in_two_losses_are_both_named(checked: Callable) -> None:
