@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeGuard, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -201,7 +201,7 @@ class Network(struct.PyTreeNode):
 # ---- dropout -------------------------------------------------------------------------------------------------------
 
 
-def is_key(dropout: Any) -> bool:
+def is_key(dropout: Any) -> TypeGuard[Array]:
     """Whether noise carries a random key in place of what is drawn from it."""
     return isinstance(dropout, Array) and jnp.issubdtype(dropout.dtype, jax.dtypes.prng_key)
 
