@@ -1,7 +1,7 @@
 """A training process killed at random moments, saves included, and resumed each time, ends with the same bits.
 
-`KILLS` kills for each framework; the continuous integration makes a few,
-`KILLS=20 pytest tests/runs/test_kills.py` more.
+`KILLS` kills for each framework. The continuous integration makes a few; `KILLS=20 pytest tests/runs/test_kills.py`
+makes more.
 """
 
 import os
