@@ -42,6 +42,7 @@ lint: setup
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/lint-imports
+	$(VENV)/bin/mypy
 
 benchmark: setup
 	$(VENV)/bin/python -m pytest --benchmark-only

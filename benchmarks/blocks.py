@@ -48,11 +48,12 @@ class Processes:
     """One at a time, for the algorithm whose turn it is."""
 
     def __init__(self) -> None:
-        self._name, self._process = "", None
+        self._name = ""
+        self._process: ProcessPoolExecutor | None = None
 
     def run(self, function: Callable[..., Any], name: str, *arguments: Any) -> Any:
         """What the function returns for an algorithm and further arguments, called in that algorithm's process."""
-        if name != self._name:
+        if self._process is None or name != self._name:
             self.close()
             self._name = name
             self._process = ProcessPoolExecutor(1, get_context("spawn"), initializer=full_precision)

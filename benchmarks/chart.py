@@ -36,7 +36,7 @@ def seeds(summary: dict[str, Any]) -> bytes:
         if len(counts) > 1:
             axis.plot(list(counts), [rate / counts[1] for rate in counts.values()], marker="o", label=name)
     axis.set_xscale("log", base=2)
-    axis.set_xticks(ticks := sorted({rung.seeds for rung in RUNGS.values()}), ticks)
+    axis.set_xticks(ticks := sorted({rung.seeds for rung in RUNGS.values()}), map(str, ticks))
     axis.axhline(1.0, color="black", linewidth=0.5, linestyle=":")
     axis.set_ylim(bottom=0)
     axis.set_xlabel("seeds at once")

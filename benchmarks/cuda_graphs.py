@@ -10,6 +10,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import cycle, islice
 from typing import Any
 
@@ -61,7 +62,7 @@ def recorded(made: Loop, length: int, subject: Subject, recorder: CudaGraphs) ->
                     _fill(place, made.draw())
                 made.learn(*place)
     parts = [memory[i : i + length] for i in range(0, number, length)]
-    turns = cycle([(part, *recorder.record(lambda part=part: _learn_all(made, part))) for part in parts])
+    turns = cycle([(part, *recorder.record(partial(_learn_all, made, part))) for part in parts])
 
     def block() -> Any:
         for part, replay, metrics in islice(turns, subject.updates // length):

@@ -40,7 +40,7 @@ def names(file: Any) -> list[str]:
 
 def replay(file: Any, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each step (N,): the largest error of an observation's entries, the reward's, and whether ends differ."""
-    env = make_env(env_of(name))
+    env: Any = make_env(env_of(name))
     env.reset(seed=0)
     while isinstance(env, TimeLimit | OrderEnforcing):  # they would end what is no episode
         env = env.env
@@ -53,7 +53,8 @@ def replay(file: Any, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         found, found_reward, *ends, _ = env.step(action)
         rows.append((np.abs(found - observation).max(), abs(found_reward - reward), ends != [done, False]))
     env.close()
-    return tuple(np.array(column, float) for column in zip(*rows, strict=True))
+    observations, rewards, ends = (np.array(column, float) for column in zip(*rows, strict=True))
+    return observations, rewards, ends
 
 
 def compared() -> list[dict[str, Any]]:

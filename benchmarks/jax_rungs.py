@@ -89,7 +89,7 @@ def device_batches(subject: Subject) -> Callable[[], Any]:
     return _one_by_one(subject, update)
 
 
-def interval(subject: Subject) -> tuple[Callable, tuple]:
+def interval(subject: Subject) -> tuple[partial[Any], tuple]:
     """The twin's compiled interval, without its arguments' values filled in, and those arguments."""
     statics = subject.pair.interval_statics(_config(subject), 0, subject.updates)
     state = _fresh_state(subject, jax.random.key(WEIGHTS_SEED))

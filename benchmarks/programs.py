@@ -49,7 +49,7 @@ def operations(program: str) -> Counter[str]:
 
 
 def _run(name: str, computations: Mapping[str, Sequence[str]]) -> Counter[str]:
-    total = Counter()
+    total: Counter[str] = Counter()
     for line in computations[name]:
         found = _INSTRUCTION.match(line)
         if not found or found["operation"] in _NOTHING:
@@ -75,7 +75,8 @@ def _kind(line: str, operation: str, computations: Mapping[str, Sequence[str]]) 
 def per_update(name: str) -> dict[str, float]:
     """An algorithm's operations for one update, on average over an interval, under CORL's defaults."""
     train, arguments = interval(Subject(name, INTERVAL, rows=ROWS))
-    found = operations(train.func.lower(*arguments, **train.keywords).compile().as_text())
+    program: Any = train.func
+    found = operations(program.lower(*arguments, **train.keywords).compile().as_text())
     kinds = {"all": found.total(), "fusions": found["fusion"], "products": found["dot"], "copies": found["copy"]}
     return {kind: count / INTERVAL for kind, count in kinds.items()}
 

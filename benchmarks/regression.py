@@ -55,7 +55,8 @@ def pairs(processes: Processes, name: str) -> list[tuple[Block, Block]]:
     rungs = (EAGER, SHIPPED)
     for rung in rungs:
         processes.run(prepare, name, rung)
-    return undisturbed(name, *(partial(processes.run, timed_block, name, rung) for rung in rungs))
+    blocks = undisturbed(name, *(partial(processes.run, timed_block, name, rung) for rung in rungs))
+    return [(eager, shipped) for eager, shipped in blocks]
 
 
 def ratio(pairs: Sequence[tuple[Block, Block]]) -> float:

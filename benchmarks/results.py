@@ -216,7 +216,7 @@ def numerics() -> dict[str, Any]:
     """
     products = {
         "torch": torch.get_float32_matmul_precision(),
-        "jax": str(jax.config.jax_default_matmul_precision or "default"),
+        "jax": str(jax.default_matmul_precision.value or "default"),
     }
     return {
         "precision": {"dtype": "float32", **products},

@@ -82,7 +82,7 @@ def torch_source(name: str) -> str:
     *classes, _ = path = name.split(".")
     body: Sequence[ast.stmt] = ast.parse(source).body
     for part in path:
-        found = {getattr(node, "name", None): node for node in body}[part]
+        found = {node.name: node for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)}[part]
         body = found.body
     start = min([found.lineno, *(decorator.lineno for decorator in found.decorator_list)])
     lines = source.splitlines()[start - 1 : found.end_lineno]
@@ -101,7 +101,7 @@ def measure(module: ModuleType) -> list[Error | Figure]:
 
 def title(module: ModuleType) -> str:
     """The first line of a module's docstring, without its full stop."""
-    return inspect.getdoc(module).splitlines()[0].removesuffix(".")
+    return (inspect.getdoc(module) or "").splitlines()[0].removesuffix(".")
 
 
 def shown(module: ModuleType) -> str:

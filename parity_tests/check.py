@@ -65,7 +65,8 @@ def climb(port: Port, variants: tuple[str, ...]) -> Iterator[Climbed]:
 
 
 def _judged(rung: str, asked: Sequence, answers: Sequence[Figures]) -> Climbed:
-    worst, where, unwritten = 0.0, "", {}
+    worst, where = 0.0, ""
+    unwritten: dict[str, None] = {}
     for question, figures in zip(asked, answers, strict=True):
         unwritten |= dict.fromkeys(group for group, values in figures.items() if values is None)
         for group, values in compare(rung, figures, question.expected).items():
@@ -112,7 +113,8 @@ def _change(name: str, mistake: Mistake) -> str:
 def check(path: Path, name: str, variants: tuple[str, ...]) -> int:
     """Climbs the ladder with a file and prints each rung; returns the command's exit status."""
     port = Port(path.name, load_module(path), PAIRS[name])
-    done, unwritten, fails = [], {}, False
+    done, fails = [], False
+    unwritten: dict[str, None] = {}
     try:
         for climbed in climb(port, variants):
             print(line(climbed), flush=True)

@@ -85,7 +85,7 @@ def _leaves(draw: Draw, fields: Sequence[str]) -> Leaves:
     indices, noise = draw
     found = {"indices": indices}
     for name in fields:
-        value = noise.get(name) if isinstance(noise, Mapping) else getattr(noise, name, None)
+        value: Any = noise.get(name) if isinstance(noise, Mapping) else getattr(noise, name, None)
         found[f"noise.{name}"] = jax.random.key_data(value) if is_key(value) else value
     return {name: [np.asarray(leaf) for leaf in jax.tree.leaves(value)] for name, value in found.items()}
 

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
-def error(ours: np.ndarray, reference: np.ndarray, scale: float | None = None) -> float:
+def error(ours: ArrayLike, reference: ArrayLike, scale: float | None = None) -> float:
     """The largest difference, relative to `scale` or else to the reference's largest entry; inf for other shapes."""
     ours, reference = np.asarray(ours, np.float64), np.asarray(reference, np.float64)
     if ours.shape != reference.shape or not np.isfinite(ours).all():

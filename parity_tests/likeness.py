@@ -13,10 +13,10 @@ def equal_lines(first: Path, second: Path) -> tuple[int, int, int]:
     Raises:
         FileNotFoundError: There is no `diff` on this machine, or one of the files is missing.
     """
-    lines = [len(path.read_text().splitlines()) for path in (first, second)]
+    in_first, in_second = (len(path.read_text().splitlines()) for path in (first, second))
     marked = subprocess.run(["diff", first, second], capture_output=True, text=True, check=False).stdout
     removed = sum(line.startswith("<") for line in marked.splitlines())
-    return lines[0] - removed, *lines
+    return in_first - removed, in_first, in_second
 
 
 def share(equal: int, first: int, second: int) -> float:

@@ -23,7 +23,7 @@ def sealed(content: bytes) -> bytes:
     return b"".join([body, _seal(body)])
 
 
-def sealed_zip(archive: bytes) -> bytes:
+def sealed_zip(archive: bytes | memoryview) -> bytes:
     """A ZIP archive without a comment, with the seal as its comment."""
     # An archive ends with the length of its comment, in two bytes.
     assert archive[-2:] == bytes(2), "the archive has a comment already"

@@ -48,8 +48,9 @@ def _small(params: Params, batch: Batch) -> Array:
 
 def measure() -> list[Error | Figure]:
     ways = wrong(), right()
+    wrong_step, right_step = map(_step_of, ways)
     steps = [
-        distances(f"first step, gradients of {size:g}", _torch_step, *map(_step_of, ways), np.full(3, size))
+        distances(f"first step, gradients of {size:g}", _torch_step, wrong_step, right_step, np.full(3, size))
         for size in (1e-6, 1e-5, 1e-3)
     ]
     return [

@@ -25,7 +25,8 @@ def distances(
 ) -> Error:
     """The largest differences of outputs, relative to the reference's largest entry."""
     theirs = reference(*map(torch.as_tensor, inputs)).detach().numpy()
-    return Error(what, *(error(ours(*map(jnp.asarray, inputs)), theirs) for ours in (wrong, right)), bound)
+    wrongly, rightly = (error(ours(*map(jnp.asarray, inputs)), theirs) for ours in (wrong, right))
+    return Error(what, wrongly, rightly, bound)
 
 
 def gradient_distances(
@@ -37,4 +38,5 @@ def gradient_distances(
     (theirs,) = torch.autograd.grad(reference(first, *rest).sum(), first)
     given = tuple(map(jnp.asarray, inputs))
     ours = (jax.grad(lambda *given, way=way: way(*given).sum())(*given) for way in (wrong, right))
-    return Error(what, *(error(gradient, theirs.numpy()) for gradient in ours), ROUNDING)
+    wrongly, rightly = (error(gradient, theirs.numpy()) for gradient in ours)
+    return Error(what, wrongly, rightly, ROUNDING)

@@ -49,7 +49,7 @@ def measure() -> list[Error | Figure]:
     starts = [cloning.fresh(kernel_init=lecun_normal(), bias_init=zeros), cloning.fresh()]
     return [
         # What is left is that both sides draw numbers of their own.
-        *(Error(name, *map(float, pair), 0.05) for name, *pair in zip(names, *ours, strict=True)),
+        *(Error(name, float(a), float(b), 0.05) for name, a, b in zip(names, *ours, strict=True)),
         Figure("size of a fresh policy's actions", *map(_boldness, starts)),
         Figure("error of a policy cloned from there", *(cloning.cloned(params=start) for start in starts)),
     ]

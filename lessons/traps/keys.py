@@ -38,11 +38,11 @@ def _indices(of_step: Callable[[Array], Array]) -> Array:
 
 def measure() -> list[Error | Figure]:
     key = jax.random.key(0)
-    correlations = [abs(float(np.corrcoef(*way(key, 100_000))[0, 1])) for way in (wrong, right)]
+    wrongly, rightly = (abs(float(np.corrcoef(*way(key, 100_000))[0, 1])) for way in (wrong, right))
     indices = [_indices(lambda step: key), _indices(lambda step: jax.random.fold_in(key, step))]
     inputs = [cloning.Batch(*(column[i] for column in cloning.rows())) for i in indices]
     return [
-        Error("correlation of two noises", *correlations, 0.02),
+        Error("correlation of two noises", wrongly, rightly, 0.02),
         Figure(f"different rows seen in {cloning.UPDATES} updates", *(float(len(np.unique(i))) for i in indices)),
         Figure("error of a cloned policy on all rows", *(cloning.cloned(inputs=batch) for batch in inputs)),
     ]

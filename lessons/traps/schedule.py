@@ -41,9 +41,9 @@ def _torch_rates() -> np.ndarray:
 def measure() -> list[Error | Figure]:
     theirs, steps = _torch_rates(), np.arange(UPDATES)
     ours = [np.array([way(step) for step in steps[: 2 * WARMUP]]) for way in (wrong, right)]
-    rates = [error(rates, theirs[: 2 * WARMUP]) for rates in ours]
+    wrongly, rightly = (error(rates, theirs[: 2 * WARMUP]) for rates in ours)
     return [
-        Error(f"rates of a warm-up over {WARMUP} updates", *rates, 1e-12),
+        Error(f"rates of a warm-up over {WARMUP} updates", wrongly, rightly, 1e-12),
         Figure("rate of the first update, over the full one", *(float(rates[0] / RATE) for rates in ours)),
         Figure("error of a cloned policy", *(cloned(optimizer=optax.adam(way)) for way in (wrong, right))),
     ]

@@ -12,6 +12,7 @@ from parity_tests.checker.port import Parts, Port
 from parity_tests.checker.questions import Given, Question
 from parity_tests.draws import faults
 from shared.errors import InputError
+from shared.frameworks.exchange import Named
 
 
 def answer(port: Port, question: Question) -> Figures:
@@ -47,7 +48,8 @@ def _answer_forward(port: Port, question: Question) -> Figures:
 
 
 def _answer_loss(port: Port, question: Question) -> Figures:
-    state, found = _started(port, question.given), {}
+    state = _started(port, question.given)
+    found: dict[str, Named | None] = {}
     for name in question.expected:
         try:
             value = port.loss(name, state, question.given.inputs[0], port.differentiated(name, state))
@@ -59,7 +61,8 @@ def _answer_loss(port: Port, question: Question) -> Figures:
 
 def _answer_gradient(port: Port, question: Question) -> Figures:
     given = question.given
-    state, found = _started(port, given), {}
+    state = _started(port, given)
+    found: dict[str, Named | None] = {}
     layouts = port.layouts(given.config, given.sizes, given.start)
     for name in {group.partition(" by ")[0]: None for group in question.expected}:
         parts = port.pair.losses[name].of

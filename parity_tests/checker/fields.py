@@ -27,7 +27,8 @@ def field(state: Any, name: str) -> Any:
 def replaced(state: Any, fields: Mapping[str, Any]) -> Any:
     """The state with other values in these fields."""
     if isinstance(state, Mapping):
-        return type(state)({**state, **fields})
+        kind: Any = type(state)
+        return kind({**state, **fields})
     replace = getattr(state, "_replace", None) or getattr(state, "replace", None)
     return replace(**fields) if replace else dataclasses.replace(state, **fields)
 

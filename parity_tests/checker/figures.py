@@ -1,10 +1,14 @@
 """Figures: what a rung yields, and when two of them are the same."""
 
+from collections.abc import Mapping
+
 from parity_tests.errors import errors
 from shared.frameworks.exchange import Named
 
-# What a rung yields: numbers by name, in groups that are right or wrong together; None: not written yet
-Figures = dict[str, Named | None]
+# What a rung yields: numbers by name, in groups that are right or wrong together
+Expected = Mapping[str, Named]
+# What a port answers; None: not written yet
+Figures = Mapping[str, Named | None]
 
 # The tolerances of the ladder's own rungs are for twins written line by line alike. A right port may write the same
 # number another way (log(1 - tanh^2) for a stable form, a mean of means), which costs digits; every mistake of the
@@ -22,7 +26,7 @@ TOLERANCES = {
 }
 
 
-def compare(rung: str, ours: Figures, theirs: Figures) -> dict[str, dict[str, float]]:
+def compare(rung: str, ours: Figures, theirs: Expected) -> dict[str, dict[str, float]]:
     """The error of each number of each group that is written, relative to its tensor, or a gradient's network."""
     found = {}
     for group, reference in theirs.items():
@@ -35,7 +39,7 @@ def compare(rung: str, ours: Figures, theirs: Figures) -> dict[str, dict[str, fl
     return found
 
 
-def wrong_in(rung: str, ours: Figures, theirs: Figures) -> list[str]:
+def wrong_in(rung: str, ours: Figures, theirs: Expected) -> list[str]:
     """The groups whose figures are not the same within the rung's tolerance."""
     compared = compare(rung, ours, theirs).items()
     return [group for group, values in compared if not all(value <= TOLERANCES[rung] for value in values.values())]

@@ -144,7 +144,7 @@ def _by_order(part: str, counted: Named, weights: Any) -> Any:
             f"{', '.join(f'{path} {shape}' for path, shape in leaves) or 'nothing'}. Where the tensors are laid out "
             f"otherwise, define from_torch(part, weights)"
         )
-    names = {}
+    names: dict[str, str] = {}
     for kind in set(found):
         same = [path for path, shape in leaves if _kind(shape) == kind]
         names |= _matched(part, same, [name for name, value in counted.items() if _kind(value.shape) == kind])

@@ -1,6 +1,6 @@
 """Which mistake gives somebody's numbers: those of the library are planted into our twin until one does."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -79,7 +79,7 @@ def diagnose(
 
 def wrong_groups(rung: str, asked: Sequence[Question], answers: Sequence[Figures]) -> list[str]:
     """The names of the groups that are not within the tolerance in some question."""
-    found = {}
+    found: dict[str, None] = {}
     for question, figures in zip(asked, answers, strict=True):
         found |= dict.fromkeys(wrong_in(rung, figures, question.expected))
     return list(found)
@@ -98,7 +98,7 @@ def reproduced(
             theirs = answer(planted(name, mistake), question)
         except (InputError, NotWrittenError):
             return False, set()
-        written = {group: values for group, values in theirs.items() if figures.get(group) is not None}
+        written = {group: values for group, values in theirs.items() if values is not None and figures.get(group)}
         other = set(wrong_in(question.rung, figures, written))
         whole, groups = whole and not other, groups - other
         if not whole and not groups:
@@ -123,17 +123,13 @@ def _told_apart(port: Port, rung: str, mistakes: Sequence[Mistake], variants: tu
 
 def _faults(group: str, asked: Sequence[Question], answers: Sequence[Figures]) -> tuple[str, ...]:
     """What is wrong with draws, in words."""
-    return tuple(words for fault, words in FAULTS.items() if any(figures[group][fault].any() for figures in answers))
+    found = [values for figures in answers if (values := figures[group])]
+    return tuple(words for fault, words in FAULTS.items() if any(values[fault].any() for values in found))
 
 
 def _hints(group: str, asked: Sequence[Question], answers: Sequence[Figures]) -> tuple[str, ...]:
     """What the wrong numbers themselves show: that they are no numbers, rounded, or a multiple of the right ones."""
-    pairs = [
-        (np.ravel(figures[group][name]), np.ravel(value))
-        for question, figures in zip(asked, answers, strict=True)
-        for name, value in (question.expected.get(group) or {}).items()
-        if figures.get(group) and np.shape(figures[group].get(name)) == np.shape(value)
-    ]
+    pairs = list(_pairs(group, asked, answers))
     if not pairs:
         return ()
     ours, theirs = (np.concatenate(values) for values in zip(*pairs, strict=True))
@@ -146,6 +142,17 @@ def _hints(group: str, asked: Sequence[Question], answers: Sequence[Figures]) ->
     if np.abs(ours - ratio * theirs).max() <= 1e-9 * scale:
         return (f"your numbers are the reference's times {ratio:.6g}",)
     return ()
+
+
+def _pairs(
+    group: str, asked: Sequence[Question], answers: Sequence[Figures]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The group's numbers beside the right ones, (n,) each, where the file has them in the same shape."""
+    for question, figures in zip(asked, answers, strict=True):
+        ours = figures.get(group) or {}
+        for name, value in question.expected.get(group, {}).items():
+            if name in ours and np.shape(ours[name]) == np.shape(value):
+                yield np.ravel(ours[name]), np.ravel(value)
 
 
 def place(name: str, mistake: Mistake) -> str:

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 
 from parity_tests import ladder
-from parity_tests.checker.figures import Figures
+from parity_tests.checker.figures import Expected
 from parity_tests.checker.port import Parts, reference_parts
 from parity_tests.draws import DRAWN_UPDATES, Draw, faultless
 from parity_tests.ladder import TRAJECTORY_UPDATES, reference_gradients
 from parity_tests.pairs import MISTAKES, PAIRS
 from parity_tests.scene import Scene
-from shared.frameworks.exchange import torch_part
+from shared.frameworks.exchange import Named, torch_part
 
 Inputs = dict[str, Any]
 
@@ -61,7 +61,7 @@ class Question:
     rung: str
     where: str
     given: Given
-    expected: Figures
+    expected: Expected
     drawn: Sequence[Draw] = ()
 
 
@@ -166,7 +166,7 @@ def _loss(scene: Scene, where: str) -> Question:
 
 def _gradient(scene: Scene, where: str) -> Question:
     ours, given = ladder.inputs(scene)
-    expected = {}
+    expected: dict[str, Named] = {}
     for name, loss in scene.losses().items():
         parts = reference_gradients(scene.trainer, name, loss.of, [given[x] for x in loss.inputs])
         expected |= {f"{name} by {part}": gradient for part, gradient in parts.items()}

@@ -38,7 +38,7 @@ def template(pair: Pair) -> str:
     """
     scene = Scene.create(pair, pair.jax, "default", "bundled", warm=False)
     sizes = _Sizes(scene)
-    title = inspect.getdoc(pair.jax).partition(" in JAX")[0]
+    title = _doc(pair.jax).partition(" in JAX")[0]
     pieces = [
         HEADER.format(title=title, name=pair.name, sizes=sizes.legend(pair)),
         *_networks(pair),
@@ -86,6 +86,11 @@ class _Sizes:
         return textwrap.fill(f"{text}{', under ' + settings if settings else ''}.", 118)
 
 
+def _doc(part: Any) -> str:
+    """What a part of the twin says of itself, as each does."""
+    return inspect.getdoc(part) or ""
+
+
 def _function(name: str, arguments: str, doc: str) -> str:
     body = textwrap.indent(f'"""{doc.strip()}' + ('\n"""' if "\n" in doc.strip() else '"""'), "    ")
     return f"def {name}({arguments}):\n{body}\n    raise NotImplementedError\n"
@@ -97,8 +102,8 @@ def _networks(pair: Pair) -> Iterator[str]:
         if inspect.isclass(kind) and issubclass(kind, nn.Module) and kind.__module__ == pair.jax.__name__:
             fields = [field for field in inspect.get_annotations(kind) if field not in ("parent", "name")]
             arguments = ", ".join(inspect.signature(kind.__call__).parameters)
-            call = textwrap.indent(_function("__call__", arguments, inspect.getdoc(kind.__call__)), "    ")
-            lines = [f"class {name}(nn.Module):", f'    """{inspect.getdoc(kind)}"""', ""]
+            call = textwrap.indent(_function("__call__", arguments, _doc(kind.__call__)), "    ")
+            lines = [f"class {name}(nn.Module):", f'    """{_doc(kind)}"""', ""]
             lines += [f"    {field}: Any" for field in fields]
             yield "\n".join([*lines, *([""] if fields else []), "    @nn.compact", call])
 
@@ -135,7 +140,7 @@ def _losses(pair: Pair, scene: Scene, sizes: _Sizes) -> Iterator[str]:
     extra = pair.extra_inputs(np.random.default_rng(0), sizes.batch)
     for name, loss in pair.losses.items():
         by = joint_name(loss.of)
-        doc = [inspect.getdoc(getattr(kind, name)), "", f"A scalar, differentiated by {' and '.join(loss.of)}"]
+        doc = [_doc(getattr(kind, name)), "", f"A scalar, differentiated by {' and '.join(loss.of)}"]
         doc[-1] += f": `{by}` is a tuple of both." if len(loss.of) > 1 else "."
         doc += [
             f"{given}: {sizes.show(np.shape(extra[given]))}".replace("()", "a scalar")
@@ -164,6 +169,6 @@ def _draws(pair: Pair, scene: Scene) -> str:
 def _update(pair: Pair, scene: Scene) -> str:
     kind = inspect.signature(pair.jax.create_train_state).return_annotation
     statics: Mapping[str, Any] = pair.update_statics(scene.config, 1)
-    doc = [inspect.getdoc(kind.update), "", "The next state, or (state, metrics)."]
+    doc = [_doc(kind.update), "", "The next state, or (state, metrics)."]
     doc += [f"{name}: a bool, known when the update is compiled." for name in statics]
     return _function("update", ", ".join(["state", "config", "batch", "noise", *statics]), "\n".join(doc))

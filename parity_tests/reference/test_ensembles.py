@@ -197,10 +197,10 @@ def test_lb_sacs_weights_start_where_the_seed_says() -> None:
         other = nn.Linear(*width)
         assert torch.equal(mine.weight, other.weight)
         assert torch.equal(mine.bias, other.bias)
-    for layer, (fan_in, width) in zip(
+    for layer, (fan_in, fan_out) in zip(
         trainer.critic.critic[::3], [(STATE_DIM + ACTION_DIM, 256), (256, 256), (256, 256), (256, 1)], strict=True
     ):
-        bound = 1 / math.sqrt(width)
-        weight = torch.stack([torch.empty(fan_in, width).uniform_(-bound, bound) for _ in range(3)])
+        bound = 1 / math.sqrt(fan_out)
+        weight = torch.stack([torch.empty(fan_in, fan_out).uniform_(-bound, bound) for _ in range(3)])
         torch.testing.assert_close(layer.weight, weight, rtol=1e-6, atol=0.0)
-        torch.testing.assert_close(layer.bias, torch.empty(3, 1, width).uniform_(-bound, bound), rtol=1e-6, atol=0.0)
+        torch.testing.assert_close(layer.bias, torch.empty(3, 1, fan_out).uniform_(-bound, bound), rtol=1e-6, atol=0.0)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from corl_jax import rebrac as jax_twin
 from corl_torch import rebrac
@@ -139,7 +139,8 @@ def test_rebrac(settings: dict[str, Any]) -> None:
         config = rebrac.TrainConfig(device="cpu", batch_size=BATCH_SIZE, **settings)
         trainer, data = rebrac.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0), rows()
         critic = jax.tree.map(lambda *pair: jnp.stack(pair), *map(arrays_of, (trainer.critic.q1, trainer.critic.q2)))
-        actor, dataset, log = arrays_of(trainer.actor.net), to_device(data, CPU), {}
+        actor, dataset = arrays_of(trainer.actor.net), to_device(data, CPU)
+        log: dict[str, Tensor] = {}
         same_draws()
         for _ in range(UPDATES):
             indices, noise = rebrac.draw_noise(config, ROWS, ACTION_DIM, CPU)
@@ -171,7 +172,8 @@ def test_weights_start_as_in_corl(side: str) -> None:
         trainer = rebrac.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
         networks = {name: arrays_of(part) for name, part in (("actor", trainer.actor.net), ("q2", trainer.critic.q2))}
     else:
-        state = jax_twin.create_train_state(jax.random.key(0), config, STATE_DIM, ACTION_DIM, 1.0)
+        jax_config = jax_twin.TrainConfig(device="cpu", actor_ln=True)
+        state = jax_twin.create_train_state(jax.random.key(0), jax_config, STATE_DIM, ACTION_DIM, 1.0)
         found = {"actor": state.actor.params["net"], "q2": state.critic.params["q2"]}
         networks = {
             name: [

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -37,7 +38,7 @@ def double() -> Iterator[None]:
 @pytest.mark.parametrize(
     "settings", [{}, {"learning_rate": 1e-2, "tau": 0.1, "discount": 0.9}], ids=["default", "fast"]
 )
-def test_sac(dataset: Batch, settings: dict[str, float]) -> None:
+def test_sac(dataset: Batch, settings: dict[str, Any]) -> None:
     """The critics; the policy on the new ones; the temperature; the targets."""
     dataset = Batch(*(column.double() for column in dataset))
     config = sac.TrainConfig(device="cpu", **settings)

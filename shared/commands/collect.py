@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import gymnasium
 import numpy as np
 from tqdm import tqdm
 
@@ -80,8 +81,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         raise InputError(f"cannot collect {options.name!r}; {nearest(options.name, NAMES)}")
     options.robot, _, options.kind = options.name.partition("-")
     options.work_dir = options.work_dir or Path(f"runs/collect/{options.robot}-s{options.seed}-{options.framework}")
-    default = f"collected/{options.robot}/{options.kind}-v0" if options.format == "minari" else f"{options.name}.hdf5"
-    options.output = options.output or default
+    minari_name = f"collected/{options.robot}/{options.kind}-v0"
+    options.output = options.output or (minari_name if options.format == "minari" else f"{options.name}.hdf5")
     return options
 
 
@@ -122,7 +123,10 @@ class Collection:
     def _recorder(self, step: int) -> Recorder:
         """Of the policy after some environment steps, 0 for a fresh one."""
         env = make_env(self.env_id)
-        sizes = env.observation_space.shape[0], env.action_space.shape[0], float(env.action_space.high[0])
+        observations, actions = env.observation_space, env.action_space
+        assert isinstance(observations, gymnasium.spaces.Box)
+        assert isinstance(actions, gymnasium.spaces.Box)
+        sizes = observations.shape[0], actions.shape[0], float(actions.high[0])
         env.close()
         path = str(self._paths[step]) if step else ""
 

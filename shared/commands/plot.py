@@ -88,6 +88,7 @@ def read_run(folder: Path) -> Evaluations | None:
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is damaged: leave out this run") from error
     name = _FOLDER.fullmatch(folder.name)
+    assert name is not None, "`find_runs` lets no other name through"
     return Evaluations(name["title"], name["framework"], metric, values)
 
 

@@ -32,13 +32,14 @@ def interquartile_mean(scores: ArrayLike, axis: int = -1) -> np.ndarray:
 
 def mean(scores: ArrayLike, axis: int = -1) -> np.ndarray:
     """The mean of scores (..., n) along an axis."""
-    return np.mean(scores, axis=axis)
+    return np.mean(np.asarray(scores), axis=axis)
 
 
 def probability_of_improvement(first: ArrayLike, second: ArrayLike, axis: int = -1) -> np.ndarray:
     """How often a score of (..., n) lies above one of (..., m); ties count one half."""
-    first, second = np.moveaxis(first, axis, -1)[..., :, None], np.moveaxis(second, axis, -1)[..., None, :]
-    return np.mean((first > second) + 0.5 * (first == second), axis=(-2, -1))
+    ours, theirs = (np.moveaxis(np.asarray(scores), axis, -1) for scores in (first, second))
+    ours, theirs = ours[..., :, None], theirs[..., None, :]
+    return np.mean((ours > theirs) + 0.5 * (ours == theirs), axis=(-2, -1))
 
 
 def bootstrapped(statistic: Callable[..., np.ndarray], *samples: ArrayLike, seed: int = 0) -> Interval:
@@ -49,12 +50,12 @@ def bootstrapped(statistic: Callable[..., np.ndarray], *samples: ArrayLike, seed
         samples: (n,) each; of fewer than 2 seeds there are no bounds.
         seed: Of the resampling.
     """
-    samples = tuple(np.asarray(sample, np.float64) for sample in samples)
-    estimate = float(statistic(*samples, axis=-1))
-    if min(map(len, samples)) < 2:
+    arrays = tuple(np.asarray(sample, np.float64) for sample in samples)
+    estimate = float(statistic(*arrays, axis=-1))
+    if min(map(len, arrays)) < 2:
         return Interval(estimate, np.nan, np.nan)
     options = {"n_resamples": _RESAMPLES, "confidence_level": CONFIDENCE, "method": "percentile", "vectorized": True}
-    interval = stats.bootstrap(samples, statistic, rng=np.random.default_rng(seed), **options).confidence_interval
+    interval = stats.bootstrap(arrays, statistic, rng=np.random.default_rng(seed), **options).confidence_interval
     return Interval(estimate, float(interval.low), float(interval.high))
 
 

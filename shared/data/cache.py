@@ -99,7 +99,8 @@ def _store(entry: Path, stamp: str, source: Source) -> None:
         entry.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=entry.parent, suffix=".partial", delete=False) as file:
             partial = Path(file.name)
-            np.savez(file, **source.raw, **{_FACTS: np.array(json.dumps(facts))})
+            content: dict[str, Any] = {**source.raw, _FACTS: np.array(json.dumps(facts))}
+            np.savez(file, **content)
         os.replace(partial, entry)
     except OSError:  # a full disk or a folder that is not the user's
         if partial is not None:

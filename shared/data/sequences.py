@@ -138,6 +138,7 @@ class PromptedPolicy(ContextPolicy):
         for window, now in zip(self._windows, (observations, 0.0, to_go), strict=True):
             window[episodes, last] = now
         timesteps = (lengths - last)[:, None] + np.arange(self._seq_len)
-        actions = np.asarray(self._predict(*self._windows, timesteps))[episodes, last]
-        self._windows[1][episodes, last] = actions
+        seen, taken, promised = self._windows
+        actions = np.asarray(self._predict(seen, taken, promised, timesteps))[episodes, last]
+        taken[episodes, last] = actions
         return actions

@@ -106,7 +106,7 @@ def _checked_array(where: str, key: str, values: Any) -> np.ndarray:
         raise InputError(f"{where}: {key} has shape {values.shape}; write it as {wanted}")
     if values.dtype.kind not in "biuf":
         raise InputError(f"{where}: {key} holds {values.dtype}; write it as numbers")
-    bad = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1)) if values.size else ()
+    bad = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1)) if values.size else np.empty(0, int)
     if len(bad):
         raise InputError(f"{where}: {key} holds NaN or an infinity, first in row {bad[0]}: remove that episode")
     if values.size and (largest := max(-float(values.min()), float(values.max()))) > _LARGEST:

@@ -55,9 +55,9 @@ class Hand(gymnasium.Wrapper):
         """A dropped pen ends the episode; nothing else does."""
         observation, reward, _, _, info = self.env.step(action)
         # Gymnasium-Robotics pays a tenth of the palm's distance from what it should grasp, where D4RL charges it.
-        reward -= 0.2 * np.linalg.norm(self._palm_to_object(observation))
+        paid = float(reward) - 0.2 * float(np.linalg.norm(self._palm_to_object(observation)))
         dropped = self._task == "pen" and bool(observation[_PEN_HEIGHT] < _DROPPED)
-        return observation, float(reward), dropped, False, {**info, "goal_achieved": bool(info["success"])}
+        return observation, paid, dropped, False, {**info, "goal_achieved": bool(info["success"])}
 
     def _palm_to_object(self, observation: np.ndarray) -> np.ndarray:
         if self._task == "door":

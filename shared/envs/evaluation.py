@@ -93,9 +93,9 @@ class Evaluator:
         if num_envs < 1:
             raise InputError(f"cannot step {num_envs} environments; ask for at least 1")
         self._envs = [make(env_id) for _ in range(num_envs)]
-        self.state_dim = _flat_size(env_id, "observations", self._envs[0].observation_space)
-        self.action_dim = _flat_size(env_id, "actions", self._envs[0].action_space)
-        self.max_action = float(self._envs[0].action_space.high[0])
+        actions = _flat_box(env_id, "actions", self._envs[0].action_space)
+        self.state_dim = _flat_box(env_id, "observations", self._envs[0].observation_space).shape[0]
+        self.action_dim, self.max_action = actions.shape[0], float(actions.high[0])
         self.fingerprint: dict[str, Any] = {**fingerprint(self._envs[0]), "episodes": n_episodes, "seed": seed}
         self.mean, self.std = np.asarray(mean), np.asarray(std)
         self._max_steps = max_steps
@@ -158,7 +158,7 @@ class Evaluator:
                 env.close()
 
 
-def _flat_size(env_id: str, name: str, space: gymnasium.Space) -> int:
+def _flat_box(env_id: str, name: str, space: gymnasium.Space) -> gymnasium.spaces.Box:
     if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
         raise InputError(f"cannot evaluate in {env_id!r}: its {name} are {space}, not a vector of real numbers")
-    return space.shape[0]
+    return space

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 
 import gymnasium
 import imageio.v2 as imageio
@@ -32,7 +32,7 @@ _FRAMES_PER_SECOND = 25  # about, whatever the length of a step: more takes time
 class Filmed(gymnasium.Wrapper):
     """Hands every so many-th picture of each episode on."""
 
-    def __init__(self, env: gymnasium.Env, show: Callable[[np.ndarray], Any], every: int) -> None:
+    def __init__(self, env: gymnasium.Env, show: Callable[[Any], Any], every: int) -> None:
         super().__init__(env)
         self._show, self._every, self._steps = show, every, 0
 
@@ -43,7 +43,7 @@ class Filmed(gymnasium.Wrapper):
         self._show(self.env.render())
         return result
 
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, SupportsFloat, bool, bool, dict[str, Any]]:
         """Makes a step, and perhaps a picture."""
         result = self.env.step(action)
         self._steps += 1

@@ -151,4 +151,4 @@ DATASETS = {env_id(name): name for name in D4RL_FACTS}
 """Ids of the genuine environments, and the dataset that each belongs to."""
 
 for _id, _name in DATASETS.items():
-    gymnasium.register(_id, entry_point=_make, kwargs={"dataset_id": _name})
+    gymnasium.register(_id, entry_point=f"{__name__}:_make", kwargs={"dataset_id": _name})

@@ -107,13 +107,16 @@ class _D4RLPhysics(MujocoEnv):
 
     density = 1000.0  # kg/m^3, MuJoCo's default
     total_mass: float | None = None  # kg, where the model file fixes it
+    # Gymnasium tells no more than that they are spaces
+    observation_space: gymnasium.spaces.Box
+    action_space: gymnasium.spaces.Box
 
     def __init__(self, **kwargs: Any) -> None:
         # Gymnasium's own choice is a camera that stays where the robot began.
         super().__init__(**{"camera_name": "track"} | kwargs)
         restore_physics(self.model, self.data, self.density, self.total_mass)
 
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, np.float64, bool, bool, dict[str, np.float64]]:
         return super().step(np.clip(action, self.action_space.low, self.action_space.high))
 
 

@@ -84,6 +84,7 @@ def fingerprint(env: gymnasium.Env) -> dict[str, Any]:
         `env` (its id), `mujoco` (version), `total_mass` (kg, None outside MuJoCo) and `d4rl_exact`.
     """
     model = getattr(env.unwrapped, "model", None)
+    assert env.spec is not None, "it was made by its id"
     return {
         "env": env.spec.id,
         "mujoco": getattr(env.unwrapped, "mujoco_version", mujoco.__version__),

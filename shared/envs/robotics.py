@@ -54,7 +54,9 @@ def _make(name: str, render_mode: str | None = None) -> gymnasium.Env:
 
 
 for _name, _limit in _LIMITS.items():
-    gymnasium.register(f"robotics/{_name}", entry_point=_make, kwargs={"name": _name}, max_episode_steps=_limit)
+    gymnasium.register(
+        f"robotics/{_name}", entry_point=f"{__name__}:_make", kwargs={"name": _name}, max_episode_steps=_limit
+    )
 
 ENVS = tuple(f"robotics/{name}" for name in _LIMITS)
 

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 
 from shared.envs.registry import make_env
@@ -49,8 +50,11 @@ class Stepper:
             InputError: The environment is unknown.
         """
         self._env = make_env(env_id)
-        (self.state_dim,), (self.action_dim,) = self._env.observation_space.shape, self._env.action_space.shape
-        self.max_action = self._env.action_space.high[0]
+        observations, actions = self._env.observation_space, self._env.action_space
+        assert isinstance(observations, gymnasium.spaces.Box)
+        assert isinstance(actions, gymnasium.spaces.Box)
+        (self.state_dim,), (self.action_dim,) = observations.shape, actions.shape
+        self.max_action = actions.high[0]
         self.physics_dims = tuple(len(values) for values in self._physics())
 
     def begin(self, *seeds: int) -> None:
@@ -67,7 +71,7 @@ class Stepper:
         following = self._env.reset()[0] if fell or timeout else observation
         self.observation = following.astype(np.float32)
         # D4RL's collector asked for the time limit first: a fall on the last step counts as a timeout.
-        return Step(before, action, reward, observation, fell and not timeout, timeout, qpos, qvel)
+        return Step(before, action, float(reward), observation, fell and not timeout, timeout, qpos, qvel)
 
     def close(self) -> None:
         """Closes the environment."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeGuard, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,8 @@ from shared.runs.run import Run
 from shared.seals import BLANK, read_verified, sealed
 
 T = TypeVar("T")
+# A dataclass of hyper-parameters
+H = TypeVar("H", bound=Any)
 
 # ---- device, dataset, metrics --------------------------------------------------------------------------------------
 
@@ -63,13 +65,12 @@ def enable_compilation_cache() -> None:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
-def narrow(config: T, hyperparameters: type[T]) -> T:
+def narrow(config: Any, hyperparameters: type[H]) -> H:
     """The part of a config that an update depends on, small and hashable: another seed compiles nothing anew."""
     return hyperparameters(**{field.name: getattr(config, field.name) for field in fields(hyperparameters)})
 
 
-@struct.dataclass
-class PackedDataset:
+class PackedDataset(struct.PyTreeNode):
     """A dataset as one array with a row per transition, (N, 2S + A + 2) for a `Batch`: a batch is a single gather.
 
     Attributes:
@@ -138,7 +139,7 @@ def mean_metrics(history: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
 Params = Mapping[str, Any]
 
 
-def torch_bias(fan_in: int) -> Initializer:
+def torch_bias(fan_in: int) -> Callable[..., Array]:
     """PyTorch's default for a bias: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), with its layer's fan-in."""
 
     def init(key: Array, shape: Sequence[int], dtype: Any = None) -> Array:
@@ -181,19 +182,18 @@ class Linear(nn.Module):
         return linear(inputs, kernel, bias)
 
 
-@struct.dataclass
-class Network:
+class Network(struct.PyTreeNode):
     """A flax module together with its weights: a pytree that can be called, differentiated and averaged."""
 
     params: Params
     module: nn.Module = struct.field(pytree_node=False)
 
     @classmethod
-    def create(cls, module: nn.Module, key: Array, *inputs: Array) -> Self:
+    def create(cls, module: nn.Module, key: Array, *inputs: Any) -> Self:
         """Initialises the weights for inputs of these shapes."""
         return cls(module.init(key, *inputs)["params"], module)
 
-    def __call__(self, *inputs: Array) -> Any:
+    def __call__(self, *inputs: Any) -> Any:
         """Applies the module."""
         return self.module.apply({"params": self.params}, *inputs)
 
@@ -201,7 +201,7 @@ class Network:
 # ---- dropout -------------------------------------------------------------------------------------------------------
 
 
-def is_key(dropout: Any) -> bool:
+def is_key(dropout: Any) -> TypeGuard[Array]:
     """Whether noise carries a random key in place of what is drawn from it."""
     return isinstance(dropout, Array) and jnp.issubdtype(dropout.dtype, jax.dtypes.prng_key)
 
@@ -374,7 +374,7 @@ def _last_cpu() -> jax.Device | None:
 def _on(device: jax.Device, act: Callable[..., Array], network: Network) -> Callable[..., Array]:
     """`act` with a copy of the network, on a device, for any thread."""
     network = jax.device_put(network, device, may_alias=False)
-    double = jax.config.jax_enable_x64
+    double = jax.enable_x64.value
 
     def policy(*inputs: np.ndarray) -> Array:
         # Both are set for a thread, and a program is compiled for both.

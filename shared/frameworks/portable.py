@@ -65,7 +65,10 @@ class PortableSequencePolicy(PortablePolicy):
         super().__init__(*arguments)
         self.reward_scale = reward_scale
 
-    def forward(self, observations: Tensor, actions: Tensor, returns: Tensor, timesteps: Tensor) -> Tensor:
+    # Like any module of PyTorch's: what it takes is its own affair
+    def forward(  # type: ignore[override]
+        self, observations: Tensor, actions: Tensor, returns: Tensor, timesteps: Tensor
+    ) -> Tensor:
         """The actions (E, K, A); that of a step depends on what stands before it, and on its observation and return.
 
         Args:
@@ -143,5 +146,6 @@ def to_npz(policy: PortablePolicy, inputs: Mapping[str, Tensor], metadata: Metad
         raise InputError("npz holds networks without memory, and this one is a transformer: export it as onnx")
     steps, arrays = recipe(_program(policy, inputs), list(inputs), policy.output)
     content = io.BytesIO()
-    np.savez(content, **arrays, recipe=json.dumps(steps), metadata=json.dumps(metadata))
+    entries: dict[str, Any] = {**arrays, "recipe": json.dumps(steps), "metadata": json.dumps(metadata)}
+    np.savez(content, **entries)
     return content.getvalue()

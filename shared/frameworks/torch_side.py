@@ -99,7 +99,7 @@ def generator_states() -> dict[str, Any]:
     _, words, *rest = np.random.get_state(legacy=True)
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     return {
-        "numpy": (torch.as_tensor(words.astype(np.int64)), *rest),
+        "numpy": (torch.as_tensor(np.asarray(words).astype(np.int64)), *rest),
         "python": random.getstate(),
         "torch": torch.get_rng_state(),
         "cuda": cuda,

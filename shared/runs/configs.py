@@ -26,7 +26,7 @@ from shared.errors import InputError, RunError, Stopped
 from shared.names import is_known, nearest
 from shared.runs.seeds import summary, train_seeds
 
-Config = TypeVar("Config")
+Config = TypeVar("Config", bound=Any)
 
 # What a bad value is quoted by: a few lines of YAML can stand for gigabytes of text.
 _SHORT = reprlib.Repr()
@@ -69,7 +69,7 @@ def _restricted(default: Any, allows: Callable[[Any], bool], words: str) -> Any:
     return dataclasses.field(default=default, metadata={"allows": allows, "words": words})
 
 
-def _finite(default: float) -> str:
+def _finite(default: float | None) -> str:
     return "finite and " if isinstance(default, float) else ""
 
 

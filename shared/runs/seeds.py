@@ -41,7 +41,8 @@ class _Seed:
         self.meeting: _Meeting | None = None
         self.outcome: Any = None
         self.error: BaseException | None = None
-        self._answers, self._turns = SimpleQueue(), SimpleQueue()
+        self._answers: SimpleQueue[Any] = SimpleQueue()
+        self._turns: SimpleQueue[None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, args=(train, config), daemon=True)
 
     def start(self) -> None:
@@ -200,10 +201,11 @@ def _train(group: _Group) -> None:
 
 def _hold_meeting(waiting: Sequence[_Seed]) -> None:
     """Of those who are least far."""
-    first = min(seed.meeting.order for seed in waiting)
-    present = [seed for seed in waiting if seed.meeting.order == first]
-    answers = present[0].meeting.together([seed.meeting.part for seed in present])
-    for seed, answer in zip(present, answers, strict=True):
+    met = [(seed, seed.meeting) for seed in waiting if seed.meeting]
+    first = min(meeting.order for _, meeting in met)
+    present = [(seed, meeting) for seed, meeting in met if meeting.order == first]
+    answers = present[0][1].together([meeting.part for _, meeting in present])
+    for (seed, _), answer in zip(present, answers, strict=True):
         seed.go_on(answer)
         seed.check()
 

@@ -51,7 +51,7 @@ class Task:
 
 def load_task(
     config: Any,
-    prepare: Callable[[Batch, str], Batch] | None = None,
+    prepare: Callable[[Any, str], Any] | None = None,
     normalize: bool = True,
     eval_seed: int | None = None,
     source: Any = None,

@@ -90,6 +90,13 @@ def test_a_mistake_in_another_style_is_named(checked: Callable, old: str, new: s
     assert [line.split(" (corl_jax")[0] for line in printed.splitlines() if line.startswith("  * ")] == [f"  * {named}"]
 
 
+def test_a_wrong_metric_is_told_beside_one_that_is_not_logged(checked: Callable) -> None:
+    status, printed = checked(PLAIN, ('metrics = {"critic_loss": loss}', 'metrics = {"critic_loss": 3.0 * loss}'))
+    assert status == 1
+    assert "Your log (metrics): no mistake of the library gives these numbers." in printed
+    assert "It may help: your numbers are the reference's times 3." in printed
+
+
 def test_two_mistakes_in_two_losses_are_both_named(checked: Callable) -> None:
     status, printed = checked(
         AWAC,

@@ -82,7 +82,7 @@ def until(condition: Callable[[], bool]) -> None:
 def test_only_what_is_waited_for_counts_as_evaluating(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """What an evaluation takes while the device trains is no time of its own; what it takes after that is."""
     clock, trained = [100.0], threading.Event()
-    monkeypatch.setattr("shared.runs.run.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("shared.runs.progress.time.perf_counter", lambda: clock[0])
 
     def spend(seconds: float) -> None:
         clock[0] += seconds
@@ -93,7 +93,7 @@ def test_only_what_is_waited_for_counts_as_evaluating(config: Config, monkeypatc
 
     def policy(observations: np.ndarray) -> np.ndarray:
         assert trained.wait(PATIENCE)
-        until(lambda: waited or not run._pending)
+        until(lambda: waited or not run._beside.pending)
         if not waited:
             spend(6)
             waited.append(True)
@@ -107,7 +107,7 @@ def test_only_what_is_waited_for_counts_as_evaluating(config: Config, monkeypatc
         run.evaluate(10, policy, beside=True)
         run.log(20, {"loss": Loss(train)})
         run.evaluate(20, push, beside=True)
-        until(lambda: run._pending[0].evaluation.done())
+        until(lambda: run._beside.pending[0].evaluation.done())
         run.log(30, {"loss": Loss(lambda: spend(10))})
     seconds = run.result["seconds"]
     assert (seconds["total"], seconds["training"], seconds["evaluating"]) == (71, 65, 6)
@@ -116,7 +116,7 @@ def test_only_what_is_waited_for_counts_as_evaluating(config: Config, monkeypatc
 def test_an_outcome_is_told_while_the_device_trains(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """As soon as it is known, and not as late as the interval ends; its row has the rate of what was trained before."""
     clock, written = [100.0], []
-    monkeypatch.setattr("shared.runs.run.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("shared.runs.progress.time.perf_counter", lambda: clock[0])
 
     def look() -> None:
         written.append(len(rows(run)))
@@ -153,11 +153,11 @@ def test_the_bar_shows_both(config: Config, monkeypatch: pytest.MonkeyPatch) -> 
         run.evaluate(10, push, beside=True)
         assert re.search(r"10/20 .* evaluating 10\]", terminal.getvalue().rpartition("\r")[2])
         run.log(20, {"loss": Loss(lambda: time.sleep(1))})
-        assert run._bar.format_dict["elapsed"] > 1
+        assert run._progress.bar.format_dict["elapsed"] > 1
         run.evaluate(15, lambda observations: time.sleep(0.2) or push(observations))
-        assert run._evaluating > 2
-        assert run._bar.format_dict["elapsed"] < time.perf_counter() - begin - run._evaluating + 1
-        assert not run._bar.postfix
+        assert run._progress.evaluating > 2
+        assert run._progress.bar.format_dict["elapsed"] < time.perf_counter() - begin - run._progress.evaluating + 1
+        assert not run._progress.bar.postfix
 
 
 def test_rows_come_in_the_order_in_which_they_were_asked_for(config: Config) -> None:

@@ -161,7 +161,7 @@ def test_the_rate_leaves_out_the_first_interval_and_evaluations(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [100.0]
-    monkeypatch.setattr("shared.runs.run.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("shared.runs.progress.time.perf_counter", lambda: clock[0])
 
     def spend(seconds: float) -> None:
         clock[0] += seconds
@@ -339,7 +339,7 @@ def test_wandb_learns_how_the_run_ended(
     config: Config, monkeypatch: pytest.MonkeyPatch, error: type[BaseException] | None, exit_code: int
 ) -> None:
     fake = FakeWandb()
-    monkeypatch.setattr("shared.runs.run.import_wandb", lambda mode: fake)
+    monkeypatch.setattr("shared.runs.record.import_wandb", lambda mode: fake)
     try:
         with Run(config, load_task(config), "cql", "torch") as run:
             run.log(1, {})
@@ -351,7 +351,7 @@ def test_wandb_learns_how_the_run_ended(
 
 
 def test_no_folder_is_left_where_wandb_cannot_start(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.runs.run.import_wandb", lambda mode: FakeWandb(starts=False))
+    monkeypatch.setattr("shared.runs.record.import_wandb", lambda mode: FakeWandb(starts=False))
     with pytest.raises(InputError, match=r"cannot start \(no network\): use --wandb_mode offline"):
         Run(config, load_task(config), "cql", "torch").__enter__()
     assert list(Path(config.runs_path).iterdir()) == []

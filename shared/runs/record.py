@@ -1,0 +1,306 @@
+"""What a run writes into its folder: settings, rows of metrics, learning curve, a checkpoint's facts, result."""
+
+import dataclasses
+import json
+import shutil
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shared.envs.evaluation import Evaluation
+from shared.envs.scores import scale
+from shared.errors import InputError
+from shared.files import write_atomically
+from shared.names import is_file_name
+from shared.runs import resuming, seeds
+from shared.runs.checkpoints import Checkpoints
+from shared.runs.configs import dump
+from shared.runs.curves import AVERAGED, Curve, draw_curve
+from shared.runs.machine import hardware, versions
+from shared.runs.metrics import MetricsFile
+from shared.runs.progress import Progress, say, warn
+from shared.runs.task import Task
+from shared.runs.wandb_side import import_wandb, start_wandb
+
+_PACKAGES = {"torch": ("torch",), "jax": ("jax", "jaxlib", "flax", "optax")}
+_SUFFIXES = {"torch": ".pt", "jax": ".msgpack"}
+_SECONDS_BETWEEN_DRAWINGS = 10.0
+
+
+class Record:
+    """The folder of one run, and all files in it that say what the run did.
+
+    Attributes:
+        folder: Its path.
+        suffix: Of its checkpoints: `.pt` or `.msgpack`.
+        checkpoints: Those in it.
+        resumed: Whether it is that of an unfinished run, which is taken up.
+    """
+
+    # Of a resumed run from the beginning, of a new one once there is a folder
+    _metrics: MetricsFile
+
+    def __init__(
+        self, config: Any, task: Task, algorithm: str, framework: str, device: str, unit: str, progress: Progress
+    ) -> None:
+        """Finds the folder of a resumed run, or a name for a new one; `open` makes it.
+
+        Args:
+            config: As `Run`'s.
+            task: What is learnt and scored.
+            algorithm: Such as `td3_bc`.
+            framework: `torch` or `jax`.
+            device: What the networks run on.
+            unit: What the numbers of evaluations count: `update` or `step`.
+            progress: What the run counts.
+
+        Raises:
+            InputError: As `Run`'s.
+        """
+        self._dataset = Path(config.env).stem if is_file_name(config.env) else config.env
+        self._wandb_module = import_wandb(config.wandb_mode)
+        self._wandb: Any = None
+        name = f"{config.name}-{self._dataset}-s{config.seed}".replace("/", "-").replace(":", "-")
+        new = Path(config.runs_path) / f"{name}-{framework}-{uuid.uuid4().hex[:8]}"
+        unfinished = resuming.find(config, name, framework)
+        self.resumed = unfinished is not None
+        self.folder = unfinished.folder if unfinished else new
+        if unfinished:
+            self._metrics = unfinished.metrics
+        self.suffix = _SUFFIXES[framework]
+        self.checkpoints = Checkpoints(self.folder / "checkpoints", self.suffix)
+        self._config, self._task, self._algorithm, self._framework = config, task, algorithm, framework
+        self._device, self._unit, self._progress = device, unit, progress
+        self._scale = scale(task.evaluator.fingerprint["env"])
+        self._steps: list[int] = []
+        self._returns: list[np.ndarray] = []
+        self._metrics_size = 0
+
+    # ---- the folder ------------------------------------------------------------------------------------------------
+
+    def open(self, step: int) -> None:
+        """Makes the folder, or takes up that of a resumed run, which goes on after `step` updates.
+
+        Raises:
+            InputError: The folder cannot be made or written, or Weights & Biases cannot start; then no new folder is
+                left.
+        """
+        if self.resumed:
+            self._reopen(step)
+        else:
+            self._make()
+        self._drawn = time.perf_counter()
+
+    def _make(self) -> None:
+        try:
+            self.folder.mkdir(parents=True)
+        except OSError as error:
+            raise InputError(
+                f"cannot make {self.folder} ({error.strerror}): set runs_path to a folder of yours"
+            ) from error
+        try:
+            write_atomically(self.folder / "config.yaml", dump(self._config).encode())
+            self._wandb = start_wandb(self._wandb_module, self._config, self.folder)
+            self._metrics = MetricsFile(self.folder / "metrics.jsonl")
+        except BaseException:
+            shutil.rmtree(self.folder)
+            raise
+
+    def _reopen(self, step: int) -> None:
+        """Removes what was written after the checkpoint, since it comes again."""
+        try:
+            self._wandb = start_wandb(self._wandb_module, self._config, self.folder)
+            self.checkpoints.tidy(step)
+            self._metrics.truncate(self._metrics_size)
+        except (InputError, OSError) as error:
+            self._metrics.close()
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"cannot go on with {self.folder} ({error.strerror}): make it writable") from error
+
+    def release(self) -> None:
+        """Closes the metrics' file, and lets another process have the folder."""
+        self._metrics.close()
+
+    def end_wandb(self, finished: bool) -> None:
+        """Tells Weights & Biases, where it listens, how the run ended."""
+        if self._wandb is not None:
+            self._wandb.finish(exit_code=0 if finished else 1)
+
+    # ---- a checkpoint's facts --------------------------------------------------------------------------------------
+
+    def facts(self, step: int) -> dict[str, Any]:
+        """What every checkpoint holds besides an algorithm's state."""
+        progress = {
+            "metrics_size": self._metrics.size,
+            "updates": self._progress.updates,
+            "seconds": self._progress.seconds(),
+            "evaluating": self._progress.evaluating,
+        }
+        settings = dataclasses.asdict(self._config)
+        return {
+            "step": step,
+            "settings": {name: list(v) if isinstance(v, tuple) else v for name, v in settings.items()},
+            "dataset": self._task.fingerprint,
+            "state_mean": self._task.mean,
+            "state_std": self._task.std,
+            "versions": self._versions(),
+            "progress": progress,
+        }
+
+    def go_on_from(self, path: Path, content: Mapping[str, Any]) -> None:
+        """Takes over from the facts of a checkpoint, and from the rows before it, how far a run had come.
+
+        Raises:
+            InputError: It has no facts, is of another dataset, or somebody changed the rows.
+        """
+        try:
+            dataset, progress, then = content["dataset"], content["progress"], content["versions"]
+        except KeyError as error:
+            raise InputError(f"{path} does not say how far its run had come: give it as --load_model") from error
+        if dataset != self._task.fingerprint:
+            raise InputError(f"{self.folder} learnt from another dataset, {dataset}: put that one back")
+        now = self._versions()
+        if changed := [f"{name} {then.get(name)}, now {now[name]}" for name in now if then.get(name) != now[name]]:
+            warn(f"other versions than before, so the last bits may differ: {', '.join(changed)}")
+        self._metrics_size = progress["metrics_size"]
+        self._progress.go_on_from(progress["updates"], progress["seconds"], progress["evaluating"])
+        for row in self._metrics.rows(self._metrics_size):
+            if "returns" in row:
+                self._steps.append(row["step"])
+                self._returns.append(np.array(row["returns"]))
+
+    def prune(self) -> None:
+        """Removes all checkpoints but the last two and the best."""
+        means = [float(returns.mean()) for returns in self._returns]
+        self.checkpoints.prune(dict(zip(self._steps, means, strict=True)))
+
+    def _versions(self) -> dict[str, str]:
+        return versions("numpy", "gymnasium", "mujoco", *_PACKAGES[self._framework])
+
+    # ---- rows and curve --------------------------------------------------------------------------------------------
+
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
+        """Writes a row; what the disk does not take now is tried again with the next one."""
+        seconds = self._progress.seconds()
+        row = {"step": step, **values, "updates_per_second": self._progress.updates_per_second(), "seconds": seconds}
+        try:
+            self._metrics.write(row)
+        except OSError as error:
+            warn(f"cannot write {self.folder / 'metrics.jsonl'} ({error.strerror}): make room; it is tried again")
+        if self._wandb is not None:
+            self._wandb.log(dict(row), step=step)
+
+    def write_evaluation(self, step: int, prompt: float | None, evaluation: Evaluation) -> None:
+        """Writes an evaluation's row, prints it, and redraws the curve where that is long ago.
+
+        Args:
+            step: Updates done.
+            prompt: The return that the policy was asked for, if for one. The first of several after one update scores
+                the run; the others are written under their prompt's name alone.
+            evaluation: Its outcome.
+        """
+        returns, lengths = evaluation
+        row = {"return_mean": float(returns.mean()), "returns": returns.tolist(), "lengths": lengths.tolist()}
+        score = row[self._scale.metric] = float(self._scale(returns).mean())
+        first = not self._steps or self._steps[-1] != step
+        if first:
+            self._steps.append(step)
+            self._returns.append(returns)
+            self.prune()
+        if prompt is not None:
+            named_row = {f"eval/{prompt}_{name}": value for name, value in row.items()}
+            row = named_row | row if first else named_row
+        self.write(step, row)
+        self._tell(step, prompt, returns, score)
+        if time.perf_counter() - self._drawn > _SECONDS_BETWEEN_DRAWINGS:
+            self.draw()
+
+    def _tell(self, step: int, prompt: float | None, returns: np.ndarray, score: float) -> None:
+        """Prints an evaluation."""
+        asked = "" if prompt is None else f" (asked for {prompt:g})"
+        named_score = f"{self._scale.words} {score:.1f}, " if self._scale.dataset_id else ""
+        spread = f"return {returns.mean():.1f} +- {returns.std():.1f}"
+        say(f"{self._unit} {step}{asked}: {named_score}{spread} ({len(returns)} episodes)")
+
+    def sync(self) -> None:
+        """Makes all rows survive a power cut.
+
+        Raises:
+            OSError: The disk does not take them.
+        """
+        self._metrics.sync()
+
+    def draw(self) -> None:
+        """Draws the curve, if there is anything to draw; where it cannot be written, that is said."""
+        if self._steps:
+            title = f"{self._algorithm} ({self._framework}) on {self._dataset}, seed {self._config.seed}"
+            picture, path = draw_curve(self._curve(), title, f"{self._unit}s"), self.folder / "learning_curve.png"
+            try:
+                write_atomically(path, picture)
+            except OSError as error:
+                warn(f"cannot write {path} ({error.strerror}): it is drawn again later")
+            self._drawn = time.perf_counter()
+
+    def _curve(self) -> Curve:
+        """All evaluations so far, on the scale of their environment."""
+        names = [key.removesuffix("_return_mean") for key in self._task.attributes if key.endswith("_return_mean")]
+        returns = {name: float(self._task.attributes[f"{name}_return_mean"]) for name in sorted(names)}
+        references = {name: float(self._scale(value)) for name, value in returns.items()}
+        return Curve(self._scale.metric, np.array(self._steps), self._scale(self._returns), references)
+
+    # ---- result ----------------------------------------------------------------------------------------------------
+
+    def write_result(self) -> dict[str, Any]:
+        """Writes `result.json`, which says that the run is over, and returns what it holds.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        result = self._result()
+        write_atomically(self.folder / "result.json", (json.dumps(result, indent=2) + "\n").encode())
+        return result
+
+    def _result(self) -> dict[str, Any]:
+        curve = self._curve()
+        means = [float(values.mean()) for values in curve.values]
+        return {
+            "algorithm": self._algorithm,
+            "framework": self._framework,
+            "seed": self._config.seed,
+            "seeds_at_once": seeds.count(),
+            "updates": self._progress.updates,
+            "metric": curve.metric,
+            "final": means[-1] if means else None,
+            f"mean_of_last_{AVERAGED}": float(np.mean(means[-AVERAGED:])) if means else None,
+            "best": max(means, default=None),
+            "final_return_mean": float(self._returns[-1].mean()) if means else None,
+            "data_policies": curve.references,
+            "dataset": self._task.fingerprint,
+            "evaluation": self._task.evaluator.fingerprint,
+            "versions": self._versions(),
+            "hardware": {"device": self._device, **hardware()},
+            "seconds": {
+                "total": self._progress.seconds(),
+                "training": self._progress.seconds_training(),
+                "evaluating": self._progress.evaluating,
+                "to_first_update": self._progress.seconds_to_first_update,
+            },
+            "updates_per_second": self._progress.updates_per_second(),
+        }
+
+    def summarise(self, result: Mapping[str, Any]) -> None:
+        """Prints a run's end: its folder, its scores, and those of the policies that the data came from."""
+        unit = self._scale.words
+        say(f"{self.folder}")
+        if result["final"] is not None:
+            last = result[f"mean_of_last_{AVERAGED}"]
+            best = result["best"]
+            count = min(AVERAGED, len(self._steps))
+            say(f"{unit}: {result['final']:.1f} at the end, {last:.1f} over the last {count}, {best:.1f} at best")
+        for name, value in result["data_policies"].items():
+            say(f"{unit} of the data's {name} policy: {value:.1f}")
