@@ -3,6 +3,7 @@
 import shlex
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,8 @@ def _write(config: pytest.Config, text: str) -> None:
 @pytest.fixture(scope="session")
 def progress(request: pytest.FixtureRequest) -> Progress:
     """Of the blocks that are chosen."""
-    cases = [item.callspec.params["case"] for item in request.session.items if "progress" in item.fixturenames]
+    items: list[Any] = request.session.items
+    cases = [item.callspec.params["case"] for item in items if "progress" in item.fixturenames]
     return Progress(cases, lambda text: _write(request.config, text))
 
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,9 +29,11 @@ class Progress:
     ) -> None:
         self._left, self._write, self._clock = list(cases), write, clock
         self._blocks = 1 + max(case.block for case in cases)
-        self._begin, self._ready = 0.0, set()
+        self._begin = 0.0
+        self._ready: set[Any] = set()
         # Seconds of first blocks with all that makes them ready, and of blocks alone
-        self._firsts, self._alone = [], []
+        self._firsts: list[float] = []
+        self._alone: list[float] = []
 
     def begin(self, case: Case) -> None:
         """A line's first half."""

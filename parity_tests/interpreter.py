@@ -26,7 +26,7 @@ def interpreted(function: Callable) -> Callable:
 
     def call(*args: Any) -> Any:
         leaves, structure = jax.tree.flatten(args)
-        key = structure, tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves), jax.config.jax_enable_x64
+        key = structure, tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves), jax.enable_x64.value
         if key not in programs:
             traced = jax.jit(function).trace(*args)
             programs[key] = _program(traced.jaxpr), jax.tree.structure(traced.out_info)
@@ -91,7 +91,8 @@ def _program(closed: ClosedJaxpr) -> Callable[..., list]:
 def _reader(atom: Var | Literal) -> Callable[[Mapping[Var, Any]], Any]:
     """What looks up an operand: a variable's value, or a constant's."""
     if isinstance(atom, Literal):
-        constant = np.asarray(atom.val, atom.aval.dtype)
+        aval: Any = atom.aval
+        constant = np.asarray(atom.val, aval.dtype)
         return lambda values: constant
     return lambda values: values[atom]
 

@@ -67,14 +67,14 @@ def _differentiated(state: Any, parts: Sequence[str]) -> Any:
 
 
 @cache
-def value_and_gradient(state: type, loss: str) -> Callable:
+def value_and_gradient(state: Any, loss: str) -> Callable:
     """One of the JAX twin's losses, with its second output, and its gradient, as a function of the state and more."""
     return jax.value_and_grad(getattr(state, loss), argnums=1, has_aux=True)
 
 
 def loss_of(state: Any, loss: str, parts: Sequence[str]) -> tuple[Callable, Any, Any]:
     """A loss with its gradient, the state and what it is differentiated by."""
-    return value_and_gradient(type(state), loss), state, _differentiated(state, parts)
+    return value_and_gradient(state.__class__, loss), state, _differentiated(state, parts)
 
 
 def loss(scene: Scene) -> Errors:
@@ -98,7 +98,8 @@ def reference_gradients(trainer: Any, loss: str, of: Sequence[str], given: Seque
 
 def gradient(scene: Scene) -> Errors:
     """Every parameter's gradient, against the largest entry of its network's gradient."""
-    state, found = scene.state(), {}
+    state = scene.state()
+    found: Errors = {}
     ours_given, given = inputs(scene)
     for name, loss in scene.losses().items():
         reference = reference_gradients(scene.trainer, name, loss.of, [given[x] for x in loss.inputs])
@@ -112,7 +113,9 @@ def gradient(scene: Scene) -> Errors:
 def _one_update(scene: Scene) -> tuple[Errors, Errors]:
     """The errors of the state and of the metrics, over as many updates as bring every kind of step."""
     state = scene.state()
-    draws, worst, log = scene.draws(), {}, {}
+    draws = scene.draws()
+    worst: Errors = {}
+    log: Errors = {}
     for step in range(scene.updates + 1, scene.updates + 4):
         state = to_jax(scene.trainer, state)  # each update from the reference's own state: this is no trajectory
         indices, noise = next(draws)
@@ -171,7 +174,7 @@ def draws(scene: Scene) -> Errors:
 
     ours, reference = [draw(2, step) for step in steps], list(islice(scene.draws(), DRAWN_UPDATES))
     num_rows, *_ = scene.pair.draw_inputs(scene.dataset, scene.sizes[1])
-    found = {}
+    found: Errors = {}
     for what, figures in faults([*ours, draw(2, steps[0]), draw(3, steps[0])], reference, num_rows).items():
         found |= {f"{what} {name}": float(np.abs(value).max()) for name, value in figures.items()}
     # Neither twin draws what the other does without.

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -113,7 +114,7 @@ class Pair:
     losses: Mapping[str, Loss]
     corners: Sequence[str] = ()
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"default": {}})
-    extra_inputs: Callable[[np.random.Generator, int], dict[str, np.ndarray]] = lambda rng, size: {}
+    extra_inputs: Callable[[np.random.Generator, int], dict[str, Any]] = lambda rng, size: {}
     draw_inputs: Callable[[Any, int], tuple] = lambda dataset, action_dim: (len(dataset[0]), action_dim)
     torch_draw_inputs: Callable[[Any, int], tuple] | None = None
     draw_statics: Callable[[Any, int], dict[str, Any]] = no_statics
@@ -182,8 +183,8 @@ def edited(pair: Pair, name: str, changes: Iterable[tuple[str, str]]) -> ModuleT
     Raises:
         ValueError: A text to be changed does not stand in the source exactly once.
     """
-    with open(pair.jax.__file__, encoding="utf-8") as file:
-        source = file.read()
+    assert pair.jax.__file__ is not None
+    source = Path(pair.jax.__file__).read_text(encoding="utf-8")
     for old, new in changes:
         if (count := source.count(old)) != 1:
             raise ValueError(f"{name}: its text stands {count} times in {pair.jax.__file__}")

@@ -150,7 +150,7 @@ class Scene:
 
     def state(self) -> Any:
         """The JAX twin's state at the torch twin's present weights."""
-        return to_jax(self.trainer, _blank(self.jax_twin, self.jax_config, self.sizes, jax.config.jax_enable_x64))
+        return to_jax(self.trainer, _blank(self.jax_twin, self.jax_config, self.sizes, jax.enable_x64.value))
 
     def run(self, function: Callable, *args: Any, **statics: Any) -> Any:
         """What a function of the JAX twin gives, computed by the engine; one trace serves all equal calls."""

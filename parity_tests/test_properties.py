@@ -78,6 +78,7 @@ def actor_does_more_than_imitate(name: str, twin: ModuleType) -> None:
     if "adv" in scene.pair.losses["actor_loss"].inputs:
         given["adv"] = state.value_loss(state.vf, batch)[1]["adv"]
     ours = gradient_of(scene, state, "actor_loss", given)
+    assert facts.imitation is not None
     cloning = flat(scene.run(jax.grad(facts.imitation), state.actor, batch))
     cosine = ours @ cloning / (np.linalg.norm(ours) * np.linalg.norm(cloning))
     assert abs(cosine) < 0.99
@@ -116,7 +117,7 @@ def actor_steps_once_in_its_period(name: str, twin: ModuleType) -> None:
         key = jax.random.key(0)
         statics = {"num_updates": num_updates, **statics}
         after, _ = scene.run(twin.train_interval, state, key, scene.jax_dataset, start, **statics)
-        first = scene.pair.facts.first_delayed
+        first = scene.pair.facts.first_delayed or 0
         steps = sum((step - first) % period == 0 for step in range(start + 1, start + num_updates + 1))
         assert int(jax.tree.leaves(after.actor_optimizer)[0]) == before + steps
 

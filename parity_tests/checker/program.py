@@ -56,10 +56,8 @@ def trajectory(traced: Traced, update: Update, state: Any, inputs: Sequence[Mapp
     """
     for given in inputs:
         after, _ = traced("update", update, state, dict(given))
-        if jax.tree.structure(after) != jax.tree.structure(state):
-            raise InputError(
-                f"update gives {jax.tree.structure(after)}: "
-                f"expected a state like the one it is given, {jax.tree.structure(state)}"
-            )
+        found, expected = (str(jax.tree.structure(tree)) for tree in (after, state))
+        if found != expected:
+            raise InputError(f"update gives {found}: expected a state like the one it is given, {expected}")
         state = after
     return state

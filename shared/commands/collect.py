@@ -41,7 +41,7 @@ _TRAINING = {
 _PLACES = ("output", "work_dir")
 
 
-def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """Reads the command line; `--help` explains it.
 
     Raises:
