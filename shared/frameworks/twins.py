@@ -45,6 +45,11 @@ def path_of(framework: str, algorithm: str) -> Path:
     return algorithms(framework)[name_of(framework, algorithm)]
 
 
+def page_of(algorithm: str) -> str:
+    """The name of an algorithm's page in the docs; the pages lie beside each other."""
+    return algorithm.replace("/", "_")
+
+
 def load_twin(framework: str, algorithm: str) -> ModuleType:
     """The module of a twin, imported.
 

@@ -158,7 +158,7 @@ def test_long_equal_runs_are_folded_and_nothing_else() -> None:
 
 def test_a_note_is_explained_once_and_numbered_in_order(tmp_path: Path) -> None:
     """Its markers stand at its lines of both sides, and lead to it."""
-    notes = read_notes(write(tmp_path / "notes.yaml", NOTES), ["one"])
+    notes = read_notes(write(tmp_path / "notes.yaml", NOTES), {"one": []})
     sections = align(parse(TORCH), parse(JAX))
     placed = place(notes, "one", sections)
     page = Page("one")
@@ -176,10 +176,11 @@ def test_a_note_is_explained_once_and_numbered_in_order(tmp_path: Path) -> None:
         ((" jax: stop_gradient", " jax: lax.stop"), r"^stop: one has no line .* 'lax.stop' in jax"),
         (("torch: copy_", "torch: nowhere"), r"^update: one has no line .* 'nowhere' in torch"),
         (("update: {", "other: {within: [loss], "), "^other: one has no line"),
-        (("update: {", "update: {pairs: [two], "), "^one: no note says how the twins differ in update"),
+        (("update: {", "two: {named: true, "), "^one: no note says how the twins differ in update"),
+        (("update: {", "other: {named: true, "), "^other: no page names it"),
         (("title: copy, ", ""), "^update: lacks"),
         (("title: copy, ", "title: copy, pattern: x, "), "^update: unknown"),
-        (("title: copy, ", "title: copy, but: [three], "), "^update: there is no pair"),
+        (("title: copy, ", "title: copy, pairs: [one], "), "^update: unknown"),
         (("torch: copy_", "torch: '('"), "^update: the pattern for torch is no regular expression"),
     ],
 )
@@ -187,24 +188,33 @@ def test_a_note_that_has_lost_its_code_is_named(change: tuple[str, str], message
     """As is one that is not well formed, and a difference that no note explains."""
     assert change[0] in NOTES
     path = write(tmp_path / "notes.yaml", NOTES.replace(*change))
+    named = {"one": [], "two": ["two"] if "two: {" in path.read_text() else []}
     with pytest.raises(NoteError, match=message):
-        place(read_notes(path, ["one", "two"]), "one", align(parse(TORCH), parse(JAX)))
+        place(read_notes(path, named), "one", align(parse(TORCH), parse(JAX)))
 
 
 def test_a_line_that_both_share_carries_no_note(tmp_path: Path) -> None:
     """A note is about a difference."""
     path = write(tmp_path / "notes.yaml", NOTES + "limit: {title: limit, text: Text., torch: LIMIT, jax: LIMIT}\n")
     with pytest.raises(NoteError, match=r"^limit: one"):
-        place(read_notes(path, ["one"]), "one", align(parse(TORCH), parse(JAX)))
+        place(read_notes(path, {"one": []}), "one", align(parse(TORCH), parse(JAX)))
+
+
+@pytest.mark.parametrize("name", ["nowhere", "stop"])
+def test_a_page_names_notes_for_such_pages_only(name: str, tmp_path: Path) -> None:
+    """A note that is not there, and one that is about every pair."""
+    path = write(tmp_path / "notes.yaml", NOTES)
+    with pytest.raises(NoteError, match=r"^one: its page names"):
+        read_notes(path, {"one": [name]})
 
 
 def notes_on(pair: str) -> dict[str, dict]:
     """The notes that concern a pair, for a site that has no other."""
-    notes = yaml.safe_load((ROOT / "docs/notes.yaml").read_text())
+    notes, named = yaml.safe_load((ROOT / "docs/notes.yaml").read_text()), CHECKOUT.named_notes(pair)
     return {
-        name: {key: value for key, value in note.items() if key not in ("pairs", "but")}
+        name: {key: value for key, value in note.items() if key != "named"}
         for name, note in notes.items()
-        if pair in note.get("pairs", [pair]) and pair not in note.get("but", [])
+        if name in named or not note.get("named")
     }
 
 

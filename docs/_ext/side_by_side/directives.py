@@ -13,6 +13,7 @@ from sphinx.errors import SphinxError
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import OptionSpec
 
+from shared.frameworks.twins import page_of
 from side_by_side.align import Misaligned, TwinPiece, TwinSection
 from side_by_side.html import FRAMEWORKS, Page
 from side_by_side.notes import NoteError
@@ -25,7 +26,7 @@ hide-toc: true
 ---
 # {title}, side by side
 
-Both files, laid beside each other when this page was built. [What the algorithm does](../{name}.md), and how its twins
+Both files, laid beside each other when this page was built. [What the algorithm does](../{page}.md), and how its twins
 differ from CORL, has a page of its own; [how to read this one](../side_by_side.md), too.
 
 ```{{side-by-side}} {name}
@@ -53,7 +54,10 @@ def write_pages(app: Sphinx) -> None:
     docs = Path(app.srcdir)
     here = checkout(app.config, docs)
     try:
-        pages = {docs / FOLDER / f"{name}.md": PAGE.format(**here.pair(name)._asdict()) for name in here.names()}
+        pages = {
+            docs / FOLDER / f"{page_of(name)}.md": PAGE.format(page=page_of(name), **here.pair(name)._asdict())
+            for name in here.names()
+        }
     except (Misaligned, NoteError) as error:
         raise SideBySideError(str(error)) from error
     (docs / FOLDER).mkdir(exist_ok=True)
@@ -66,7 +70,7 @@ def write_pages(app: Sphinx) -> None:
 
 def link_to_pair(app: Sphinx, docname: str, source: list[str]) -> None:
     """Puts a link below the title of an algorithm's page, which as plain Markdown would lead nowhere."""
-    if docname in checkout(app.config, Path(app.srcdir)).names():
+    if docname in map(page_of, checkout(app.config, Path(app.srcdir)).names()):
         title, _, rest = source[0].partition("\n")
         source[0] = f"{title}\n\n{{doc}}`Both files side by side <{FOLDER}/{docname}>`\n{rest}"
 

@@ -5,7 +5,7 @@ prose about code that has gone is worse than none.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby, islice
 from pathlib import Path
@@ -32,8 +32,7 @@ class Note:
         text: A few sentences in Markdown.
         torch: Regular expression for a line of the PyTorch twin; None where the idiom has no line there.
         jax: The same for the JAX twin.
-        pairs: The pairs that it is about; None: all.
-        but: Pairs that it is not about.
+        pairs: The pairs that it is about: those whose pages name it; None: all.
         within: The pieces to look at; None: all.
         apart: The two lines may stand in pieces that are not beside each other.
     """
@@ -44,13 +43,12 @@ class Note:
     torch: str | None = None
     jax: str | None = None
     pairs: tuple[str, ...] | None = None
-    but: tuple[str, ...] = ()
     within: tuple[str, ...] | None = None
     apart: bool = False
 
     def concerns(self, pair: str) -> bool:
         """Whether it is about this pair."""
-        return pair not in self.but and (self.pairs is None or pair in self.pairs)
+        return self.pairs is None or pair in self.pairs
 
 
 class Mark(NamedTuple):
@@ -68,34 +66,46 @@ class Found(NamedTuple):
     marks: tuple[Mark, ...]
 
 
-def read_notes(path: Path, pairs: Iterable[str]) -> list[Note]:
+def read_notes(path: Path, named: Mapping[str, Sequence[str]]) -> list[Note]:
     """The notes of a file.
 
+    Args:
+        path: The file.
+        named: For each pair, the notes that its page names.
+
     Raises:
-        NoteError: A note lacks a title, a text or a pattern, has an unknown key, or names an unknown pair.
+        NoteError: A note lacks a title, a text or a pattern, has an unknown key, or is for pages that name it and none
+            does; or a page names one that is not such a note.
     """
     entries = yaml.safe_load(path.read_text())
-    return [_note(name, entry, set(pairs)) for name, entry in entries.items()]
+    for pair, names in named.items():
+        if unknown := [name for name in names if not entries.get(name, {}).get("named")]:
+            raise NoteError(f"{pair}: its page names {unknown}, which are no notes for pages that name them")
+    return [_note(name, entry, named) for name, entry in entries.items()]
 
 
-def _note(name: str, entry: dict[str, Any], pairs: set[str]) -> Note:
+def _note(name: str, entry: dict[str, Any], named: Mapping[str, Sequence[str]]) -> Note:
     """One note of the file."""
-    known = {field.name for field in fields(Note)} - {"name"}
+    known = {field.name for field in fields(Note)} - {"name", "pairs"} | {"named"}
     if unknown := set(entry) - known:
         raise NoteError(f"{name}: unknown {sorted(unknown)}, known are {sorted(known)}")
     if missing := {"title", "text"} - set(entry):
         raise NoteError(f"{name}: lacks {sorted(missing)}")
     if not set(SIDES) & set(entry):
         raise NoteError(f"{name}: has neither a pattern for torch nor one for jax")
-    lists = {key: tuple(entry[key]) for key in ("pairs", "but", "within") if key in entry}
-    if unknown := {*lists.get("pairs", ()), *lists.get("but", ())} - pairs:
-        raise NoteError(f"{name}: there is no pair {sorted(unknown)}")
+    values = {key: value for key, value in entry.items() if key != "named"}
+    if "within" in entry:
+        values["within"] = tuple(entry["within"])
+    if entry.get("named"):
+        values["pairs"] = tuple(pair for pair, names in named.items() if name in names)
+        if not values["pairs"]:
+            raise NoteError(f"{name}: no page names it")
     for side in SIDES:
         try:
             re.compile(entry.get(side, ""))
         except re.error as error:
             raise NoteError(f"{name}: the pattern for {side} is no regular expression: {error}") from None
-    return Note(name, **{**entry, **lists})
+    return Note(name, **values)
 
 
 def place(notes: Sequence[Note], pair: str, sections: Sequence[TwinSection]) -> dict[str, list[Found]]:

@@ -1,14 +1,17 @@
 """The pairs of a checkout, aligned and annotated."""
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from shared.frameworks.twins import algorithms
+from shared.frameworks.twins import algorithms, page_of
 from side_by_side.align import Misaligned, TwinSection, align
 from side_by_side.notes import Found, Note, place, read_notes
 from side_by_side.source import parse
+
+_NAMED = re.compile(r"<!-- notes: (.*?) -->", re.DOTALL)
 
 
 class Pair(NamedTuple):
@@ -53,7 +56,12 @@ class Checkout(NamedTuple):
 
     def title(self, name: str) -> str:
         """The title of an algorithm's page."""
-        return (self.docs / f"{name}.md").read_text().splitlines()[0].removeprefix("# ")
+        return (self.docs / f"{page_of(name)}.md").read_text().splitlines()[0].removeprefix("# ")
+
+    def named_notes(self, name: str) -> list[str]:
+        """The notes that an algorithm's page names, in a comment `<!-- notes: ... -->`."""
+        found = _NAMED.search((self.docs / f"{page_of(name)}.md").read_text())
+        return found[1].split() if found else []
 
     def notes(self) -> list[Note]:
         """All notes.
@@ -61,7 +69,7 @@ class Checkout(NamedTuple):
         Raises:
             NoteError: One is not well formed.
         """
-        return read_notes(self.notes_path, self.names())
+        return read_notes(self.notes_path, {name: self.named_notes(name) for name in self.names()})
 
     def pair(self, name: str) -> Pair:
         """A pair with its notes.
