@@ -143,7 +143,7 @@ class PairCards(_Directive):
         """The grid."""
         here = self.checkout()
         cards = "\n".join(self._card(self.pair(name)) for name in here.names())
-        entries = "\n".join(f"{here.title(name)} </{FOLDER}/{name}>" for name in here.names())
+        entries = "\n".join(f"{here.title(name)} </{FOLDER}/{page_of(name)}>" for name in here.names())
         toctree = f"```{{toctree}}\n:hidden:\n\n{entries}\n```"
         return self.parse_text_to_nodes(f"`````{{grid}} 1 2 2 3\n:gutter: 2\n\n{cards}\n`````\n\n{toctree}")
 
@@ -151,7 +151,7 @@ class PairCards(_Directive):
         """A pair's card."""
         idioms = {found.note.name for notes in pair.notes.values() for found in notes}
         return (
-            f"````{{grid-item-card}} {pair.title}\n:link: /{FOLDER}/{pair.name}\n:link-type: doc\n\n"
+            f"````{{grid-item-card}} {pair.title}\n:link: /{FOLDER}/{page_of(pair.name)}\n:link-type: doc\n\n"
             f"{len(idioms)} idioms\n````"
         )
 
@@ -168,7 +168,7 @@ class Idioms(_Directive):
         here = self.checkout()
         for note in here.notes():
             names = [name for name in here.names() if note.concerns(name)]
-            links = ", ".join(f"{{doc}}`{here.title(name)} </{FOLDER}/{name}>`" for name in names)
+            links = ", ".join(f"{{doc}}`{here.title(name)} </{FOLDER}/{page_of(name)}>`" for name in names)
             yield f"**{note.title}**: {note.text.strip()} *({'all pairs' if names == here.names() else links})*"
 
 
