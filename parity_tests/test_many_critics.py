@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).resolve().parent.parent
 # The peak of this program alone: what `resource` tells begins with that of the process that started it.
 UPDATE = """

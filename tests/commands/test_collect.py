@@ -60,9 +60,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 BUNDLED = {name: names.dataset_path(name) for name in names.bundled()}
+# Takes a training; what is on the disk already is looked at on the spot.
+TINY_ONE = pytest.param("tiny", marks=pytest.mark.thorough)
 
 
-@pytest.fixture(params=["tiny", *BUNDLED])
+@pytest.fixture(params=[TINY_ONE, *BUNDLED])
 def file(request: pytest.FixtureRequest) -> Iterator[h5py.File]:
     """The file of a tiny collection, and those in the repository."""
     tiny_one = request.param == "tiny"
@@ -148,25 +150,24 @@ def test_episodes_are_whole(file: h5py.File) -> None:
             assert all(timeouts[end - 1] == (end - begin == 1000) for begin, end in episodes)
 
 
-def test_stepping_again_gives_the_same_rows(folder: Path) -> None:
+@pytest.mark.parametrize("file", [TINY_ONE, "mini/hopper-medium-expert"], indirect=True)
+def test_stepping_again_gives_the_same_rows(file: h5py.File) -> None:
     """A row's state and action lead to its reward and next observation, up to the state's rounding to float32.
 
     Measured over 3,900 rows: 1.1e-6 in a next observation and 3e-7 in a reward, at most.
     """
-    for path in (folder / "medium-expert.hdf5", BUNDLED["mini/hopper-medium-expert"]):
-        with h5py.File(path) as file:
-            found = {name: array[:] for name, array in arrays(file).items()}
-        env = make_env("d4rl/hopper-v2")
-        env.reset(seed=0)
-        count = len(found["rewards"])
-        for row in np.random.default_rng(0).choice(count, size=min(200, count), replace=False):
-            qpos, qvel = found["infos/qpos"][row], found["infos/qvel"][row]
-            env.unwrapped.set_state(qpos.astype(np.float64), qvel.astype(np.float64))
-            observation, reward, fell, _, _ = env.unwrapped.step(found["actions"][row])
-            np.testing.assert_array_equal(found["observations"][row], np.concatenate([qpos[1:], qvel.clip(-10, 10)]))
-            assert reward == pytest.approx(found["rewards"][row], abs=2e-6)
-            assert fell == found["terminals"][row]
-            np.testing.assert_allclose(observation, found["next_observations"][row], rtol=0, atol=1e-5)
+    found = {name: array[:] for name, array in arrays(file).items()}
+    env = make_env("d4rl/hopper-v2")
+    env.reset(seed=0)
+    count = len(found["rewards"])
+    for row in np.random.default_rng(0).choice(count, size=min(200, count), replace=False):
+        qpos, qvel = found["infos/qpos"][row], found["infos/qvel"][row]
+        env.unwrapped.set_state(qpos.astype(np.float64), qvel.astype(np.float64))
+        observation, reward, fell, _, _ = env.unwrapped.step(found["actions"][row])
+        np.testing.assert_array_equal(found["observations"][row], np.concatenate([qpos[1:], qvel.clip(-10, 10)]))
+        assert reward == pytest.approx(found["rewards"][row], abs=2e-6)
+        assert fell == found["terminals"][row]
+        np.testing.assert_allclose(observation, found["next_observations"][row], rtol=0, atol=1e-5)
 
 
 def test_the_bundled_sets_are_small_and_have_enough_rows() -> None:
@@ -196,6 +197,7 @@ def test_bundled_policies_are_an_expert_and_one_of_a_third(file: h5py.File) -> N
 # ---- recipes -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_as_much_is_recorded_as_was_asked_for(folder: Path) -> None:
     """At least 150 kept rows of each policy, in whole episodes and not one episode more than needed."""
     with h5py.File(folder / "medium-expert.hdf5") as file:
@@ -207,6 +209,7 @@ def test_as_much_is_recorded_as_was_asked_for(folder: Path) -> None:
         assert sum(lengths[:-1]) - 1 < 150
 
 
+@pytest.mark.thorough
 def test_medium_expert_is_both_one_after_the_other(folder: Path) -> None:
     """The same rows as each of them alone."""
     alone = [tiny(folder, name, "--size", "150") for name in ("medium", "expert")]
@@ -216,6 +219,7 @@ def test_medium_expert_is_both_one_after_the_other(folder: Path) -> None:
         assert medium.attrs["medium_training_steps"] < expert.attrs["expert_training_steps"]
 
 
+@pytest.mark.thorough
 def test_replays_are_what_the_agent_saw(folder: Path) -> None:
     """Full: every step; medium: those up to the medium policy; with a size: whole episodes of it."""
     full, medium = tiny(folder, "full-replay"), tiny(folder, "medium-replay")
@@ -246,6 +250,7 @@ def test_random_is_a_fresh_policy_and_needs_no_training(tmp_path: Path) -> None:
         assert len(file["rewards"]) >= 101
 
 
+@pytest.mark.thorough
 def test_minaris_set_holds_the_same_rows(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read back by our reader, with the state after each episode's last action, and the environment to score in."""
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
@@ -261,6 +266,7 @@ def test_minaris_set_holds_the_same_rows(folder: Path, tmp_path: Path, monkeypat
     assert ended(main, [*arguments, "--format", "minari", "--output", name]) == 2
 
 
+@pytest.mark.thorough
 def test_either_twin_trains(tmp_path: Path) -> None:
     """PyTorch's too; its file says so."""
     short = [*TINY[:1], "400", *TINY[2:], "--size", "30", "--framework", "torch"]
@@ -278,6 +284,7 @@ class Killed(Exception):
     """Stands for the end of the process."""
 
 
+@pytest.mark.thorough
 def test_a_collection_that_was_killed_twice_gives_the_same_bytes(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,6 +369,7 @@ def test_a_training_goes_on_from_its_last_checkpoint_or_not_at_all(tmp_path: Pat
         training.train(twin, Config(batch_size=9), tmp_path)
 
 
+@pytest.mark.thorough
 def test_a_failed_write_leaves_the_old_file(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The new one takes its place when it is complete, and leaves nothing behind when it is not."""
     output = tmp_path / "medium.hdf5"

@@ -1,5 +1,6 @@
 """`corl-twins`: one help, every command under its name, and training as the twins' own files do it."""
 
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,16 +25,26 @@ def typed(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, s
         try:
             status = main(arguments)
         except SystemExit as stop:
-            status = int(stop.code or 0)
-        printed = capsys.readouterr()
-        return status, printed.out, printed.err
+            status = stop.code
+        return (status or 0, *capsys.readouterr())
 
     return type_in
 
 
-def run(*command: str, cwd: Path) -> subprocess.CompletedProcess:
-    """Runs Python in a process of its own."""
-    return subprocess.run([sys.executable, *command], cwd=cwd, capture_output=True, text=True, timeout=300)
+@pytest.fixture
+def by_file(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs a twin's file as `python FILE ...` does, in this process; the same three."""
+
+    def run(script: Path, *arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", [str(script), *arguments])
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+            status = 0
+        except SystemExit as stop:
+            status = stop.code
+        return (status or 0, *capsys.readouterr())
+
+    return run
 
 
 def test_help_has_a_line_for_each_command(typed: Callable[..., tuple[int, str, str]]) -> None:
@@ -49,8 +60,7 @@ def test_help_has_a_line_for_each_command(typed: Callable[..., tuple[int, str, s
 def test_help_loads_nothing_that_takes_time() -> None:
     script = "import sys; from shared.__main__ import main; main(['--help'])"
     script += "; assert not {'torch', 'jax', 'numpy', 'gymnasium', 'matplotlib'} & set(sys.modules)"
-    done = run("-c", script, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, check=True, timeout=300)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -92,34 +102,38 @@ def test_a_twin_s_file_trains_by_the_name_that_the_command_takes(framework: str,
 
 
 @pytest.mark.parametrize("algorithm", ["cql", "online/sac"])
-def test_the_help_is_the_file_s_own(algorithm: str, tmp_path: Path) -> None:
+def test_the_help_is_the_file_s_own(algorithm: str, typed: Callable, by_file: Callable) -> None:
     """But for the name of the program."""
-    script = next(ROOT.glob(f"corl_jax/**/{Path(algorithm).name}.py"))
-    by_file = run(str(script), "--help", cwd=tmp_path)
-    by_command = run("-m", "shared", "train", "jax", algorithm, "--help", cwd=tmp_path)
-    assert by_file.returncode == by_command.returncode == 0
-    usage, rest = by_command.stdout.split("\n\n", 1)
+    script = ROOT / "corl_jax" / f"{algorithm}.py"
+    status, ours, _ = typed("train", "jax", algorithm, "--help")
+    assert status == 0
+    usage, rest = ours.split("\n\n", 1)
     assert usage.startswith(f"usage: corl-twins train jax {script.stem} [--config_path FILE]")
-    assert rest == by_file.stdout.split("\n\n", 1)[1]
+    status, theirs, _ = by_file(script, "--help")
+    assert (status, theirs.split("\n\n", 1)[1]) == (0, rest)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_the_run_is_the_file_s_own(framework: str, tmp_path: Path) -> None:
+def test_the_run_is_the_file_s_own(
+    framework: str, typed: Callable, by_file: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same weights to the bit, from any folder, in `runs` of that folder."""
-    script = str(ROOT / f"corl_{framework}" / "any_percent_bc.py")
-    for folder, program in (("file", [script]), ("command", ["-m", "shared", "train", framework, "any_percent_bc"])):
-        (tmp_path / folder).mkdir()
-        done = run(*program, "--seed", "3", *SHORT, cwd=tmp_path / folder)
-        assert done.returncode == 0, done.stderr
-    by_file, by_command = (only_run(tmp_path / folder / "runs") for folder in ("file", "command"))
-    assert by_command.name.startswith(f"BC-mini-hopper-medium-expert-s3-{framework}-")
-    assert_same_bits(by_command, by_file)
+    script, arguments = ROOT / f"corl_{framework}" / "any_percent_bc.py", ["--seed", "3", *SHORT]
+    found = {}
+    for name, run in (("file", by_file), ("command", typed)):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        what = [script] if name == "file" else ["train", framework, "any_percent_bc"]
+        status, _, error = run(*what, *arguments)
+        assert status == 0, error
+        found[name] = only_run(tmp_path / name / "runs")
+    assert found["command"].name.startswith(f"BC-mini-hopper-medium-expert-s3-{framework}-")
+    assert_same_bits(found["command"], found["file"])
 
 
-def test_a_run_that_cannot_begin_ends_as_the_file_s_does(tmp_path: Path) -> None:
+def test_a_run_that_cannot_begin_ends_as_the_file_s_does(typed: Callable, by_file: Callable) -> None:
     bad = ["--env", "hoper-medium-v2"]
-    by_file = run(str(ROOT / "corl_jax" / "cql.py"), *bad, cwd=tmp_path)
-    by_command = run("-m", "shared", "train", "jax", "cql", *bad, cwd=tmp_path)
-    assert by_file.returncode == by_command.returncode == 2
-    assert by_file.stderr == by_command.stderr
-    assert by_command.stderr.startswith("error: unknown dataset 'hoper-medium-v2'")
+    ended = by_file(ROOT / "corl_jax" / "cql.py", *bad)
+    assert (ended[0], ended[1]) == (2, "")
+    assert ended[2].startswith("error: unknown dataset 'hoper-medium-v2'")
+    assert typed("train", "jax", "cql", *bad) == ended

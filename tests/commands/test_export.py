@@ -92,7 +92,18 @@ def run_npz(path: Path) -> Callable[..., np.ndarray]:
 
 
 RUN = {"onnx": run_onnx, "torchscript": run_torchscript, "npz": run_npz}
-CASES = [(name, format) for name in PAIRS for format in RUN if (name, format) != ("dt", "npz")]
+# A network alone, one with a tanh-squashed normal, a transformer: on the spot. All others have layers of their own too.
+ON_THE_SPOT = ("td3_bc", "cql", "dt")
+
+
+def marks(name: str) -> list[pytest.MarkDecorator]:
+    """What a case of this pair is marked with."""
+    return [] if name in ON_THE_SPOT else [pytest.mark.thorough]
+
+
+CASES = [
+    pytest.param(name, format, marks=marks(name)) for name in PAIRS for format in RUN if (name, format) != ("dt", "npz")
+]
 
 
 def exported(folder: Path, format: str) -> Callable[..., np.ndarray]:
@@ -138,7 +149,7 @@ def test_it_acts_as_the_run_on_a_thousand_observations(name: str, format: str, t
     np.testing.assert_allclose(found, expected, rtol=0, atol=0 if exact else TOLERANCE)
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in PAIRS])
 def test_a_jax_run_is_exported_too(name: str, tmp_path: Path) -> None:
     """Through the PyTorch twin: what it is compared with is JAX's own computation."""
     folder = run_folder(tmp_path, name, "jax")

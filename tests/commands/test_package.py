@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ["benchmarks", "configs", "corl_jax", "corl_torch", "datasets", "parity_tests", "shared"]
 SHORT = ["--max_timesteps", "4", "--eval_freq", "2", "--n_episodes", "1", "--device", "cpu"]

@@ -29,7 +29,12 @@ from shared.frameworks.twins import load_twin
 from shared.runs.seeds import train_seeds
 from tests.runs.stopped_runs import assert_same_bits, config, only_run, rows, train
 
+pytestmark = pytest.mark.thorough
+
 LAST = jax.devices("cpu")[-1]
+# With prompts, and online. On one device the runs of BC below stand for both: what differs there, where a policy is
+# and what an interval has used up, is the same for all.
+TWINS = ["dt", "sac"] if len(jax.devices("cpu")) > 1 else ["sac"]
 EVERY, INTERVALS = 4, 3
 # Seconds until a test gives up what it waits for
 PATIENCE = 30.0
@@ -97,7 +102,7 @@ def test_there_are_as_many_devices_as_xla_was_asked_for() -> None:
 # ---- the same run --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["dt", "sac"])
+@pytest.mark.parametrize("name", TWINS)
 def test_a_run_is_what_it_is_in_turn(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """To the bit in what it leaves, and in what it prints; with one program for all evaluations."""
     twin = load_twin("jax", name)

@@ -14,23 +14,32 @@ from pathlib import Path
 
 import pytest
 
+from shared.frameworks.twins import load_twin
 from tests.runs.stopped_runs import assert_same_bits, only_run, rows
+
+pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = int(os.environ.get("KILLS", "4"))
 INTERVALS = 3 * KILLS + 10
 EVERY = 10
-FLAGS = ["--max_timesteps", str(INTERVALS * EVERY), "--eval_freq", str(EVERY), "--n_episodes", "1"]
-FLAGS += ["--batch_size", "32", "--device", "cpu", "--resume", "auto"]
+SETTINGS = {"max_timesteps": INTERVALS * EVERY, "eval_freq": EVERY, "n_episodes": 1, "batch_size": 32, "device": "cpu"}
 
 
 Start = Callable[[Path], subprocess.Popen]
 
 
 @pytest.fixture(params=["torch", "jax"])
-def start(request: pytest.FixtureRequest) -> Iterator[Start]:
+def side(request: pytest.FixtureRequest) -> str:
+    """A framework."""
+    return request.param
+
+
+@pytest.fixture
+def start(side: str) -> Iterator[Start]:
     """Starts the same command each time, as a job scheduler does that starts a job again; leaves no process behind."""
-    command = [sys.executable, str(ROOT / f"corl_{request.param}" / "td3_bc.py"), *FLAGS]
+    command = [sys.executable, str(ROOT / f"corl_{side}" / "td3_bc.py"), "--resume", "auto"]
+    command += [f"--{name}={value}" for name, value in SETTINGS.items()]
     started = []
 
     def start(folder: Path) -> subprocess.Popen:
@@ -61,10 +70,10 @@ def step(folder: Path) -> int:
     return int(whole[-1].split(",")[0].split(":")[1]) if whole else 0
 
 
-def test_killed_again_and_again(start: Start, tmp_path: Path) -> None:
+def test_killed_again_and_again(side: str, start: Start, tmp_path: Path) -> None:
     """Half of the kills come at a random moment, half while a file is being written."""
-    whole = start(tmp_path / "whole")
-    assert whole.wait(timeout=240) == 0, whole.stderr.read()
+    twin = load_twin(side, "td3_bc")
+    whole = twin.train(twin.TrainConfig(**SETTINGS, runs_path=str(tmp_path / "whole"))).folder
     rng, folder, in_a_save = random.Random(0), tmp_path / "killed", 0
     for kill in range(KILLS):
         process, goal = start(folder), EVERY * (3 * kill + rng.randint(1, 2))
@@ -83,4 +92,4 @@ def test_killed_again_and_again(start: Start, tmp_path: Path) -> None:
     assert in_a_save >= KILLS // 4, "hardly any kill came while a file was being written"
     steps = [row["step"] for row in rows(run)]
     assert steps == [EVERY * interval for interval in range(1, INTERVALS + 1) for _ in ("log", "evaluation")]
-    assert_same_bits(run, only_run(tmp_path / "whole"))
+    assert_same_bits(run, whole)

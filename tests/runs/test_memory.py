@@ -10,6 +10,8 @@ import pytest
 from shared.runs.run import Run
 from tests.runs.stopped_runs import train
 
+pytestmark = pytest.mark.thorough
+
 UPDATES, INTERVAL = 50_000, 1_000
 # Of the process, over the last 40 intervals: the learning curve, drawn every ten seconds, takes a few MB now and then,
 # and settles. One train state of 0.8 MB kept at each interval would be 34.

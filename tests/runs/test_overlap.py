@@ -26,12 +26,14 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 30.0
 
 
+@pytest.mark.thorough
 def test_the_twins_on_two_devices() -> None:
     """The tests of `tests/runs/test_beside.py` in a process of their own: JAX counts a CPU's devices once."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/runs/test_beside.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "", "-p", "no:cacheprovider", "tests/runs/test_beside.py"]
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"XLA_FLAGS": flags}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^1[0-9] passed", done.stdout, re.MULTILINE)
 
 
 def test_without_a_cpu_training_waits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,8 @@ from shared.data.experience import Experience
 from shared.data.transitions import Batch
 from shared.frameworks import jax_side, torch_side
 
+pytestmark = pytest.mark.thorough
+
 SHARE = 0.02
 ROWS, STATE_DIM, ACTION_DIM = 1000, 17, 6
 

@@ -24,6 +24,7 @@ from shared.errors import InputError, RunError, Stopped
 from shared.frameworks.jax_side import to_device
 from shared.frameworks.twins import load_twin
 from shared.runs import seeds
+from shared.runs.configs import cli
 from shared.runs.seeds import meet, once, train_seeds
 from shared.runs.stopping import StopRequest
 from shared.runs.task import load_task
@@ -31,9 +32,10 @@ from tests.runs.stopped_runs import assert_same_bits, config, last_checkpoint, r
 
 ROOT = Path(__file__).resolve().parents[2]
 # Of those that compute together: with a phase, with updates in chunks, with windows and dropout.
-TOGETHER = ["td3_bc", "cql", "dt"]
+TOGETHER = ["td3_bc", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("cql", "dt"))]
 # In double precision. 2.3e-14 was measured; another machine's products add in another order.
 ROUNDING = 1e-11
+SHORT = {"max_timesteps": 6, "eval_freq": 6, "n_episodes": 1, "batch_size": 8}
 METRIC = "D4RL normalised score over the last evaluations, 3 at most"
 
 
@@ -299,6 +301,7 @@ def test_every_twin_meets_the_others(name: str) -> None:
     assert "train_together(train_interval, state," in re.sub(r"\(\s+", "(", inspect.getsource(PAIRS[name].jax.train))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", PAIRS)
 def test_draws_are_those_of_the_run_alone(name: str) -> None:
     """To the bit: a key is not told how many are drawn from beside it."""
@@ -322,6 +325,7 @@ def _bits(drawn: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(drawn) if is_key else drawn)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("side", "name"), [("torch", "td3_bc"), ("torch", "sac"), ("jax", "sac")])
 def test_one_after_another_keeps_every_bit(side: str, name: str, tmp_path: Path) -> None:
     """Where nothing is computed together, a seed's run is that of the seed alone."""
@@ -347,12 +351,14 @@ def test_seeds_go_on_where_they_were_stopped(tmp_path: Path, monkeypatch: pytest
         assert_same_bits(ours, theirs)
 
 
+@pytest.mark.thorough
+@pytest.mark.usefixtures("float64")
 def test_seeds_share_the_devices_without_a_word_between_them(tmp_path: Path) -> None:
     """Four seeds on four simulated devices: one each, no communication, and the numbers of a single device."""
-    programs = tmp_path / "programs"
-    dump = f"--xla_dump_to={programs} --xla_dump_hlo_module_re=.*vmapped.*"
-    runs = on_devices(1, tmp_path / "one", ""), on_devices(4, tmp_path / "four", dump)
-    for one, four in zip(*runs, strict=True):
+    programs, twin = tmp_path / "programs", load_twin("jax", "td3_bc")
+    alone = train_seeds(twin.train, twin.TrainConfig(**SHORT, runs_path=str(tmp_path / "one")), 4)
+    together = on_four_devices(tmp_path / "four", programs)
+    for one, four in zip([run.folder for run in alone], together, strict=True):
         assert_alike(four, one)
     (program,) = programs.glob("*jit__vmapped.cpu_after_optimizations.txt")
     text = program.read_text()
@@ -360,13 +366,13 @@ def test_seeds_share_the_devices_without_a_word_between_them(tmp_path: Path) -> 
     assert not any(word in text for word in ("all-reduce", "all-gather", "all-to-all", "collective-permute"))
 
 
-def on_devices(number: int, folder: Path, flags: str) -> list[Path]:
-    """Trains four seeds in a process that has so many devices; returns their folders in order."""
-    flags = f"--xla_force_host_platform_device_count={number} {flags}"
+def on_four_devices(folder: Path, programs: Path) -> list[Path]:
+    """Trains four seeds in a process that has four devices, and keeps programs; returns their folders in order."""
+    flags = "--xla_force_host_platform_device_count=4"
+    flags += f" --xla_dump_to={programs} --xla_dump_hlo_module_re=.*vmapped.*"
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_ENABLE_X64": "true", "JAX_ENABLE_COMPILATION_CACHE": "false"}
-    settings = {"max_timesteps": 6, "eval_freq": 6, "n_episodes": 1, "batch_size": 8, "runs_path": folder}
     command = [sys.executable, "corl_jax/td3_bc.py", "--seeds", "4"]
-    command += [f"--{name}={value}" for name, value in settings.items()]
+    command += [f"--{name}={value}" for name, value in (SHORT | {"runs_path": folder}).items()]
     done = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1].startswith(
         "4 seeds, D4RL normalised score over the last evaluations, 3 at most: "
@@ -374,13 +380,14 @@ def on_devices(number: int, folder: Path, flags: str) -> list[Path]:
     return sorted(folder.iterdir())
 
 
-def test_the_command_trains_seeds(tmp_path: Path) -> None:
-    """And refuses what it cannot use with status 2, in a line."""
+def test_the_command_refuses_what_it_cannot_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With status 2, in a line."""
+    twin = load_twin("torch", "td3_bc")
     for flag, message in (
         ("x", "error: argument --seeds: invalid int value: 'x'"),
         ("0", "error: --seeds must be between 1 and 4294967296 with seed 0"),
     ):
-        command = [sys.executable, "corl_torch/td3_bc.py", "--seeds", flag, "--runs_path", str(tmp_path / "runs")]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        assert (done.returncode, done.stderr) == (2, f"{message}\n")
+        with pytest.raises(SystemExit) as end:
+            cli(twin.train, twin.TrainConfig, "td3_bc", ["--seeds", flag, "--runs_path", str(tmp_path / "runs")])
+        assert (end.value.code, capsys.readouterr().err) == (2, f"{message}\n")
     assert not (tmp_path / "runs").exists()

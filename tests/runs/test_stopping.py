@@ -12,6 +12,8 @@ import pytest
 
 from tests.runs.stopped_runs import only_run, read, rows
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).resolve().parents[2]
 LONG = ["--max_timesteps", "30000", "--n_episodes", "1", "--device", "cpu"]
 # How soon a user is answered; a loaded machine may take its time, but an interval takes far longer.
