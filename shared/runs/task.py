@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shared.data import sequences, sources, transitions
 from shared import names
-from shared.envs import genuine
-from shared.runs import seeds
+from shared.data import sequences, sources, transitions
 from shared.data.cache import Source
-from shared.runs.configs import check
 from shared.data.transitions import Batch
-from shared.envs.registry import is_registered, time_limit
-from shared.errors import InputError
+from shared.envs import genuine
 from shared.envs.evaluation import Evaluator
+from shared.envs.registry import is_registered, time_limit
 from shared.envs.scores import env_of
+from shared.errors import InputError
+from shared.runs import seeds
+from shared.runs.fields import check
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""What every run has: settings, task, folder, resuming, seeds."""
