@@ -8,7 +8,6 @@ Kumar et al., Conservative Q-Learning for Offline Reinforcement Learning, 2020, 
 import math
 from dataclasses import dataclass
 from functools import partial
-from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -24,6 +23,7 @@ from jax.numpy import concatenate, exp, log, minimum, square, std, take_along_ax
 
 from shared.data.rewards import scale_rewards
 from shared.data.transitions import Batch
+from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import (
     Linear,
@@ -429,7 +429,7 @@ def act(actor: Network, observations: Array) -> Array:
 
 # ---- training ------------------------------------------------------------------------------------------------------
 
-# Updates whose noise is drawn at once: enough to leave the draws outside the loop, few enough to fit into any memory
+# Blocks whose noise is drawn at once: enough to leave the draws outside the loop, few enough to fit into any memory
 CHUNK = 100
 
 
@@ -442,44 +442,21 @@ def train_interval(
     Which updates move the targets follows from their place in the scanned block and from `phase`, the updates before
     the interval modulo `target_update_period`: it is known when the program is compiled, so no branch is left in it.
     """
-    state, bc_history = scan_updates(state, key, dataset, start, bc_updates, phase, True)
-    phase = (phase + bc_updates) % state.hp.target_update_period
-    state, history = scan_updates(state, key, dataset, start + bc_updates, num_updates - bc_updates, phase, False)
+    hp, action_dim = state.hp, state.actor.module.action_dim
+
+    def draw(in_bc_steps: bool, step: Array) -> tuple[Array, Noise]:
+        return draw_noise(key, step, hp, len(dataset), action_dim, in_bc_steps)
+
+    def update(phase: int, state: CQL, drawn: tuple[Array, Noise], place: int) -> tuple[CQL, dict[str, Array]]:
+        indices, noise = drawn
+        move_targets = (phase + place + 1) % hp.target_update_period == 0
+        return state.update(take(dataset, indices), noise, move_targets)
+
+    scan = partial(scan_updates, period=hp.target_update_period, chunk=CHUNK)
+    state, bc_history = scan(partial(update, phase), partial(draw, True), state, start, bc_updates)
+    start, phase, num_updates = start + bc_updates, phase + bc_updates, num_updates - bc_updates
+    state, history = scan(partial(update, phase), partial(draw, False), state, start, num_updates)
     return state, bc_history + history
-
-
-def scan_updates(
-    state: CQL, key: Array, dataset: PackedDataset, start: Array, num_updates: int, phase: int, in_bc_steps: bool
-) -> tuple[CQL, list[dict[str, Array]]]:
-    """Updates in chunks whose noise is drawn at once, each a scan over blocks of `target_update_period` updates."""
-    hp = state.hp
-    period, action_dim = hp.target_update_period, state.actor.module.action_dim
-
-    def block(state: CQL, draws: Any) -> tuple[CQL, list[dict[str, Array]]]:
-        history = []
-        for i in range(len(draws[0])):
-            indices, noise = jax.tree.map(itemgetter(i), draws)
-            move_targets = (phase + i + 1) % period == 0
-            state, metrics = state.update(take(dataset, indices), noise, move_targets)
-            history.append(metrics)
-        return state, history
-
-    def chunk(state: CQL, first: Array, length: int) -> tuple[CQL, list[dict[str, Array]]]:
-        steps = first + jnp.arange(length)
-        draws = jax.vmap(lambda step: draw_noise(key, step, hp, len(dataset), action_dim, in_bc_steps))(steps)
-        history = []
-        if whole := length - length % period:
-            blocks = jax.tree.map(lambda draw: draw[:whole].reshape(-1, period, *draw.shape[1:]), draws)
-            state, history = jax.lax.scan(block, state, blocks)
-        state, remainder = block(state, jax.tree.map(lambda draw: draw[whole:], draws))
-        return state, history + remainder
-
-    history = []
-    if whole := num_updates - num_updates % (CHUNK * period):
-        firsts = start + jnp.arange(0, whole, CHUNK * period)
-        state, history = jax.lax.scan(partial(chunk, length=CHUNK * period), state, firsts)
-    state, remainder = chunk(state, start + whole, num_updates - whole)
-    return state, history + remainder
 
 
 def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> CQL:

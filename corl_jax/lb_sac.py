@@ -21,6 +21,7 @@ from jax.nn.initializers import Initializer, constant
 from jax.numpy import broadcast_to, concatenate, exp, log, square, std, tanh, where
 
 from shared.data.transitions import Batch
+from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import (
     Linear,
@@ -329,23 +330,14 @@ def train_interval(
     """The updates `start + 1` to `start + num_updates` as scans over chunks, each with its noise drawn before it."""
     hp, action_dim = state.hp, state.actor.module.action_dim
 
-    def step(state: LB_SAC, draw: Any) -> tuple[LB_SAC, dict[str, Array]]:
-        indices, noise = draw
+    def draw(step: Array) -> tuple[Array, Noise]:
+        return draw_noise(key, step, hp, len(dataset), action_dim)
+
+    def update(state: LB_SAC, drawn: tuple[Array, Noise], _: int) -> tuple[LB_SAC, dict[str, Array]]:
+        indices, noise = drawn
         return state.update(take(dataset, indices), noise)
 
-    def chunk(state: LB_SAC, first: Array, length: int) -> tuple[LB_SAC, dict[str, Array]]:
-        steps = first + jnp.arange(length)
-        draws = jax.vmap(lambda step: draw_noise(key, step, hp, len(dataset), action_dim))(steps)
-        return jax.lax.scan(step, state, draws)
-
-    history = []
-    if whole := num_updates - num_updates % CHUNK:
-        state, chunks = jax.lax.scan(partial(chunk, length=CHUNK), state, start + jnp.arange(0, whole, CHUNK))
-        history.append(chunks)
-    if remainder := num_updates - whole:
-        state, rest = chunk(state, start + whole, remainder)
-        history.append(rest)
-    return state, history
+    return scan_updates(update, draw, state, start, num_updates, chunk=CHUNK)
 
 
 def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> LB_SAC:

@@ -9,7 +9,6 @@ https://arxiv.org/abs/2305.09836
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -24,6 +23,7 @@ from jax.numpy import amin, clip, concatenate, square, stack, tanh
 
 from shared.data.transitions import SarsaBatch, extract_sarsa
 from shared.errors import InputError
+from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import (
     Linear,
@@ -304,34 +304,17 @@ def train_interval(
     Which updates are delayed follows from their place in the scanned block and from `phase`, the updates before the
     interval modulo `policy_freq`: it is known when the program is compiled, so that no branch is left in it.
     """
-    hp = state.hp
-    period, action_dim = hp.policy_freq, state.actor.module.action_dim
+    hp, action_dim = state.hp, state.actor.module.action_dim
 
-    def block(state: ReBRAC, draws: Any) -> tuple[ReBRAC, list[dict[str, Array]]]:
-        history = []
-        for i in range(len(draws[0])):
-            indices, noise = jax.tree.map(itemgetter(i), draws)
-            delayed = (phase + i) % period == 0
-            state, metrics = state.update(take(dataset, indices), noise, delayed)
-            history.append(metrics)
-        return state, history
+    def draw(step: Array) -> tuple[Array, Noise]:
+        return draw_noise(key, step, hp, len(dataset), action_dim)
 
-    def chunk(state: ReBRAC, first: Array, length: int) -> tuple[ReBRAC, list[dict[str, Array]]]:
-        steps = first + jnp.arange(length)
-        draws = jax.vmap(lambda step: draw_noise(key, step, hp, len(dataset), action_dim))(steps)
-        history = []
-        if whole := length - length % period:
-            blocks = jax.tree.map(lambda draw: draw[:whole].reshape(-1, period, *draw.shape[1:]), draws)
-            state, history = jax.lax.scan(block, state, blocks, unroll=2)
-        state, remainder = block(state, jax.tree.map(lambda draw: draw[whole:], draws))
-        return state, history + remainder
+    def update(state: ReBRAC, drawn: tuple[Array, Noise], place: int) -> tuple[ReBRAC, dict[str, Array]]:
+        indices, noise = drawn
+        delayed = (phase + place) % hp.policy_freq == 0
+        return state.update(take(dataset, indices), noise, delayed)
 
-    history = []
-    if whole := num_updates - num_updates % (CHUNK * period):
-        firsts = start + jnp.arange(0, whole, CHUNK * period)
-        state, history = jax.lax.scan(partial(chunk, length=CHUNK * period), state, firsts)
-    state, remainder = chunk(state, start + whole, num_updates - whole)
-    return state, history + remainder
+    return scan_updates(update, draw, state, start, num_updates, hp.policy_freq, CHUNK, unroll=2)
 
 
 def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> ReBRAC:
