@@ -34,8 +34,10 @@ from shared.frameworks.jax_side import (
     take,
     to_device,
 )
-from shared.runs.configs import bounded, choice, cli
+from shared.runs.configs import cli
+from shared.runs.fields import bounded
 from shared.runs.run import Run
+from shared.runs.settings import TransitionsConfig
 from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
@@ -50,25 +52,13 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters):
+class TrainConfig(Hyperparameters, TransitionsConfig):
     """A whole run."""
 
-    # Project in Weights & Biases
-    project: str = "CORL"
-    # Group in Weights & Biases
     group: str = "BC-D4RL"
-    # First part of the run's name
     name: str = "BC"
-    # Dataset: mini/hopper-medium-expert, a D4RL id, minari:NAME, or the path of an HDF5 file
-    env: str = "mini/hopper-medium-expert"
-    # Environment to evaluate in; empty: the dataset's own
-    eval_env: str = ""
-    # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed
-    eval_backend: str = choice("gymnasium", "d4rl")
-    # Updates in all
-    max_timesteps: int = bounded(1_000_000, low=1)
-    # Largest dataset accepted, in transitions
-    buffer_size: int = bounded(2_000_000, low=1)
+    # Seed of the weights, the batches and the evaluation's start states
+    seed: int = bounded(0, low=0, high=2**32 - 1)
     # Share of the trajectories that is learnt from, those of the highest returns; 1 is plain behaviour cloning
     frac: float = bounded(0.1, low=0, high=1)
     # CORL declares it and never uses it, kept so that its files load; trajectories are cut after 1000 transitions
@@ -77,24 +67,6 @@ class TrainConfig(Hyperparameters):
     normalize: bool = True
     # Discount factor of the returns by which trajectories are ranked
     discount: float = bounded(0.99, low=0, high=1)
-    # Updates between two evaluations
-    eval_freq: int = bounded(5000, low=1)
-    # Episodes in an evaluation
-    n_episodes: int = bounded(10, low=1)
-    # Folder for a checkpoint at each evaluation; null: only the last one, in the run's folder
-    checkpoints_path: str | None = None
-    # Checkpoint to start from
-    load_model: str = ""
-    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
-    resume: str = ""
-    # Seed of the weights, the batches and the evaluation's start states
-    seed: int = bounded(0, low=0, high=2**32 - 1)
-    # auto, cpu or cuda
-    device: str = "auto"
-    # Where run folders are made
-    runs_path: str = "runs"
-    # Weights & Biases: off, offline or online
-    wandb_mode: str = choice("off", "offline", "online")
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ Kumar et al., Conservative Q-Learning for Offline Reinforcement Learning, 2020, 
 import math
 from dataclasses import dataclass
 from functools import partial
-from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -24,6 +23,7 @@ from jax.numpy import concatenate, exp, log, minimum, square, std, take_along_ax
 
 from shared.data.rewards import scale_rewards
 from shared.data.transitions import Batch
+from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import (
     Linear,
@@ -43,8 +43,10 @@ from shared.frameworks.jax_side import (
     to_device,
     xavier_uniform,
 )
-from shared.runs.configs import bounded, choice, cli, positive
+from shared.runs.configs import cli
+from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
+from shared.runs.settings import TransitionsConfig
 from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
@@ -95,39 +97,11 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters):
+class TrainConfig(Hyperparameters, TransitionsConfig):
     """A whole run."""
 
-    # Project in Weights & Biases
-    project: str = "CORL"
-    # Group in Weights & Biases
     group: str = "CQL-D4RL"
-    # First part of the run's name
     name: str = "CQL"
-    # Dataset: mini/hopper-medium-expert, a D4RL id, minari:NAME, or the path of an HDF5 file
-    env: str = "mini/hopper-medium-expert"
-    # Environment to evaluate in; empty: the dataset's own
-    eval_env: str = ""
-    # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed
-    eval_backend: str = choice("gymnasium", "d4rl")
-    # Seed of the weights, the batches, the noise and the evaluation's start states
-    seed: int = bounded(0, low=0, high=2**32 - 1)
-    # auto, cpu or cuda
-    device: str = "auto"
-    # Updates between two evaluations
-    eval_freq: int = bounded(5000, low=1)
-    # Episodes in an evaluation
-    n_episodes: int = bounded(10, low=1)
-    # Updates in all
-    max_timesteps: int = bounded(1_000_000, low=1)
-    # Folder for a checkpoint at each evaluation; null: only the last one, in the run's folder
-    checkpoints_path: str | None = None
-    # Checkpoint to start from
-    load_model: str = ""
-    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
-    resume: str = ""
-    # Largest dataset accepted, in transitions
-    buffer_size: int = bounded(2_000_000, low=1)
     # Orthogonal initialisation of the critics
     orthogonal_init: bool = True
     # Normalise states to mean 0 and standard deviation 1
@@ -142,10 +116,6 @@ class TrainConfig(Hyperparameters):
     reward_bias: float = -1.0
     # Initial factor on the policy's log standard deviation
     policy_log_std_multiplier: float = 1.0
-    # Where run folders are made
-    runs_path: str = "runs"
-    # Weights & Biases: off, offline or online
-    wandb_mode: str = choice("off", "offline", "online")
 
 
 # ---- rewards -------------------------------------------------------------------------------------------------------
@@ -459,7 +429,7 @@ def act(actor: Network, observations: Array) -> Array:
 
 # ---- training ------------------------------------------------------------------------------------------------------
 
-# Updates whose noise is drawn at once: enough to leave the draws outside the loop, few enough to fit into any memory
+# Blocks whose noise is drawn at once: enough to leave the draws outside the loop, few enough to fit into any memory
 CHUNK = 100
 
 
@@ -472,44 +442,21 @@ def train_interval(
     Which updates move the targets follows from their place in the scanned block and from `phase`, the updates before
     the interval modulo `target_update_period`: it is known when the program is compiled, so no branch is left in it.
     """
-    state, bc_history = scan_updates(state, key, dataset, start, bc_updates, phase, True)
-    phase = (phase + bc_updates) % state.hp.target_update_period
-    state, history = scan_updates(state, key, dataset, start + bc_updates, num_updates - bc_updates, phase, False)
+    hp, action_dim = state.hp, state.actor.module.action_dim
+
+    def draw(in_bc_steps: bool, step: Array) -> tuple[Array, Noise]:
+        return draw_noise(key, step, hp, len(dataset), action_dim, in_bc_steps)
+
+    def update(phase: int, state: CQL, drawn: tuple[Array, Noise], place: int) -> tuple[CQL, dict[str, Array]]:
+        indices, noise = drawn
+        move_targets = (phase + place + 1) % hp.target_update_period == 0
+        return state.update(take(dataset, indices), noise, move_targets)
+
+    scan = partial(scan_updates, period=hp.target_update_period, chunk=CHUNK)
+    state, bc_history = scan(partial(update, phase), partial(draw, True), state, start, bc_updates)
+    start, phase, num_updates = start + bc_updates, phase + bc_updates, num_updates - bc_updates
+    state, history = scan(partial(update, phase), partial(draw, False), state, start, num_updates)
     return state, bc_history + history
-
-
-def scan_updates(
-    state: CQL, key: Array, dataset: PackedDataset, start: Array, num_updates: int, phase: int, in_bc_steps: bool
-) -> tuple[CQL, list[dict[str, Array]]]:
-    """Updates in chunks whose noise is drawn at once, each a scan over blocks of `target_update_period` updates."""
-    hp = state.hp
-    period, action_dim = hp.target_update_period, state.actor.module.action_dim
-
-    def block(state: CQL, draws: Any) -> tuple[CQL, list[dict[str, Array]]]:
-        history = []
-        for i in range(len(draws[0])):
-            indices, noise = jax.tree.map(itemgetter(i), draws)
-            move_targets = (phase + i + 1) % period == 0
-            state, metrics = state.update(take(dataset, indices), noise, move_targets)
-            history.append(metrics)
-        return state, history
-
-    def chunk(state: CQL, first: Array, length: int) -> tuple[CQL, list[dict[str, Array]]]:
-        steps = first + jnp.arange(length)
-        draws = jax.vmap(lambda step: draw_noise(key, step, hp, len(dataset), action_dim, in_bc_steps))(steps)
-        history = []
-        if whole := length - length % period:
-            blocks = jax.tree.map(lambda draw: draw[:whole].reshape(-1, period, *draw.shape[1:]), draws)
-            state, history = jax.lax.scan(block, state, blocks)
-        state, remainder = block(state, jax.tree.map(lambda draw: draw[whole:], draws))
-        return state, history + remainder
-
-    history = []
-    if whole := num_updates - num_updates % (CHUNK * period):
-        firsts = start + jnp.arange(0, whole, CHUNK * period)
-        state, history = jax.lax.scan(partial(chunk, length=CHUNK * period), state, firsts)
-    state, remainder = chunk(state, start + whole, num_updates - whole)
-    return state, history + remainder
 
 
 def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> CQL:

@@ -9,7 +9,7 @@ https://arxiv.org/abs/2211.11092
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from jax.nn.initializers import Initializer, constant
 from jax.numpy import broadcast_to, concatenate, exp, log, square, std, tanh, where
 
 from shared.data.transitions import Batch
+from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import (
     Linear,
@@ -38,8 +39,10 @@ from shared.frameworks.jax_side import (
     take,
     to_device,
 )
-from shared.runs.configs import bounded, choice, cli, positive
+from shared.runs.configs import cli
+from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
+from shared.runs.settings import EnsembleConfig
 from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
@@ -64,21 +67,12 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters):
+class TrainConfig(Hyperparameters, EnsembleConfig):
     """A whole run."""
 
-    # Project in Weights & Biases
-    project: str = "CORL"
-    # Group in Weights & Biases
     group: str = "LB-SAC"
-    # First part of the run's name
     name: str = "LB-SAC"
-    # Dataset: mini/hopper-medium-replay, a D4RL id, minari:NAME, or the path of an HDF5 file
-    env: str = "mini/hopper-medium-replay"
-    # Environment to evaluate in; empty: the dataset's own
-    eval_env: str = ""
-    # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed
-    eval_backend: str = choice("gymnasium", "d4rl")
+    max_timesteps: int = bounded(300_000, low=1)
     # Width of every hidden layer
     hidden_dim: int = bounded(256, low=1)
     # Critics in the ensemble
@@ -89,45 +83,6 @@ class TrainConfig(Hyperparameters):
     edac_init: bool = False
     # Bound of every action component
     max_action: float = positive(1.0)
-    # Largest dataset accepted, in transitions
-    buffer_size: int = bounded(1_000_000, low=1)
-    # Updates in all
-    max_timesteps: int = bounded(300_000, low=1)
-    # Updates between two evaluations
-    eval_freq: int = bounded(5000, low=1)
-    # Updates in an epoch, the unit of CORL's num_epochs and eval_every
-    num_updates_on_epoch: int = bounded(1000, low=1)
-    # Episodes in an evaluation
-    n_episodes: int = bounded(10, low=1)
-    # Updates between two records in CORL, without effect here: we average over them all; kept so that its files load
-    log_every: int = bounded(100, low=1)
-    # Folder for a checkpoint at each evaluation; null: only the last one, in the run's folder
-    checkpoints_path: str | None = None
-    # Checkpoint to start from
-    load_model: str = ""
-    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
-    resume: str = ""
-    # Refuse operations that are not deterministic, in PyTorch; of no effect in JAX
-    deterministic_torch: bool = False
-    # Seed of the weights, the batches and the noise
-    seed: int = bounded(10, low=0, high=2**32 - 1)
-    # Seed of the evaluation's start states
-    eval_seed: int = bounded(42, low=0)
-    # auto, cpu or cuda
-    device: str = "auto"
-    # Where run folders are made
-    runs_path: str = "runs"
-    # Weights & Biases: off, offline or online
-    wandb_mode: str = choice("off", "offline", "online")
-
-    CORL_NAMES: ClassVar[dict[str, str]] = {
-        "env_name": "env",
-        "gamma": "discount",
-        "eval_episodes": "n_episodes",
-        "train_seed": "seed",
-    }
-    # What CORL counts in epochs
-    CORL_EPOCHS: ClassVar[dict[str, str]] = {"num_epochs": "max_timesteps", "eval_every": "eval_freq"}
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -375,23 +330,14 @@ def train_interval(
     """The updates `start + 1` to `start + num_updates` as scans over chunks, each with its noise drawn before it."""
     hp, action_dim = state.hp, state.actor.module.action_dim
 
-    def step(state: LB_SAC, draw: Any) -> tuple[LB_SAC, dict[str, Array]]:
-        indices, noise = draw
+    def draw(step: Array) -> tuple[Array, Noise]:
+        return draw_noise(key, step, hp, len(dataset), action_dim)
+
+    def update(state: LB_SAC, drawn: tuple[Array, Noise], _: int) -> tuple[LB_SAC, dict[str, Array]]:
+        indices, noise = drawn
         return state.update(take(dataset, indices), noise)
 
-    def chunk(state: LB_SAC, first: Array, length: int) -> tuple[LB_SAC, dict[str, Array]]:
-        steps = first + jnp.arange(length)
-        draws = jax.vmap(lambda step: draw_noise(key, step, hp, len(dataset), action_dim))(steps)
-        return jax.lax.scan(step, state, draws)
-
-    history = []
-    if whole := num_updates - num_updates % CHUNK:
-        state, chunks = jax.lax.scan(partial(chunk, length=CHUNK), state, start + jnp.arange(0, whole, CHUNK))
-        history.append(chunks)
-    if remainder := num_updates - whole:
-        state, rest = chunk(state, start + whole, remainder)
-        history.append(rest)
-    return state, history
+    return scan_updates(update, draw, state, start, num_updates, chunk=CHUNK)
 
 
 def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> LB_SAC:

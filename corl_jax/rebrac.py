@@ -9,7 +9,6 @@ https://arxiv.org/abs/2305.09836
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -24,6 +23,7 @@ from jax.numpy import amin, clip, concatenate, square, stack, tanh
 
 from shared.data.transitions import SarsaBatch, extract_sarsa
 from shared.errors import InputError
+from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import (
     Linear,
@@ -40,8 +40,10 @@ from shared.frameworks.jax_side import (
     take,
     to_device,
 )
-from shared.runs.configs import bounded, choice, cli, positive
+from shared.runs.configs import cli
+from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
+from shared.runs.settings import EpochsConfig, EvalSeedConfig, TransitionsConfig
 from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
@@ -86,51 +88,16 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters):
+class TrainConfig(Hyperparameters, EvalSeedConfig, EpochsConfig, TransitionsConfig):
     """A whole run."""
 
-    # Project in Weights & Biases
-    project: str = "CORL"
-    # Group in Weights & Biases
     group: str = "rebrac"
-    # First part of the run's name
     name: str = "rebrac"
-    # Dataset: mini/hopper-medium-expert, a D4RL id, minari:NAME, or the path of an HDF5 file
-    env: str = "mini/hopper-medium-expert"
-    # Environment to evaluate in; empty: the dataset's own
-    eval_env: str = ""
-    # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed
-    eval_backend: str = choice("gymnasium", "d4rl")
-    # Updates in all
-    max_timesteps: int = bounded(1_000_000, low=1)
-    # Largest dataset accepted, in transitions
     buffer_size: int = bounded(10_000_000, low=1)
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
     # Multiply AntMaze's rewards by 100; refused for other datasets
     normalize_reward: bool = False
-    # Updates between two evaluations
-    eval_freq: int = bounded(5000, low=1)
-    # Updates in an epoch, the unit of CORL's num_epochs and eval_every
-    num_updates_on_epoch: int = bounded(1000, low=1)
-    # Episodes in an evaluation
-    n_episodes: int = bounded(10, low=1)
-    # Folder for a checkpoint at each evaluation; null: only the last one, in the run's folder
-    checkpoints_path: str | None = None
-    # Checkpoint to start from
-    load_model: str = ""
-    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
-    resume: str = ""
-    # Seed of the weights, the batches and the noise
-    seed: int = bounded(0, low=0, high=2**32 - 1)
-    # Seed of the evaluation's start states
-    eval_seed: int = bounded(42, low=0)
-    # auto, cpu or cuda
-    device: str = "auto"
-    # Where run folders are made
-    runs_path: str = "runs"
-    # Weights & Biases: off, offline or online
-    wandb_mode: str = choice("off", "offline", "online")
 
     CORL_NAMES: ClassVar[dict[str, str]] = {
         "gamma": "discount",
@@ -139,8 +106,6 @@ class TrainConfig(Hyperparameters):
         "eval_episodes": "n_episodes",
         "train_seed": "seed",
     }
-    # What CORL counts in epochs
-    CORL_EPOCHS: ClassVar[dict[str, str]] = {"num_epochs": "max_timesteps", "eval_every": "eval_freq"}
 
 
 # ---- rewards -------------------------------------------------------------------------------------------------------
@@ -339,34 +304,17 @@ def train_interval(
     Which updates are delayed follows from their place in the scanned block and from `phase`, the updates before the
     interval modulo `policy_freq`: it is known when the program is compiled, so that no branch is left in it.
     """
-    hp = state.hp
-    period, action_dim = hp.policy_freq, state.actor.module.action_dim
+    hp, action_dim = state.hp, state.actor.module.action_dim
 
-    def block(state: ReBRAC, draws: Any) -> tuple[ReBRAC, list[dict[str, Array]]]:
-        history = []
-        for i in range(len(draws[0])):
-            indices, noise = jax.tree.map(itemgetter(i), draws)
-            delayed = (phase + i) % period == 0
-            state, metrics = state.update(take(dataset, indices), noise, delayed)
-            history.append(metrics)
-        return state, history
+    def draw(step: Array) -> tuple[Array, Noise]:
+        return draw_noise(key, step, hp, len(dataset), action_dim)
 
-    def chunk(state: ReBRAC, first: Array, length: int) -> tuple[ReBRAC, list[dict[str, Array]]]:
-        steps = first + jnp.arange(length)
-        draws = jax.vmap(lambda step: draw_noise(key, step, hp, len(dataset), action_dim))(steps)
-        history = []
-        if whole := length - length % period:
-            blocks = jax.tree.map(lambda draw: draw[:whole].reshape(-1, period, *draw.shape[1:]), draws)
-            state, history = jax.lax.scan(block, state, blocks, unroll=2)
-        state, remainder = block(state, jax.tree.map(lambda draw: draw[whole:], draws))
-        return state, history + remainder
+    def update(state: ReBRAC, drawn: tuple[Array, Noise], place: int) -> tuple[ReBRAC, dict[str, Array]]:
+        indices, noise = drawn
+        delayed = (phase + place) % hp.policy_freq == 0
+        return state.update(take(dataset, indices), noise, delayed)
 
-    history = []
-    if whole := num_updates - num_updates % (CHUNK * period):
-        firsts = start + jnp.arange(0, whole, CHUNK * period)
-        state, history = jax.lax.scan(partial(chunk, length=CHUNK * period), state, firsts)
-    state, remainder = chunk(state, start + whole, num_updates - whole)
-    return state, history + remainder
+    return scan_updates(update, draw, state, start, num_updates, hp.policy_freq, CHUNK, unroll=2)
 
 
 def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> ReBRAC:

@@ -31,8 +31,10 @@ from shared.frameworks.torch_side import (
     take,
     to_device,
 )
-from shared.runs.configs import bounded, choice, cli, positive
+from shared.runs.configs import cli
+from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
+from shared.runs.settings import TransitionsConfig
 from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
@@ -83,39 +85,11 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters):
+class TrainConfig(Hyperparameters, TransitionsConfig):
     """A whole run."""
 
-    # Project in Weights & Biases
-    project: str = "CORL"
-    # Group in Weights & Biases
     group: str = "CQL-D4RL"
-    # First part of the run's name
     name: str = "CQL"
-    # Dataset: mini/hopper-medium-expert, a D4RL id, minari:NAME, or the path of an HDF5 file
-    env: str = "mini/hopper-medium-expert"
-    # Environment to evaluate in; empty: the dataset's own
-    eval_env: str = ""
-    # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed
-    eval_backend: str = choice("gymnasium", "d4rl")
-    # Seed of the weights, the batches, the noise and the evaluation's start states
-    seed: int = bounded(0, low=0, high=2**32 - 1)
-    # auto, cpu or cuda
-    device: str = "auto"
-    # Updates between two evaluations
-    eval_freq: int = bounded(5000, low=1)
-    # Episodes in an evaluation
-    n_episodes: int = bounded(10, low=1)
-    # Updates in all
-    max_timesteps: int = bounded(1_000_000, low=1)
-    # Folder for a checkpoint at each evaluation; null: only the last one, in the run's folder
-    checkpoints_path: str | None = None
-    # Checkpoint to start from
-    load_model: str = ""
-    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
-    resume: str = ""
-    # Largest dataset accepted, in transitions
-    buffer_size: int = bounded(2_000_000, low=1)
     # Orthogonal initialisation of the critics
     orthogonal_init: bool = True
     # Normalise states to mean 0 and standard deviation 1
@@ -130,10 +104,6 @@ class TrainConfig(Hyperparameters):
     reward_bias: float = -1.0
     # Initial factor on the policy's log standard deviation
     policy_log_std_multiplier: float = 1.0
-    # Where run folders are made
-    runs_path: str = "runs"
-    # Weights & Biases: off, offline or online
-    wandb_mode: str = choice("off", "offline", "online")
 
 
 # ---- rewards -------------------------------------------------------------------------------------------------------

@@ -30,8 +30,10 @@ from shared.frameworks.torch_side import (
     take,
     to_device,
 )
-from shared.runs.configs import bounded, choice, cli, numbers, positive
+from shared.runs.configs import cli
+from shared.runs.fields import bounded, numbers, positive
 from shared.runs.run import Run
+from shared.runs.settings import DeterministicConfig, OfflineConfig
 from shared.runs.task import load_trajectories
 
 # ---- config --------------------------------------------------------------------------------------------------------
@@ -70,30 +72,18 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters):
+class TrainConfig(Hyperparameters, DeterministicConfig, OfflineConfig):
     """A whole run."""
 
-    # What CORL calls differently here than in its other files
-    CORL_NAMES: ClassVar[dict[str, str]] = {
-        "env_name": "env",
-        "update_steps": "max_timesteps",
-        "eval_every": "eval_freq",
-        "eval_episodes": "n_episodes",
-        "train_seed": "seed",
-    }
-
-    # Project in Weights & Biases
-    project: str = "CORL"
-    # Group in Weights & Biases
     group: str = "DT-D4RL"
-    # First part of the run's name
     name: str = "DT"
-    # Dataset: mini/hopper-medium-expert, a D4RL id, minari:NAME, or the path of an HDF5 file
-    env: str = "mini/hopper-medium-expert"
-    # Environment to evaluate in; empty: the dataset's own
-    eval_env: str = ""
-    # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed
-    eval_backend: str = choice("gymnasium", "d4rl")
+    max_timesteps: int = bounded(100_000, low=1)
+    eval_freq: int = bounded(10_000, low=1)
+    n_episodes: int = bounded(100, low=1)
+    # Seed of the weights, the batches and dropout
+    seed: int = bounded(10, low=0, high=2**32 - 1)
+    # Refuse PyTorch's operations whose result may differ from run to run; without effect in JAX
+    deterministic_torch: bool = False
     # Longest episode in steps: evaluated ones are cut there, and the data's may be one longer
     episode_len: int = bounded(1000, low=1)
     # Bound of every action component
@@ -104,30 +94,15 @@ class TrainConfig(Hyperparameters):
     num_workers: int = bounded(4, low=0)
     # Returns to ask for, each in an evaluation of its own; the first one's score is the run's
     target_returns: tuple[float, ...] = numbers((12000.0, 6000.0))
-    # Updates in all
-    max_timesteps: int = bounded(100_000, low=1)
-    # Updates between two evaluations
-    eval_freq: int = bounded(10_000, low=1)
-    # Episodes in an evaluation
-    n_episodes: int = bounded(100, low=1)
-    # Folder for a checkpoint at each evaluation; null: only the last one, in the run's folder
-    checkpoints_path: str | None = None
-    # Checkpoint to start from
-    load_model: str = ""
-    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
-    resume: str = ""
-    # Refuse PyTorch's operations whose result may differ from run to run; without effect in JAX
-    deterministic_torch: bool = False
-    # Seed of the weights, the batches and dropout
-    seed: int = bounded(10, low=0, high=2**32 - 1)
-    # Seed of the evaluation's start states
-    eval_seed: int = bounded(42, low=0)
-    # auto, cpu or cuda
-    device: str = "auto"
-    # Where run folders are made
-    runs_path: str = "runs"
-    # Weights & Biases: off, offline or online
-    wandb_mode: str = choice("off", "offline", "online")
+
+    # What CORL calls differently here than in its other files
+    CORL_NAMES: ClassVar[dict[str, str]] = {
+        "env_name": "env",
+        "update_steps": "max_timesteps",
+        "eval_every": "eval_freq",
+        "eval_episodes": "n_episodes",
+        "train_seed": "seed",
+    }
 
 
 # ---- windows -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -30,8 +30,10 @@ from shared.frameworks.torch_side import (
     take,
     to_device,
 )
-from shared.runs.configs import bounded, choice, cli, positive
+from shared.runs.configs import cli
+from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
+from shared.runs.settings import EnsembleConfig
 from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
@@ -56,21 +58,12 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters):
+class TrainConfig(Hyperparameters, EnsembleConfig):
     """A whole run."""
 
-    # Project in Weights & Biases
-    project: str = "CORL"
-    # Group in Weights & Biases
     group: str = "LB-SAC"
-    # First part of the run's name
     name: str = "LB-SAC"
-    # Dataset: mini/hopper-medium-replay, a D4RL id, minari:NAME, or the path of an HDF5 file
-    env: str = "mini/hopper-medium-replay"
-    # Environment to evaluate in; empty: the dataset's own
-    eval_env: str = ""
-    # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed
-    eval_backend: str = choice("gymnasium", "d4rl")
+    max_timesteps: int = bounded(300_000, low=1)
     # Width of every hidden layer
     hidden_dim: int = bounded(256, low=1)
     # Critics in the ensemble
@@ -81,45 +74,6 @@ class TrainConfig(Hyperparameters):
     edac_init: bool = False
     # Bound of every action component
     max_action: float = positive(1.0)
-    # Largest dataset accepted, in transitions
-    buffer_size: int = bounded(1_000_000, low=1)
-    # Updates in all
-    max_timesteps: int = bounded(300_000, low=1)
-    # Updates between two evaluations
-    eval_freq: int = bounded(5000, low=1)
-    # Updates in an epoch, the unit of CORL's num_epochs and eval_every
-    num_updates_on_epoch: int = bounded(1000, low=1)
-    # Episodes in an evaluation
-    n_episodes: int = bounded(10, low=1)
-    # Updates between two records in CORL, without effect here: we average over them all; kept so that its files load
-    log_every: int = bounded(100, low=1)
-    # Folder for a checkpoint at each evaluation; null: only the last one, in the run's folder
-    checkpoints_path: str | None = None
-    # Checkpoint to start from
-    load_model: str = ""
-    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
-    resume: str = ""
-    # Refuse operations that are not deterministic, in PyTorch; of no effect in JAX
-    deterministic_torch: bool = False
-    # Seed of the weights, the batches and the noise
-    seed: int = bounded(10, low=0, high=2**32 - 1)
-    # Seed of the evaluation's start states
-    eval_seed: int = bounded(42, low=0)
-    # auto, cpu or cuda
-    device: str = "auto"
-    # Where run folders are made
-    runs_path: str = "runs"
-    # Weights & Biases: off, offline or online
-    wandb_mode: str = choice("off", "offline", "online")
-
-    CORL_NAMES: ClassVar[dict[str, str]] = {
-        "env_name": "env",
-        "gamma": "discount",
-        "eval_episodes": "n_episodes",
-        "train_seed": "seed",
-    }
-    # What CORL counts in epochs
-    CORL_EPOCHS: ClassVar[dict[str, str]] = {"num_epochs": "max_timesteps", "eval_every": "eval_freq"}
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------

@@ -1,6 +1,11 @@
-"""`python -m parity_tests.likeness`: how many lines `diff` finds equal in the two files of each pair."""
+"""`python -m parity_tests.likeness`: how many lines `diff` finds equal in the two files of each pair.
+
+Counted twice: in whole files, and without the settings, which stand in both files alike and tell nothing of the port.
+"""
 
 import subprocess
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from parity_tests.pairs import PAIRS
@@ -24,23 +29,50 @@ def share(equal: int, first: int, second: int) -> float:
     return 2 * equal / (first + second)
 
 
+def without_settings(text: str) -> str:
+    """A twin's text without its section `config`.
+
+    Raises:
+        ValueError: There is no such section, or none behind it.
+    """
+    before, config, rest = text.partition("# ---- config ")
+    _, section, behind = rest.partition("\n# ---- ")
+    if not config or not section:
+        raise ValueError("a twin has a section `config` and others behind it")
+    return before + section.lstrip() + behind
+
+
 def of_pair(name: str) -> tuple[int, int, int]:
     """`equal_lines` of a pair's twins."""
     return equal_lines(path_of("torch", name), path_of("jax", name))
 
 
-def mean_share() -> float:
+def of_pair_without_settings(name: str) -> tuple[int, int, int]:
+    """`equal_lines` of a pair's twins, their settings left out on both sides."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / framework for framework in ("torch", "jax")]
+        for path in paths:
+            path.write_text(without_settings(path_of(path.name, name).read_text()))
+        return equal_lines(*paths)
+
+
+def mean_share(count: Callable[[str], tuple[int, int, int]] = of_pair) -> float:
     """The average over all pairs."""
-    return sum(share(*of_pair(name)) for name in PAIRS) / len(PAIRS)
+    return sum(share(*count(name)) for name in PAIRS) / len(PAIRS)
 
 
 def table() -> str:
     """A row for each pair, and the average, as Markdown."""
-    lines = ["| pair | equal lines | lines in PyTorch | lines in JAX | equal share |", "|---|---|---|---|---|"]
+    lines = [
+        "| pair | equal lines | lines in PyTorch | lines in JAX | equal share | without settings |",
+        "|---|---|---|---|---|---|",
+    ]
     for name in PAIRS:
-        equal, torch_lines, jax_lines = of_pair(name)
-        lines.append(f"| {name} | {equal} | {torch_lines} | {jax_lines} | {share(equal, torch_lines, jax_lines):.0%} |")
-    return "\n".join([*lines, f"| average | | | | {mean_share():.0%} |"])
+        equal, torch_lines, jax_lines = counts = of_pair(name)
+        shares = f"{share(*counts):.0%} | {share(*of_pair_without_settings(name)):.0%}"
+        lines.append(f"| {name} | {equal} | {torch_lines} | {jax_lines} | {shares} |")
+    averages = f"{mean_share():.0%} | {mean_share(of_pair_without_settings):.0%}"
+    return "\n".join([*lines, f"| average | | | | {averages} |"])
 
 
 if __name__ == "__main__":

@@ -35,8 +35,10 @@ from shared.frameworks.torch_side import (
     take,
     to_device,
 )
-from shared.runs.configs import bounded, choice, cli, positive
+from shared.runs.configs import cli
+from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
+from shared.runs.settings import RunConfig
 from shared.runs.task import load_environment
 
 # ---- config --------------------------------------------------------------------------------------------------------
@@ -57,43 +59,29 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters):
+class TrainConfig(Hyperparameters, RunConfig):
     """A whole run."""
 
-    # Project in Weights & Biases
-    project: str = "CORL"
-    # Group in Weights & Biases
     group: str = "SAC-D4RL"
-    # First part of the run's name
     name: str = "SAC"
     # Environment to learn and to be evaluated in: d4rl/hopper-v2, or any that is registered with Gymnasium
     env: str = "d4rl/hopper-v2"
-    # Width of both hidden layers
-    hidden_dim: int = bounded(256, low=1)
     # Environment steps in all
     max_timesteps: int = bounded(1_000_000, low=1)
-    # Environment steps of uniform actions before learning begins
-    random_steps: int = bounded(5000, low=0)
-    # Environment steps before as many updates
-    update_every: int = bounded(50, low=1)
     # Environment steps between two evaluations, each of which begins a new episode
     eval_freq: int = bounded(5000, low=1)
-    # Episodes in an evaluation
-    n_episodes: int = bounded(10, low=1)
     # Folder for a checkpoint and the experience at each evaluation; null: only the last, in the run's folder
     checkpoints_path: str | None = None
     # Checkpoint to go on from, with its experience beside it
     load_model: str = ""
-    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
-    resume: str = ""
     # Seed of the weights, the batches, the noise and the start states
     seed: int = bounded(0, low=0, high=2**32 - 1)
-    # auto, cpu or cuda
-    device: str = "auto"
-    # Where run folders are made
-    runs_path: str = "runs"
-    # Weights & Biases: off, offline or online
-    wandb_mode: str = choice("off", "offline", "online")
+    # Width of both hidden layers
+    hidden_dim: int = bounded(256, low=1)
+    # Environment steps of uniform actions before learning begins
+    random_steps: int = bounded(5000, low=0)
+    # Environment steps before as many updates
+    update_every: int = bounded(50, low=1)
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------

@@ -84,8 +84,8 @@ MISTAKES = [
             "update"),
     Mistake("targets from the old critics", "soft_update(state.critic_1_target, state.critic_1,",
             "soft_update(state.critic_1_target, critics[0],", "update", breaks="targets_move_once_when_due"),
-    Mistake("target period ignored", "move_targets = (phase + i + 1) % period == 0", "move_targets = True",
-            "shipped path", "unweighted"),
+    Mistake("target period ignored", "move_targets = (phase + place + 1) % hp.target_update_period == 0",
+            "move_targets = True", "shipped path", "unweighted"),
     Mistake("same noise at every update", "jax.random.fold_in(key, step)", "jax.random.fold_in(key, 0 * step)",
             "draws"),
 ]  # fmt: skip

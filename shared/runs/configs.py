@@ -8,7 +8,6 @@ into 7 without a word. Config classes must not stand under `from __future__ impo
 import argparse
 import dataclasses
 import inspect
-import math
 import reprlib
 import sys
 import typing
@@ -24,7 +23,9 @@ from pyrallis.wrappers.docstring import get_attribute_docstring
 from shared.envs.registry import is_registered
 from shared.errors import InputError, RunError, Stopped
 from shared.names import is_known, nearest
+from shared.runs.fields import base_type, check, in_words, is_optional, scalar_or_tuple
 from shared.runs.seeds import summary, train_seeds
+from shared.runs.settings import RunConfig
 
 Config = TypeVar("Config", bound=Any)
 
@@ -33,16 +34,7 @@ _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 3, 200, 200
 
 _TABLES = Path(__file__).resolve().parents[2] / "configs"
-_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", tuple: "a list of numbers"}
 _METAVARS = {bool: "true|false", int: "INT", float: "FLOAT", str: "TEXT", tuple: "[FLOAT,...]"}
-# What a run is, in contrast to how its algorithm learns: a group of its own in --help.
-_RUN_SETTINGS = frozenset(
-    [
-        *("env", "eval_env", "eval_backend", "seed", "device", "project", "group", "name", "wandb_mode", "runs_path"),
-        *("checkpoints_path", "load_model", "resume", "max_timesteps", "eval_freq", "n_episodes", "buffer_size"),
-        *("eval_seed", "deterministic_torch", "num_updates_on_epoch", "log_every"),
-    ]
-)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -62,57 +54,6 @@ _SEEDS.add_argument(
     default=argparse.SUPPRESS,
     help="Seeds to train, counted from the one given: in JAX as one program, in PyTorch one after another (default: 1)",
 )
-
-
-def _restricted(default: Any, allows: Callable[[Any], bool], words: str) -> Any:
-    """A dataclass field whose metadata hold a test of the value and the words that name it."""
-    return dataclasses.field(default=default, metadata={"allows": allows, "words": words})
-
-
-def _finite(default: float | None) -> str:
-    return "finite and " if isinstance(default, float) else ""
-
-
-def positive(default: float) -> Any:
-    """A field for finite numbers greater than 0, such as a learning rate."""
-    return _restricted(default, lambda value: 0 < value < math.inf, f"{_finite(default)}greater than 0")
-
-
-def bounded(default: float | None, low: float, high: float | None = None) -> Any:
-    """A field for finite numbers from `low` to `high`, both included; without `high`, for those of at least `low`."""
-    if high is None:
-        return _restricted(default, lambda value: low <= value < math.inf, f"{_finite(default)}at least {low}")
-    return _restricted(default, lambda value: low <= value <= high, f"between {low} and {high}")
-
-
-def numbers(default: tuple[float, ...], low: float = -math.inf, high: float = math.inf) -> Any:
-    """A field for one or more finite numbers from `low` up to `high`."""
-    limits = "" if math.isinf(high) else f" between {low} and {high}"
-    return _restricted(
-        default,
-        lambda values: len(values) > 0 and all(low <= value <= high and math.isfinite(value) for value in values),
-        f"one or more finite numbers{limits}",
-    )
-
-
-def choice(default: str, *others: str) -> Any:
-    """A field for one of several words, the default being the first."""
-    words = (default, *others)
-    return _restricted(default, words.__contains__, f"one of {', '.join(words)}")
-
-
-def check(config: Any) -> None:
-    """Checks the type and the bounds of every field, for a config built in Python as for a parsed one.
-
-    Raises:
-        InputError: A value has the wrong type, is not a number, or lies outside its field's bounds.
-    """
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if not _has_type(field.type, value):
-            raise InputError(f"{field.name} must be {_kind(field.type)}, not {value!r}")
-        if value is not None and "allows" in field.metadata and not field.metadata["allows"](value):
-            raise InputError(f"{field.name} must be {field.metadata['words']}, not {value!r}")
 
 
 def dump(config: Any) -> str:
@@ -291,13 +232,14 @@ def _parser(config_class: type, algorithm: str, prog: str | None) -> argparse.Ar
     )
     parser.add_argument("--config_path", metavar="FILE", help="YAML file of settings, such as a run's config.yaml")
     groups = {True: parser.add_argument_group("run"), False: parser.add_argument_group("algorithm")}
+    run_settings = _run_settings(config_class)
     for field in dataclasses.fields(config_class):
-        groups[field.name in _RUN_SETTINGS].add_argument(
+        groups[field.name in run_settings].add_argument(
             f"--{field.name}",
             *(f"--{corl}" for corl, ours in _class_table(config_class, "CORL_NAMES").items() if ours == field.name),
             dest=field.name,
-            metavar=_METAVARS[_scalar_or_tuple(field.type)],
-            type=_text_or_null if _is_optional(field.type) else str,
+            metavar=_METAVARS[scalar_or_tuple(field.type)],
+            type=_text_or_null if is_optional(field.type) else str,
             help=_help(config_class, field),
         )
     for corl, ours in _class_table(config_class, "CORL_EPOCHS").items():
@@ -305,10 +247,25 @@ def _parser(config_class: type, algorithm: str, prog: str | None) -> argparse.Ar
     return parser
 
 
+def _run_settings(config_class: type) -> set[str]:
+    """What a run is, in contrast to how its algorithm learns: what `shared/runs/settings.py` declares."""
+    shared = (base for base in inspect.getmro(config_class) if base.__module__ == RunConfig.__module__)
+    return {field.name for base in shared for field in dataclasses.fields(base)}
+
+
 @cache  # pyrallis parses the whole source for each comment
+def _comment(config_class: type, name: str) -> str:
+    """The comment above a field, where the class that declares it last has one; else of the class before, and so on."""
+    for base in inspect.getmro(config_class):
+        declares = name in inspect.get_annotations(base)
+        if declares and (comment := get_attribute_docstring(base, name).comment_above):
+            return comment.replace("\n", " ")
+    return ""
+
+
 def _help(config_class: type, field: dataclasses.Field) -> str:
     """The comment above a field, its bounds and its default, escaped for argparse."""
-    comment = get_attribute_docstring(config_class, field.name).comment_above.replace("\n", " ")
+    comment = _comment(config_class, field.name)
     facts = [field.metadata["words"]] if "words" in field.metadata else []
     return f"{comment} ({'; '.join([*facts, f'default: {_text(field.default)}'])})".replace("%", "%%")
 
@@ -340,7 +297,7 @@ def _decode(config_class: type, values: Mapping[str, Any], where: str) -> dict[s
         try:
             decoded[name] = _Epochs(pyrallis.decode(int, value)) if given in epochs else _decoded(types[name], value)
         except (TypeError, ValueError, yaml.YAMLError, RecursionError) as error:
-            raise InputError(f"{where}{given} must be {_kind(types[name])}, not {_SHORT.repr(value)}") from error
+            raise InputError(f"{where}{given} must be {in_words(types[name])}, not {_SHORT.repr(value)}") from error
     return decoded
 
 
@@ -356,10 +313,10 @@ def _in_updates(config_class: type, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _decoded(kind: Any, value: Any) -> Any:
     """One value of a field's type; pyrallis knows neither `str | None` nor `tuple[float, ...]`."""
-    if value is None and _is_optional(kind):
+    if value is None and is_optional(kind):
         return None
-    if _scalar_or_tuple(kind) is not tuple:
-        return pyrallis.decode(_base_type(kind), value)
+    if scalar_or_tuple(kind) is not tuple:
+        return pyrallis.decode(base_type(kind), value)
     entries = yaml.load(value, _TextLoader) if isinstance(value, str) else value
     if not isinstance(entries, list | tuple):
         raise TypeError(value)
@@ -376,41 +333,6 @@ def _corl_names(config_class: type) -> dict[str, str]:
 
 def _class_table(config_class: type, name: str) -> dict[str, str]:
     return getattr(config_class, name, {})
-
-
-def _is_optional(kind: Any) -> bool:
-    return type(None) in typing.get_args(kind)
-
-
-def _base_type(kind: Any) -> type:
-    """`str` for `str | None`, any other type as it is."""
-    return typing.get_args(kind)[0] if _is_optional(kind) else kind
-
-
-def _scalar_or_tuple(kind: Any) -> type:
-    """`tuple` for `tuple[float, ...]`, the base type of any other."""
-    return tuple if typing.get_origin(kind) is tuple else _base_type(kind)
-
-
-def _kind(kind: Any) -> str:
-    words = _KINDS[_scalar_or_tuple(kind)]
-    if _scalar_or_tuple(kind) is tuple and ... not in typing.get_args(kind):
-        words = f"a list of {len(typing.get_args(kind))} numbers"
-    return words + (" or null" if _is_optional(kind) else "")
-
-
-def _has_type(kind: Any, value: Any) -> bool:
-    if value is None:
-        return _is_optional(kind)
-    if _scalar_or_tuple(kind) is tuple:
-        if type(value) is not tuple:
-            return False
-        first, *others = typing.get_args(kind)
-        fits = others == [...] or len(value) == 1 + len(others)
-        return fits and all(_has_type(first, entry) for entry in value)
-    if _base_type(kind) is float:
-        return type(value) in (int, float) and not math.isnan(value)
-    return type(value) is _base_type(kind)
 
 
 @pyrallis.decode.register

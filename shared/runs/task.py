@@ -17,7 +17,7 @@ from shared.envs.registry import is_registered, time_limit
 from shared.envs.scores import env_of
 from shared.errors import InputError
 from shared.runs import seeds
-from shared.runs.configs import check
+from shared.runs.fields import check
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,9 @@ import yaml
 
 from shared.errors import InputError
 from shared.runs import configs
-from shared.runs.configs import bounded, check, choice, cli, dataset_row, dump, numbers, parse, positive
+from shared.runs.configs import cli, dataset_row, dump, parse
+from shared.runs.fields import bounded, check, choice, numbers, positive
+from shared.runs.settings import RunConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Base:
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Base):
+class Config(Base, RunConfig):
     """One field of each kind."""
 
     # Dataset

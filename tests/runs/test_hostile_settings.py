@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from shared.errors import InputError
 from shared.frameworks.torch_side import seed_everything
 from shared.frameworks.twins import load_twin
-from shared.runs.configs import algorithms, check, dump, parse
+from shared.runs.configs import algorithms, dump, parse
+from shared.runs.fields import check
 
 # Every kind of field is in it: numbers, lists of them, text, flags, and what may be null.
 ALGORITHM = "dt"

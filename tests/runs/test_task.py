@@ -14,7 +14,7 @@ from shared.data.transitions import Batch
 from shared.envs.evaluation import Evaluator
 from shared.errors import InputError
 from shared.runs import task
-from shared.runs.configs import positive
+from shared.runs.fields import positive
 from shared.runs.task import Task, load_task
 
 WriteHDF5 = Callable[..., Path]

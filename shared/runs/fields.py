@@ -1,0 +1,100 @@
+"""The fields of a configuration: their types, their bounds and the words for both."""
+
+import dataclasses
+import math
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from shared.errors import InputError
+
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", tuple: "a list of numbers"}
+
+
+def _restricted(default: Any, allows: Callable[[Any], bool], words: str) -> Any:
+    """A dataclass field whose metadata hold a test of the value and the words that name it."""
+    return dataclasses.field(default=default, metadata={"allows": allows, "words": words})
+
+
+def _finite(default: float | None) -> str:
+    return "finite and " if isinstance(default, float) else ""
+
+
+def positive(default: float) -> Any:
+    """A field for finite numbers greater than 0, such as a learning rate."""
+    return _restricted(default, lambda value: 0 < value < math.inf, f"{_finite(default)}greater than 0")
+
+
+def bounded(default: float | None, low: float, high: float | None = None) -> Any:
+    """A field for finite numbers from `low` to `high`, both included; without `high`, for those of at least `low`."""
+    if high is None:
+        return _restricted(default, lambda value: low <= value < math.inf, f"{_finite(default)}at least {low}")
+    return _restricted(default, lambda value: low <= value <= high, f"between {low} and {high}")
+
+
+def numbers(default: tuple[float, ...], low: float = -math.inf, high: float = math.inf) -> Any:
+    """A field for one or more finite numbers from `low` up to `high`."""
+    limits = "" if math.isinf(high) else f" between {low} and {high}"
+    return _restricted(
+        default,
+        lambda values: len(values) > 0 and all(low <= value <= high and math.isfinite(value) for value in values),
+        f"one or more finite numbers{limits}",
+    )
+
+
+def choice(default: str, *others: str) -> Any:
+    """A field for one of several words, the default being the first."""
+    words = (default, *others)
+    return _restricted(default, words.__contains__, f"one of {', '.join(words)}")
+
+
+def check(config: Any) -> None:
+    """Checks the type and the bounds of every field, for a config built in Python as for a parsed one.
+
+    Raises:
+        InputError: A value has the wrong type, is not a number, or lies outside its field's bounds.
+    """
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if not has_type(field.type, value):
+            raise InputError(f"{field.name} must be {in_words(field.type)}, not {value!r}")
+        if value is not None and "allows" in field.metadata and not field.metadata["allows"](value):
+            raise InputError(f"{field.name} must be {field.metadata['words']}, not {value!r}")
+
+
+def is_optional(kind: Any) -> bool:
+    """Whether a field of this type may be null."""
+    return type(None) in typing.get_args(kind)
+
+
+def base_type(kind: Any) -> type:
+    """`str` for `str | None`, any other type as it is."""
+    return typing.get_args(kind)[0] if is_optional(kind) else kind
+
+
+def scalar_or_tuple(kind: Any) -> type:
+    """`tuple` for `tuple[float, ...]`, the base type of any other."""
+    return tuple if typing.get_origin(kind) is tuple else base_type(kind)
+
+
+def in_words(kind: Any) -> str:
+    """A field's type as a message calls it, such as `a whole number or null`."""
+    words = _KINDS[scalar_or_tuple(kind)]
+    if scalar_or_tuple(kind) is tuple and ... not in typing.get_args(kind):
+        words = f"a list of {len(typing.get_args(kind))} numbers"
+    return words + (" or null" if is_optional(kind) else "")
+
+
+def has_type(kind: Any, value: Any) -> bool:
+    """Whether a value is of a field's type; a whole number is a number too, and no number is NaN."""
+    if value is None:
+        return is_optional(kind)
+    if scalar_or_tuple(kind) is tuple:
+        if type(value) is not tuple:
+            return False
+        first, *others = typing.get_args(kind)
+        fits = others == [...] or len(value) == 1 + len(others)
+        return fits and all(has_type(first, entry) for entry in value)
+    if base_type(kind) is float:
+        return type(value) in (int, float) and not math.isnan(value)
+    return type(value) is base_type(kind)

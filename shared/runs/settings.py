@@ -1,0 +1,109 @@
+"""The settings of a run, in contrast to those of an algorithm: said once, with the comments that `--help` prints.
+
+An algorithm's `TrainConfig` inherits those that it has, and may give one another default. It writes the comment anew
+only where that says something else. `--help` lists the settings of this file as those of the run.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from shared.runs.fields import bounded, choice
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What every run has."""
+
+    # Project in Weights & Biases
+    project: str = "CORL"
+    # Group in Weights & Biases
+    group: str = ""
+    # First part of the run's name
+    name: str = ""
+    # Dataset: mini/hopper-medium-expert, a D4RL id, minari:NAME, or the path of an HDF5 file
+    env: str = "mini/hopper-medium-expert"
+    # Updates in all
+    max_timesteps: int = bounded(1_000_000, low=1)
+    # Updates between two evaluations
+    eval_freq: int = bounded(5000, low=1)
+    # Episodes in an evaluation
+    n_episodes: int = bounded(10, low=1)
+    # Folder for a checkpoint at each evaluation; null: only the last one, in the run's folder
+    checkpoints_path: str | None = None
+    # Checkpoint to start from
+    load_model: str = ""
+    # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
+    resume: str = ""
+    # Seed of the weights, the batches, the noise and the evaluation's start states
+    seed: int = bounded(0, low=0, high=2**32 - 1)
+    # auto, cpu or cuda
+    device: str = "auto"
+    # Where run folders are made
+    runs_path: str = "runs"
+    # Weights & Biases: off, offline or online
+    wandb_mode: str = choice("off", "offline", "online")
+
+
+@dataclass(frozen=True)
+class OfflineConfig(RunConfig):
+    """A run on a dataset."""
+
+    # Environment to evaluate in; empty: the dataset's own
+    eval_env: str = ""
+    # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed
+    eval_backend: str = choice("gymnasium", "d4rl")
+
+
+@dataclass(frozen=True)
+class TransitionsConfig(OfflineConfig):
+    """A run on a dataset of single transitions."""
+
+    # Largest dataset accepted, in transitions
+    buffer_size: int = bounded(2_000_000, low=1)
+
+
+@dataclass(frozen=True)
+class EvalSeedConfig(RunConfig):
+    """A run whose evaluations have a seed of their own."""
+
+    # Seed of the weights, the batches and the noise
+    seed: int = bounded(0, low=0, high=2**32 - 1)
+    # Seed of the evaluation's start states
+    eval_seed: int = bounded(42, low=0)
+
+
+@dataclass(frozen=True)
+class DeterministicConfig(EvalSeedConfig):
+    """A run that PyTorch can be held to repeat."""
+
+    # Refuse operations that are not deterministic, in PyTorch; of no effect in JAX
+    deterministic_torch: bool = False
+
+
+@dataclass(frozen=True)
+class EpochsConfig(RunConfig):
+    """A run that CORL counts in epochs."""
+
+    # Updates in an epoch, the unit of CORL's num_epochs and eval_every
+    num_updates_on_epoch: int = bounded(1000, low=1)
+
+    CORL_EPOCHS: ClassVar[dict[str, str]] = {"num_epochs": "max_timesteps", "eval_every": "eval_freq"}
+
+
+@dataclass(frozen=True)
+class EnsembleConfig(DeterministicConfig, EpochsConfig, TransitionsConfig):
+    """A run of an algorithm with many critics."""
+
+    # Dataset: mini/hopper-medium-replay, a D4RL id, minari:NAME, or the path of an HDF5 file
+    env: str = "mini/hopper-medium-replay"
+    buffer_size: int = bounded(1_000_000, low=1)
+    seed: int = bounded(10, low=0, high=2**32 - 1)
+    # Updates between two records in CORL, without effect here: we average over them all; kept so that its files load
+    log_every: int = bounded(100, low=1)
+
+    CORL_NAMES: ClassVar[dict[str, str]] = {
+        "env_name": "env",
+        "gamma": "discount",
+        "eval_episodes": "n_episodes",
+        "train_seed": "seed",
+    }

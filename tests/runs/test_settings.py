@@ -1,0 +1,87 @@
+"""What every run has is said once, and `--help` tells it of every algorithm."""
+
+import dataclasses
+import re
+
+import pytest
+
+from shared.frameworks.twins import FRAMEWORKS, algorithms, load_twin
+from shared.runs.configs import parse
+from shared.runs.fields import bounded
+from shared.runs.settings import EnsembleConfig, RunConfig, TransitionsConfig
+
+TWINS = [(framework, name) for framework in FRAMEWORKS for name in algorithms(framework)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Hyperparameters:
+    """What an update depends on."""
+
+    # Transitions in a batch
+    batch_size: int = bounded(256, low=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Hyperparameters, EnsembleConfig):
+    """Settings from all over."""
+
+    name: str = "other"
+    # Episodes, said anew
+    n_episodes: int = bounded(3, low=1)
+    # A dataset's rewards as they are
+    raw: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Uncommented(Hyperparameters, TransitionsConfig):
+    """A setting that nobody explains."""
+
+    secret: int = 3
+
+
+def explained(config_class: type, name: str, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, str]]:
+    """The help of each setting, by the group that it stands in; empty where there is none but bounds and default."""
+    with pytest.raises(SystemExit):
+        parse(config_class, name, ["--help"])
+    groups = re.split(r"\n(run|algorithm):\n", capsys.readouterr().out)
+    return {group: _comments(lines) for group, lines in zip(groups[1::2], groups[2::2], strict=True)}
+
+
+def _comments(lines: str) -> dict[str, str]:
+    settings = [" ".join(setting.split()) for setting in re.split(r"\n(?=  --)", lines)]
+    found = [re.match(r"--(\w+) [^\s,]+(?:, --\w+ [^\s,]+)* ?(.*?) ?\(", setting) for setting in settings]
+    return dict(match.groups() for match in found if match)
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+
+
+@pytest.mark.parametrize(("framework", "name"), TWINS)
+def test_a_twins_settings_are_those_of_a_run_and_its_own(
+    framework: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config_class = load_twin(framework, name).TrainConfig
+    assert issubclass(config_class, RunConfig)
+    found = explained(config_class, name, capsys)
+    words = found["run"] | found["algorithm"]
+    assert {field.name for field in dataclasses.fields(config_class)} <= words.keys()
+    assert [setting for setting, comment in words.items() if not comment] == []
+    assert {field.name for field in dataclasses.fields(RunConfig)} <= found["run"].keys()
+    assert words["runs_path"] == "Where run folders are made"
+
+
+def test_the_comment_is_that_of_the_class_that_says_it_last(capsys: pytest.CaptureFixture[str]) -> None:
+    found = explained(Config, "cql", capsys)
+    assert found["algorithm"] == {"batch_size": "Transitions in a batch", "raw": "A dataset's rewards as they are"}
+    assert found["run"]["name"] == "First part of the run's name"
+    assert found["run"]["n_episodes"] == "Episodes, said anew"
+    assert found["run"]["seed"] == "Seed of the weights, the batches and the noise"
+    assert found["run"]["env"].startswith("Dataset: mini/hopper-medium-replay, ")
+    assert found["run"]["log_every"].startswith("Updates between two records in CORL, ")
+
+
+def test_a_missing_comment_is_seen(capsys: pytest.CaptureFixture[str]) -> None:
+    found = explained(Uncommented, "cql", capsys)
+    assert [setting for setting, comment in found["algorithm"].items() if not comment] == ["secret"]
