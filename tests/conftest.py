@@ -1,13 +1,15 @@
-"""Small files in D4RL's layout, and caches that are not the user's."""
+"""Small files in D4RL's layout, caches that are not the user's, and programs that are compiled in haste."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
+
+from parity_tests.compilation import hardly_optimised
 
 ROWS = 60
 
@@ -18,6 +20,13 @@ def dataset_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
     for variable in ("XDG_CACHE_HOME", "D4RL_DATASET_DIR", "MINARI_DATASETS_PATH"):
         os.environ[variable] = str(tmp_path_factory.mktemp(variable.lower()))
     os.environ.update({"D4RL_DATASET_URL": "http://127.0.0.1:9", "HF_HUB_OFFLINE": "1"})
+
+
+@pytest.fixture(scope="module")
+def in_haste() -> Iterator[None]:
+    """JAX's programs are compiled sooner, for files that ask what becomes of a run and not how fast it is."""
+    with hardly_optimised():
+        yield
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,18 +15,21 @@ import pytest
 from shared.commands.plot import read_run
 from shared.runs.configs import cli
 
+pytestmark = pytest.mark.usefixtures("in_haste")
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = [f"corl_{side}/{name}.py" for side in ("torch", "jax") for name in ("td3_bc", "cql")]
 # One of each framework, for what is not of a twin's own making. Each twin's own loop: `parity_tests/test_run.py` holds
 # the rows that it writes, `tests/runs/test_resume.py` its checkpoints and its result.
 ANY = SCRIPTS[::2]
-SHORT = ["--max_timesteps", "12", "--eval_freq", "5", "--n_episodes", "2", "--batch_size", "8"]
+SHORT = ["--max_timesteps", "10", "--eval_freq", "5", "--n_episodes", "2", "--batch_size", "8"]
 
 
 def run(script: str, *args: str, cwd: Path = ROOT) -> subprocess.CompletedProcess:
     """Runs a script in a process of its own."""
     command = [sys.executable, str(ROOT / script), *args]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
+    haste = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    return subprocess.run(command, cwd=cwd, env=haste, capture_output=True, text=True, timeout=300)
 
 
 @pytest.fixture
@@ -57,13 +61,13 @@ def test_a_run_leaves_its_folder(script: str, tmp_path: Path) -> None:
     names = {"config.yaml", "metrics.jsonl", "learning_curve.png", "result.json", "checkpoints", f"checkpoint{suffix}"}
     assert {path.name for path in folder.iterdir()} == names
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == [5, 5, 10, 10, 12, 12]
+    assert [row["step"] for row in rows] == [5, 5, 10, 10]
     result = json.loads((folder / "result.json").read_text())
     assert result["metric"] == "d4rl_normalized_score"
     assert result["final"] == rows[-1]["d4rl_normalized_score"]
     plotted = read_run(folder)
     assert (plotted.metric, plotted.framework) == (result["metric"], result["framework"])
-    assert (plotted.values[12], plotted.score()) == (result["final"], result["mean_of_last_3"])
+    assert (plotted.values[10], plotted.score()) == (result["final"], result["mean_of_last_3"])
     assert "first update" in done.stdout
     assert "D4RL score" in done.stdout
     assert str(folder) in done.stdout

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,7 +10,6 @@ import pytest
 
 from parity_tests import check
 from parity_tests.checker.template import template
-from parity_tests.compilation import hardly_optimised
 from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
 
@@ -55,13 +53,6 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-c", SESSIONS, str(folder)]
     subprocess.run(command, cwd=ROOT, env=os.environ | HASTE, capture_output=True, text=True, timeout=600, check=False)
     return folder
-
-
-@pytest.fixture
-def in_haste() -> Iterator[None]:
-    """Programs are compiled sooner: in double precision either rounding is far below the ladder's tolerances."""
-    with hardly_optimised():
-        yield
 
 
 def outcomes(report: Path) -> dict[str, list[str | None]]:

@@ -21,7 +21,6 @@ import numpy as np
 import pytest
 
 from corl_jax import any_percent_bc as bc
-from parity_tests.compilation import hardly_optimised
 from shared.envs.evaluation import Evaluation, Evaluator
 from shared.errors import Stopped
 from shared.frameworks import jax_side
@@ -29,7 +28,7 @@ from shared.frameworks.twins import load_twin
 from shared.runs.seeds import train_seeds
 from tests.runs.stopped_runs import assert_same_bits, config, only_run, rows, train
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("in_haste")]
 
 LAST = jax.devices("cpu")[-1]
 # With prompts, and online. On one device the runs of BC below stand for both: what differs there, where a policy is
@@ -38,13 +37,6 @@ TWINS = ["dt", "sac"] if len(jax.devices("cpu")) > 1 else ["sac"]
 EVERY, INTERVALS = 4, 3
 # Seconds until a test gives up what it waits for
 PATIENCE = 30.0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def in_haste() -> Iterator[None]:
-    """Programs are compiled sooner: it is what becomes of a run that counts."""
-    with hardly_optimised():
-        yield
 
 
 @contextlib.contextmanager

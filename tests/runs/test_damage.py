@@ -26,6 +26,8 @@ from shared.runs.metrics import MetricsFile
 from tests.runs.stopped_runs import assert_same_bits, last_checkpoint, only_run, read, rows, train
 from tests.runs.test_resume import SIDES, evaluation_fails, stop_after
 
+pytestmark = pytest.mark.usefixtures("in_haste")
+
 MEGABYTE = 1_000_000
 
 

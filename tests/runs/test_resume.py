@@ -22,6 +22,8 @@ from shared.runs.configs import parse
 from shared.runs.run import Run
 from tests.runs.stopped_runs import assert_same_bits, config, last_checkpoint, only_run, read, rows, train
 
+pytestmark = pytest.mark.usefixtures("in_haste")
+
 SIDES = ["torch", "jax"]
 
 
