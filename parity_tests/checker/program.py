@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from parity_tests.interpreter import interpreted
@@ -54,6 +55,8 @@ def trajectory(traced: Traced, update: Update, state: Any, inputs: Sequence[Mapp
     Raises:
         InputError: An update gives a state of another structure.
     """
+    # A count that is a number, a fresh TrainState's `step` say, would be fixed in a trace: a program for each update.
+    state = jax.tree.map(lambda leaf: jnp.asarray(leaf) if type(leaf) in (int, float) else leaf, state)
     for given in inputs:
         after, _ = traced("update", update, state, dict(given))
         found, expected = (str(jax.tree.structure(tree)) for tree in (after, state))

@@ -40,6 +40,7 @@ def test_the_warm_up_must_rise_and_then_stay(rate: Callable, message: str) -> No
         CASES["warm_up"].check(lambda *_: optax.adamw(rate))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", CASES)
 def test_symptom_is_as_the_page_says(name: str) -> None:
     """To the digits printed."""
@@ -49,6 +50,7 @@ def test_symptom_is_as_the_page_says(name: str) -> None:
     assert pages.shown(CASES[name]) in PAGE
 
 
+@pytest.mark.thorough
 def test_page_is_filled() -> None:
     """`python -m lessons --write` was run after the last change."""
     assert pages.filled(PAGE) == PAGE

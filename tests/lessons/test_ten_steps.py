@@ -16,6 +16,7 @@ FEW = 55
 NOT_PORTED = {"Hyperparameters", "TrainConfig", "act", "train"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", NUMBERS)
 def test_step_turns_its_rungs_green(number: int) -> None:
     """Those that the page names, from red; all others stay what they were."""
@@ -58,6 +59,7 @@ def test_the_last_step_is_the_twin() -> None:
     assert list(definitions(step_module(10)).items()) == list(twin.items())
 
 
+@pytest.mark.thorough
 def test_page_is_filled() -> None:
     """`python -m lessons --write` was run after the last change."""
     assert pages.filled(PAGE) == PAGE

@@ -13,6 +13,7 @@ from parity_tests.pairs import MISTAKES
 PAGE = (pages.ROOT / "docs" / "traps.md").read_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", TRAPS)
 def test_trap_is_as_large_as_its_page_says(name: str) -> None:
     """To the digits printed; and the right code is at most its bound away from PyTorch, the wrong code further."""
@@ -25,6 +26,7 @@ def test_trap_is_as_large_as_its_page_says(name: str) -> None:
     assert measured.table(rows) in PAGE
 
 
+@pytest.mark.thorough
 def test_single_precision_cannot_hold_on_such_a_gpu() -> None:
     """As the table says: TF32's rounding is larger than what these rungs allow."""
     tf32 = pages.measure(TRAPS["matmul_precision"])[0].wrong
@@ -32,6 +34,7 @@ def test_single_precision_cannot_hold_on_such_a_gpu() -> None:
     assert all(tolerance is not None and tolerance < tf32 for tolerance in tolerances)
 
 
+@pytest.mark.thorough
 def test_every_trap_stands_on_the_page() -> None:
     """Once, under its own title, with the code that is measured, and in the table."""
     for name, trap in TRAPS.items():

@@ -30,6 +30,8 @@ from shared.runs.stopping import StopRequest
 from shared.runs.task import load_task
 from tests.runs.stopped_runs import assert_same_bits, config, last_checkpoint, read, rows, train
 
+pytestmark = pytest.mark.usefixtures("in_haste")
+
 ROOT = Path(__file__).resolve().parents[2]
 # Of those that compute together: with a phase, with updates in chunks, with windows and dropout.
 TOGETHER = ["td3_bc", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("cql", "dt"))]
@@ -370,7 +372,8 @@ def on_four_devices(folder: Path, programs: Path) -> list[Path]:
     """Trains four seeds in a process that has four devices, and keeps programs; returns their folders in order."""
     flags = "--xla_force_host_platform_device_count=4"
     flags += f" --xla_dump_to={programs} --xla_dump_hlo_module_re=.*vmapped.*"
-    environment = os.environ | {"XLA_FLAGS": flags, "JAX_ENABLE_X64": "true", "JAX_ENABLE_COMPILATION_CACHE": "false"}
+    environment = os.environ | {"XLA_FLAGS": flags, "JAX_ENABLE_COMPILATION_CACHE": "false"}
+    environment |= {"JAX_ENABLE_X64": "true", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     command = [sys.executable, "corl_jax/td3_bc.py", "--seeds", "4"]
     command += [f"--{name}={value}" for name, value in (SHORT | {"runs_path": folder}).items()]
     done = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
