@@ -44,7 +44,7 @@ def climb(pair: Pair, variant: str, dataset: str, precision: str, rung: str, eng
     assert not too_far, f"{rung}, tolerance {tolerance:g}: {len(too_far)} of {len(found)} too far, worst {worst}"
 
 
-@pytest.mark.parametrize(("name", "variant", "dataset", "precision", "rung"), cases(), indirect=["precision"])
+@pytest.mark.parametrize(("name", "variant", "dataset", "precision", "rung"), [*cases()], indirect=["precision"])
 def test_twins_agree(name: str, variant: str, dataset: str, precision: str, rung: str) -> None:
     """The twins are within the rung's tolerance of each other."""
     climb(PAIRS[name], variant, dataset, precision, rung)
