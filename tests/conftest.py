@@ -1,4 +1,4 @@
-"""Small files in D4RL's layout, caches that are not the user's, and programs that are compiled in haste."""
+"""Small files in D4RL's layout, caches that are not the user's, and runs in haste."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -8,6 +8,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from parity_tests.compilation import hardly_optimised
 
@@ -24,8 +25,12 @@ def dataset_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="module")
 def in_haste() -> Iterator[None]:
-    """JAX's programs are compiled sooner, for files that ask what becomes of a run and not how fast it is."""
-    with hardly_optimised():
+    """JAX's programs are compiled sooner and curves stay empty, for files that ask neither for speed nor for a picture.
+
+    Of a run of a few updates in PyTorch a third is the drawing.
+    """
+    with hardly_optimised(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", lambda *_, **__: None)
         yield
 
 

@@ -365,6 +365,10 @@ def test_seeds_share_the_devices_without_a_word_between_them(tmp_path: Path) -> 
     (program,) = programs.glob("*jit__vmapped.cpu_after_optimizations.txt")
     text = program.read_text()
     assert "num_partitions=4" in text
+    # What each device is given and gives: nothing of it is of all four seeds.
+    (layout,) = re.findall(r"entry_computation_layout=(.*)", text)
+    assert "[1," in layout
+    assert "[4," not in layout
     assert not any(word in text for word in ("all-reduce", "all-gather", "all-to-all", "collective-permute"))
 
 
