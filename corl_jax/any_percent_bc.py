@@ -6,7 +6,7 @@ tenth: Chen et al., Decision Transformer, 2021, https://arxiv.org/abs/2106.01345
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -117,8 +117,7 @@ def gradient_step(state: "BC", part: str, gradient: Network) -> "BC":
     return state.replace(**{part: optax.apply_updates(getattr(state, part), change), f"{part}_optimizer": moments})
 
 
-@struct.dataclass
-class BC:
+class BC(struct.PyTreeNode):
     """All that an update reads and writes."""
 
     actor: Network
@@ -131,7 +130,7 @@ class BC:
         assert actions.shape == batch.actions.shape
         return square(actions - batch.actions).mean(), {}
 
-    def update(self, batch: Batch, noise: Noise) -> tuple[Self, dict[str, Array]]:
+    def update(self, batch: Batch, noise: Noise) -> tuple["BC", dict[str, Array]]:
         """One gradient step."""
         (loss, _), gradient = value_and_grad(self.actor_loss, has_aux=True)(self.actor, batch)
         return gradient_step(self, "actor", gradient), {"actor_loss": loss}

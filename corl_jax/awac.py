@@ -7,7 +7,7 @@ https://arxiv.org/abs/2006.09359
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -191,8 +191,7 @@ def soft_update(target: Network, source: Network, tau: float) -> Network:
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
-@struct.dataclass
-class AWAC:
+class AWAC(struct.PyTreeNode):
     """All that an update reads and writes."""
 
     actor: Network
@@ -243,7 +242,7 @@ class AWAC:
         assert log_probs.shape == weights.shape
         return (-log_probs * weights).mean(), {}
 
-    def update(self, batch: Batch, noise: Noise) -> tuple[Self, dict[str, Array]]:
+    def update(self, batch: Batch, noise: Noise) -> tuple["AWAC", dict[str, Array]]:
         """One gradient step: the critics; the actor, on the new critics; the targets."""
         state, hp = self, self.hp
         critics = (state.critic_1, state.critic_2)

@@ -6,9 +6,10 @@ Kumar et al., Conservative Q-Learning for Offline Reinforcement Learning, 2020, 
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -132,7 +133,7 @@ def modify_reward(config: TrainConfig, dataset: Batch, env: str) -> Batch:
 
 def mlp(output_dim: int, n_hidden_layers: int, orthogonal: bool) -> nn.Sequential:
     """Hidden layers of 256 with ReLU; the last layer starts near 0."""
-    layers = []
+    layers: list[Callable[..., Any]] = []
     for _ in range(n_hidden_layers):
         layers += [Linear(256, orthogonal_init(math.sqrt(2.0)), zeros) if orthogonal else Linear(256), nn.relu]
     last_init = orthogonal_init(1e-2) if orthogonal else xavier_uniform(gain=1e-2)
@@ -263,8 +264,7 @@ class PolicySamples(NamedTuple):
     next_log_prob: Array
 
 
-@struct.dataclass
-class CQL:
+class CQL(struct.PyTreeNode):
     """All that an update reads and writes."""
 
     actor: Network
@@ -392,7 +392,7 @@ class CQL:
         }
         return qf1_loss + qf2_loss + penalty_1 + penalty_2, metrics
 
-    def update(self, batch: Batch, noise: Noise, move_targets: bool) -> tuple[Self, dict[str, Array]]:
+    def update(self, batch: Batch, noise: Noise, move_targets: bool) -> tuple["CQL", dict[str, Array]]:
         """One gradient step: every loss at the parameters before it, then every step; last the targets."""
         state, hp = self, self.hp
         (loss, aux), actor_gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch, noise)

@@ -7,7 +7,7 @@ Chen et al., Decision Transformer: Reinforcement Learning via Sequence Modeling,
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -192,8 +192,8 @@ class Attention(nn.Module):
             heads.append(projected.reshape(*inputs.shape[:2], self.num_heads, head_dim))
         q, k, v = heads
         scores = einsum("bqhd,bthd->bhqt", q * head_dim**-0.5, k)
-        weights = dropped(softmax(where(forbidden, -jnp.inf, scores), axis=-1), mask)
-        return self.out_proj(einsum("bhqt,bthd->bqhd", weights, v).reshape(queries.shape))
+        attention = dropped(softmax(where(forbidden, -jnp.inf, scores), axis=-1), mask)
+        return self.out_proj(einsum("bhqt,bthd->bqhd", attention, v).reshape(queries.shape))
 
 
 class Block(nn.Module):
@@ -324,8 +324,7 @@ def clip_norm(gradient: Network, largest: float) -> Network:
     return jax.tree.map(lambda leaf: leaf * factor, gradient)
 
 
-@struct.dataclass
-class DT:
+class DT(struct.PyTreeNode):
     """All that an update reads and writes."""
 
     model: Network
@@ -339,7 +338,7 @@ class DT:
         assert predicted.shape[:-1] == batch.mask.shape
         return (square(predicted - batch.actions) * batch.mask[..., None]).mean(), {}
 
-    def update(self, batch: Windows, noise: Noise) -> tuple[Self, dict[str, Array]]:
+    def update(self, batch: Windows, noise: Noise) -> tuple["DT", dict[str, Array]]:
         """One gradient step."""
         state, hp = self, self.hp
         if is_key(noise.dropout):

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -195,7 +195,9 @@ def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int, 
 def dropout_masks(noise: Noise, hp: Hyperparameters) -> tuple[Array, ...] | None:
     """The masks for the policy's hidden layers: the noise's own, or drawn from its key."""
     if not is_key(noise.dropout):
+        assert not isinstance(noise.dropout, Array)
         return noise.dropout
+    assert hp.actor_dropout is not None
     keys = jax.random.split(noise.dropout)
     return tuple(dropout_mask(key, hp.actor_dropout, (hp.batch_size, 256)) for key in keys)
 
@@ -232,8 +234,7 @@ def soft_update(target: Network, source: Network, tau: float) -> Network:
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
-@struct.dataclass
-class IQL:
+class IQL(struct.PyTreeNode):
     """All that an update reads and writes."""
 
     qf: Network
@@ -289,7 +290,7 @@ class IQL:
         assert weight.shape == bc_loss.shape == batch.rewards.shape
         return (weight * bc_loss).mean(), {}
 
-    def update(self, batch: Batch, noise: Noise) -> tuple[Self, dict[str, Array]]:
+    def update(self, batch: Batch, noise: Noise) -> tuple["IQL", dict[str, Array]]:
         """One gradient step: every loss at the parameters before it, then every step; last the target critics."""
         state, hp = self, self.hp
         (value_loss, aux), vf_gradient = value_and_grad(state.value_loss, has_aux=True)(state.vf, batch)

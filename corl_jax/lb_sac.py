@@ -9,7 +9,7 @@ https://arxiv.org/abs/2211.11092
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -102,8 +102,8 @@ class Actor(nn.Module):
     edac_init: bool
 
     def setup(self) -> None:
-        hidden = {"bias_init": constant(0.1)} if self.edac_init else {}
-        head = {"kernel_init": within(1e-3), "bias_init": within(1e-3)} if self.edac_init else {}
+        hidden: dict[str, Any] = {"bias_init": constant(0.1)} if self.edac_init else {}
+        head: dict[str, Any] = {"kernel_init": within(1e-3), "bias_init": within(1e-3)} if self.edac_init else {}
         self.trunk = nn.Sequential([
             Linear(self.hidden_dim, **hidden),
             nn.relu,
@@ -172,8 +172,8 @@ class Critic(nn.Module):
     def setup(self) -> None:
         # One for all critics; without it a place is left empty, since a layer's number is part of CORL's names.
         norm = LayerNorm if self.layernorm else lambda: identity
-        hidden = {"bias_init": constant(0.1)} if self.edac_init else {}
-        head = {"kernel_init": within(3e-3), "bias_init": within(3e-3)} if self.edac_init else {}
+        hidden: dict[str, Any] = {"bias_init": constant(0.1)} if self.edac_init else {}
+        head: dict[str, Any] = {"kernel_init": within(3e-3), "bias_init": within(3e-3)} if self.edac_init else {}
         self.critic = nn.Sequential([
             VectorizedLinear(self.hidden_dim, **hidden),
             norm(),
@@ -242,8 +242,7 @@ def soft_update(target: Network, source: Network, tau: float) -> Network:
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
-@struct.dataclass
-class LB_SAC:
+class LB_SAC(struct.PyTreeNode):
     """All that an update reads and writes."""
 
     actor: Network
@@ -289,7 +288,7 @@ class LB_SAC:
         assert q.shape[1:] == target.shape
         return square(q - target).mean(), {}
 
-    def update(self, batch: Batch, noise: Noise) -> tuple[Self, dict[str, Array]]:
+    def update(self, batch: Batch, noise: Noise) -> tuple["LB_SAC", dict[str, Array]]:
         """One gradient step: temperature, policy, critics, each with what is new before it; then the targets."""
         state, hp = self, self.hp
         (alpha_loss, _), gradient = value_and_grad(state.alpha_loss, has_aux=True)(state.log_alpha, batch, noise)

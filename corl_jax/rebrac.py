@@ -6,10 +6,10 @@ Tarasov et al., Revisiting the Minimalist Approach to Offline Reinforcement Lear
 https://arxiv.org/abs/2305.09836
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from flax import linen as nn
 from flax import struct
 from jax import Array, value_and_grad
 from jax.lax import stop_gradient
-from jax.nn.initializers import Initializer, constant
+from jax.nn.initializers import constant
 from jax.numpy import amin, clip, concatenate, square, stack, tanh
 
 from shared.data.transitions import SarsaBatch, extract_sarsa
@@ -125,7 +125,7 @@ def modify_rewards(dataset: SarsaBatch, env: str) -> SarsaBatch:
 # ---- networks ------------------------------------------------------------------------------------------------------
 
 
-def within(bound: float) -> Initializer:
+def within(bound: float) -> Callable[..., Array]:
     """U(-bound, bound)."""
 
     def init(key: Array, shape: Sequence[int], dtype: Any = None) -> Array:
@@ -136,7 +136,7 @@ def within(bound: float) -> Initializer:
 
 def mlp(hidden_dim: int, n_hiddens: int, layer_norm: bool, output_dim: int, bound: float) -> nn.Sequential:
     """Hidden layers with ReLU, and LayerNorm behind it if asked for; the last layer starts within the bound."""
-    layers = []
+    layers: list[Callable[..., Any]] = []
     for _ in range(n_hiddens):
         layers += [Linear(hidden_dim, bias_init=constant(0.1)), nn.relu]
         if layer_norm:
@@ -219,8 +219,7 @@ def soft_update(target: Network, source: Network, tau: float) -> Network:
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
-@struct.dataclass
-class ReBRAC:
+class ReBRAC(struct.PyTreeNode):
     """All that an update reads and writes."""
 
     actor: Network
@@ -267,7 +266,7 @@ class ReBRAC:
         }
         return (hp.actor_bc_coef * distance - weight * q).mean(), metrics
 
-    def update(self, batch: SarsaBatch, noise: Noise, delayed: bool) -> tuple[Self, dict[str, Array]]:
+    def update(self, batch: SarsaBatch, noise: Noise, delayed: bool) -> tuple["ReBRAC", dict[str, Array]]:
         """One gradient step: the critics; where `delayed` also the actor, on the new critics, and the targets."""
         state, hp = self, self.hp
         (loss, aux), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critic, batch, noise)

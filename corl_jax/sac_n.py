@@ -7,7 +7,7 @@ https://arxiv.org/abs/2110.01548
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -218,8 +218,7 @@ def soft_update(target: Network, source: Network, tau: float) -> Network:
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
-@struct.dataclass
-class SAC_N:
+class SAC_N(struct.PyTreeNode):
     """All that an update reads and writes."""
 
     actor: Network
@@ -265,7 +264,7 @@ class SAC_N:
         assert q.shape[1:] == target.shape
         return square(q - target).mean(axis=1).sum(), {}
 
-    def update(self, batch: Batch, noise: Noise) -> tuple[Self, dict[str, Array]]:
+    def update(self, batch: Batch, noise: Noise) -> tuple["SAC_N", dict[str, Array]]:
         """One gradient step: temperature, policy, critics, each with what is new before it; then the targets."""
         state, hp = self, self.hp
         (alpha_loss, _), gradient = value_and_grad(state.alpha_loss, has_aux=True)(state.log_alpha, batch, noise)

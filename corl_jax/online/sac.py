@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -201,8 +201,7 @@ def soft_update(target: Network, source: Network, tau: float) -> Network:
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
-@struct.dataclass
-class SAC:
+class SAC(struct.PyTreeNode):
     """All that an update reads and writes."""
 
     actor: Network
@@ -252,7 +251,7 @@ class SAC:
         """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
         return -(log_alpha * (log_prob - self.actor.module.action_dim)).mean(), {}
 
-    def update(self, batch: Batch, noise: Noise) -> tuple[Self, dict[str, Array]]:
+    def update(self, batch: Batch, noise: Noise) -> tuple["SAC", dict[str, Array]]:
         """One gradient step: the critics; the actor, on the new critics; the temperature; the targets."""
         state, hp = self, self.hp
         alpha, critics = state.alpha(), (state.critic_1, state.critic_2)

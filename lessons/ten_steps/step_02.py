@@ -53,8 +53,7 @@ class Critic(nn.Module):
 # ---- losses and update ---------------------------------------------------------------------------------------------
 
 
-@struct.dataclass
-class TD3_BC:
+class TD3_BC(struct.PyTreeNode):
     """All that an update reads and writes."""
 
     actor: Network

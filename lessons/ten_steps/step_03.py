@@ -67,8 +67,7 @@ class Noise(NamedTuple):
 # ---- losses and update ---------------------------------------------------------------------------------------------
 
 
-@struct.dataclass
-class TD3_BC:
+class TD3_BC(struct.PyTreeNode):
     """All that an update reads and writes."""
 
     actor: Network

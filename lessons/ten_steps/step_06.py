@@ -1,6 +1,6 @@
 """Step 6: the delayed actor, by a static flag."""
 
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -78,8 +78,7 @@ def gradient_step(state: "TD3_BC", part: str, gradient: Network) -> "TD3_BC":
     return state.replace(**{part: optax.apply_updates(getattr(state, part), change), f"{part}_optimizer": moments})
 
 
-@struct.dataclass
-class TD3_BC:
+class TD3_BC(struct.PyTreeNode):
     """All that an update reads and writes."""
 
     actor: Network
@@ -129,7 +128,7 @@ class TD3_BC:
         assert actions.shape == batch.actions.shape
         return -weight * q.mean() + square(actions - batch.actions).mean(), {}
 
-    def update(self, batch: Batch, noise: Noise, delayed: bool) -> tuple[Self, dict[str, Array]]:
+    def update(self, batch: Batch, noise: Noise, delayed: bool) -> tuple["TD3_BC", dict[str, Array]]:
         """One gradient step: the critics; where `delayed` also the actor, on the new critic."""
         state = self
         critics = (state.critic_1, state.critic_2)

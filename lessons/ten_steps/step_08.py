@@ -1,6 +1,6 @@
 """Step 8: draws that depend on a key and the update's number."""
 
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -91,8 +91,7 @@ def soft_update(target: Network, source: Network, tau: float) -> Network:
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
-@struct.dataclass
-class TD3_BC:
+class TD3_BC(struct.PyTreeNode):
     """All that an update reads and writes."""
 
     actor: Network
@@ -142,7 +141,7 @@ class TD3_BC:
         assert actions.shape == batch.actions.shape
         return -weight * q.mean() + square(actions - batch.actions).mean(), {}
 
-    def update(self, batch: Batch, noise: Noise, delayed: bool) -> tuple[Self, dict[str, Array]]:
+    def update(self, batch: Batch, noise: Noise, delayed: bool) -> tuple["TD3_BC", dict[str, Array]]:
         """One gradient step: the critics; where `delayed` also the actor, on the new critic, and the targets."""
         state, hp = self, self.hp
         critics = (state.critic_1, state.critic_2)

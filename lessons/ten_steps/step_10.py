@@ -2,7 +2,7 @@
 
 from functools import partial
 from operator import itemgetter
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -93,8 +93,7 @@ def soft_update(target: Network, source: Network, tau: float) -> Network:
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
-@struct.dataclass
-class TD3_BC:
+class TD3_BC(struct.PyTreeNode):
     """All that an update reads and writes."""
 
     actor: Network
@@ -144,7 +143,7 @@ class TD3_BC:
         assert actions.shape == batch.actions.shape
         return -weight * q.mean() + square(actions - batch.actions).mean(), {}
 
-    def update(self, batch: Batch, noise: Noise, delayed: bool) -> tuple[Self, dict[str, Array]]:
+    def update(self, batch: Batch, noise: Noise, delayed: bool) -> tuple["TD3_BC", dict[str, Array]]:
         """One gradient step: the critics; where `delayed` also the actor, on the new critic, and the targets."""
         state, hp = self, self.hp
         critics = (state.critic_1, state.critic_2)
@@ -189,7 +188,7 @@ def train_interval(
             history.append(metrics)
         return state, history
 
-    history = []
+    history: list[dict[str, Array]] = []
     if whole := num_updates - num_updates % hp.policy_freq:
         blocks = jax.tree.map(lambda draw: draw[:whole].reshape(-1, hp.policy_freq, *draw.shape[1:]), draws)
         state, history = jax.lax.scan(block, state, blocks, unroll=2)

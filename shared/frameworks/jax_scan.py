@@ -49,7 +49,7 @@ def scan_updates(
         return update(state, draws, 0)
 
     def block(state: State, draws: Any, length: int = period or 1) -> tuple[State, list[Metrics]]:
-        history = []
+        history: list[Metrics] = []
         for place in range(length):
             state, metrics = update(state, jax.tree.map(itemgetter(place), draws), place)
             history.append(metrics)
@@ -58,16 +58,17 @@ def scan_updates(
     def drawn(state: State, first: Array, length: int) -> tuple[State, list[Metrics]]:
         draws = jax.vmap(draw)(first + jnp.arange(length))
         if period is None:
-            state, history = jax.lax.scan(alone, state, draws, unroll=unroll)
-            return state, [history]
-        history = []
+            state, metrics = jax.lax.scan(alone, state, draws, unroll=unroll)
+            return state, [metrics]
+        history: list[Metrics] = []
         if whole := length - length % period:
             blocks = jax.tree.map(lambda values: values[:whole].reshape(-1, period, *values.shape[1:]), draws)
             state, history = jax.lax.scan(block, state, blocks, unroll=unroll)
         state, remainder = block(state, jax.tree.map(lambda values: values[whole:], draws), length - whole)
         return state, history + remainder
 
-    whole, history = 0, []
+    whole = 0
+    history: list[Metrics] = []
     if chunk is not None:
         length = chunk * (period or 1)
         whole = num_updates - num_updates % length
