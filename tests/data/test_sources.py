@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shared import names
 from shared.data import sources
 from shared.errors import InputError
 from shared.runs.task import load_task
@@ -102,6 +103,6 @@ def test_only_a_dataset_that_is_not_here_touches_the_network(
 
 
 def test_every_kind_of_name_is_known() -> None:
-    names = ["antmaze-umaze-v2", "mini/hopper-medium-expert", "own.hdf5", "minari:mujoco/hopper/medium-v0"]
-    assert all(map(names.is_known, names))
+    known = ["antmaze-umaze-v2", "mini/hopper-medium-expert", "own.hdf5", "minari:mujoco/hopper/medium-v0"]
+    assert all(map(names.is_known, known))
     assert not names.is_known("mujoco/hopper/medium-v0")

@@ -312,7 +312,7 @@ def test_other_tasks_end_at_the_time_limit_alone(env_id: str) -> None:
 
 def test_stock_mazes_fail_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """The replay would notice if the ant were Gymnasium's."""
-    monkeypatch.setattr(mazes.envs, "restore_physics", lambda *_, **__: None)
+    monkeypatch.setattr(mazes.physics, "restore_physics", lambda *_, **__: None)
     with pytest.raises(AssertionError):
         test_mazes_step_as_recorded("antmaze-umaze")
 
