@@ -7,9 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+import conftest
 from benchmarks.results import ROOT
 from shared.runs.machine import hardware
-from tests import conftest, cost
+from tests import cost
 
 MADE_UP = """<?xml version="1.0" encoding="utf-8"?>
 <testsuites name="pytest tests"><testsuite name="pytest" tests="8" time="30.4" timestamp="2026-11-22T04:00:00">

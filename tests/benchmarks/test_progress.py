@@ -1,6 +1,7 @@
 """What `pytest --benchmark-only` times, what it says meanwhile, and which file it writes."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,10 @@ def collected(*flags: str) -> list[str]:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "--quiet"]
     # Fewer folders than pytest looks into by itself, since it takes seconds to read them all
     command += ["--benchmark-only", "-o", "testpaths=tests/benchmarks benchmarks"]
-    listed = subprocess.run([*command, *flags], capture_output=True, text=True, check=True, cwd=report.ROOT).stdout
+    # A worker of pytest-xdist is told that it is one, and would not time anything.
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run([*command, *flags], capture_output=True, text=True, check=True, cwd=report.ROOT, env=own)
+    listed = done.stdout
     tests = [line for line in listed.splitlines() if "::" in line]
     assert all(test.startswith("benchmarks/test_updates.py::test_updates[") for test in tests)
     return [test.partition("[")[2].removesuffix("]") for test in tests]
