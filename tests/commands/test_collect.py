@@ -327,6 +327,7 @@ def test_a_collection_that_was_killed_twice_gives_the_same_bytes(
     assert [path.name for path in (tmp_path / "work" / "runs").iterdir()] == first
 
 
+@pytest.mark.thorough
 def test_another_seed_gives_another_file(folder: Path, tmp_path: Path) -> None:
     """The fresh policy's, which needs no training."""
     outputs = [tmp_path / f"{seed}.hdf5" for seed in (0, 1)]

@@ -223,7 +223,9 @@ def assert_same(first: Any, second: Any) -> None:
 
 
 @pytest.fixture(scope="module", params=["torch", "jax"])
-def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any, Path]:
+def whole(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, in_haste: None
+) -> tuple[str, Any, Path]:
     """An uninterrupted run of either twin."""
     folder = tmp_path_factory.mktemp(request.param)
     twin = twin_of(request.param)
@@ -264,6 +266,7 @@ def test_a_run_counts_steps_and_updates_apart(whole: tuple[str, Any, Path]) -> N
     assert {line["step"] for line in lines(run)} == {20, 40, 60}
 
 
+@pytest.mark.usefixtures("in_haste")
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_no_update_before_the_random_steps_are_over(side: str, tmp_path: Path) -> None:
     """Blocks of 8 within intervals of 20: those that end after 16 steps or less bring no update."""
@@ -274,6 +277,7 @@ def test_no_update_before_the_random_steps_are_over(side: str, tmp_path: Path) -
     assert (np.abs(rows.actions) <= 1).all()
 
 
+@pytest.mark.usefixtures("in_haste")
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_a_finished_run_cannot_go_on(side: str, tmp_path: Path) -> None:
     """One line names the setting."""

@@ -23,6 +23,8 @@ from shared.frameworks import jax_side, torch_side
 from shared.frameworks.exchange import parameters
 
 STATE_DIM, ACTION_DIM = 5, 2
+pytestmark = pytest.mark.usefixtures("in_haste")
+
 CPU = torch.device("cpu")
 STATISTICS = {"state_mean": np.zeros(STATE_DIM, np.float32), "state_std": np.ones(STATE_DIM, np.float32)}
 
