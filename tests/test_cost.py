@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-import conftest
 from benchmarks.results import ROOT
 from shared.runs.machine import hardware
 from tests import cost
@@ -105,8 +104,9 @@ def test_pytest_notes_the_hardware(tmp_path: Path) -> None:
     assert {test.file for test in suite.tests} == {"tests/test_seals.py"}
 
 
-def test_workers_are_xdists() -> None:
+def test_workers_are_xdists(request: pytest.FixtureRequest) -> None:
     noted = {}
+    conftest = request.config.pluginmanager.get_plugin(str(ROOT / "conftest.py"))
     plugins = SimpleNamespace(get_plugins=lambda: [SimpleNamespace(add_global_property=noted.__setitem__)])
     conftest.pytest_configure(SimpleNamespace(pluginmanager=plugins, option=SimpleNamespace(tx=["popen"] * 4)))
     assert noted["workers"] == "4 workers"
