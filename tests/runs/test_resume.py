@@ -1,6 +1,7 @@
 """A run that was stopped, or lost its environment, and goes on ends with the bits of one that was not."""
 
 import dataclasses
+import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -157,7 +158,7 @@ def test_a_run_without_a_checkpoint_begins_again_in_its_folder(side: str, tmp_pa
 
 
 def test_auto_takes_the_latest_unfinished_run_of_the_same_settings(tmp_path: Path) -> None:
-    """Not another seed's, not a finished one, not one that still goes on; else a new one begins.
+    """Not another seed's, not a finished one, not one that still goes on, not an older one; else a new one begins.
 
     The order of settings in `config.yaml` may be another version's.
     """
@@ -170,6 +171,8 @@ def test_auto_takes_the_latest_unfinished_run_of_the_same_settings(tmp_path: Pat
     assert new not in (finished, other)
     settings = yaml.safe_load((other / "config.yaml").read_text())
     (other / "config.yaml").write_text(yaml.safe_dump(dict(reversed(settings.items())), sort_keys=False))
+    older = shutil.copytree(other, other.with_name(f"{other.name[:-8]}00000000"))
+    os.utime(older / "config.yaml", (0, 0))
     assert train("torch", "td3_bc", tmp_path, seed=2, resume="auto") == other
 
 
