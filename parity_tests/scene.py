@@ -4,7 +4,7 @@ import copy
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import islice
 from types import ModuleType
 from typing import Any
@@ -166,10 +166,11 @@ class Scene:
         return {name: loss for name, loss in self.pair.losses.items() if loss.used(self.config)}
 
 
-# Made once, since many rungs start from the same place; the precision is an argument because it decides the dtypes.
+# Kept for the rungs that follow from the same place, and no longer: each holds networks and programs. The precision is
+# an argument where it decides the dtypes.
 
 
-@cache
+@lru_cache(maxsize=8)
 def _scene(name: str, variant: str, dataset: str, warm: bool, dtype: torch.dtype) -> Scene:
     pair = PAIRS[name]
     columns = pair.load(DATASETS[dataset]())
@@ -182,19 +183,19 @@ def _scene(name: str, variant: str, dataset: str, warm: bool, dtype: torch.dtype
     return scene.advanced(WARM_UPDATES) if warm else scene
 
 
-@cache
+@lru_cache(maxsize=8)
 def _blank(twin: ModuleType, config: Any, sizes: tuple[int, int], x64: bool) -> Any:
     return blank_state(twin, config, *sizes)
 
 
-@cache
+@lru_cache(maxsize=64)
 def _engined(engine: Engine, function: Callable, statics: tuple[tuple[str, Any], ...]) -> Callable:
     return engine(partial(function, **dict(statics)))
 
 
 def forget_programs() -> None:
     """Drops every compiled program: some thousands of them exhaust the memory maps that Linux grants a process."""
-    for cached in (_blank, _engined):
+    for cached in (_scene, _blank, _engined):
         cached.cache_clear()
     jax.clear_caches()
     gc.collect()

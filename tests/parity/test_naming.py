@@ -46,6 +46,7 @@ def small_answers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     monkeypatch.setattr(naming, "answer", ask)
     yield
     remembered.cache_clear()
+    planted.cache_clear()
     forget_programs()
 
 
