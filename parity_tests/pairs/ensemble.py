@@ -42,7 +42,7 @@ LOSSES = {
 OTHER = SMALL | {"num_critics": 2, "discount": 0.9, "tau": 0.1}
 OTHER |= {"actor_learning_rate": 1e-3, "critic_learning_rate": 3e-3, "alpha_learning_rate": 1e-2}
 # Near an action's bound 1 - tanh(u)^2 has lost most of its digits, in each framework others: up to 3.4e-5 of the
-# policy's moments in one update, and to 1.7e-5 in an interval that XLA rounds otherwise than single updates are.
+# policy's moments in one update, 1.7e-5 in an interval, which XLA rounds otherwise than single updates.
 FLOAT32 = {"update": 1e-4, "shipped path": 1e-4}
 
 MISTAKES = [
