@@ -1,6 +1,8 @@
 """Scenes: both twins at the same weights, and what they are given."""
 
+import contextlib
 import copy
+import ctypes
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -199,3 +201,6 @@ def forget_programs() -> None:
         cached.cache_clear()
     jax.clear_caches()
     gc.collect()
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        # glibc keeps what was freed, gigabytes after a thousand programs; other systems have no such call.
+        ctypes.CDLL(None).malloc_trim(0)
