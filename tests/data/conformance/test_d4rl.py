@@ -100,9 +100,9 @@ def test_reference_scores_and_addresses_are_d4rls(d4rl: ModuleType) -> None:
 
 def test_normalised_scores_are_d4rls(d4rl: ModuleType) -> None:
     returns = np.random.default_rng(0).normal(1000, 2000, size=10_000)
-    names = [name for name in d4rl.infos.REF_MIN_SCORE if name in names.D4RL_FACTS]
-    assert {reference(name).env_id for name in names} - {None} == set(D4RL_ENVS)
-    for name in names:
+    scored = [name for name in d4rl.infos.REF_MIN_SCORE if name in names.D4RL_FACTS]
+    assert {reference(name).env_id for name in scored} - {None} == set(D4RL_ENVS)
+    for name in scored:
         theirs = d4rl.get_normalized_score(name, returns) * 100
         assert same_bytes(score(returns, name), theirs), name
         if env_id := reference(name).env_id:
