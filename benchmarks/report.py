@@ -6,8 +6,9 @@ A page has a place for a table between two comments, `<!-- updates -->` and `<!-
 or one's where its name follows; `<!-- shipped -->`: what ships, timed alone; `<!-- runs -->`: runs from start to end;
 `<!-- programs -->`: what the compiler makes of updates; `<!-- tricks -->`: what they are worth; `<!-- seeds NAME -->`:
 an algorithm's over seeds; `<!-- scores -->`: all of them in short; `<!-- environments -->`: steps replayed;
-`<!-- likeness -->`: how alike the twins are; `<!-- pairs -->` and `<!-- pages -->`: the pairs, for the README and for
-the site's menu. What stands between is replaced: no figure is typed by hand.
+`<!-- likeness -->`: how alike the twins are; `<!-- mutants -->`: what noticed each mutant; `<!-- pairs -->` and
+`<!-- pages -->`: the pairs, for the README and for the site's menu. What stands between is replaced: no figure is
+typed by hand.
 """
 
 import json
@@ -21,6 +22,7 @@ import numpy as np
 from benchmarks import chart, environments, programs, results, seeds, tricks, whole_runs
 from benchmarks.results import ROOT
 from parity_tests import likeness, listing
+from parity_tests.mutants import results as mutants
 from shared.commands.common import Parser
 from shared.errors import InputError
 from shared.files import write_atomically
@@ -146,6 +148,7 @@ TABLES: dict[str, Callable[[str | None], str]] = {
     "scores": scores,
     "environments": replayed,
     "likeness": alike,
+    "mutants": lambda _: mutants.table() + "\n",
     "pairs": lambda _: listing.table() + "\n",
     "pages": lambda _: listing.toctree() + "\n",
 }

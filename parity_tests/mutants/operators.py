@@ -1,0 +1,413 @@
+"""The small changes: operator by operator, constant by constant, argument by argument, out of the syntax tree.
+
+A mutant is a text edit of one expression or statement, so that the rest of the file stays as it is.
+"""
+
+import ast
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, TypeGuard
+
+# What the ladder is not about: settings and their defaults, which `test_config.py` compares, the run itself, and files
+OUTSIDE = {"Hyperparameters", "TrainConfig", "train", "save", "load", "load_policy"}
+
+ARITHMETIC: dict[type, str] = {
+    ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.Pow: "*", ast.FloorDiv: "*", ast.Mod: "//",
+}  # fmt: skip
+SIGNS: dict[type, str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**", ast.FloorDiv: "//", ast.Mod: "%",
+    ast.MatMult: "@",
+}  # fmt: skip
+COMPARISONS: dict[type, tuple[str, ...]] = {
+    ast.Lt: ("<=", ">"), ast.LtE: ("<", ">="), ast.Gt: (">=", "<"), ast.GtE: (">", "<="),
+    ast.Eq: ("!=",), ast.NotEq: ("==",), ast.Is: ("is not",), ast.IsNot: ("is",),
+}  # fmt: skip
+# Calls that may be forgotten: their first argument, or the object that they are a method of, stands in for them.
+DROPPED = {
+    "stop_gradient", "detach", "clip", "clamp", "tanh", "exp", "expm1", "log", "log1p", "abs", "square", "sqrt",
+    "softplus", "relu", "gelu", "erf", "minimum", "maximum", "mean", "sum", "squeeze", "astype", "dropped", "norm",
+    "smallest", "softmax", "sigmoid", "reciprocal", "fold_in", "copy", "flip", "clip_norm", "alikeness", "cumsum",
+}  # fmt: skip
+# Functions that are taken for each other; a method by its name, a function by that in JAX's or PyTorch's module
+MISTAKEN = {
+    "minimum": "maximum", "maximum": "minimum", "min": "max", "max": "min", "mean": "sum", "sum": "mean",
+    "argmin": "argmax", "argmax": "argmin", "exp": "expm1", "expm1": "exp", "log": "log1p", "log1p": "log",
+    "tanh": "sin", "square": "abs", "abs": "square", "sqrt": "square", "std": "var", "zeros": "ones",
+    "zeros_like": "ones_like", "ones_like": "zeros_like", "ones": "zeros", "triu": "tril",
+}  # fmt: skip
+RELATED = (("next_observations", "observations"), ("next_actions", "actions"), ("rewards", "terminals"))
+# Calls whose arguments are of kinds too different to be exchanged
+UNLIKE = {
+    "map", "create", "getattr", "setattr", "narrow", "scan", "split", "fold_in", "randint", "normal", "uniform",
+    "partial", "vmap", "clip", "clamp", "einsum", "range", "param", "scan_updates", "randn", "full",
+}  # fmt: skip
+# What changes the speed alone
+SPEED = {"unroll"}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One small change.
+
+    Attributes:
+        function: Where it stands: `TD3_BC.critic_loss`.
+        line: The number of the first line that it changes.
+        lines: The first and the last line of the statement around it; None: what is run when the file is imported.
+        start: Where the changed text begins in the source.
+        old: That text.
+        new: What stands there instead.
+        text: The line as it was, without its indentation.
+        number: Of several such changes to equal lines of one function, which one, from 0.
+    """
+
+    function: str
+    line: int
+    lines: tuple[int, int] | None
+    start: int
+    old: str
+    new: str
+    text: str
+    number: int = 0
+
+    @property
+    def name(self) -> str:
+        """What it is known by, wherever the line moves to."""
+        at = f" #{self.number + 1}" if self.number else ""
+        return f"{self.function}: {_one_line(self.old)} -> {_one_line(self.new)}{at} | {self.text}"
+
+    def applied(self, source: str) -> str:
+        """The source with the change in it."""
+        return source[: self.start] + self.new + source[self.start + len(self.old) :]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def mutants(source: str, framework: str = "jnp") -> list[Mutant]:
+    """All mutants of a twin's source, in the order of their lines; `framework` is where functions are found by name."""
+    found: dict[tuple[int, str, str], Mutant] = {}
+    for mutant in _Finder(source, framework).all():
+        if mutant.new == mutant.old:
+            continue
+        found.setdefault((mutant.start, mutant.old, mutant.new), mutant)
+    return list(_numbered(sorted(found.values(), key=lambda m: (m.start, m.old, m.new))))
+
+
+def _numbered(found: Sequence[Mutant]) -> Iterator[Mutant]:
+    """Mutants of the same name in the order of their places."""
+    seen: dict[str, int] = {}
+    for mutant in found:
+        number = seen.setdefault(mutant.name, 0)
+        seen[mutant.name] += 1
+        yield replace(mutant, number=number)
+
+
+class _Finder:
+    """Walks the tree of a source and changes each expression and statement in every way that there is."""
+
+    def __init__(self, source: str, framework: str) -> None:
+        self.source, self.framework = source, framework
+        self.lines = source.splitlines()
+        ends = [len(line.encode()) for line in source.splitlines(keepends=True)]
+        self.starts = [sum(ends[:i]) for i in range(len(ends))]
+        self.function = ""
+        self.words = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+        self.words |= {node.attr for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)}
+        self.names: set[str] = set()
+        self.changed = math.inf
+        self.statement = (0, 0)
+        assert source.isascii(), "offsets in bytes are offsets in characters"
+
+    def all(self) -> Iterator[Mutant]:
+        """Every mutant, some of them twice."""
+        for statement in ast.parse(self.source).body:
+            if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+                if statement.name not in OUTSIDE:
+                    yield from self.definition(statement)
+            elif isinstance(statement, ast.Assign):
+                self.function = ""
+                yield from (replace(mutant, lines=None) for mutant in self.within(statement.value))
+
+    def definition(self, node: ast.FunctionDef | ast.ClassDef) -> Iterator[Mutant]:
+        """Of a function or class: all but decorators, annotations, docstrings and assertions."""
+        outer, self.function = self.function, f"{self.function}.{node.name}".lstrip(".")
+        names, self.names = self.names, self.names | _bound(node)
+        self.changed = _second_binding(node, "state") if "self" in self.names else math.inf
+        if isinstance(node, ast.FunctionDef):
+            yield from self.block(node.body, {arg.arg for arg in node.args.args})
+        else:
+            yield from (
+                replace(m, lines=None) if m.function == self.function else m for m in self.block(node.body, set())
+            )
+        self.function, self.names = outer, names
+
+    def block(self, body: Sequence[ast.stmt], bound: set[str]) -> Iterator[Mutant]:
+        """Of the statements of a function, a class or a branch; `bound` are the names that have a value before it."""
+        for statement in body:
+            if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+                yield from self.definition(statement)
+            elif isinstance(statement, ast.If):
+                self.statement = _lines(statement.test)
+                yield self.edit(statement.test, f"not ({self.text(statement.test)})")
+                yield from self.within(statement.test)
+                yield from self.block(statement.body, bound)
+                yield from self.block(statement.orelse, bound)
+            elif isinstance(statement, ast.For):
+                self.statement = _lines(statement.iter)
+                yield from self.within(statement.iter)
+                yield from self.block(statement.body, bound)
+            elif not isinstance(statement, ast.Assert) and not _is_docstring(statement):
+                self.statement = _lines(statement)
+                if _can_go(statement, bound):
+                    yield self.edit(statement, "pass")
+                for child in ast.iter_child_nodes(statement):
+                    if child is not getattr(statement, "annotation", None):
+                        yield from self.within(child)
+            bound |= {node.id for node in ast.walk(statement) if _is_target(node)}
+
+    def within(self, root: ast.AST) -> Iterator[Mutant]:
+        """Of an expression and all that it is made of."""
+        kinds: dict[type, Callable[[Any], Iterator[Mutant]]] = {
+            ast.BinOp: self.arithmetic, ast.UnaryOp: self.unary, ast.Compare: self.comparison, ast.Call: self.call,
+            ast.Constant: self.constant, ast.Attribute: self.attribute, ast.Name: self.variable, ast.BoolOp: self.logic,
+            ast.IfExp: self.choice, ast.List: self.elements, ast.Tuple: self.elements, ast.Dict: self.entries,
+        }  # fmt: skip
+        if (change := kinds.get(type(root))) is not None and not _is_target(root):
+            yield from change(root)
+        for child in ast.iter_child_nodes(root):
+            if isinstance(child, ast.keyword) and child.arg in SPEED:
+                continue
+            if isinstance(child, ast.keyword) and child.arg == "axis":
+                yield from self.axis(child.value)
+            elif isinstance(root, ast.UnaryOp) and isinstance(root.operand, ast.Constant):
+                continue
+            elif not isinstance(child, ast.JoinedStr | ast.arguments):
+                yield from self.within(child)
+
+    # ---- texts
+
+    def text(self, node: ast.AST) -> str:
+        """A node's source."""
+        found = ast.get_source_segment(self.source, node)
+        assert found is not None
+        return found
+
+    def edit(self, node: ast.expr | ast.stmt, new: str) -> Mutant:
+        """The mutant in which other text stands in the node's place."""
+        start = self.starts[node.lineno - 1] + node.col_offset
+        text = self.lines[node.lineno - 1].strip()
+        return Mutant(self.function, node.lineno, self.statement, start, self.text(node), new, text)
+
+    # ---- expressions
+
+    def arithmetic(self, node: ast.BinOp) -> Iterator[Mutant]:
+        """Another operator, operands the other way round, an operand forgotten."""
+        left, right, kind = self.text(node.left), self.text(node.right), type(node.op)
+        if kind not in SIGNS:
+            return
+        left, right = self.parted(node.left), self.parted(node.right)
+        if kind in ARITHMETIC:
+            yield self.edit(node, f"({left} {ARITHMETIC[kind]} {right})")
+            yield self.edit(node, left)
+        if kind in (ast.Add, ast.Mult, ast.Sub):
+            yield self.edit(node, right)
+        if kind not in (ast.Add, ast.Mult):
+            yield self.edit(node, f"({right} {SIGNS[kind]} {left})")
+
+    def parted(self, node: ast.expr) -> str:
+        """An operand's source, in parentheses where it is an operation of its own."""
+        text = self.text(node)
+        return f"({text})" if isinstance(node, ast.BinOp | ast.IfExp | ast.Compare | ast.UnaryOp) else text
+
+    def unary(self, node: ast.UnaryOp) -> Iterator[Mutant]:
+        """A sign or a negation forgotten; of a negative number, as of any constant."""
+        if not isinstance(node.operand, ast.Constant):
+            yield self.edit(node, self.text(node.operand))
+        elif isinstance(value := ast.literal_eval(node), int):
+            yield self.edit(node, str(value + 1))
+            yield self.edit(node, str(value - 1))
+        else:
+            yield self.edit(node, f"{1.1 * value:.12g}")
+            yield self.edit(node, str(-value))
+
+    def comparison(self, node: ast.Compare) -> Iterator[Mutant]:
+        """Another comparison."""
+        for sign in COMPARISONS.get(type(node.ops[0]), ()) if len(node.ops) == 1 else ():
+            yield self.edit(node, f"{self.text(node.left)} {sign} {self.text(node.comparators[0])}")
+
+    def logic(self, node: ast.BoolOp) -> Iterator[Mutant]:
+        """`and` for `or`."""
+        word = " or " if isinstance(node.op, ast.And) else " and "
+        yield self.edit(node, f"({word.join(map(self.text, node.values))})")
+
+    def choice(self, node: ast.IfExp) -> Iterator[Mutant]:
+        """Always the one, always the other."""
+        yield self.edit(node, self.text(node.body))
+        yield self.edit(node, self.text(node.orelse))
+
+    def constant(self, node: ast.Constant) -> Iterator[Mutant]:
+        """A flag turned over, a whole number off by one, any other by a tenth."""
+        value = node.value
+        if isinstance(value, bool):
+            yield self.edit(node, str(not value))
+        elif isinstance(value, int):
+            yield self.edit(node, str(value + 1))
+            yield self.edit(node, str(value - 1) if value else "(-1)")
+        elif isinstance(value, float):
+            yield self.edit(node, f"{1.1 * value:.12g}" if value else "0.1")
+
+    def axis(self, node: ast.expr) -> Iterator[Mutant]:
+        """Another axis."""
+        others = {"-1": (0, -2), "-2": (-1, 0), "0": (-1, 1), "1": (0, -1), "2": (0, 1)}
+        for other in others.get(self.text(node), ()):
+            yield self.edit(node, str(other))
+
+    def elements(self, node: ast.List | ast.Tuple) -> Iterator[Mutant]:
+        """A list's element forgotten."""
+        if isinstance(node, ast.List) and len(node.elts) > 1 and isinstance(node.ctx, ast.Load):
+            texts = [self.text(element) for element in node.elts]
+            for i in range(len(texts)):
+                yield self.edit(node, f"[{', '.join(texts[:i] + texts[i + 1 :])}]")
+
+    def entries(self, node: ast.Dict) -> Iterator[Mutant]:
+        """Two neighbours' values exchanged."""
+        for first, second in pairwise(node.values):
+            yield self.edit(first, self.text(second))
+
+    # ---- calls
+
+    def call(self, node: ast.Call) -> Iterator[Mutant]:
+        """A call forgotten, another function, arguments exchanged, a keyword forgotten."""
+        name = _name(node.func)
+        if name in DROPPED:
+            yield from self.forgotten(node)
+        if name in MISTAKEN:
+            yield from self.mistaken(node, MISTAKEN[name])
+        if name == "where":
+            for case in node.args[1:]:
+                yield self.edit(node, self.text(case))
+        yield from self.arguments(node)
+
+    def forgotten(self, node: ast.Call) -> Iterator[Mutant]:
+        """What the call is given, in its place."""
+        for argument in node.args if _name(node.func) in ("minimum", "maximum") else node.args[:1]:
+            if not isinstance(argument, ast.Starred):
+                yield self.edit(node, f"({self.text(argument)})")
+        if isinstance(node.func, ast.Attribute) and not _is_module(node.func.value):
+            yield self.edit(node, self.text(node.func.value))
+
+    def mistaken(self, node: ast.Call, other: str) -> Iterator[Mutant]:
+        """Another function with the same arguments."""
+        if isinstance(node.func, ast.Attribute) and not _is_module(node.func.value):
+            yield self.edit(node.func, f"{self.text(node.func.value)}.{other}")
+        else:
+            yield self.edit(node.func, f"{self.framework}.{other}")
+
+    def arguments(self, node: ast.Call) -> Iterator[Mutant]:
+        """Neighbours exchanged, be they given by place or by keyword; a keyword forgotten."""
+        name = _name(node.func)
+        for first, second in pairwise(node.args) if name not in UNLIKE else ():
+            if not {type(first), type(second)} & {ast.Starred, ast.Lambda, ast.Constant}:
+                yield self.exchanged(node, first, second)
+        named = [keyword for keyword in node.keywords if keyword.arg is not None and keyword.arg not in SPEED]
+        for a, b in pairwise(named):
+            yield self.exchanged(node, a.value, b.value)
+        for keyword in named:
+            # A class of the file has no defaults.
+            if not name[:1].isupper():
+                yield self.without(node, keyword)
+
+    def exchanged(self, node: ast.Call, first: ast.expr, second: ast.expr) -> Mutant:
+        """The call with two of its arguments in each other's place."""
+        whole, base = self.text(node), self.starts[node.lineno - 1] + node.col_offset
+        a, b = (self.starts[arg.lineno - 1] + arg.col_offset - base for arg in (first, second))
+        one, two = self.text(first), self.text(second)
+        return self.edit(node, whole[:a] + two + whole[a + len(one) : b] + one + whole[b + len(two) :])
+
+    def without(self, node: ast.Call, keyword: ast.keyword) -> Mutant:
+        """The call without one of its keywords."""
+        kept = [self.text(argument) for argument in node.args]
+        kept += [self.text(other) for other in node.keywords if other is not keyword]
+        return self.edit(node, f"{self.text(node.func)}({', '.join(kept)})")
+
+    # ---- names
+
+    def attribute(self, node: ast.Attribute) -> Iterator[Mutant]:
+        """A field's sibling."""
+        if not _is_module(node.value):
+            for other in self.words & set(_siblings(node.attr)):
+                yield self.edit(node, f"{self.text(node.value)}.{other}")
+
+    def variable(self, node: ast.Name) -> Iterator[Mutant]:
+        """A variable's sibling; the state as an update found it for the one that it has changed."""
+        for other in self.names & set(_siblings(node.id)):
+            yield self.edit(node, other)
+        if node.id == "state" and node.lineno > self.changed:
+            yield self.edit(node, "self")
+
+
+def _siblings(name: str) -> Iterator[str]:
+    """Names of equal shape that this one may be taken for; those that do not exist end with an exception."""
+    for pair in RELATED:
+        if name in pair:
+            yield pair[1 - pair.index(name)]
+            return
+    for one, two in (("_1", "_2"), ("q1", "q2"), ("critic_1", "critic_2")):
+        if one in name:
+            yield name.replace(one, two)
+        elif two in name:
+            yield name.replace(two, one)
+    if name.endswith("_target"):
+        yield name.removesuffix("_target")
+    elif any(part in name for part in ("actor", "critic", "qf", "vf")) and "_" not in name.replace("_1", "").replace(
+        "_2", ""
+    ):
+        yield f"{name}_target"
+    if name.startswith("next_"):
+        yield name.removeprefix("next_")
+
+
+def _is_module(node: ast.expr) -> bool:
+    """Whether a function is looked up here, and not a field."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id in {"jax", "jnp", "nn", "optax", "math", "torch", "np", "F", "struct"}
+
+
+def _lines(node: ast.expr | ast.stmt) -> tuple[int, int]:
+    return node.lineno, node.end_lineno or node.lineno
+
+
+def _second_binding(node: ast.AST, name: str) -> float:
+    """The line from which on a name holds something new."""
+    lines = sorted(child.lineno for child in ast.walk(node) if _is_target(child) and child.id == name)
+    return lines[1] if len(lines) > 1 else math.inf
+
+
+def _bound(node: ast.AST) -> set[str]:
+    """The names that a function gives a value to, its arguments included."""
+    arguments = {child.arg for child in ast.walk(node) if isinstance(child, ast.arg)}
+    return arguments | {child.id for child in ast.walk(node) if _is_target(child)}
+
+
+def _name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_target(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _can_go(statement: ast.stmt, bound: set[str]) -> bool:
+    """Whether the function still has a meaning without it: what it sets had a value before."""
+    if isinstance(statement, ast.Expr | ast.AugAssign):
+        return True
+    names = [node.id for node in ast.walk(statement) if _is_target(node)]
+    return isinstance(statement, ast.Assign) and bool(names) and all(name in bound for name in names)
