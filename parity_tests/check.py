@@ -1,27 +1,30 @@
 """Checks somebody's JAX port of an algorithm against our PyTorch twin: `corl-twins check my_td3_bc.py`.
 
-docs/check.md says what the file must hold.
+docs/check.md says what the file must hold. The command runs what is here in a process of its own
+(`checker/process.py`); tests call it as it is.
 """
 
-import argparse
-import sys
 import textwrap
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from parity_tests.checker.answers import answer
+from parity_tests.checker.changes import Change
+from parity_tests.checker.child import Tell
 from parity_tests.checker.figures import TOLERANCES, Figures, compare
-from parity_tests.checker.loading import NotWrittenError, load_module
+from parity_tests.checker.loading import Ground, NotWrittenError, load_module
 from parity_tests.checker.naming import RUNGS, Diagnosis, diagnose, place
 from parity_tests.checker.port import Port
+from parity_tests.checker.process import LOADING, parse_arguments
 from parity_tests.checker.questions import questions
+from parity_tests.checker.recognition import likelier
 from parity_tests.checker.template import template
-from parity_tests.pair import Mistake
 from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
-from shared.commands.common import Parser, ended
 from shared.errors import InputError
 
 
@@ -34,32 +37,47 @@ class Climbed:
         error: The largest error of all numbers.
         worst: Which number that is, and in which question.
         unwritten: What could not be compared since it is not written yet.
-        diagnoses: What is wrong, where it fails.
         holds: Whether all that is written is within the tolerance.
+        diagnose: Finds out what is wrong, which takes seconds.
     """
 
     rung: str
     error: float
     worst: str
     unwritten: tuple[str, ...]
-    diagnoses: tuple[Diagnosis, ...] = ()
     holds: bool = True
+    diagnose: Callable[[], Sequence[Diagnosis]] = tuple
+
+    @cached_property
+    def diagnoses(self) -> tuple[Diagnosis, ...]:
+        """What is wrong, where it fails."""
+        return tuple(self.diagnose())
 
 
-def climb(port: Port, variants: tuple[str, ...]) -> Iterator[Climbed]:
+def climb(port: Port, variants: tuple[str, ...], asks: Callable[[str], None] = lambda what: None) -> Iterator[Climbed]:
     """Climbs rung by rung, up to the first that fails.
+
+    Args:
+        port: The file.
+        variants: The settings under which it is asked.
+        asks: Told what is asked next.
 
     Raises:
         InputError: The file does not do what its contract says.
         NotWrittenError: What the next rung needs is not written yet.
     """
     for rung in RUNGS:
+        asks(rung)
         given = rung != "draws" or port.has("draw_noise")
         asked = questions(port.pair.name, rung, variants) if given else []
-        answers = [answer(port, question) for question in asked]
+        answers = []
+        for question in asked:
+            asks(f"{rung}: {question.where}")
+            answers.append(answer(port, question))
         climbed = _judged(rung, asked, answers)
         if not climbed.holds:
-            yield Climbed(**vars(climbed) | {"diagnoses": tuple(diagnose(port, rung, asked, answers, variants))})
+            asks(f"{rung}: which mistake gives these numbers")
+            yield replace(climbed, diagnose=partial(diagnose, port, rung, asked, answers, variants))
             return
         yield climbed
 
@@ -81,9 +99,10 @@ def _judged(rung: str, asked: Sequence, answers: Sequence[Figures]) -> Climbed:
 
 def line(climbed: Climbed) -> str:
     """A rung in one line: its largest error and where that is."""
-    if climbed.rung == "draws" and not climbed.worst:
-        return f"{climbed.rung:<11} not given"
-    what = f"{climbed.error:8.1e}  {climbed.worst}" if climbed.worst else "nothing to compare"
+    if not climbed.worst:
+        nothing = f"not written yet: {', '.join(climbed.unwritten)}" if climbed.unwritten else "not given"
+        return f"{climbed.rung:<11} {nothing}"
+    what = f"{climbed.error:8.1e}  {climbed.worst}"
     verdict = "holds" if climbed.holds else "FAILS"
     unwritten = f"; not written yet: {', '.join(climbed.unwritten)}" if climbed.unwritten else ""
     limit = "" if climbed.holds else f"; tolerance {TOLERANCES[climbed.rung]:g}"
@@ -94,6 +113,10 @@ def explained(name: str, rung: str, diagnosis: Diagnosis) -> str:
     """A diagnosis in words, with what differs in our twin."""
     groups = diagnosis.groups if len(diagnosis.groups) <= 4 else (*diagnosis.groups[:3], "others")
     subject = f"Your {rung} ({', '.join(groups)})"
+    if diagnosis.changes:
+        several = " of these changes in it; nothing tells them apart" if len(diagnosis.changes) > 1 else ""
+        head = f"  {subject}: just what the reference gives with {'any' + several if several else 'this change in it'}."
+        return "\n".join([head, *map(_change, diagnosis.changes)])
     if not diagnosis.mistakes:
         hints = "".join(f"\n  It may help: {hint}." for hint in diagnosis.hints)
         return f"  {subject}: no mistake of the library gives these numbers.{hints}"
@@ -101,25 +124,45 @@ def explained(name: str, rung: str, diagnosis: Diagnosis) -> str:
         head = f"  {subject}: just what the reference gives with this mistake in it."
     else:
         head = f"  {subject}: just what the reference gives with any of these mistakes in it; no rung tells them apart."
-    return "\n".join([head, *(_change(name, mistake) for mistake in diagnosis.mistakes)])
+    told = (Change(m.name, place(name, m), m.old, m.new) for m in diagnosis.mistakes)
+    return "\n".join([head, *map(_change, told)])
 
 
-def _change(name: str, mistake: Mistake) -> str:
+def _change(change: Change) -> str:
     old, new = (textwrap.indent(textwrap.dedent(text).strip("\n"), f"    {sign} ") for text, sign in
-                ((mistake.old, "-"), (mistake.new, "+")))  # fmt: skip
-    return f"  * {mistake.name} ({place(name, mistake)})\n{old}\n{new}".rstrip()
+                ((change.old, "-"), (change.new, "+")))  # fmt: skip
+    return f"  * {change.what} ({change.place})\n{old}\n{new}".rstrip()
 
 
-def check(path: Path, name: str, variants: tuple[str, ...]) -> int:
-    """Climbs the ladder with a file and prints each rung; returns the command's exit status."""
-    port = Port(path.name, load_module(path), PAIRS[name])
+def check(path: Path, name: str, variants: tuple[str, ...], tell: Tell) -> int:
+    """Climbs the ladder with a file and tells of each rung; returns the command's exit status."""
+    ground = Ground()
+    tell("running", LOADING)
+    port = Port(path.name, load_module(path), PAIRS[name], partial(tell, "running"))
+    tell("running", "")
+    ground.check(path)
+    try:
+        return _climbed(port, variants, ground, tell)
+    except InputError as error:
+        # What it changes shows in other errors first.
+        ground.check(path)
+        if others := likelier(port):
+            raise InputError(
+                f"{path.name} looks like a port of {' or '.join(others)}, check it with --algorithm {others[0]}. As "
+                f"{name}: {error}"
+            ) from None
+        raise
+
+
+def _climbed(port: Port, variants: tuple[str, ...], ground: Ground, tell: Tell) -> int:
     done, fails = [], False
     unwritten: dict[str, None] = {}
     try:
-        for climbed in climb(port, variants):
-            print(line(climbed), flush=True)
+        for climbed in climb(port, variants, partial(tell, "asked")):
+            ground.check(Path(port.name))
+            tell("line", line(climbed))
             for diagnosis in climbed.diagnoses:
-                print(explained(name, climbed.rung, diagnosis), flush=True)
+                tell("line", explained(port.pair.name, climbed.rung, diagnosis))
             done.append(climbed.rung)
             unwritten |= dict.fromkeys(group.partition(" by ")[0] for group in climbed.unwritten)
             fails = not climbed.holds
@@ -127,35 +170,12 @@ def check(path: Path, name: str, variants: tuple[str, ...]) -> int:
         unwritten[str(missing)] = None
     left = RUNGS[len(done) :]
     if left and unwritten:
-        print(f"{left[0]:<11} not climbed yet: write {', '.join(unwritten)}")
+        tell("line", f"{left[0]:<11} not climbed yet: write {', '.join(unwritten)}")
     elif left:
-        print(f"not climbed: {', '.join(left)}")
+        tell("line", f"not climbed: {', '.join(left)}")
     if not fails and not unwritten:
-        print(f"{path.name} is {name}: all rungs hold")
+        tell("line", f"{port.name} is {port.pair.name}: all rungs hold")
     return 1 if fails or unwritten else 0
-
-
-def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """Reads the command line; `--help` explains it.
-
-    Raises:
-        InputError: It cannot be used.
-    """
-    parser = Parser(
-        prog="corl-twins check",
-        description="Climbs the parity ladder with a JAX file of your own against our PyTorch twin. THE FILE IS "
-        "EXECUTED, like any that you import: check only what you trust. It exits with 0 when all rungs hold, with 1 "
-        "when one fails or something is not written yet, with 2 when the file cannot be used. docs/check.md says what "
-        "it must hold.",
-    )
-    parser.add_argument("file", nargs="?", type=Path, help="the file to check")
-    parser.add_argument("--algorithm", choices=list(PAIRS), help="what it is a port of")
-    parser.add_argument("--template", choices=list(PAIRS), help="print a file to start from, and check nothing")
-    parser.add_argument("--settings", help="climb under one of the ladder's settings only, `default` say")
-    options = parser.parse_args(arguments)
-    if not options.template and not (options.file and options.algorithm):
-        parser.error("give a file and its --algorithm, or --template")
-    return options
 
 
 def _variants(name: str, settings: str | None) -> tuple[str, ...]:
@@ -165,8 +185,14 @@ def _variants(name: str, settings: str | None) -> tuple[str, ...]:
     return known if settings is None else (settings,)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Runs the command; returns its exit status.
+def _printed(kind: str, value: Any) -> None:
+    """Prints the lines of what is told."""
+    if kind == "line":
+        print(value, flush=True)
+
+
+def main(arguments: Sequence[str], tell: Tell = _printed) -> int:
+    """Checks in this process; returns the command's exit status.
 
     Raises:
         InputError: The command line or the file cannot be used.
@@ -176,10 +202,6 @@ def main(arguments: Sequence[str]) -> int:
         # PyTorch takes the copies of a trainer for optimisers that somebody has tampered with.
         warnings.filterwarnings("ignore", message="Seems like `optimizer.step")
         if options.template:
-            print(template(PAIRS[options.template]), end="")
+            tell("line", template(PAIRS[options.template]).removesuffix("\n"))
             return 0
-        return check(options.file, options.algorithm, _variants(options.algorithm, options.settings))
-
-
-if __name__ == "__main__":
-    sys.exit(ended(main, sys.argv[1:]))
+        return check(options.file, options.algorithm, _variants(options.algorithm, options.settings), tell)

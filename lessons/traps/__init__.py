@@ -21,6 +21,7 @@ NAMES = (
     "adam_epsilon",
     "clip_norm",
     "schedule",
+    "int_division",
     "matmul_precision",
     "dropout",
     "donation",

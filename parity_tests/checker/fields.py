@@ -105,8 +105,14 @@ class Optimizer:
             raise InputError(f"{self.field} must hold moments for the weights of {', '.join(self.of)}")
         m, v = (jax.tree.unflatten(jax.tree.structure(like), jax.tree.leaves(tree)) for tree in (m, v))
         filled = tree_set(self.get(state), _in_adam, mu=m, nu=v)
-        # A schedule in the same chain counts the same steps.
-        return self.put(state, tree_set(filled, _in_tuple, count=jnp.asarray(steps, jnp.int32)))
+        # In double precision 64 bits wide. Optax's own counts are int32, and JAX divides those in single precision, so
+        # that a right schedule's rate would be 1e-8 off.
+        count = jnp.asarray(steps, int)
+        # A schedule in the same chain counts the same steps, and so does flax's TrainState.
+        state = self.put(state, tree_set(filled, _in_tuple, count=count))
+        part = field(state, self.field)
+        counts = is_train_state(part) and hasattr(part, "step")
+        return replaced(state, {self.field: part.replace(step=count)}) if counts else state
 
 
 def _in_adam(path: Any, _: Any) -> bool:

@@ -1,6 +1,6 @@
 """Which mistake gives somebody's numbers: those of the library are planted into our twin until one does."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -8,14 +8,19 @@ from pathlib import Path
 import numpy as np
 
 from parity_tests.checker.answers import answer
+from parity_tests.checker.changes import Change
+from parity_tests.checker.edits import FAR
 from parity_tests.checker.figures import TOLERANCES, Figures, wrong_in
 from parity_tests.checker.loading import NotWrittenError
 from parity_tests.checker.port import OwnTwin, Port
+from parity_tests.checker.probes import Told, probe
 from parity_tests.checker.questions import Question, questions
+from parity_tests.checker.reference import figures_of, flat, shaken
 from parity_tests.draws import FAULTS
 from parity_tests.pair import Mistake, with_mistake
 from parity_tests.pairs import MISTAKES, PAIRS
 from shared.errors import InputError
+from shared.frameworks.exchange import Named
 
 RUNGS = tuple(TOLERANCES)
 
@@ -27,11 +32,13 @@ class Diagnosis:
     Attributes:
         groups: Which of them.
         mistakes: The library's mistakes that give just these figures; more than one where nothing tells them apart.
+        changes: Other changes of our twin that do.
         hints: What the figures themselves show, in words.
     """
 
     groups: tuple[str, ...]
-    mistakes: tuple[Mistake, ...]
+    mistakes: tuple[Mistake, ...] = ()
+    changes: tuple[Change, ...] = ()
     hints: tuple[str, ...] = ()
 
 
@@ -66,15 +73,67 @@ def diagnose(
     """
     name, wrong = port.pair.name, wrong_groups(rung, asked, answers)
     given = {m: reproduced(name, m, asked, answers, wrong) for m in candidates(name, rung)}
+    given = {m: found for m, found in given.items() if found[0] or found[1]}
+    if rung in FURTHER_ASKED:
+        given = _elsewhere_too(port, given, asked, wrong)
     whole = [m for m, (everything, _) in given.items() if everything]
     if whole:
         return [Diagnosis(tuple(wrong), _told_apart(port, rung, whole, variants))]
-    found = []
-    for group in wrong:
-        mistakes = tuple(m for m, (_, groups) in given.items() if group in groups)
-        hints = _faults if rung == "draws" else _hints
-        found.append(Diagnosis((group,), mistakes, () if mistakes else hints(group, asked, answers)))
+    named = {group: tuple(m for m, (_, groups) in given.items() if group in groups) for group in wrong}
+    unnamed = [group for group in wrong if not named[group]]
+    if rung == "draws":
+        told = {group: Told(hints=_faults(group, asked, answers)) for group in unnamed}
+    else:
+        told = _probed(port, rung, unnamed, asked, answers)
+    found = [Diagnosis((group,), mistakes=mistakes) for group, mistakes in named.items() if mistakes]
+    return _once([*found, *(Diagnosis((group,), (), *told[group]) for group in unnamed)])
+
+
+def _probed(
+    port: Port, rung: str, groups: Sequence[str], asked: Sequence[Question], answers: Sequence[Figures]
+) -> dict[str, Told]:
+    """What the probes tell; a file may do what no probe expects, and that it is wrong is told without them."""
+    try:
+        return probe(port, rung, groups, asked, answers)
+    except Exception:
+        return dict.fromkeys(groups, Told())
+
+
+# Where weights may be others than the ladder's without further ado
+FURTHER_ASKED = ("forward", "loss", "gradient")
+
+
+def _elsewhere_too(
+    port: Port, given: Mapping[Mistake, tuple[bool, set[str]]], asked: Sequence[Question], wrong: Sequence[str]
+) -> dict[Mistake, tuple[bool, set[str]]]:
+    """Those mistakes, and groups of each, that give the file's figures at other weights as well."""
+    found = dict(given)
+    for question in (shaken(asked[0], strength) for strength in (0.3, 1.0)) if given else ():
+        figures = figures_of(port, question)
+        if figures is None:
+            continue
+        for mistake, (whole, groups) in list(found.items()):
+            theirs = figures_of(planted(port.pair.name, mistake), question)
+            other = set(wrong) if theirs is None else {x for x in wrong if not _alike(figures.get(x), theirs.get(x))}
+            found[mistake] = whole and not other, groups - other
     return found
+
+
+def _alike(ours: Named | None, theirs: Named | None) -> bool:
+    """Whether two groups are the same, as far from the ladder's weights as rounding lets them be; what is none is."""
+    mine, other = flat(ours), flat(theirs)
+    if mine is None or other is None or not (np.isfinite(mine).all() and np.isfinite(other).all()):
+        return True
+    return mine.shape == other.shape and np.abs(mine - other).max(initial=0.0) <= FAR * np.abs(other).max(initial=1e-9)
+
+
+def _once(diagnoses: Sequence[Diagnosis]) -> list[Diagnosis]:
+    """Groups of which the same is told, together."""
+    groups: dict[tuple, tuple[str, ...]] = {}
+    for one in diagnoses:
+        key = one.mistakes, one.changes, one.hints
+        groups[key] = (*groups.get(key, ()), *one.groups)
+    return [Diagnosis(of, *key) for key, of in groups.items()]
 
 
 def wrong_groups(rung: str, asked: Sequence[Question], answers: Sequence[Figures]) -> list[str]:
@@ -125,34 +184,6 @@ def _faults(group: str, asked: Sequence[Question], answers: Sequence[Figures]) -
     """What is wrong with draws, in words."""
     found = [values for figures in answers if (values := figures[group])]
     return tuple(words for fault, words in FAULTS.items() if any(values[fault].any() for values in found))
-
-
-def _hints(group: str, asked: Sequence[Question], answers: Sequence[Figures]) -> tuple[str, ...]:
-    """What the wrong numbers themselves show: that they are no numbers, rounded, or a multiple of the right ones."""
-    pairs = list(_pairs(group, asked, answers))
-    if not pairs:
-        return ()
-    ours, theirs = (np.concatenate(values) for values in zip(*pairs, strict=True))
-    if not np.isfinite(ours).all():
-        return ("some of your numbers are not finite",)
-    scale = np.abs(theirs).max()
-    if np.abs(ours - theirs).max() <= 1e-5 * scale:
-        return ("differences of this size come from single precision or a small constant: is a dtype fixed somewhere?",)
-    ratio = (ours @ theirs) / (theirs @ theirs)
-    if np.abs(ours - ratio * theirs).max() <= 1e-9 * scale:
-        return (f"your numbers are the reference's times {ratio:.6g}",)
-    return ()
-
-
-def _pairs(
-    group: str, asked: Sequence[Question], answers: Sequence[Figures]
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The group's numbers beside the right ones, (n,) each, where the file has them in the same shape."""
-    for question, figures in zip(asked, answers, strict=True):
-        ours = figures.get(group) or {}
-        for name, value in question.expected.get(group, {}).items():
-            if name in ours and np.shape(ours[name]) == np.shape(value):
-                yield np.ravel(ours[name]), np.ravel(value)
 
 
 def place(name: str, mistake: Mistake) -> str:

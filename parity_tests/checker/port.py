@@ -35,6 +35,8 @@ from shared.frameworks.exchange import Named, blank_state, part_names
 
 # From the parts' names, a network's or an optimiser's, to their tensors under PyTorch's names
 Parts = dict[str, Named]
+# S, A and the bound of every action component
+Sizes = tuple[int, int, float]
 
 
 def reference_parts(pair: Pair) -> list[str]:
@@ -54,11 +56,18 @@ class Port:
         name: What to call it in messages.
         module: The file, run.
         pair: What it is a port of.
+        file: Where it stands.
+
+    Args:
+        runs: Told which function of the file runs from now on.
     """
 
-    def __init__(self, name: str, module: ModuleType, pair: Pair) -> None:
+    def __init__(
+        self, name: str, module: ModuleType, pair: Pair, runs: Callable[[str], None] = lambda what: None
+    ) -> None:
         self.name, self.module, self.pair = name, module, pair
-        self._file = getattr(module, "__file__", module.__name__)
+        self._runs, self._now = runs, ""
+        self.file = getattr(module, "__file__", module.__name__)
         self._fresh: dict[Any, Any] = {}
         self._layouts: dict[Any, dict[str, Layout]] = {}
         self._traced = Traced()
@@ -106,31 +115,44 @@ class Port:
 
     @contextmanager
     def _running(self, what: str) -> Iterator[None]:
+        outer = self._now
+        self._enter(what)
         try:
             yield
-        except (InputError, NotWrittenError):
+        except (InputError, NotWrittenError, jax.errors.KeyReuseError):
             raise
-        except Exception as error:
-            if (function := unwritten(error, self._file)) is not None:
+        except (Exception, SystemExit) as error:
+            if (function := unwritten(error, self.file)) is not None:
                 raise NotWrittenError(function) from None
-            raise InputError(f"{what} stops with {described(error, self._file)}") from None
+            raise InputError(f"{what} stops with {described(error, self.file)}") from None
+        finally:
+            self._enter(outer)
+
+    def _enter(self, what: str) -> None:
+        self._now = what
+        self._runs(what)
 
     # ---- states
 
-    def fresh(self, config: Any, sizes: tuple[int, int]) -> Any:
+    @property
+    def created(self) -> Any:
+        """The first state that the file has created; None before that."""
+        return next(iter(self._fresh.values()), None)
+
+    def fresh(self, config: Any, sizes: Sizes) -> Any:
         """The state that the file creates under this config."""
-        if config not in self._fresh:
-            given = {"key": jax.random.key(0), "config": config, "state_dim": sizes[0], "action_dim": sizes[1]}
-            state = self.call("create_train_state", given | {"max_action": 1.0})
+        if (config, sizes) not in self._fresh:
+            given = dict(zip(("state_dim", "action_dim", "max_action"), sizes, strict=True))
+            state = self.call("create_train_state", {"key": jax.random.key(0), "config": config, **given})
             if any(leaf is state for leaf in jax.tree.leaves(state)):
                 raise InputError(
                     f"create_train_state gives {type(state).__name__}, which JAX takes for a single leaf: make the "
                     f"state a NamedTuple, a flax.struct.dataclass or a dict"
                 )
-            self._fresh[config] = state
-        return self._fresh[config]
+            self._fresh[config, sizes] = state
+        return self._fresh[config, sizes]
 
-    def state(self, config: Any, sizes: tuple[int, int], parts: Parts) -> Any:
+    def state(self, config: Any, sizes: Sizes, parts: Parts) -> Any:
         """The file's state with PyTorch's weights and moments in it."""
         state = self.fresh(config, sizes)
         layouts = self.layouts(config, sizes, parts)
@@ -141,17 +163,20 @@ class Port:
             state = self._filled(optimizer, state, layouts, parts)
         return state
 
-    def layouts(self, config: Any, sizes: tuple[int, int], parts: Parts) -> dict[str, Layout]:
+    def layouts(self, config: Any, sizes: Sizes, parts: Parts) -> dict[str, Layout]:
         """Where PyTorch's tensors stand in each network of the file's state."""
-        if config not in self._layouts:
+        if (config, sizes) not in self._layouts:
             state = self.fresh(config, sizes)
-            own = self.module.from_torch if self.has("from_torch") else None
             networks = {name: field(state, name) for name in parts if not name.endswith("_optimizer")}
-            with self._running("from_torch"):
-                self._layouts[config] = {
-                    name: find_layout(name, parts[name], weights_of(part), own) for name, part in networks.items()
-                }
-        return self._layouts[config]
+
+            def own(part: str, weights: Named) -> Any:
+                return self.call("from_torch", {"part": part, "weights": weights, "config": config})
+
+            way = own if self.has("from_torch") else None
+            self._layouts[config, sizes] = {
+                name: find_layout(name, parts[name], weights_of(part), way) for name, part in networks.items()
+            }
+        return self._layouts[config, sizes]
 
     def optimizers(self, state: Any, parts: Parts) -> list[Optimizer]:
         """Of each part one, in a field of its own, in its TrainState, or in one for all that a loss moves together.
@@ -175,7 +200,7 @@ class Port:
         m, v = ([layouts[part].to_tree(_of_kind(values[part], kind)) for part in optimizer.of] for kind in ("m", "v"))
         return optimizer.with_moments(state, m, v, values[optimizer.of[0]]["steps"])
 
-    def read(self, state: Any, config: Any, sizes: tuple[int, int], parts: Parts) -> Parts:
+    def read(self, state: Any, config: Any, sizes: Sizes, parts: Parts) -> Parts:
         """The state's weights and moments under PyTorch's names.
 
         Raises:
@@ -197,18 +222,21 @@ class Port:
 
     # ---- rungs
 
-    def outputs(self, state: Any, batch: Any) -> dict[str, np.ndarray]:
+    def outputs(self, state: Any, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Every network's output by its name in the adapter."""
         if self.has("outputs"):
-            found = self.call("outputs", {"state": state, "batch": batch} | arguments(state, self.networks))
+            found = self.call("outputs", {"state": state, **given, **arguments(state, self.networks)})
         elif all(callable(part) or isinstance(part, jax.Array) for part in (field(state, x) for x in self.networks)):
             with self._running("a network"):
-                found = self.pair.outputs(state, batch)
+                found = self.pair.outputs(state, given["batch"])
         else:
             raise InputError(f"{self.name} has no function outputs: expected {self.expected('outputs')}")
         if not isinstance(found, Mapping):
             raise InputError(f"outputs gives {type(found).__name__}: expected {self.expected('outputs')}")
         return {name: np.asarray(value) for name, value in found.items() if name not in self.pair.corners}
+
+    # Losses and updates are traced, as for whoever compiles them, and computed by NumPy: what JAX computes operation by
+    # operation it compiles operation by operation, which takes longer than all of the rest.
 
     def loss(self, name: str, state: Any, given: Mapping[str, Any], parts: Sequence[Any]) -> jax.Array:
         """A loss where the parts that it is differentiated by are these.
@@ -216,6 +244,11 @@ class Port:
         Raises:
             InputError: It does not ask for them, or gives no scalar.
         """
+        with self._running(name):
+            return self._traced(name, partial(self.plain_loss, name), state, dict(given), list(parts))
+
+    def plain_loss(self, name: str, state: Any, given: Mapping[str, Any], parts: Sequence[Any]) -> jax.Array:
+        """The same, not traced here: for whoever traces it."""
         of = self.pair.losses[name].of
         by = {**dict(zip(of, parts, strict=True)), joint_name(of): parts[0] if len(of) == 1 else tuple(parts)}
         by["params"] = by[joint_name(of)]
@@ -229,8 +262,12 @@ class Port:
 
     def gradient(self, name: str, state: Any, given: Mapping[str, Any]) -> list[Any]:
         """A loss's gradient by each of its parts, as trees."""
+
+        def gradient(state: Any, given: Mapping[str, Any]) -> list[Any]:
+            return jax.grad(partial(self.plain_loss, name, state, given))(self.differentiated(name, state))
+
         with self._running(name):
-            return jax.grad(partial(self.loss, name, state, given))(self.differentiated(name, state))
+            return self._traced(f"gradient of {name}", gradient, state, dict(given))
 
     def differentiated(self, name: str, state: Any) -> list[Any]:
         """The parts that a loss is differentiated by, as they stand in the state."""
@@ -238,11 +275,16 @@ class Port:
 
     def update(self, state: Any, given: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
         """The next state, and the metrics if there are any."""
+        with self._running("update"):
+            return self._traced("update", self.plain_update, state, dict(given))
+
+    def plain_update(self, state: Any, given: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+        """The same, not traced here."""
         found = self.call("update", {"state": state, **given, **arguments(state, self.networks)}, state)
         after, metrics = found if type(found) is tuple and len(found) == 2 else (found, {})
         if type(after) is not type(state) or not isinstance(metrics, Mapping):
             raise InputError(f"update gives {type(after).__name__}: expected the next state, or (state, metrics)")
-        return after, metrics
+        return after, dict(metrics)
 
     def draws(self, given: Mapping[str, Any]) -> tuple[Any, Any]:
         """An update's indices and noise."""
@@ -253,7 +295,8 @@ class Port:
 
     def trajectory(self, state: Any, inputs: Sequence[Mapping[str, Any]]) -> Any:
         """The state after several updates, traced once for each set of what is fixed in an update."""
-        return trajectory(self._traced, self.update, state, inputs)
+        with self._running("update"):
+            return trajectory(self._traced, self.plain_update, state, inputs)
 
     @cached_property
     def networks(self) -> list[str]:
@@ -262,44 +305,23 @@ class Port:
 
 
 class OwnTwin(Port):
-    """One of our own twins, which can be traced: its figures are computed by NumPy, without a compiler.
+    """One of our own twins, all of which can be traced: nothing of it is compiled.
 
     A mistake of the library is planted into one, and hundreds of them are asked for each rung.
     """
 
-    def fresh(self, config: Any, sizes: tuple[int, int]) -> Any:
+    def fresh(self, config: Any, sizes: Sizes) -> Any:
         """A state of the structure that the file creates, all zeros."""
-        if config not in self._fresh:
+        if (config, sizes) not in self._fresh:
             with self._running("create_train_state"):
-                self._fresh[config] = blank_state(self.module, config, *sizes)
-        return self._fresh[config]
+                self._fresh[config, sizes] = blank_state(self.module, config, *sizes)
+        return self._fresh[config, sizes]
 
-    def outputs(self, state: Any, batch: Any) -> dict[str, np.ndarray]:
+    def outputs(self, state: Any, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Every network's output by its name in the adapter."""
         with self._running("a network"):
-            found = self._traced("outputs", self.pair.outputs, state, batch)
+            found = self._traced("outputs", self.pair.outputs, state, given["batch"])
         return {name: np.asarray(value) for name, value in found.items() if name not in self.pair.corners}
-
-    def loss(self, name: str, state: Any, given: Mapping[str, Any], parts: Sequence[Any]) -> jax.Array:
-        """A loss where the parts that it is differentiated by are these."""
-        return self._traced(name, partial(super().loss, name), state, dict(given), list(parts))
-
-    def gradient(self, name: str, state: Any, given: Mapping[str, Any]) -> list[Any]:
-        """A loss's gradient by each of its parts, as trees."""
-
-        def gradient(state: Any, given: Mapping[str, Any]) -> list[Any]:
-            return jax.grad(partial(Port.loss, self, name, state, given))(self.differentiated(name, state))
-
-        with self._running(name):
-            return self._traced(f"gradient of {name}", gradient, state, dict(given))
-
-    def update(self, state: Any, given: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-        """The next state, and the metrics."""
-        return self._traced("update", super().update, state, dict(given))
-
-    def trajectory(self, state: Any, inputs: Sequence[Mapping[str, Any]]) -> Any:
-        """The state after several updates."""
-        return trajectory(self._traced, super().update, state, inputs)
 
 
 def _of_kind(values: Named, kind: str) -> Named:

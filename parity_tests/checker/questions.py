@@ -17,7 +17,7 @@ import torch
 
 from parity_tests import ladder
 from parity_tests.checker.figures import Expected
-from parity_tests.checker.port import Parts, reference_parts
+from parity_tests.checker.port import Parts, Sizes, reference_parts
 from parity_tests.draws import DRAWN_UPDATES, Draw, faultless
 from parity_tests.ladder import TRAJECTORY_UPDATES, reference_gradients
 from parity_tests.pairs import MISTAKES, PAIRS
@@ -35,13 +35,13 @@ class Given:
 
     Attributes:
         config: Settings.
-        sizes: S and A.
+        sizes: S, A and the bound of every action component.
         start: Weights and moments to start from.
         inputs: What the file's functions are given by name; in a trajectory, for each update.
     """
 
     config: Any
-    sizes: tuple[int, int]
+    sizes: Sizes
     start: Parts
     inputs: list[Inputs]
 
@@ -87,11 +87,12 @@ def _questions(name: str, variant: str) -> Mapping[str, Callable[[], tuple[Quest
         return Scene.create(pair, pair.jax, variant, dataset, warm), where
 
     # The corners are the same under all settings.
-    datasets = ("bundled", "cornered") if variant == "default" else ("bundled",)
+    datasets = ("bundled", "made-up") if variant == "default" else ("bundled",)
 
     @cache
     def updates() -> list[tuple[Question, Question]]:
-        return _updates(*scene())
+        # On made-up rows gradients are as large as clipping takes to show.
+        return [asked for dataset in datasets for asked in _updates(*scene(dataset))]
 
     return {
         "weights": cache(lambda: (_weights(*scene()),)),

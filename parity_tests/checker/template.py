@@ -69,7 +69,7 @@ class _Sizes:
     """Letters for the sizes of a scene."""
 
     def __init__(self, scene: Scene) -> None:
-        state_dim, action_dim = scene.sizes
+        state_dim, action_dim, _ = scene.sizes
         self.batch = scene.config.batch_size
         self.letters = {self.batch: "B", state_dim: "S", action_dim: "A", state_dim + action_dim: "S+A"}
 

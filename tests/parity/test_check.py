@@ -1,17 +1,27 @@
 """`corl-twins check` as a user types it: verdicts, messages, exit codes."""
 
 import ast
+import builtins
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import jax
 import numpy as np
+import optax
 import pytest
+from flax.training.train_state import TrainState
 
-from parity_tests import check
+from parity_tests import check, errors
+from parity_tests.checker.answers import answer
+from parity_tests.checker.fields import Optimizer
+from parity_tests.checker.figures import TOLERANCES, compare
 from parity_tests.checker.layout import find_layout
+from parity_tests.checker.port import OwnTwin
+from parity_tests.checker.questions import questions
 from parity_tests.checker.template import template
+from parity_tests.pair import edited
 from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
 from shared.commands.common import ended
@@ -36,9 +46,15 @@ def checked(tmp_path: Path, capsys: pytest.CaptureFixture) -> Callable[..., tupl
             source = source.replace(old, new)
         port = tmp_path / "port.py"
         port.write_text(source)
-        status = ended(check.main, [str(port), "--algorithm", algorithm, "--settings", "default"])
-        printed = capsys.readouterr()
-        return status, printed.out + printed.err
+        lines: list[str] = []
+
+        def tell(kind: str, value: str) -> None:
+            if kind == "line":
+                lines.append(f"{value}\n")
+
+        arguments = [str(port), "--algorithm", algorithm, "--settings", "default"]
+        status = ended(lambda arguments: check.main(arguments, tell), arguments)
+        return status, "".join(lines) + capsys.readouterr().err
 
     return run
 
@@ -57,6 +73,36 @@ def test_functions_over_dicts_hold(capsys: pytest.CaptureFixture) -> None:
     verdicts = [line.split()[:2] for line in printed.splitlines()[:-1]]
     assert verdicts == [[rung, "not" if rung == "draws" else "holds"] for rung in check.RUNGS]
     assert "\ndraws       not given\n" in printed
+
+
+RATE = "hp.learning_rate * jnp.minimum((updates + 1.0) / hp.warmup_steps, 1.0)"
+
+
+@pytest.mark.parametrize(
+    ("rate", "right"),
+    [
+        ("optax.linear_schedule(0.0, hp.learning_rate, hp.warmup_steps)(updates + 1)", True),
+        ("hp.learning_rate * jnp.minimum((updates + 1) / hp.warmup_steps, 1.0)", True),
+        ("hp.learning_rate * jnp.minimum((updates + 1) / (hp.warmup_steps + 1), 1.0)", False),
+    ],
+)
+def test_a_count_may_be_divided(rate: str, right: bool) -> None:
+    """Optax counts in int32, which JAX divides in single precision."""
+    port = OwnTwin("dt", edited(PAIRS["dt"], "rate", [(RATE, rate)]), PAIRS["dt"])
+    with both_in("float64"):
+        for rung in ("update", "log", "trajectory"):
+            for question in questions("dt", rung, ("no dropout",)):
+                compared = compare(rung, answer(port, question), question.expected).values()
+                worst = max(value for values in compared for value in values.values())
+                # Rounding, or a hundred times what would be let pass
+                assert worst < 1e-11 if right else worst > 100 * TOLERANCES[rung]
+
+
+def test_a_train_state_has_made_as_many_steps_as_its_optimiser() -> None:
+    weights = {"w": jax.numpy.zeros(3)}
+    part = TrainState.create(apply_fn=None, params=weights, tx=optax.adam(1e-3))
+    state = Optimizer("actor", ("actor",)).with_moments({"actor": part}, weights, weights, np.asarray(30))
+    assert (state["actor"].step, state["actor"].opt_state[0].count) == (30, 30)
 
 
 # ---- mistakes in ports that are not our twins ----------------------------------------------------------------------
@@ -94,7 +140,7 @@ def test_a_wrong_metric_is_told_beside_one_that_is_not_logged(checked: Callable)
     status, printed = checked(PLAIN, ('metrics = {"critic_loss": loss}', 'metrics = {"critic_loss": 3.0 * loss}'))
     assert status == 1
     assert "Your log (metrics): no mistake of the library gives these numbers." in printed
-    assert "It may help: your numbers are the reference's times 3." in printed
+    assert "It may help: `critic_loss`: your numbers are the reference's times 3." in printed
 
 
 def test_two_mistakes_in_two_losses_are_both_named(checked: Callable) -> None:
@@ -127,7 +173,7 @@ def update(state"""
         ("", "", ["  Your draws (indices, noise.target): just what the reference gives with this mistake in it.",
                   "  * same noise at every update (corl_jax/td3_bc.py:"]),
         ("split(key)", "split(jax.random.fold_in(key, step // 2))",
-         ["  Your draws (indices): no mistake of the library gives these numbers.",
+         ["  Your draws (indices, noise.target): no mistake of the library gives these numbers.",
           "  It may help: updates draw what others drew: fold `step` into the key."]),
         ("    keys", "    raise NotImplementedError\n    keys", ["draws       not climbed yet: write draw_noise"]),
     ],
@@ -169,7 +215,7 @@ def test_single_precision_is_recognised(checked: Callable) -> None:
         ("def actor_loss(actor, critic_1, state,", "def actors_loss(actor, critic_1, state,",
          "port.py has no function actor_loss: expected actor_loss(actor, state, batch) that gives a scalar"),
         ("def actor_loss(actor, critic_1, state,", "def actor_loss(actor, critic, state,",
-         "actor_loss asks for critic: arguments go by name, out of state, config, batch, noise"),
+         "actor_loss asks for critic: arguments go by name, out of state, batch, config, noise"),
         ("def critic_loss(params,", "def critic_loss(both,",
          "critic_loss asks for none of critic_1, critic_2, critics, params, which it is differentiated by"),
         ("actions)[0]\n", "actions)[0, :, None]\n", "actor_loss stops with AssertionError"),
@@ -186,6 +232,8 @@ def test_single_precision_is_recognised(checked: Callable) -> None:
          "critics_optimizer must hold moments for the weights of critic_1, critic_2"),
         ("[state_dim, 256, 256, action_dim]", "[state_dim, 256, action_dim]",
          "state.actor must hold the reference's numbers: expected net.0.weight (256, 11)"),
+        ("    return state, metrics", "    raise SystemExit(0)", "update stops with SystemExit: 0 (line 9"),
+        ("ADAM = optax.adam(3e-4)", "raise ValueError('x' * 10**6)", f"does not run: ValueError: {'x' * 300}... (line"),
         ("    return state, metrics", "    return None",
          "update gives NoneType: expected the next state, or (state, metrics)"),
     ],
@@ -201,9 +249,98 @@ def test_what_is_expected_is_said(checked: Callable, old: str, new: str, message
 
 
 @pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("port.py", b"", "defines nothing: `corl-twins check --template ALGORITHM` prints a file to start from"),
+        ("port.py", b'"""My port."""\n# to be written\n', "defines nothing"),
+        ("port.py", b"\x7fELF\x02\x00", "holds no text, or none in UTF-8: give the .py file with your port"),
+        ("port.py", b"\x80\x04\x95", "holds no text, or none in UTF-8"),
+        ("port.py", b"x = '\xe9'", "holds no text, or none in UTF-8"),
+        (
+            "port.py",
+            (ROOT / "corl_torch" / "td3_bc.py").read_bytes(),
+            "is a PyTorch file, it imports torch and not jax",
+        ),
+        ("port.py", b"import torch.nn as nn, gym_of_old\nclass Actor(nn.Module): pass", "is a PyTorch file"),
+        ("port.pt", b"PK", "is not a Python file: give the .py file with your port"),
+        (".", b"", "is a folder: give the .py file with your port"),
+    ],
+)
+def test_what_is_no_port_is_told(
+    name: str, content: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    path = tmp_path / name
+    if name != ".":
+        path.write_bytes(content)
+    assert ended(check.main, [str(path), "--algorithm", "td3_bc"]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {path} {message}")
+
+
+@pytest.mark.parametrize(
+    ("path", "checked_as", "named"),
+    [(AWAC, "td3_bc", "awac"), (PLAIN, "awac", "td3_bc"), (ROOT / "corl_jax" / "dt.py", "iql", "dt")],
+)
+def test_another_algorithm_s_port_is_known(path: Path, checked_as: str, named: str, checked: Callable) -> None:
+    status, printed = checked(path, algorithm=checked_as)
+    assert status == 2
+    start = f"error: port.py looks like a port of {named}, check it with --algorithm {named}. As {checked_as}: "
+    assert start in printed
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("import optax", "import numpy, optax\nnumpy.random.randint = max", "replaces numpy.random.randint"),
+        ("import optax", "import optax, builtins\nbuiltins.max = min", "replaces builtins.max"),
+        ("import optax", "import optax, parity_tests.errors\nparity_tests.errors.error = lambda *x: 0.0",
+         "replaces parity_tests.errors.error"),
+        ("import optax", "import optax, sys\ndel sys.modules['optax']", "removes the module optax"),
+        ("import optax", "import optax, torch\ntorch.set_default_dtype(torch.float32)", "changes the precision"),
+        ("def outputs(state, batch):", "def outputs(state, batch):\n    jnp.abs = jnp.square",
+         "replaces jax.numpy.abs"),
+    ],
+)  # fmt: skip
+def test_a_file_leaves_what_the_check_stands_on(
+    old: str, new: str, message: str, checked: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # They are put back after the test.
+    for owner, name in ((np.random, "randint"), (builtins, "max"), (errors, "error"), (jax.numpy, "abs")):
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    monkeypatch.setitem(sys.modules, "optax", sys.modules["optax"])
+    status, printed = checked(PLAIN, (old, new))
+    assert status == 2
+    assert f"port.py {message}" in printed.splitlines()[-1]
+    assert "forward" not in printed
+
+
+HARMLESS = """import optax
+import builtins, os
+
+jax.config.update("jax_enable_x64", False)
+builtins.print = lambda *x, **y: None
+os.chdir("/")
+
+
+def from_torch(config, weights, part):
+    assert config.discount == 0.99
+    layers = [name.removesuffix(".weight") for name in weights if name.endswith("weight")]
+    return [{"w": weights[f"{layer}.weight"], "b": weights[f"{layer}.bias"]} for layer in layers]
+"""
+
+
+def test_what_does_no_harm_is_let_be(checked: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And any function may ask for the settings."""
+    monkeypatch.setattr(builtins, "print", print)
+    monkeypatch.chdir(ROOT)
+    outputs = "def outputs(config, state, batch):\n    assert config.discount == 0.99"
+    status, printed = checked(PLAIN, ("import optax\n", HARMLESS), ("def outputs(state, batch):", outputs))
+    assert (status, printed.splitlines()[-1]) == (0, "port.py is td3_bc: all rungs hold")
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere.py", "--algorithm", "td3_bc"], "nowhere.py is not a Python file"),
+        (["nowhere.py", "--algorithm", "td3_bc"], "there is no file nowhere.py: give the .py file with your port"),
         ([str(PLAIN)], "give a file and its --algorithm, or --template"),
         ([str(PLAIN), "--algorithm", "ppo"], "invalid choice: 'ppo'"),
         ([str(PLAIN), "--algorithm", "td3_bc", "--settings", "fast"], "choose from default, other"),
@@ -235,6 +372,19 @@ def test_a_half_done_file_is_checked_as_far_as_it_goes(checked: Callable) -> Non
     assert lines["gradient"].endswith("not written yet: actor_loss by actor")
     assert lines["update"].startswith("update      not climbed yet: write actor_loss")
     assert "all rungs hold" not in printed
+
+
+def test_a_rung_of_which_nothing_is_written_does_not_hold(checked: Callable) -> None:
+    first = "    actions = policy(actor, batch.observations"
+    bound = '    bound = state["max_action"]\n'
+    changes = [(text, f"    raise NotImplementedError\n{text}") for text in (first, bound)]
+    status, printed = checked(PLAIN, *changes)
+    assert status == 1
+    assert "\nloss        not written yet: critic_loss, actor_loss\n" in printed
+    assert (
+        "\ngradient    not written yet: critic_loss by critic_1, critic_loss by critic_2, actor_loss by actor\n"
+        in printed
+    )
 
 
 @pytest.mark.parametrize("name", PAIRS)

@@ -61,7 +61,10 @@ def climbed_with(name: str, mistake: Mistake) -> check.Climbed:
     It climbs under the default settings and under those in which the mistake shows.
     """
     with both_in("float64"):
-        return list(check.climb(planted(name, mistake), tuple(dict.fromkeys(["default", mistake.variant]))))[-1]
+        last = list(check.climb(planted(name, mistake), tuple(dict.fromkeys(["default", mistake.variant]))))[-1]
+        # They are found when they are asked for.
+        assert last.holds or last.diagnoses
+        return last
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -1,0 +1,70 @@
+"""Changes of our twin made by machine, one of which may give somebody's numbers."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from types import ModuleType
+
+from parity_tests.checker.changes import Change
+from parity_tests.checker.figures import Figures, wrong_in
+from parity_tests.checker.port import OwnTwin
+from parity_tests.checker.questions import Question
+from parity_tests.checker.reference import figures_of
+from parity_tests.mutants.operators import Mutant
+from parity_tests.mutants.results import mutants_of, source_of
+from parity_tests.pair import Pair
+from parity_tests.pairs import PAIRS
+
+# What is drawn is handed to a port at every rung but its own, and how weights start is no rung of the checker.
+OUTSIDE = ("draw_noise", "create_train_state", "train", "act", "take")
+
+
+def candidates(pair: Pair, rung: str) -> Iterator[Mutant]:
+    """The mutants of the functions that a rung is about, those of its own first."""
+    losses = tuple(pair.losses)
+    for mutant in mutants_of(pair.name):
+        name = mutant.function.rpartition(".")[2]
+        if name.startswith(OUTSIDE) or not mutant.function:
+            continue
+        inner = name == "__call__" or name == "setup"
+        stepping = not inner and name not in losses
+        if {"forward": inner, "loss": not inner and name != "update", "gradient": not inner and name != "update"}.get(
+            rung, stepping
+        ):
+            yield mutant
+
+
+def mechanical(
+    name: str, rung: str, group: str, asked: Sequence[Question], answers: Sequence[Figures], seconds: float
+) -> tuple[Change, ...]:
+    """The changes by machine that give all of a group's numbers."""
+    end, pair, source, found = time.monotonic() + seconds, PAIRS[name], source_of(name), []
+    pairs = [(q, figures) for q, figures in zip(asked, answers, strict=True) if figures.get(group)]
+    # Those first that our twin does not give
+    pairs.sort(key=lambda pair: group not in wrong_in(rung, pair[1], pair[0].expected))
+    for mutant in candidates(pair, rung):
+        if time.monotonic() > end:
+            break
+        with suppress(Exception):
+            # Many a mutant does not run at all.
+            twin = ModuleType(f"a mutant of {name}")
+            exec(compile(mutant.applied(source), twin.__name__, "exec"), vars(twin))
+            if _gives(OwnTwin(twin.__name__, twin, pair), group, pairs):
+                found.append(_told(pair, mutant))
+    return tuple(dict.fromkeys(found))[:3]
+
+
+def _gives(twin: OwnTwin, group: str, pairs: Sequence[tuple[Question, Figures]]) -> bool:
+    for question, figures in pairs:
+        theirs = figures_of(twin, question)
+        if theirs is None or not theirs.get(group):
+            return False
+        if wrong_in(question.rung, {group: figures[group]}, {group: theirs[group] or {}}):
+            return False
+    return True
+
+
+def _told(pair: Pair, mutant: Mutant) -> Change:
+    file = str(pair.jax.__file__)
+    place = "/".join(file.rsplit("/", 2)[1:])
+    return Change(f"in `{mutant.function}`", f"{place}:{mutant.line}", mutant.old, mutant.new)
