@@ -5,7 +5,7 @@ files that split their keys in different ways.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -37,6 +37,7 @@ FAULTS = {
     "range": "the indices must reach from 0 to dataset_size - 1: `randint` leaves its upper bound out",
     "spread": "the numbers are distributed otherwise than PyTorch's",
     "ties": "the numbers go with others of the same update: give each draw a key of its own",
+    "reuse": "a key is used twice, for rows and noise say: split it, and give each draw a key of its own",
 }
 FAULTLESS = {name: np.zeros({"range": 2, "spread": 3}.get(name, ())) for name in FAULTS}
 
@@ -78,6 +79,17 @@ def faults(drawn: Sequence[Draw], reference: Sequence[Draw], num_rows: int) -> d
     for name in _tied(numbers):
         found[name]["ties"] = np.ones(())
     return found
+
+
+def reuses_key(draw: Callable[[], Any]) -> bool:
+    """Whether a draw uses a key twice, which JAX itself can tell; samples show it only where shapes and kinds agree."""
+    try:
+        # Of a function as a whole JAX also knows keys that are taken out of one array twice.
+        with jax.debug_key_reuse(True):
+            jax.jit(draw)()
+    except jax.errors.KeyReuseError:
+        return True
+    return False
 
 
 def _leaves(draw: Draw, fields: Sequence[str]) -> Leaves:
@@ -133,7 +145,7 @@ def _of_numbers(
         ends = np.array([mine.min(), num_rows - 1 - mine.max()], float)
         if ends.any():
             return {"range": ends}
-    spreads = [_spread(mine, like) for mine, like in zip(*samples, strict=True)]
+    spreads = [spread(mine, like) for mine, like in zip(*samples, strict=True)]
     return {"spread": next((spread for spread in spreads if spread.any()), FAULTLESS["spread"])}
 
 
@@ -141,7 +153,7 @@ def _sample(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([*map(np.ravel, arrays)])[:ENOUGH]
 
 
-def _spread(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+def spread(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
     """Zeros where two samples may be of one distribution, by Kolmogorov and Smirnov's test.
 
     Else 1, and how far mean and deviation are off, in deviations of PyTorch's.

@@ -8,7 +8,8 @@ The rung `shipped path` holds what XLA compiles to what is computed here.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -18,6 +19,20 @@ from jax.extend.core import ClosedJaxpr, Literal, Var
 from scipy import special
 
 Rule = Callable[..., Any]
+# What is told, while `watched`, of each operation, from the call around it inwards, with its inputs and its outputs
+Watcher = Callable[[Sequence[Any], tuple, list], None]
+_watchers: list[Watcher] = []
+_calls: list[Any] = []
+
+
+@contextmanager
+def watched(watcher: Watcher) -> Iterator[None]:
+    """Programs that are traced meanwhile tell the watcher of each operation that they compute."""
+    _watchers.append(watcher)
+    try:
+        yield
+    finally:
+        _watchers.remove(watcher)
 
 
 def interpreted(function: Callable) -> Callable:
@@ -98,6 +113,23 @@ def _reader(atom: Var | Literal) -> Callable[[Mapping[Var, Any]], Any]:
 
 
 def _rule(eqn: Any) -> Rule:
+    """What computes an operation, and tells the watchers of it."""
+    rule, watchers = rule_of(eqn), tuple(_watchers)
+    if not watchers:
+        return rule
+
+    def telling(*inputs: Any) -> Any:
+        _calls.append(eqn)
+        found = rule(*inputs)
+        for watcher in watchers:
+            watcher(_calls, inputs, found if eqn.primitive.multiple_results else [found])
+        _calls.pop()
+        return found
+
+    return telling
+
+
+def rule_of(eqn: Any) -> Rule:
     """What computes an operation, its parameters given."""
     if eqn.primitive.name in RULES and not any(_is_key(atom.aval) for atom in [*eqn.invars, *eqn.outvars]):
         return RULES[eqn.primitive.name](**eqn.params)
@@ -171,7 +203,7 @@ def _dot_general(dimension_numbers: Any, preferred_element_type: Any, **params: 
         rows, columns = [x.shape[axis] for axis in left], [y.shape[axis] for axis in right]
         first = x.transpose(*left_batch, *left, *left_sum).reshape(*batch, -1, size)
         second = y.transpose(*right_batch, *right_sum, *right).reshape(*batch, size, -1)
-        return (first @ second).reshape(*batch, *rows, *columns).astype(preferred_element_type or x.dtype, copy=False)
+        return (first @ second).reshape([*batch, *rows, *columns]).astype(preferred_element_type or x.dtype, copy=False)
 
     return dot
 

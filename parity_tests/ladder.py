@@ -4,10 +4,12 @@ A rung takes a `Scene` (both twins at the same weights, a batch, the same noise)
 this file knows an algorithm: names that both twins share, and a short adapter (`pair.py`), tell what there is.
 """
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import islice
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -15,10 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from parity_tests.draws import DRAWN_UPDATES, faults
-from parity_tests.errors import errors
+from parity_tests.draws import DRAWN_UPDATES, faults, reuses_key
+from parity_tests.errors import error, errors
 from parity_tests.interpreter import interpreted
+from parity_tests.pair import Pair
 from parity_tests.scene import Scene
+from parity_tests.starting import start
+from parity_tests.stretching import FAR
+from shared.errors import InputError
 from shared.frameworks import jax_side
 from shared.frameworks.exchange import Named, named, parameters, part_names, to_jax, to_torch, torch_part
 
@@ -36,14 +42,21 @@ def compare_states(state: Any, trainer: Any) -> Errors:
 def weights(scene: Scene) -> Errors:
     """Torch to flax and back: every part, moments included."""
     state = scene.state()
-    back = scene.pair.torch.create_trainer(scene.config, *scene.sizes, 1.0)
+    back = scene.pair.torch.create_trainer(scene.config, *scene.sizes)
     to_torch(state, back)
     returned = {f"back: {name}": error for name, error in compare_states(state, back).items()}
     return compare_states(state, scene.trainer) | returned
 
 
 def forward(scene: Scene) -> Errors:
-    """Every network's output."""
+    """Every network's output, and in double precision again where they lie beyond all bounds."""
+    if torch.get_default_dtype() != torch.float64:
+        return _forward(scene)
+    far = {f"at the bounds: {name}": error for name, error in _forward(scene.stretched(FAR)).items()}
+    return _forward(scene) | far
+
+
+def _forward(scene: Scene) -> Errors:
     indices, _ = next(scene.draws())
     with torch.no_grad():
         reference = scene.pair.outputs(scene.trainer, scene.torch_batch(indices))
@@ -145,11 +158,28 @@ def trajectory(scene: Scene) -> Errors:
     return compare_states(state, scene.trainer)
 
 
-def shipped_path(scene: Scene, start: int = 1, num_updates: int = 9) -> Errors:
-    """The loop that `train` runs against single updates, from a phase and over a length that fit no period."""
+# Two intervals on end, by the updates before each and their number: the first one's phase and length fit no period, and
+# the second begins with a period's first update.
+INTERVALS = ((1, 11), (12, 4))
+
+
+def shipped_path(scene: Scene) -> Errors:
+    """The loop that `train` runs against single updates."""
+    (first, length), (second, rest) = INTERVALS
+    found, state = interval(scene, scene.state(), first, length)
+    statics = [scene.pair.interval_statics(scene.config, start, length) for start in (first, second)]
+    # A second program tells more only where an update depends on its number, and XLA takes long to make one.
+    if scene.engine is interpreted and statics[0] != statics[1]:
+        later, _ = interval(scene, state, second, rest)
+        found |= {f"second interval: {name}": error for name, error in later.items()}
+    return found
+
+
+def interval(scene: Scene, state: Any, start: int, num_updates: int) -> tuple[Errors, Any]:
+    """The errors after an interval, and its state."""
     # What `train` runs is computed by the scene's engine, the single updates always one operation after the other.
     key, singly = jax.random.key(1), replace(scene, engine=interpreted)
-    expected, singles = scene.state(), []
+    expected, singles = state, []
     for step in range(start + 1, start + num_updates + 1):
         statics = scene.pair.draw_statics(scene.config, step)
         indices, noise = scene.jax_draw(key, step - 1, statics)
@@ -157,12 +187,14 @@ def shipped_path(scene: Scene, start: int = 1, num_updates: int = 9) -> Errors:
         singles.append(metrics)
     statics = scene.pair.interval_statics(scene.config, start, num_updates)
     statics |= {"num_updates": num_updates}
-    state, history = scene.run(scene.jax_twin.train_interval, scene.state(), key, scene.jax_dataset, start, **statics)
+    # A compiled interval takes its state's memory for its own.
+    given = jax.tree.map(jnp.copy, state)
+    after, history = scene.run(scene.jax_twin.train_interval, given, key, scene.jax_dataset, start, **statics)
     found = errors(jax_side.mean_metrics(history), jax_side.mean_metrics(singles))
-    for name in part_names(state):
-        parts = errors(named(getattr(state, name)), named(getattr(expected, name)))
+    for name in part_names(after):
+        parts = errors(named(getattr(after, name)), named(getattr(expected, name)))
         found |= {f"{name}.{leaf}": value for leaf, value in parts.items()}
-    return found
+    return found, expected
 
 
 def draws(scene: Scene) -> Errors:
@@ -170,8 +202,13 @@ def draws(scene: Scene) -> Errors:
     steps = range(scene.updates + 1, scene.updates + 1 + DRAWN_UPDATES)
 
     def draw(seed: int, step: int) -> tuple[Any, Any]:
-        return scene.jax_draw(jax.random.key(seed), step - 1, scene.pair.draw_statics(scene.config, step))
+        statics = scene.pair.draw_statics(scene.config, step)
+        indices, noise = scene.jax_draw(jax.random.key(seed), step - 1, statics)
+        # An update draws the rest from a key that it is handed.
+        within = scene.pair.drawn_inside
+        return indices, within(scene.jax_twin, noise, hp) if within else noise
 
+    hp = jax_side.narrow(scene.jax_config, scene.jax_twin.Hyperparameters)
     ours, reference = [draw(2, step) for step in steps], list(islice(scene.draws(), DRAWN_UPDATES))
     num_rows, *_ = scene.pair.draw_inputs(scene.dataset, scene.sizes[1])
     found: Errors = {}
@@ -179,7 +216,82 @@ def draws(scene: Scene) -> Errors:
         found |= {f"{what} {name}": float(np.abs(value).max()) for name, value in figures.items()}
     # Neither twin draws what the other does without.
     given = [[[value is None for value in noise] for _, noise in drawn] for drawn in (ours, reference)]
-    return found | {"noise that is None": 0.0 if given[0] == given[1] else np.inf}
+    found["noise that is None"] = float(given[0] != given[1])
+    found["keys used twice"] = float(reuses_key(partial(draw, 2, steps[0])))
+    return found | _other_draws(scene)
+
+
+# So wide that a bound moved by a twentieth shows in the draws of as many steps as of updates.
+WIDE = 512
+
+
+def _other_draws(scene: Scene) -> Errors:
+    """What is drawn for steps in the environment: as PyTorch draws it, and whichever steps are drawn together."""
+    found: Errors = {}
+    for name in scene.pair.other_draws:
+        draw = getattr(scene.jax_twin, name)
+
+        def columns_of(seed: int, first: int, steps: int, draw: Callable = draw) -> Any:
+            return draw(jax.random.key(seed), first, steps, WIDE)
+
+        def drawn(*which: int, columns_of: Callable = columns_of) -> list[tuple[None, Any]]:
+            columns = columns_of(*which)
+            return [(None, type(columns)(*row)) for row in zip(*map(np.asarray, columns), strict=True)]
+
+        columns = getattr(scene.pair.torch, name)(DRAWN_UPDATES, WIDE)
+        reference = [(None, type(columns)(*row)) for row in zip(*columns, strict=True)]
+        ours = drawn(2, 0, DRAWN_UPDATES)
+        for what, figures in faults([*ours, *drawn(2, 0, 1), *drawn(3, 0, 1)], reference, 0).items():
+            found |= {f"{name} {what} {fault}": float(np.abs(value).max()) for fault, value in figures.items()}
+        alone = drawn(2, DRAWN_UPDATES // 2, 1)[0][1]
+        same = all(map(np.array_equal, alone, ours[DRAWN_UPDATES // 2][1]))
+        found[f"{name} of one step and of many"] = float(not same)
+        found[f"{name} uses a key twice"] = float(reuses_key(partial(columns_of, 2, 0, 1)))
+    return found
+
+
+def act(scene: Scene) -> Errors:
+    """The actions of the policy that is evaluated, and of the one that explores."""
+    indices, _ = next(scene.draws())
+    given, ours = scene.torch_batch(indices), scene.jax_batch(indices)
+    noise = {"noise": np.random.default_rng(0).normal(size=(len(indices), scene.sizes[1]))}
+    found: Errors = {}
+    for way in ("act", "explore"):
+        if policy := getattr(scene.jax_twin, way, None):
+            of, *names = inspect.signature(policy).parameters
+            reference = getattr(scene.trainer, way)(*(_given(name, given, noise) for name in names))
+            inputs = [jnp.asarray(_given(name, ours, noise)) for name in names]
+            found[way] = error(scene.run(policy, getattr(scene.state(), of), *inputs), reference)
+    return found
+
+
+def _given(name: str, batch: Any, noise: dict[str, np.ndarray]) -> np.ndarray:
+    return noise[name] if name in noise else np.asarray(getattr(batch, name))
+
+
+# A dataset of each kind that rewards are modified for
+KINDS = ("hopper-medium-v2", "antmaze-umaze-v2", "pen-human-v1")
+
+
+def rewards(scene: Scene) -> Errors:
+    """Modified rewards, for each kind of dataset; where one twin refuses a kind, the other one does, too."""
+    found: Errors = {}
+    for kind in KINDS:
+        ours, theirs = (_modified(twin, scene, kind) for twin in (scene.jax_twin, scene.pair.torch))
+        found[kind] = error(ours, theirs)
+    return found
+
+
+def _modified(twin: ModuleType, scene: Scene, kind: str) -> np.ndarray:
+    """The rewards that a twin learns from; another number where it refuses, 0 where it modifies none."""
+    modify = getattr(twin, "modify_rewards", None) or getattr(twin, "modify_reward", None)
+    if modify is None:
+        return np.zeros(1)
+    given = {"config": scene.config, "dataset": scene.dataset, "env": kind}
+    try:
+        return np.asarray(modify(*(given[name] for name in inspect.signature(modify).parameters)).rewards)
+    except InputError:
+        return np.full(1, 2.0**62)
 
 
 @dataclass(frozen=True)
@@ -191,12 +303,14 @@ class Rung:
         float64: Tolerance in double precision.
         float32: Tolerance in single precision; None where the rung says nothing there.
         warm: Whether it starts from a warm state.
+        one_dataset: Whether another dataset would tell nothing more.
     """
 
     climb: Callable[[Scene], Errors]
     float64: float
     float32: float | None
     warm: bool = True
+    one_dataset: bool = False
 
 
 # Measured on these twins in float64: forward 2e-14, loss 1e-15, gradient 4e-13, update 2e-12, trajectory 6e-13.
@@ -209,5 +323,13 @@ RUNGS: Mapping[str, Rung] = {
     "log": Rung(log, 1e-10, 1e-4),
     "trajectory": Rung(trajectory, 1e-9, None, warm=False),
     "draws": Rung(draws, 0.0, 0.0, warm=False),
+    "act": Rung(act, 1e-12, 2e-6),
+    "rewards": Rung(rewards, 0.0, None, warm=False, one_dataset=True),
+    "start": Rung(start, 0.0, None, warm=False, one_dataset=True),
     "shipped path": Rung(shipped_path, 1e-10, 1e-5),
 }
+
+
+def tolerance(pair: Pair, rung: str, precision: str) -> float:
+    """How far a pair's twins may be apart at a rung."""
+    return getattr(pair, precision).get(rung, getattr(RUNGS[rung], precision))

@@ -90,6 +90,7 @@ class Pair:
         corners: Outputs that take more than a network's weights and a batch, which a file to be checked need not give.
         losses: Each loss by its function's name.
         variants: Settings under which the ladder is climbed, by name; `default` holds none.
+        corner: Moves numbers of a torch twin, in place, to where a loss decides otherwise than after a few updates.
         extra_inputs: From a generator and a batch size to further inputs of losses, by name.
         draw_inputs: From the dataset's columns and A to what `draw_noise` is told of them, between config and device.
         torch_draw_inputs: Likewise for the PyTorch twin, where CORL's draws need to know more; None: the same.
@@ -101,8 +102,10 @@ class Pair:
         load: From a dataset file's arrays to the named tuple of columns that the pair learns from, (N, ...) each.
         gathers: Look-ups by index in one update, the batch's own included.
         full_size: Settings of the ladder's variant of full size, where a default is too large for a test.
+        drawn_inside: Where the noise holds a key: from JAX twin, noise and hyperparameters to what is drawn from it.
         draws_inside: Whether the scanned loop itself draws, what would be too large to draw ahead.
         float32: A rung's tolerance in single precision, by its name, where the ladder's own cannot be had.
+        float64: Likewise in double precision.
     """
 
     name: str
@@ -114,6 +117,7 @@ class Pair:
     losses: Mapping[str, Loss]
     corners: Sequence[str] = ()
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"default": {}})
+    corner: Callable[[Any], None] = lambda trainer: None
     extra_inputs: Callable[[np.random.Generator, int], dict[str, Any]] = lambda rng, size: {}
     draw_inputs: Callable[[Any, int], tuple] = lambda dataset, action_dim: (len(dataset[0]), action_dim)
     torch_draw_inputs: Callable[[Any, int], tuple] | None = None
@@ -127,8 +131,10 @@ class Pair:
     load: Callable[[dict[str, np.ndarray]], Any] = load_transitions
     gathers: int = 1
     full_size: Mapping[str, Any] = field(default_factory=dict)
+    drawn_inside: Callable[[ModuleType, Any, Any], Any] | None = None
     draws_inside: bool = False
     float32: Mapping[str, float] = field(default_factory=dict)
+    float64: Mapping[str, float] = field(default_factory=dict)
     facts: Facts = Facts()
 
     def torch_draws(self, config: Any, dataset: Any, action_dim: int, device: Any) -> Callable[..., tuple]:

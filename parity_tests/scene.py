@@ -19,6 +19,7 @@ import torch
 from parity_tests.interpreter import interpreted
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
+from parity_tests.stretching import SPREAD, stretched
 from shared import names
 from shared.data import transitions
 from shared.frameworks import jax_side, torch_side
@@ -46,15 +47,18 @@ def bundled_rows() -> dict[str, np.ndarray]:
     return rows
 
 
-def cornered_rows(state_dim: int = 11, action_dim: int = 3) -> dict[str, np.ndarray]:
-    """Made-up rows that reach the corners: terminals, actions at their bounds, extreme rewards, states, and ties."""
-    rng, size = np.random.default_rng(0), DATASET_SIZE + 1
+def cornered_rows(bound: float, state_dim: int = 11, action_dim: int = 3) -> dict[str, np.ndarray]:
+    """Made-up rows that reach the corners: terminals, actions at their bounds, ties, extreme states and rewards."""
+    rng, size = np.random.default_rng(2), DATASET_SIZE + 1
     observations = rng.normal(size=(size, state_dim))
     observations[::7] *= 10.0
+    rewards = rng.normal(size=size)
+    rewards[::9] *= 100.0
+    rewards[::5] = 0.0
     rows = {
         "observations": observations,
-        "actions": np.clip(rng.normal(size=(size, action_dim)), -1.0, 1.0),
-        "rewards": rng.choice([-100.0, -1.0, 0.0, 1.0, 1000.0], size=size),
+        "actions": np.clip(bound * rng.normal(size=(size, action_dim)), -bound, bound),
+        "rewards": rewards,
         "terminals": rng.random(size) < 0.3,
     }
     for column in rows.values():
@@ -62,7 +66,12 @@ def cornered_rows(state_dim: int = 11, action_dim: int = 3) -> dict[str, np.ndar
     return rows | {"timeouts": np.arange(size) == size - 1}
 
 
-DATASETS = {"bundled": bundled_rows, "cornered": cornered_rows}
+Rows = Callable[[], dict[str, np.ndarray]]
+DATASETS: dict[str, Rows] = {"bundled": bundled_rows, "cornered": partial(cornered_rows, 2.0)}
+# What somebody else's port is asked: as all of D4RL's environments have 1 for a bound, it may take that for granted.
+ROWS: dict[str, Rows] = DATASETS | {"made-up": partial(cornered_rows, 1.0)}
+# The bound of every action component, 1 in most environments: a factor that is forgotten does not show there.
+MAX_ACTIONS = {"bundled": 1.0, "cornered": 2.0, "made-up": 1.0}
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,7 @@ class Scene:
         jax_twin: The JAX module; a planted mistake is a changed one.
         config: Of the torch module; the JAX module's has the same fields.
         dataset: The pair's named tuple of NumPy columns.
-        sizes: S and A.
+        sizes: S, A and the bound of every action component.
         trainer: The torch twin, after `updates` updates.
         updates: Updates done.
         engine: What the JAX twin's functions are computed by: `interpreted`, or `jax.jit` as for users.
@@ -84,7 +93,7 @@ class Scene:
     jax_twin: ModuleType
     config: Any
     dataset: Any
-    sizes: tuple[int, int]
+    sizes: tuple[int, int, float]
     trainer: Any
     updates: int = 0
     engine: Engine = interpreted
@@ -109,6 +118,16 @@ class Scene:
         for indices, noise in islice(self.draws(), updates):
             self.trainer.update(self.torch_batch(indices), noise)
         return replace(self, updates=self.updates + updates)
+
+    def stretched(self, spread: float = SPREAD, corner: Callable[[Any], None] = lambda trainer: None) -> "Scene":
+        """The scene with networks that reach their bounds and values of both signs; `corner` moves further numbers."""
+        rows = self.torch_batch(np.arange(min(DATASET_SIZE, len(self.dataset[0]))))
+        outputs = self.pair.outputs
+
+        def run(trainer: Any) -> Any:
+            return outputs(trainer, rows)
+
+        return replace(self, trainer=stretched(self.trainer, run, self.sizes[1], corner, spread))
 
     def draws(self) -> Any:
         """Endlessly (indices, noise) as the torch twin draws them, from the next update on."""
@@ -175,18 +194,25 @@ class Scene:
 @lru_cache(maxsize=8)
 def _scene(name: str, variant: str, dataset: str, warm: bool, dtype: torch.dtype) -> Scene:
     pair = PAIRS[name]
-    columns = pair.load(DATASETS[dataset]())
+    columns = pair.load(ROWS[dataset]())
     settings = pair.full_size if variant == FULL_SIZE else {"batch_size": BATCH_SIZE} | pair.variants[variant]
     config = pair.torch.TrainConfig(device="cpu", **settings)
     torch_side.seed_everything(0)
-    sizes = columns.observations.shape[1], columns.actions.shape[1]
-    trainer = pair.torch.create_trainer(config, *sizes, 1.0)
+    sizes = columns.observations.shape[1], columns.actions.shape[1], MAX_ACTIONS[dataset]
+    trainer = pair.torch.create_trainer(config, *sizes)
     scene = Scene(pair, pair.jax, config, columns, sizes, trainer)
-    return scene.advanced(WARM_UPDATES) if warm else scene
+    if not warm:
+        return scene
+    scene = scene.advanced(WARM_UPDATES)
+    # Near an action's bound log(1 - tanh^2 + 1e-6) keeps ten digits in double precision, and none in single.
+    if dataset == "bundled" or dtype != torch.float64:
+        return scene
+    # The outermost corners, where a critic is silent say, are for our own twins: no training that learns gets there.
+    return scene.stretched(corner=pair.corner) if dataset == "cornered" else scene.stretched()
 
 
 @lru_cache(maxsize=8)
-def _blank(twin: ModuleType, config: Any, sizes: tuple[int, int], x64: bool) -> Any:
+def _blank(twin: ModuleType, config: Any, sizes: tuple[int, int, float], x64: bool) -> Any:
     return blank_state(twin, config, *sizes)
 
 

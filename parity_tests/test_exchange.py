@@ -51,7 +51,7 @@ def too_far(found: Errors) -> Errors:
 
 def fresh_trainer(scene: Scene) -> Any:
     """The PyTorch twin with other weights."""
-    return scene.pair.torch.create_trainer(scene.config, *scene.sizes, 1.0)
+    return scene.pair.torch.create_trainer(scene.config, *scene.sizes)
 
 
 @pytest.mark.parametrize(("name", "variant"), CASES)
@@ -60,7 +60,7 @@ def test_a_torch_checkpoint_goes_on_in_jax(name: str, variant: str, tmp_path: Pa
     scene = scene_of(name, variant, tmp_path)
     scene.pair.torch.save(scene.trainer, tmp_path / "checkpoint.pt", **STATISTICS)
     convert.main([str(tmp_path / "checkpoint"), "--to", "jax"])
-    fresh = scene.pair.jax.create_train_state(jax.random.key(3), scene.jax_config, *scene.sizes, 1.0)
+    fresh = scene.pair.jax.create_train_state(jax.random.key(3), scene.jax_config, *scene.sizes)
     content = jax_side.load_checkpoint(str(tmp_path / "checkpoint.msgpack"), name, fresh)
     state = content["state"]
     assert content["total_it"] == scene.trainer.total_it

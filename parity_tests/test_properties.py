@@ -166,7 +166,7 @@ def test_every_property_has_caught_a_mistake() -> None:
 
 def test_a_time_limit_is_no_terminal() -> None:
     """Of a file's rows, those that end in a true terminal are masked; those that a time limit cuts are left out."""
-    rows = cornered_rows()
+    rows = cornered_rows(1.0)
     rows["timeouts"] = rows["timeouts"] | (np.arange(len(rows["timeouts"])) % 11 == 10)
     rows["actions"][:, 0] = np.arange(len(rows["actions"]))
     for name in REWARDED:
@@ -241,7 +241,7 @@ def test_pytorch_applies_the_same_rates(name: str) -> None:
     settings = {"iql": {"max_timesteps": 20}, "dt": {"warmup_steps": 10}}[name]
     pair, part = PAIRS[name], {"iql": "actor", "dt": "model"}[name]
     config = pair.torch.TrainConfig(device="cpu", **dict(pair.variants["default"]) | {"batch_size": 4} | settings)
-    columns = pair.load(cornered_rows())
+    columns = pair.load(cornered_rows(1.0))
     trainer = pair.torch.create_trainer(config, 11, 3, 1.0)
     dataset, rates = torch_side.to_device(columns, torch.device("cpu")), []
     optimizer = getattr(trainer, f"{part}_optimizer")

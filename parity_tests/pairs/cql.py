@@ -1,8 +1,16 @@
 """CQL on the ladder."""
 
+from typing import Any
+
 from parity_tests.pair import Facts, Loss, Mistake, Pair
 
 SMALL = {"cql_n_actions": 4}
+
+
+def corner(trainer: Any) -> None:
+    """The Lagrange multiplier beyond its bound."""
+    trainer.log_alpha_prime.constant.data.fill_(14.5)
+
 
 PAIR = Pair(
     name="cql",
@@ -35,6 +43,7 @@ PAIR = Pair(
         | {"backup_entropy": True, "cql_max_target_backup": True}
         | {"cql_clip_diff_min": 3.9, "cql_clip_diff_max": 4.3},
     },
+    corner=corner,
     extra_inputs=lambda rng, size: {"log_prob": rng.normal(size=size), "gap_1": rng.normal(), "gap_2": rng.normal()},
     draw_statics=lambda config, step: {"in_bc_steps": step <= config.bc_steps},
     update_statics=lambda config, step: {"move_targets": step % config.target_update_period == 0},

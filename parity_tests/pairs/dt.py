@@ -30,11 +30,13 @@ PAIR = Pair(
     outputs=outputs,
     losses={"action_loss": Loss(of=("model",))},
     variants={
-        "default": SMALL | {"num_layers": 2, "clip_grad": 0.02, "warmup_steps": 35, "learning_rate": 1e-3},
+        "default": SMALL | {"num_layers": 2, "clip_grad": 0.02, "warmup_steps": 32, "learning_rate": 1e-3},
         "no dropout": SMALL
         | {"attention_dropout": 0.0, "residual_dropout": 0.0, "embedding_dropout": 0.0}
         | {"num_layers": 1, "num_heads": 1, "clip_grad": None, "warmup_steps": 40}
         | {"betas": (0.8, 0.95), "weight_decay": 0.1},
+        # No gradient is as long as that.
+        "far clip": SMALL | {"num_layers": 1, "clip_grad": 1000.0, "warmup_steps": 32},
     },
     draw_inputs=lambda dataset, action_dim: (len(dataset.actions),),
     torch_draw_inputs=lambda dataset, action_dim: (sequences.trajectory_lengths(dataset),),
@@ -42,10 +44,11 @@ PAIR = Pair(
     load=load,
     # The windows and the timesteps' embeddings
     gathers=2,
+    drawn_inside=lambda twin, noise, hp: twin.Noise(twin.draw_dropout(noise.dropout, hp)),
     draws_inside=True,
     # The keys' biases have a gradient of rounding alone, and Adam makes steps of it: 1.0e-5 of the packed bias in one
-    # update, 4.2e-5 in the nine of an interval, which is rounded in another order than single updates.
-    float32={"update": 1e-4, "shipped path": 1e-4},
+    # update, 2.2e-4 in the eleven of the two intervals, which XLA rounds in another order than single updates.
+    float32={"update": 1e-4, "shipped path": 4e-4},
 )
 
 MISTAKES = [

@@ -44,6 +44,9 @@ OTHER |= {"actor_learning_rate": 1e-3, "critic_learning_rate": 3e-3, "alpha_lear
 # Near an action's bound 1 - tanh(u)^2 has lost most of its digits, in each framework others: up to 3.4e-5 of the
 # policy's moments in one update, 1.7e-5 in an interval, which XLA rounds otherwise than single updates.
 FLOAT32 = {"update": 1e-4, "shipped path": 1e-4}
+# For the same reason double precision keeps ten digits where actions are stretched to their bounds: up to 4e-12 of a
+# loss, 2e-10 of a gradient or a moment, 2e-9 in an interval.
+FLOAT64 = {"loss": 1e-11, "gradient": 1e-9, "update": 1e-9, "shipped path": 1e-8}
 
 MISTAKES = [
     Mistake("log-deviation bounded by -20", "clamp(self.log_sigma(hidden), -5.0, 2.0)",

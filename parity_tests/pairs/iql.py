@@ -55,6 +55,7 @@ PAIR = Pair(
         | {"max_timesteps": 40, "vf_lr": 1e-3, "qf_lr": 1e-4, "actor_lr": 1e-3},
         "dropout": {"actor_dropout": 0.1},
     },
+    drawn_inside=lambda twin, noise, hp: twin.Noise(twin.dropout_masks(noise, hp)),
     extra_inputs=advantages,
     facts=Facts(rewarded="q_loss", target_inputs=("batch",), imitation=unlikelihood, sharp={"beta": 100.0}),
 )

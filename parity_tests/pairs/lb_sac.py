@@ -2,7 +2,7 @@
 
 from parity_tests.pair import Facts, Mistake, Pair
 from parity_tests.pairs import ensemble
-from parity_tests.pairs.ensemble import FLOAT32, LOSSES, OTHER, SMALL, outputs
+from parity_tests.pairs.ensemble import FLOAT32, FLOAT64, LOSSES, OTHER, SMALL, outputs
 from shared.data.transitions import extract_transitions
 
 PAIR = Pair(
@@ -26,6 +26,7 @@ PAIR = Pair(
     # States are never normalised.
     load=extract_transitions,
     float32=FLOAT32,
+    float64=FLOAT64,
     facts=Facts(rewarded="critic_loss"),
 )
 

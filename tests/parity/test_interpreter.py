@@ -57,6 +57,7 @@ CASES: dict[str, tuple[Callable, tuple]] = {
     "convert_element_type": (lambda x: x.astype(jnp.int32), (X,)),
     "dot_general": (jnp.matmul, (X, X.transpose(0, 2, 1))),
     "dot_general of a sum over two": (lambda x, y: jnp.einsum("abc,dbc->da", x, y), (X, X[:1])),
+    "dot_general to a number": (lambda x: jnp.einsum("abc,abc->", x, x), (X,)),
     "dot_general without a sum": (lambda x: jnp.einsum("ab,cd->abcd", x[0], x[1]), (X,)),
     "broadcast_in_dim": (lambda x: jnp.broadcast_to(x[:, None], (2, 5, 3, 4)), (X,)),
     "reshape": (lambda x: x.reshape(4, 6), (X,)),

@@ -68,7 +68,7 @@ def proceed(pair: Pair, trainer: Any, updates: int) -> None:
     np.random.seed(1)
     random.seed(1)
     torch.manual_seed(1)
-    columns = pair.load(cornered_rows(STATE_DIM, ACTION_DIM))
+    columns = pair.load(cornered_rows(1.0, STATE_DIM, ACTION_DIM))
     rows = torch_side.to_device(columns, CPU)
     draw = pair.torch_draws(trainer.hp, columns, ACTION_DIM, CPU)
     for _ in range(updates):

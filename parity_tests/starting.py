@@ -1,0 +1,96 @@
+"""The rung of fresh states: the ladder hands weights across, and would never see how they start."""
+
+import inspect
+import math
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from parity_tests.draws import spread
+from parity_tests.interpreter import interpreted
+from parity_tests.pairs import PAIRS
+from parity_tests.scene import Scene
+from shared.frameworks.exchange import Named, named, part_names, torch_part
+
+# Fresh states from as many seeds: of few units each where a setting tells how many there are, else of fewer seeds
+MANY_SEEDS, FEW_UNITS, FEW_SEEDS = 256, 4, 32
+# Of a tensor with more numbers than these, as many are judged.
+ENOUGH = 500
+# What the deviations of two samples may differ by, in standard errors
+STANDARD_ERRORS = 6.0
+# A sample is uniform whose fourth moment lies below this many squares of its second: 1.8, where a normal one has 3. The
+# ends of n uniform numbers are within 25 / n of their bounds, but for once in a thousand million times.
+UNIFORM, ENDS = 2.2, 25.0
+
+
+def start(scene: Scene) -> dict[str, float]:
+    """Fresh weights and moments: constants are equal, what is drawn has one distribution, parts share the same numbers.
+
+    A figure is 0 where nothing is wrong and 1 where something is.
+    """
+    small = {"hidden_dim": FEW_UNITS} if hasattr(scene.config, "hidden_dim") else {}
+    theirs, once = _fresh(scene.pair.name, replace(scene.config, **small), scene.sizes), []
+    config = replace(scene.jax_config, **small)
+
+    def create(key: Any) -> Any:
+        state = scene.jax_twin.create_train_state(key, config, *scene.sizes)
+        leaves = jax.tree.leaves(state)
+        once.append(len(leaves) == len({id(leaf) for leaf in leaves}))
+        return state
+
+    keys = jax.random.split(jax.random.key(0), len(theirs))
+    together = jax.tree.map(np.asarray, interpreted(jax.vmap(create))(keys))
+    ours = []
+    for i in range(len(theirs)):
+        state = jax.tree.map(lambda leaf, i=i: jnp.asarray(leaf[i]), together)
+        ours.append({part: _some(named(getattr(state, part))) for part in theirs[0]})
+    # `train_interval` donates its state, and JAX refuses to donate an array twice.
+    found = {"arrays held twice": float(not all(once))}
+    for part, leaves in theirs[0].items():
+        for leaf in leaves:
+            samples = [np.stack([parts[part][leaf] for parts in side]) for side in (ours, theirs)]
+            same = [_equal_parts(side[0], part, leaf) for side in (ours, theirs)]
+            found[f"{part}.{leaf}"] = float(not _alike(*samples) or same[0] != same[1])
+    return found
+
+
+def _equal_parts(parts: dict[str, Named], part: str, leaf: str) -> list[str]:
+    """The parts that start with the same numbers in a tensor of this name: a target does, a second critic does not."""
+    like = parts[part][leaf]
+    return [other for other, values in parts.items() if leaf in values and np.array_equal(values[leaf], like)]
+
+
+@lru_cache(maxsize=16)
+def _fresh(name: str, config: Any, sizes: tuple[int, int, float]) -> list[dict[str, Named]]:
+    """Parts of fresh torch twins."""
+    pair = PAIRS[name]
+    seeds = MANY_SEEDS if hasattr(config, "hidden_dim") else FEW_SEEDS
+    trainers = [pair.torch.create_trainer(config, *sizes) for _ in range(seeds)]
+    parts = part_names(inspect.signature(pair.jax.create_train_state).return_annotation)
+    return [{part: _some(torch_part(trainer, part)) for part in parts} for trainer in trainers]
+
+
+def _some(values: Named) -> Named:
+    """At most `ENOUGH` numbers of each tensor, from all over it."""
+    return {name: np.ravel(value)[:: 1 + np.size(value) // ENOUGH] for name, value in values.items()}
+
+
+def _alike(ours: np.ndarray, theirs: np.ndarray) -> bool:
+    """Whether two samples, (seeds, ...) each, may be of one distribution; what is constant must be equal."""
+    if np.ptp(theirs) == 0.0 or np.ptp(ours) == 0.0:
+        return np.array_equal(ours, theirs)
+    drawn_anew = len({values.tobytes() for values in ours}) == len(ours)
+    return drawn_anew and _as_wide(ours, theirs) and not spread(ours.ravel(), theirs.ravel()).any()
+
+
+def _as_wide(ours: np.ndarray, theirs: np.ndarray) -> bool:
+    """Whether two samples may be equally wide: uniform ones by their ends, soon known, others by deviations."""
+    kurtosis = np.mean((theirs - theirs.mean()) ** 4) / theirs.var() ** 2
+    if kurtosis < UNIFORM:
+        return abs(math.log(np.ptp(ours) / np.ptp(theirs))) <= ENDS / theirs.size
+    standard_error = math.sqrt((kurtosis - 1.0) / (2.0 * theirs.size))
+    return abs(math.log(ours.std() / theirs.std())) <= STANDARD_ERRORS * standard_error
