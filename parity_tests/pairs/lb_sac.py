@@ -16,7 +16,8 @@ PAIR = Pair(
     losses=LOSSES,
     variants={
         "default": SMALL,
-        "other": OTHER,
+        # One of the two flags alone: they must not be mistaken for each other.
+        "other": OTHER | {"edac_init": True},
         "layer norm": SMALL | {"critic_layernorm": True, "edac_init": True},
     },
     # A tenth of the default batch: the updates that warm it up would take minutes. And heads that start small: with

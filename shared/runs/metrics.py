@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from shared.errors import InputError
 
 
@@ -76,9 +78,26 @@ class MetricsFile:
         try:
             if len(content) < size:
                 raise ValueError
-            return [json.loads(line) for line in content.splitlines()]
-        except ValueError:
-            raise InputError(f"{self._path} is not what the run wrote: put its own file back") from None
+            rows = [json.loads(line) for line in content.splitlines()]
+        except (ValueError, RecursionError):
+            raise self._changed() from None
+        if not all(isinstance(row, dict) for row in rows):
+            raise self._changed()
+        return rows
+
+    def evaluations(self, size: int) -> list[tuple[int, np.ndarray]]:
+        """The steps and the returns (n_episodes,) of the evaluations in the first `size` bytes.
+
+        Raises:
+            InputError: As `rows`.
+        """
+        try:
+            return [(_step(row), _returns(row)) for row in self.rows(size) if "returns" in row]
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise self._changed() from None
+
+    def _changed(self) -> InputError:
+        return InputError(f"{self._path} is not what the run wrote: put its own file back")
 
     def truncate(self, size: int) -> None:
         """Leaves the first `size` bytes."""
@@ -87,3 +106,16 @@ class MetricsFile:
     def close(self) -> None:
         """Closes the file, and lets another process have it."""
         self._file.close()
+
+
+def _step(row: Mapping[str, Any]) -> int:
+    if type(row["step"]) is not int:
+        raise TypeError(row["step"])
+    return row["step"]
+
+
+def _returns(row: Mapping[str, Any]) -> np.ndarray:
+    returns = np.asarray(row["returns"], dtype=float)
+    if returns.ndim != 1 or not returns.size or not np.isfinite(returns).all():
+        raise ValueError(returns)
+    return returns

@@ -1,8 +1,10 @@
 """What a run writes into its folder: settings, rows of metrics, learning curve, a checkpoint's facts, result."""
 
+import contextlib
 import dataclasses
 import json
 import shutil
+import tempfile
 import time
 import uuid
 from collections.abc import Mapping
@@ -41,6 +43,9 @@ class Record:
         resumed: Whether it is that of an unfinished run, which is taken up.
     """
 
+    folder: Path
+    checkpoints: Checkpoints
+    resumed: bool
     # Of a resumed run from the beginning, of a new one once there is a folder
     _metrics: MetricsFile
 
@@ -66,13 +71,10 @@ class Record:
         self._wandb: Any = None
         name = f"{config.name}-{self._dataset}-s{config.seed}".replace("/", "-").replace(":", "-")
         new = Path(config.runs_path) / f"{name}-{framework}-{uuid.uuid4().hex[:8]}"
-        unfinished = resuming.find(config, name, framework)
-        self.resumed = unfinished is not None
-        self.folder = unfinished.folder if unfinished else new
-        if unfinished:
-            self._metrics = unfinished.metrics
         self.suffix = _SUFFIXES[framework]
-        self.checkpoints = Checkpoints(self.folder / "checkpoints", self.suffix)
+        self._on_release = contextlib.ExitStack()
+        self._new, self._unfinished = new, resuming.unfinished(config, name, framework)
+        self.next()
         self._config, self._task, self._algorithm, self._framework = config, task, algorithm, framework
         self._device, self._unit, self._progress = device, unit, progress
         self._scale = scale(task.evaluator.fingerprint["env"])
@@ -81,6 +83,28 @@ class Record:
         self._metrics_size = 0
 
     # ---- the folder ------------------------------------------------------------------------------------------------
+
+    def next(self) -> None:
+        """Takes the next run of those that `resume` may mean, or else a new one."""
+        found = next(self._unfinished, None)
+        self.resumed = found is not None
+        self.folder = found.folder if found else self._new
+        if found:
+            self._metrics = found.metrics
+            self._on_release.callback(self._metrics.close)
+        self.checkpoints = Checkpoints(self.folder / "checkpoints", self.suffix)
+
+    def pass_over(self, error: InputError) -> None:
+        """Leaves a run that cannot be used as it is, says so, and takes the next one.
+
+        Raises:
+            InputError: The error itself, where the user has named this run.
+        """
+        self.release()
+        if self._config.resume != resuming.AUTO:
+            raise error
+        warn(f"{self.folder} is passed over: {error}")
+        self.next()
 
     def open(self, step: int) -> None:
         """Makes the folder, or takes up that of a resumed run, which goes on after `step` updates.
@@ -98,33 +122,64 @@ class Record:
     def _make(self) -> None:
         try:
             self.folder.mkdir(parents=True)
+            try:
+                # First of all: other processes know a run by its settings, and leave it alone while this is open.
+                self._metrics = MetricsFile(self.folder / "metrics.jsonl")
+                self._on_release.callback(self._metrics.close)
+                write_atomically(self.folder / "config.yaml", dump(self._config).encode())
+                self._make_room_for_copies()
+                self._wandb = start_wandb(self._wandb_module, self._config, self.folder)
+            except BaseException:
+                self._remove()
+                raise
         except OSError as error:
-            raise InputError(
-                f"cannot make {self.folder} ({error.strerror}): set runs_path to a folder of yours"
-            ) from error
+            reason = f"cannot make {self.folder} ({error.strerror})"
+            raise InputError(f"{reason}: make room, or set runs_path to a folder of yours") from error
+
+    def _remove(self) -> None:
+        """Takes the new folder away, in one step for processes that look for runs, and then from the disk."""
+        with contextlib.suppress(OSError):
+            gone = self.folder.rename(self.folder.with_name(f".{self.folder.name}"))
+            shutil.rmtree(gone)
+        self.release()
+
+    def copy_path(self, step: int) -> Path:
+        """Where a further copy of the checkpoint goes and stays: a folder of the run's name in `checkpoints_path`."""
+        return Path(self._config.checkpoints_path) / self.folder.name / f"checkpoint_{step}{self.suffix}"
+
+    def _make_room_for_copies(self) -> None:
+        """Makes the folder that copies of checkpoints go to, if they shall go anywhere.
+
+        Raises:
+            InputError: It cannot be made or written.
+        """
+        if not self._config.checkpoints_path:
+            return
+        folder = self.copy_path(0).parent
         try:
-            write_atomically(self.folder / "config.yaml", dump(self._config).encode())
-            self._wandb = start_wandb(self._wandb_module, self._config, self.folder)
-            self._metrics = MetricsFile(self.folder / "metrics.jsonl")
-        except BaseException:
-            shutil.rmtree(self.folder)
-            raise
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            reason = f"cannot write {folder} ({error.strerror})"
+            raise InputError(f"{reason}: set checkpoints_path to a folder of yours") from error
 
     def _reopen(self, step: int) -> None:
         """Removes what was written after the checkpoint, since it comes again."""
         try:
+            self._make_room_for_copies()
             self._wandb = start_wandb(self._wandb_module, self._config, self.folder)
             self.checkpoints.tidy(step)
             self._metrics.truncate(self._metrics_size)
         except (InputError, OSError) as error:
-            self._metrics.close()
+            self.release()
             if isinstance(error, InputError):
                 raise
             raise InputError(f"cannot go on with {self.folder} ({error.strerror}): make it writable") from error
 
     def release(self) -> None:
         """Closes the metrics' file, and lets another process have the folder."""
-        self._metrics.close()
+        self._on_release.close()
 
     def end_wandb(self, finished: bool) -> None:
         """Tells Weights & Biases, where it listens, how the run ended."""
@@ -169,10 +224,9 @@ class Record:
             warn(f"other versions than before, so the last bits may differ: {', '.join(changed)}")
         self._metrics_size = progress["metrics_size"]
         self._progress.go_on_from(progress["updates"], progress["seconds"], progress["evaluating"])
-        for row in self._metrics.rows(self._metrics_size):
-            if "returns" in row:
-                self._steps.append(row["step"])
-                self._returns.append(np.array(row["returns"]))
+        for step, returns in self._metrics.evaluations(self._metrics_size):
+            self._steps.append(step)
+            self._returns.append(returns)
 
     def prune(self) -> None:
         """Removes all checkpoints but the last two and the best."""

@@ -1,7 +1,7 @@
 """Finding the run that `--resume` names."""
 
-import contextlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,10 +10,13 @@ import yaml
 from shared.errors import InputError
 from shared.runs.configs import dump
 from shared.runs.metrics import MetricsFile
+from shared.runs.progress import warn
 
 AUTO = "auto"
 # What decides nothing that a run computes, or only where it lies
 _FREE = ("resume", "device", "wandb_mode", "runs_path")
+# Settings are names with numbers, texts or lists of numbers; they fill a few thousand bytes.
+_LARGEST, _DEEPEST = 1_000_000, 3
 
 
 class Unfinished(NamedTuple):
@@ -23,12 +26,13 @@ class Unfinished(NamedTuple):
     metrics: MetricsFile
 
 
-def find(config: Any, name: str, framework: str) -> Unfinished | None:
-    """The run that `config.resume` means; None where a new one shall begin.
+def unfinished(config: Any, name: str, framework: str) -> Iterator[Unfinished]:
+    """The runs that `config.resume` means, one after another; none where a new run shall begin.
 
     Args:
-        config: Has `resume`: empty, a run's folder, or `auto` for the one begun last, of all under `runs_path` that
-            have the same settings, are not finished and are no other process's.
+        config: Has `resume`: empty, a run's folder, or `auto` for all under `runs_path` that have the same settings,
+            are not finished and are no other process's, the one begun last first. What cannot be used is passed over,
+            and a line says so.
         name: What such a run's folder is called, up to its framework.
         framework: `torch` or `jax`.
 
@@ -36,18 +40,27 @@ def find(config: Any, name: str, framework: str) -> Unfinished | None:
         InputError: The folder named is no run of this twin, is finished or still goes on, or has other settings.
     """
     if config.resume == AUTO:
-        return _latest(config, re.compile(rf"{re.escape(name)}-{framework}-[0-9a-f]{{8}}"))
-    return _named(config, Path(config.resume), framework) if config.resume else None
+        yield from _latest(config, re.compile(rf"{re.escape(name)}-{framework}-[0-9a-f]{{8}}"))
+    elif config.resume:
+        yield _named(config, Path(config.resume), framework)
 
 
-def _latest(config: Any, pattern: re.Pattern) -> Unfinished | None:
+def _latest(config: Any, pattern: re.Pattern) -> Iterator[Unfinished]:
     paths = [path for path in Path(config.runs_path).glob("*/config.yaml") if pattern.fullmatch(path.parent.name)]
-    for path in sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True):
+    for path in sorted(paths, key=_begun, reverse=True):
         folder = path.parent
-        if not _is_finished(folder) and _differing(config, folder) == []:
-            with contextlib.suppress(BlockingIOError):
-                return Unfinished(folder, MetricsFile(folder / "metrics.jsonl"))
-    return None
+        if _is_finished(folder):
+            continue
+        differing = _differing(config, folder)
+        if differing is None:
+            warn(f"{folder} is passed over: its config.yaml cannot be read")
+        elif not differing:
+            try:
+                yield _taken(folder)
+            except (BlockingIOError, FileExistsError):  # another process has it, or had it until now
+                continue
+            except OSError as error:
+                warn(f"{folder} is passed over: it cannot be written ({error.strerror})")
 
 
 def _named(config: Any, folder: Path, framework: str) -> Unfinished:
@@ -58,24 +71,71 @@ def _named(config: Any, folder: Path, framework: str) -> Unfinished:
         raise InputError(f"{folder} is no run of this twin: its name does not end in {framework} and eight digits")
     if differing:
         raise InputError(f"{folder} has {', '.join(differing)}: give the same, or begin a new run")
-    if _is_finished(folder):
-        raise InputError(f"{folder} is finished: to train on from its weights, give its checkpoint as --load_model")
     try:
-        return Unfinished(folder, MetricsFile(folder / "metrics.jsonl"))
+        return _taken(folder)
+    except FileExistsError:
+        reason = f"{folder} is finished: to train on from its weights, give its checkpoint as --load_model"
+        raise InputError(reason) from None
     except BlockingIOError:
         raise InputError(f"{folder} still goes on in another process: wait for its end") from None
     except OSError as error:
         raise InputError(f"cannot go on with {folder} ({error.strerror}): make it writable") from error
 
 
+def _taken(folder: Path) -> Unfinished:
+    """A run that is this process's from now on.
+
+    Raises:
+        BlockingIOError: It is another process's.
+        FileExistsError: It is finished.
+        OSError: It cannot be written.
+    """
+    metrics = MetricsFile(folder / "metrics.jsonl")
+    # Asked when nobody else can finish it any more.
+    if _is_finished(folder):
+        metrics.close()
+        raise FileExistsError(folder / "result.json")
+    return Unfinished(folder, metrics)
+
+
 def _is_finished(folder: Path) -> bool:
     return (folder / "result.json").exists()
 
 
+def _begun(path: Path) -> float:
+    """When a run's settings were written; long ago if they are gone meanwhile."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+class _SettingsLoader(yaml.SafeLoader):
+    """Reads what a run writes down; a few lines of aliases, or of brackets, could stand for gigabytes."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """As PyYAML's, for nodes that a run's settings have.
+
+        Raises:
+            yaml.YAMLError: The node is an alias, or lies too deep.
+        """
+        if self.check_event(yaml.AliasEvent) or self.depth >= _DEEPEST:
+            raise yaml.YAMLError("no settings of a run")
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
 def _differing(config: Any, folder: Path) -> list[str] | None:
     """The settings of a run that are not the config's, in words; None if the folder does not tell them."""
+    path = folder / "config.yaml"
     try:
-        found = yaml.safe_load((folder / "config.yaml").read_text())
+        if not path.is_file() or path.stat().st_size > _LARGEST:
+            return None
+        found = yaml.load(path.read_text(), _SettingsLoader)
     except (OSError, ValueError, yaml.YAMLError):
         return None
     if not isinstance(found, dict):

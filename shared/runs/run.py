@@ -3,6 +3,7 @@
 import contextlib
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, SupportsFloat
@@ -37,7 +38,6 @@ class Run:
     `save` raises `Stopped` then.
 
     Attributes:
-        folder: The run's folder.
         step: Updates, or steps of the environment, that were done when the run was entered; 0 for a new one.
         result: What `result.json` holds; empty before the end.
     """
@@ -68,7 +68,6 @@ class Run:
         self._beside = Beside(task.evaluator)
         self._saved: Path | None = None
         self._not_saved: OSError | None = None
-        self.folder = self._record.folder
         self.step = 0
         self.result: dict[str, Any] = {}
 
@@ -90,7 +89,7 @@ class Run:
                 dataset.
         """
         try:
-            content = self._load_last(load) if self._record.resumed else None
+            content = self._load_resumed(load)
             if content is None:
                 return load(self._config.load_model) if self._config.load_model else {}
             return content
@@ -98,6 +97,15 @@ class Run:
             if self._record.resumed:
                 self._record.release()
             raise
+
+    def _load_resumed(self, load: Callable[[str], Mapping[str, Any]]) -> Mapping[str, Any] | None:
+        """What the last whole checkpoint holds of the first resumed run that can be used; None if there is none."""
+        while self._record.resumed:
+            try:
+                return self._load_last(load)
+            except InputError as error:
+                self._record.pass_over(error)
+        return None
 
     def _load_last(self, load: Callable[[str], Mapping[str, Any]]) -> Mapping[str, Any] | None:
         """What the last whole checkpoint of a resumed run holds; None if it has none at all."""
@@ -157,6 +165,11 @@ class Run:
             self._record.end_wandb(finished)
 
     @property
+    def folder(self) -> Path:
+        """The run's folder."""
+        return self._record.folder
+
+    @property
     def stopping(self) -> bool:
         """Whether the run was asked to end: the next `save` ends it."""
         return self._stop.number is not None
@@ -214,15 +227,24 @@ class Run:
             facts = self._record.facts(step)
             write(path, **facts)
             self._saved = path
-            if self._config.checkpoints_path:
-                write(self.checkpoint_path(step), **facts)
             self._record.prune()
+            self._copy(step, partial(write, **facts))
         except RunError as error:
             raise RunError(f"{error} after {self._unit} {step}; {self._what_is_saved()}") from error
         except OSError as error:
             self._not_saved = error
             warn(f"cannot save {path} ({error.strerror}): make room, or the folder writable; training goes on")
         self._stop.obey()
+
+    def _copy(self, step: int, write: Callable[[Path], None]) -> None:
+        """Writes the checkpoint to `checkpoints_path` too, if that is set; without this copy the run is as whole."""
+        if not self._config.checkpoints_path:
+            return
+        copy = self._record.copy_path(step)
+        try:
+            write(copy)
+        except OSError as error:
+            warn(f"cannot write {copy} ({error.strerror}): make room, or the folder writable; {self._saved} is there")
 
     def evaluate(
         self, step: int, policy: Policy | ContextPolicy, prompt: float | None = None, beside: bool = False
@@ -267,10 +289,6 @@ class Run:
     def _write_evaluation(self, outcome: Outcome) -> None:
         self._progress.bar.set_postfix_str("", refresh=False)
         self._record.write_evaluation(*outcome)
-
-    def checkpoint_path(self, step: int) -> Path:
-        """Where a further copy of the checkpoint goes and stays: a folder of the run's name in `checkpoints_path`."""
-        return Path(self._config.checkpoints_path) / self.folder.name / f"checkpoint_{step}{self._record.suffix}"
 
     def _what_is_saved(self) -> str:
         """For the last line of a run that ends early."""

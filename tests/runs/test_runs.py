@@ -15,6 +15,7 @@ import pytest
 
 from shared.envs.evaluation import Evaluator
 from shared.errors import InputError
+from shared.files import write_atomically
 from shared.runs.configs import parse
 from shared.runs.run import Run
 from shared.runs.task import Task, load_task
@@ -237,14 +238,15 @@ def test_a_name_cannot_leave_the_folder_of_runs(config: Config) -> None:
 def test_a_folder_that_cannot_be_made_is_refused(config: Config, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     config = dataclasses.replace(config, runs_path=str(tmp_path / "file"))
-    with pytest.raises(InputError, match=r"cannot make .*\(Not a directory\): set runs_path"):
+    with pytest.raises(InputError, match=r"cannot make .*\(Not a directory\): make room, or set runs_path"):
         Run(config, load_task(config), "cql", "torch").__enter__()
 
 
 def test_checkpoints_lie_under_the_runs_name(config: Config) -> None:
-    config = dataclasses.replace(config, checkpoints_path="models")
-    run = Run(config, load_task(config), "cql", "torch")
-    assert run.checkpoint_path(5000) == Path("models") / run.folder.name / "checkpoint_5000.pt"
+    config = dataclasses.replace(config, checkpoints_path=str(Path(config.runs_path).parent / "models"))
+    with Run(config, load_task(config), "cql", "torch") as run:
+        run.save(5000, lambda path, **facts: write_atomically(path, b"weights"))
+    assert (Path(config.checkpoints_path) / run.folder.name / "checkpoint_5000.pt").read_bytes() == b"weights"
 
 
 # ---- Weights & Biases ----------------------------------------------------------------------------------------------

@@ -1,0 +1,187 @@
+"""Runs that share a folder with other processes, and with what others left there: none is lost, none stops another."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.errors import InputError, Stopped
+from shared.runs import record
+from shared.runs.wandb_side import start_wandb
+from tests.runs.stopped_runs import only_run, rows, train
+from tests.runs.test_damage import full_disk
+from tests.runs.test_resume import evaluation_fails, stop_after
+
+pytestmark = pytest.mark.usefixtures("in_haste")
+
+
+def auto(folder: Path, side: str = "torch", **settings: Any) -> Path:
+    """A short run that goes on with whatever can be gone on with; returns its folder."""
+    return train(side, "td3_bc", folder, resume="auto", **settings)
+
+
+# ---- two processes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_run_that_begins_is_nobody_elses(fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its settings are there already, Weights & Biases is still starting: another `auto` leaves it alone."""
+    others = []
+
+    def slow(*args: Any) -> Any:
+        if not others:
+            others.append(None)
+            others.append(auto(tmp_path))
+            if fails:
+                raise InputError("no network")
+        return start_wandb(*args)
+
+    monkeypatch.setattr(record, "start_wandb", slow)
+    if fails:
+        with pytest.raises(InputError, match="no network"):
+            auto(tmp_path)
+        assert only_run(tmp_path) == others[1]
+    else:
+        run = auto(tmp_path)
+        assert run != others[1]
+        assert [row["step"] for row in rows(run)] == [row["step"] for row in rows(others[1])]
+    assert {path.name for path in others[1].iterdir()} >= {"config.yaml", "metrics.jsonl", "result.json"}
+
+
+def test_a_run_that_is_finished_meanwhile_is_not_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process finishes it after its settings were read, and before it is locked."""
+    with evaluation_fails(1), pytest.raises(ZeroDivisionError):
+        train("torch", "td3_bc", tmp_path)
+    run = only_run(tmp_path)
+    opened, seen = record.resuming.MetricsFile, []
+
+    def meanwhile(path: Path) -> Any:
+        if not seen:
+            seen.append(path)
+            train("torch", "td3_bc", tmp_path, resume=str(run))
+            seen.append(rows(run))
+        return opened(path)
+
+    monkeypatch.setattr(record.resuming, "MetricsFile", meanwhile)
+    assert auto(tmp_path) != run
+    assert rows(run) == seen[1]
+    with pytest.raises(InputError, match="is finished"):
+        train("torch", "td3_bc", tmp_path, resume=str(run))
+
+
+# ---- what others left ----------------------------------------------------------------------------------------------
+
+
+def nested(run: Path) -> None:
+    """Deeper than any program should go."""
+    (run / "config.yaml").write_text("seed: " + "[" * 5000)
+
+
+def nested_in_blocks(run: Path) -> None:
+    """The same in lines."""
+    (run / "config.yaml").write_text("".join(" " * depth + "a:\n" for depth in range(2000)))
+
+
+def aliases(run: Path) -> None:
+    """A few lines that stand for more text than there is memory."""
+    lines = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9) if i else 'x'}]" for i in range(30)]
+    (run / "config.yaml").write_text("\n".join([*lines, "seed: *a29"]))
+
+
+def pipe(run: Path) -> None:
+    """Nobody writes into it, so that whoever reads it waits."""
+    (run / "config.yaml").unlink()
+    os.mkfifo(run / "config.yaml")
+
+
+def binary(run: Path) -> None:
+    """No text at all."""
+    (run / "config.yaml").write_bytes(bytes(range(256)))
+
+
+def numbers(run: Path) -> None:
+    """Lines of JSON, and no rows."""
+    (run / "metrics.jsonl").write_text("1\n2\n" * 10_000)
+
+
+def other_rows(run: Path) -> None:
+    """Rows, and none of a run."""
+    (run / "metrics.jsonl").write_text('{"returns": "x"}\n' * 10_000)
+
+
+def unwritable(run: Path) -> None:
+    """No file that a run could write its metrics to."""
+    (run / "metrics.jsonl").unlink()
+    (run / "metrics.jsonl").mkdir()
+
+
+def no_checkpoint(run: Path) -> None:
+    """Its only one is damaged."""
+    for path in (run / "checkpoints").iterdir():
+        path.write_bytes(path.read_bytes()[:-100])
+
+
+LEFT = [nested, nested_in_blocks, aliases, pipe, binary, numbers, other_rows, unwritable, no_checkpoint]
+
+
+@pytest.mark.parametrize("leave", LEFT, ids=lambda leave: leave.__name__)
+def test_auto_passes_over_what_it_cannot_use(
+    leave: Callable[[Path], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line tells of it; the run before it goes on."""
+    runs = []
+    for _ in range(2):
+        with stop_after(7), pytest.raises(Stopped):
+            train("torch", "td3_bc", tmp_path)
+        runs += [path for path in tmp_path.iterdir() if path not in runs]
+    good, bad = runs
+    leave(bad)
+    os.utime(bad / "config.yaml", (2**33, 2**33))
+    capsys.readouterr()
+    assert auto(tmp_path) == good
+    told = [line for line in capsys.readouterr().err.splitlines() if str(bad) in line]
+    assert len(told) == 1
+    assert "is passed over" in told[0]
+
+
+# ---- a disk without room, a folder that is somebody else's -----------------------------------------------------------
+
+
+def test_no_room_for_a_new_run(tmp_path: Path) -> None:
+    """One line, and nothing is left."""
+    with full_disk(0), pytest.raises(InputError, match=r"cannot make .* \(File too large\): make room, or set runs_pa"):
+        train("torch", "td3_bc", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_copies_that_cannot_be_written_are_refused_at_the_start(tmp_path: Path) -> None:
+    """Before the first update, by the name of their own folder, for new runs and for those that go on."""
+    with stop_after(7), pytest.raises(Stopped):
+        train("torch", "td3_bc", tmp_path / "runs")
+    (tmp_path / "file").touch()
+    copies = str(tmp_path / "file" / "models")
+    for resume in ("", "auto"):
+        told = r"cannot write .*file/models/.* \(Not a directory\): set checkpoints_path to a folder of yours"
+        with pytest.raises(InputError, match=told):
+            train("torch", "td3_bc", tmp_path / "runs", checkpoints_path=copies, resume=resume)
+    only_run(tmp_path / "runs")
+
+
+def test_copies_that_do_not_fit_end_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the run itself keeps is whole, so it ends with its result."""
+    with pytest.MonkeyPatch.context() as patch:
+        write = record.write_atomically
+
+        def full(path: Path, content: bytes) -> None:
+            if path.is_relative_to(tmp_path / "copies"):
+                raise OSError(28, "No space left on device", str(path))
+            write(path, content)
+
+        patch.setattr("shared.frameworks.torch_side.write_atomically", full)
+        run = train("torch", "td3_bc", tmp_path / "runs", checkpoints_path=str(tmp_path / "copies"))
+    assert (run / "result.json").exists()
+    told = [line for line in capsys.readouterr().err.splitlines() if "No space left" in line]
+    assert len(told) == 3
+    assert all(str(tmp_path / "copies") in line for line in told)
