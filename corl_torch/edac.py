@@ -351,7 +351,7 @@ def save(trainer: EDAC, path: Path, **facts: Any) -> None:
 
 def load(trainer: EDAC, path: str) -> dict[str, Any]:
     """Loads a checkpoint of ours, or of CORL's, which does not count its updates; returns what it holds."""
-    content = load_checkpoint(path, "edac", trainer.parts(), optional=["total_it"])
+    content = load_checkpoint(path, "edac", trainer.parts(), optional=["total_it"], numbers=["log_alpha"])
     nn.init.constant_(trainer.log_alpha, content["log_alpha"])
     trainer.total_it = content.get("total_it", 0)
     return content

@@ -322,7 +322,7 @@ def save(trainer: SAC_N, path: Path, **facts: Any) -> None:
 
 def load(trainer: SAC_N, path: str) -> dict[str, Any]:
     """Loads a checkpoint of ours, or of CORL's, which does not count its updates; returns what it holds."""
-    content = load_checkpoint(path, "sac_n", trainer.parts(), optional=["total_it"])
+    content = load_checkpoint(path, "sac_n", trainer.parts(), optional=["total_it"], numbers=["log_alpha"])
     nn.init.constant_(trainer.log_alpha, content["log_alpha"])
     trainer.total_it = content.get("total_it", 0)
     return content

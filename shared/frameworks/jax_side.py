@@ -25,6 +25,7 @@ from shared.envs.evaluation import ContextPolicy
 from shared.errors import InputError, RunError
 from shared.files import write_atomically
 from shared.runs import seeds
+from shared.runs.facts import check_facts
 from shared.runs.run import Run
 from shared.seals import BLANK, read_verified, sealed
 
@@ -303,6 +304,7 @@ def read_checkpoint(path: str) -> dict[str, Any]:
         content = None
     if not isinstance(content, dict) or not {"algorithm", "total_it", "state"} <= content.keys():
         raise InputError(f"checkpoint {path} cannot be read: is it a .msgpack file of a JAX run?")
+    check_facts(content, path)
     return content
 
 
@@ -320,11 +322,31 @@ def load_checkpoint(path: str, algorithm: str, state: Any) -> dict[str, Any]:
         raise InputError(f"checkpoint {path} is of {content['algorithm']}, not of {algorithm}")
     try:
         restored = serialization.from_state_dict(state, content["state"])
-    except (ValueError, KeyError) as error:
-        raise InputError(f"checkpoint {path} does not fit this run's networks: {str(error).splitlines()[0]}") from None
-    if jax.tree.map(jnp.shape, restored) != jax.tree.map(jnp.shape, state):
-        raise InputError(f"checkpoint {path} does not fit this run's networks: other shapes")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise InputError(f"checkpoint {path} does not fit this run's networks: {reason}") from None
+    found, expected = _leaves(restored), _leaves(state)
+    for name in found | expected:
+        if misfit := _misfit(found.get(name), expected.get(name)):
+            raise InputError(f"checkpoint {path} does not fit this run's networks: {name} {misfit}")
     return {**content, "state": jax.tree.map(jnp.asarray, restored)}
+
+
+def _leaves(state: Any) -> dict[str, Any]:
+    """A state's arrays, by the names that lead to them."""
+    return {jax.tree_util.keystr(where).lstrip("."): leaf for where, leaf in jax.tree_util.tree_leaves_with_path(state)}
+
+
+def _misfit(leaf: Any, like: Array | None) -> str:
+    """How a leaf of a checkpoint differs from one that a run writes; empty if it does not."""
+    if leaf is None or like is None:
+        return "is missing" if leaf is None else "is unknown"
+    array = np.asarray(leaf)
+    if array.dtype.kind != np.dtype(like.dtype).kind:
+        return "is of another kind"
+    if array.shape != like.shape:
+        return f"has shape {array.shape}, not {like.shape}"
+    return "" if np.isfinite(array).all() else "is not finite"
 
 
 def restore(run: Run, load: Callable[[str], Mapping[str, Any]], state: T) -> tuple[T, int]:

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from shared.errors import InputError, RunError
 from shared.files import write_atomically
+from shared.frameworks import torch_parts
+from shared.runs.facts import check_facts
 from shared.runs.run import Run
 from shared.seals import read_verified, sealed_zip
 
@@ -186,9 +188,14 @@ def restore(run: Run, load: Callable[[str], dict[str, Any]], device: torch.devic
 
 
 def load_checkpoint(
-    path: str, algorithm: str, parts: Mapping[str, Any], optional: Sequence[str] = (), pickled: Sequence[type] = ()
+    path: str,
+    algorithm: str,
+    parts: Mapping[str, Any],
+    optional: Sequence[str] = (),
+    pickled: Sequence[type] = (),
+    numbers: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Loads one of our checkpoints, or one of CORL's, into `parts`, in place.
+    """Loads one of our checkpoints, or one of CORL's, into `parts`, in place, once all that it holds is checked.
 
     Args:
         path: the `.pt` file.
@@ -196,27 +203,47 @@ def load_checkpoint(
         parts: modules and optimisers by the file's key, as given to `save_checkpoint`.
         optional: keys that CORL's files lack; such a part stays as it is when the file has none.
         pickled: classes that CORL pickled whole, under its script's name; no class but NumPy's arrays besides.
+        numbers: further keys, of finite numbers, which the caller loads itself.
 
     Returns:
         What the file holds, by key.
 
     Raises:
-        InputError: the file is missing, damaged, of another algorithm or of other shapes.
+        InputError: the file is missing, damaged, of another algorithm, of other shapes, or holds what no run writes.
     """
     # CORL's files are scripts, so what they pickle whole is named after __main__.
     content = read_checkpoint(path, [(cls, f"__main__.{cls.__name__}") for cls in pickled])
     found = content.get("algorithm", algorithm)
     if found != algorithm:
         raise InputError(f"checkpoint {path} is of {found}, not of {algorithm}")
-    if missing := [name for name in [*parts, "total_it"] if name not in content and name not in optional]:
+    if missing := [name for name in [*parts, *numbers, "total_it"] if name not in content and name not in optional]:
         raise InputError(f"checkpoint {path} is not of {algorithm}: it has no {', '.join(missing)}")
-    try:
-        for name in parts.keys() & content.keys():
-            saved = content[name]
-            parts[name].load_state_dict(saved.state_dict() if isinstance(saved, nn.Module) else saved)
-    except (RuntimeError, ValueError, KeyError, AttributeError) as error:
-        raise InputError(f"checkpoint {path} does not fit this run's networks: {_first_line(error)}") from None
+    states = {name: _state(content[name]) for name in parts if name in content}
+    _check_all(path, parts, states, content, numbers)
+    for name, state in states.items():
+        parts[name].load_state_dict(state)
     return content
+
+
+def _state(saved: Any) -> Any:
+    return saved.state_dict() if isinstance(saved, nn.Module) else saved
+
+
+def _check_all(
+    path: str, parts: Mapping[str, Any], states: Mapping[str, Any], content: Mapping[str, Any], numbers: Sequence[str]
+) -> None:
+    """Raises an InputError for the first entry that a run would not have written."""
+    name = ""
+    try:
+        for name, state in states.items():
+            torch_parts.check(parts[name], state)
+        for name in numbers:
+            torch_parts.check_finite(content[name])
+        for name, check in (("generators", torch_parts.check_generators), ("history", torch_parts.check_history)):
+            if name in content:
+                check(content[name])
+    except torch_parts.MisfitError as error:
+        raise InputError(f"checkpoint {path} does not fit this run's networks: {name} {error}") from None
 
 
 def read_checkpoint(path: str, allowed: Sequence[tuple[type, str]] = ()) -> dict[str, Any]:
@@ -241,6 +268,7 @@ def read_checkpoint(path: str, allowed: Sequence[tuple[type, str]] = ()) -> dict
         raise InputError(f"checkpoint {path} cannot be read ({_first_line(error)}): is it a .pt file?") from None
     if not isinstance(content, dict):
         raise InputError(f"checkpoint {path} holds no networks by name: is it a run's checkpoint?")
+    check_facts(content, path)
     return content
 
 

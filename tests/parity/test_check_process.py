@@ -167,10 +167,16 @@ def test_what_a_file_has_started_ends_with_the_check(watched: Callable) -> None:
     assert gone(int(out))
 
 
+def hear_interrupts() -> None:
+    """As in a terminal; where a shell runs the tests in the background, they and theirs are told to ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_the_process_ends_with_the_command(number: int, status: int, tmp_path: Path) -> None:
     start = command(tmp_path, 'tell("line", str(os.getpid()))\nwhile True:\n    pass')
-    with subprocess.Popen([sys.executable, "-c", WATCH, *start], cwd=ROOT, stdout=subprocess.PIPE, text=True) as typed:
+    full, pipe = [sys.executable, "-c", WATCH, *start], subprocess.PIPE
+    with subprocess.Popen(full, cwd=ROOT, stdout=pipe, text=True, preexec_fn=hear_interrupts) as typed:
         assert typed.stdout is not None
         pid = int(typed.stdout.readline())
         typed.send_signal(number)

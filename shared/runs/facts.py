@@ -1,0 +1,75 @@
+"""What a checkpoint of either framework says about its run, and of what kind each of these facts must be.
+
+Files from outside may have the right format and the wrong content. It is checked before anything is built on it.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
+
+from shared.errors import InputError
+
+_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+def _row(values: Any) -> np.ndarray:
+    """A row of finite numbers; CORL's transformer has it as a matrix of one row."""
+    row = np.asarray(values)
+    if row.dtype.kind not in "fiu" or not row.ndim or row.size != row.shape[-1] or not np.isfinite(row).all():
+        raise ValueError("must be a row of finite numbers")
+    return row
+
+
+def _positive(values: Any) -> np.ndarray:
+    row = _row(values)
+    if not (row > 0).all():
+        raise ValueError("must be greater than 0")
+    return row
+
+
+class _Progress(BaseModel):
+    """How far a run had come."""
+
+    model_config = ConfigDict(strict=True)
+
+    metrics_size: NonNegativeInt
+    updates: NonNegativeInt
+    seconds: _Seconds
+    evaluating: _Seconds
+
+
+class _Facts(BaseModel):
+    """All are optional, since files of CORL's and of older versions lack some."""
+
+    model_config = ConfigDict(strict=True)
+
+    algorithm: str = ""
+    total_it: NonNegativeInt = 0
+    step: NonNegativeInt = 0
+    settings: dict[str, Any] = {}
+    dataset: dict[str, Any] = {}
+    versions: dict[str, str] = {}
+    progress: _Progress | None = None
+    state_mean: Annotated[Any, AfterValidator(_row)] = None
+    state_std: Annotated[Any, AfterValidator(_positive)] = None
+
+
+def check_facts(content: Mapping[str, Any], path: str) -> None:
+    """Checks every fact that a checkpoint states; what it does not state is not asked for.
+
+    Args:
+        content: What the file holds, by key.
+        path: Its path, for the message.
+
+    Raises:
+        InputError: A fact is of another kind than a run writes, or a number is not finite.
+    """
+    stated = {name: content[name] for name in _Facts.model_fields if name in content}
+    try:
+        _Facts(**stated)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = ".".join(map(str, first["loc"]))
+        raise InputError(f"checkpoint {path} cannot be used ({name}: {first['msg']}): take another one") from None
