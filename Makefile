@@ -1,4 +1,5 @@
 # make run: the default run. make test: what convinces on the spot. make test-all: every test. make docs: the site.
+# make pins: constraints.txt anew.
 # Each sets up .venv first, once.
 PYTHON ?= python3
 VENV := .venv
@@ -6,7 +7,7 @@ READY := $(VENV)/.ready
 
 SITE := docs/_build/html
 
-.PHONY: setup run test test-all cost test-d4rl lint benchmark docs docs-serve
+.PHONY: setup run test test-all cost test-d4rl lint pins benchmark docs docs-serve
 
 setup: $(READY)
 
@@ -43,6 +44,11 @@ lint: setup
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/mypy
+
+# For every Python and platform that pyproject.toml admits, of wheels only: nothing is built. A version that can stay, stays.
+pins: setup
+	UV_CUSTOM_COMPILE_COMMAND='make pins' $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11.0 \
+		--no-python-downloads --no-build --no-annotate --no-emit-index-url --extra dev --output-file constraints.txt pyproject.toml
 
 benchmark: setup
 	$(VENV)/bin/python -m pytest --benchmark-only

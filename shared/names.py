@@ -65,21 +65,28 @@ def dataset_path(name: str) -> Path:
 def dataset_location(name: str) -> Path:
     """Where the file of a dataset of `dataset_path` belongs, whether it is there or not.
 
-    D4RL's files lie in `$D4RL_DATASET_DIR`, else in `~/.d4rl/datasets`, where the d4rl package puts them too.
-
     Raises:
         InputError: The name is unknown.
     """
     if is_file_name(name):
         return Path(name)
     if name in D4RL_FACTS:
-        folder = os.environ.get("D4RL_DATASET_DIR") or Path.home() / ".d4rl" / "datasets"
-        return Path(folder) / Path(D4RL_FACTS[name]["url_path"]).name
+        return d4rl_folder() / d4rl_file(name)
     if name in bundled():
         return BUNDLED / f"{name}.hdf5"
     raise InputError(
         f"unknown dataset {name!r}; {nearest(name, [*D4RL_FACTS, *bundled()])}, or give the path of an .hdf5 file"
     )
+
+
+def d4rl_folder() -> Path:
+    """Where D4RL's files lie: `$D4RL_DATASET_DIR`, else `~/.d4rl/datasets`, where the d4rl package puts them too."""
+    return Path(os.environ.get("D4RL_DATASET_DIR") or Path.home() / ".d4rl" / "datasets")
+
+
+def d4rl_file(name: str) -> str:
+    """The name of the file of a D4RL id; no two files of D4RL's have the same."""
+    return Path(D4RL_FACTS[name]["url_path"]).name
 
 
 def bundled() -> list[str]:

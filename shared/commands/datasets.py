@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from shared import names
 from shared.commands.common import Parser
-from shared.data import download, minari_sets, sources, transitions
+from shared.data import download, minari_sets, sources, sums, transitions
 from shared.data.cache import sha256_of
 from shared.data.hdf5 import declared_shapes
 from shared.envs.registry import time_limit
@@ -140,26 +140,90 @@ def _histogram(returns: np.ndarray, title: str) -> bytes:
 
 
 def verify(options: argparse.Namespace) -> None:
-    """Checks a file's structure, and its bytes if D4RL's of that name are known.
+    """Checks files' structure, and their bytes if D4RL's of these names are known; records those that are not.
 
     Raises:
-        InputError: It is not D4RL's file of that name, or no dataset.
+        InputError: A file is not D4RL's of that name, is no dataset, or cannot be recorded.
+        OSError: The table cannot be written.
     """
-    path: Path = options.path
+    paths = [_file(word) for word in options.files] or _files_here()
+    if options.record and (others := [str(path) for path in paths if not _ids_of(path)]):
+        raise InputError(f"cannot record {', '.join(others)}: name files as D4RL names its own")
+    good: dict[str, str] = {}
+    complaints = []
+    for path in paths:
+        try:
+            good[path.name], line = _verified(path)
+            print(line)
+        except InputError as error:
+            complaints.append(str(error))
+    if options.record:
+        _record(good)
+    if complaints:
+        raise InputError("; ".join(complaints))
+
+
+def _file(word: str) -> Path:
+    """The file that a word names: a D4RL id, or a path."""
+    return names.dataset_path(word) if word in names.D4RL_FACTS else Path(word)
+
+
+def _files_here() -> list[Path]:
+    """D4RL's files on this machine."""
+    here = sorted({path for name in names.D4RL_FACTS if (path := names.dataset_location(name)).is_file()})
+    if not here:
+        raise InputError(f"none of D4RL's files is in {names.d4rl_folder()}: name a file, or set D4RL_DATASET_DIR")
+    return here
+
+
+def _ids_of(path: Path) -> list[str]:
+    """The D4RL ids whose file has this name."""
+    return [name for name in names.D4RL_FACTS if names.d4rl_file(name) == path.name]
+
+
+def _verified(path: Path) -> tuple[str, str]:
+    """A file's SHA-256, and a line that says what it is."""
     raw = transitions.read_hdf5(path)
     shape = f"{len(raw['rewards']):,} rows of {raw['observations'].shape[1]} + {raw['actions'].shape[1]} numbers"
     digest = sha256_of([path])
-    known = {facts["sha256"]: name for name, facts in names.D4RL_FACTS.items() if "sha256" in facts}
-    meant = [name for name in names.D4RL_FACTS if names.dataset_location(name).name == path.name]
-    if digest not in known and any("sha256" in names.D4RL_FACTS[name] for name in meant):
+    return digest, f"{path}: {shape}, SHA-256 {digest}, {_verdict(path, raw, digest)}"
+
+
+def _verdict(path: Path, raw: dict[str, np.ndarray], digest: str) -> str:
+    """Which of D4RL's files it is, or might be.
+
+    Raises:
+        InputError: It bears the name of one that it is not.
+    """
+    for file_name, known in sums.KNOWN.items():
+        if known == digest:
+            return f"which is D4RL's {_ids_of(Path(file_name))[0]}"
+    meant = _ids_of(path)
+    if not meant:
+        return "not one of D4RL's"
+    if path.name in sums.KNOWN:
         raise InputError(f"{path} is not D4RL's {meant[0]}: its SHA-256 is {digest}; delete it and download it again")
-    print(f"{path}: {shape}, SHA-256 {digest}, {_verdict(known.get(digest), meant)}")
+    try:
+        download.check_sizes(raw, names.D4RL_FACTS[meant[0]])
+    except InputError as error:
+        raise InputError(f"{path} is not D4RL's {meant[0]}: {error}; delete it and download it again") from None
+    recorded = sums.recorded().get(path.name)
+    if recorded not in (None, digest):
+        raise InputError(
+            f"{path} is not the recorded file of {meant[0]}: its SHA-256 is {digest}; download it again, or delete its "
+            f"line in {sums.user_table()}"
+        )
+    return (
+        f"as recorded for D4RL's {meant[0]}" if recorded else f"named like D4RL's {meant[0]}, whose bytes are not known"
+    )
 
 
-def _verdict(name: str | None, meant: list[str]) -> str:
-    if name is not None:
-        return f"which is D4RL's {name}"
-    return f"named like D4RL's {meant[0]}, whose bytes are not known" if meant else "not one of D4RL's"
+def _record(digests: dict[str, str]) -> None:
+    """Enters what is not known yet into the user's table."""
+    new = {file_name: digest for file_name, digest in digests.items() if sums.known(file_name) is None}
+    if new:
+        sums.record(new)
+    print(f"{len(new)} recorded in {sums.user_table()}, {len(digests) - len(new)} known before")
 
 
 def download_dataset(options: argparse.Namespace) -> None:
@@ -191,8 +255,14 @@ def _parser() -> Parser:
     command("list", list_datasets, "list every dataset with its rows and sizes, and whether it is here")
     shown = command("show", show, "describe a dataset and draw a histogram of its returns", **an_id)
     shown.add_argument("--png", type=Path, metavar="FILE", help="where to draw it (default: ID-returns.png)")
-    path = {"dest": "path", "type": Path, "metavar": "PATH", "help": "an .hdf5 file in D4RL's layout"}
-    command("verify", verify, "check a file's structure, and its SHA-256 if it is one of D4RL's", **path)
+    files = {
+        "dest": "files",
+        "nargs": "*",
+        "metavar": "FILE",
+        "help": "a path or a D4RL id (default: all that are here)",
+    }
+    verified = command("verify", verify, "check files' structure, and their SHA-256 where it is known", **files)
+    verified.add_argument("--record", action="store_true", help="enter SHA-256 not known yet into D4RL's folder")
     command("download", download_dataset, "fetch a dataset of D4RL's or Minari's", **an_id)
     return parser
 

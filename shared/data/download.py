@@ -8,31 +8,39 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from email.utils import formatdate, parsedate_to_datetime
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import unquote, urlsplit
 
+import numpy as np
 import pooch
 import requests
 from filelock import FileLock, Timeout
+from requests.auth import HTTPBasicAuth
 from tqdm import tqdm
 
+from shared.data.sums import known
 from shared.data.transitions import read_hdf5
 from shared.errors import InputError
 from shared.names import D4RL_FACTS, NAMES, dataset_location
 
-HOST = "http://rail.eecs.berkeley.edu"
+HOSTS = ("https://rail.eecs.berkeley.edu", "http://rail.eecs.berkeley.edu")
+"""D4RL's host, as it is asked: the second way is D4RL's own, and is taken where the first leads nowhere."""
 
 _BLOCK = 2**16  # bytes
 _TIMEOUT = (10, 60)  # seconds to connect, and between two blocks
+
+_Login = HTTPBasicAuth | None
 
 
 def fetch(name: str) -> Path:
     """Downloads a D4RL dataset unless its file is there; a file that is there is used as it is.
 
-    `$D4RL_DATASET_URL` names another host with the same paths. A second process that wants the same file waits.
+    `$D4RL_DATASET_URL` names another host with the same paths; a user and a password in it are never shown. A second
+    process that wants the same file waits.
 
     Args:
         name: A D4RL id such as `hopper-medium-v2`.
@@ -41,23 +49,60 @@ def fetch(name: str) -> Path:
         The file's path.
 
     Raises:
-        InputError: The host cannot be reached or refuses, what it sends is not the dataset, or the folder cannot be
-            written.
+        InputError: The host cannot be reached or refuses, what it sends is not the dataset, the folder cannot be
+            written, `$D4RL_DATASET_URL` is no address, or the user's table of SHA-256 cannot be understood.
     """
-    path, facts = dataset_location(name), D4RL_FACTS[name]
+    path = dataset_location(name)
     if path.is_file():
         return path
-    url = os.environ.get("D4RL_DATASET_URL", HOST).rstrip("/") + facts["url_path"]
+    digest = known(path.name)
+    hosts, login = _hosts()
     pooch.get_logger().setLevel(logging.WARNING)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _only_one(path):
-            # What another process has fetched while this one waited, pooch finds.
-            known = facts.get("sha256") and f"sha256:{facts['sha256']}"
-            pooch.retrieve(url, known, path.name, path.parent, downloader=_downloader(path, facts))
+            _retrieve(path, D4RL_FACTS[name], digest, hosts, login)
     except (OSError, ValueError) as error:  # the network's and pooch's errors are of these kinds
-        _refuse(name, path, url, error)
+        _refuse(name, path, hosts[-1] + D4RL_FACTS[name]["url_path"], error)
     return path
+
+
+def _hosts() -> tuple[Sequence[str], _Login]:
+    """The addresses to ask, one after the other, and the login for them, which no address holds."""
+    given = os.environ.get("D4RL_DATASET_URL", "").strip()
+    if not given:
+        return HOSTS, None
+    try:
+        parts = urlsplit(given)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        # After an unescaped character in a password the rest of it would be taken for one of these, and shown.
+        usable = usable and not ("@" in parts.path or parts.query or parts.fragment)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise InputError(
+            "D4RL_DATASET_URL is no address: write https://host/folder or https://user:password@host/folder, and "
+            "special characters of a password as %XX"
+        )
+    login = None
+    if parts.username is not None:
+        login = HTTPBasicAuth(unquote(parts.username).encode(), unquote(parts.password or "").encode())
+    return [f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"], login
+
+
+def _retrieve(path: Path, facts: dict[str, Any], digest: str | None, hosts: Sequence[str], login: _Login) -> None:
+    """Asks one host after the other, each for what is still missing; raises what the last one does."""
+    sha256 = digest and f"sha256:{digest}"
+    downloader = _downloader(path, facts, login)
+    for number, host in enumerate(hosts, 1):
+        try:
+            # What another process has fetched while this one waited, pooch finds.
+            pooch.retrieve(host + facts["url_path"], sha256, path.name, path.parent, downloader=downloader)
+            return
+        except requests.RequestException:
+            if number == len(hosts):
+                raise
+            print(f"{host} cannot be had: trying {hosts[number]}", file=sys.stderr)
 
 
 @contextmanager
@@ -82,13 +127,18 @@ def _refuse(name: str, path: Path, url: str, error: Exception) -> NoReturn:
     part = _part(path)
     rest = f"; a new start goes on after the {part.stat().st_size:,} bytes that came" if part.is_file() else ""
     raise InputError(
-        f"cannot download {name!r} ({_reason(error)}{rest}): put its file, {url}, at {path}{instead}"
+        f"cannot download {name!r} ({_reason(error)}{rest}): put its file, {url}, at {path}, or a mirror into "
+        f"D4RL_DATASET_URL{instead}"
     ) from error
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, requests.ConnectionError) and error.request is not None:
         return "its host cannot be reached"
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        return f"{error.response.status_code} {error.response.reason}"
+    if isinstance(error, requests.exceptions.InvalidURL):  # its text may hold a part of a password
+        return "its address or a proxy's is malformed: check D4RL_DATASET_URL, HTTP_PROXY and HTTPS_PROXY"
     return " ".join(str(error).split())[:200]
 
 
@@ -96,15 +146,15 @@ def _part(path: Path) -> Path:
     return path.with_name(path.name + ".part")
 
 
-def _downloader(path: Path, facts: dict[str, Any]) -> Callable[[str, str, Any], None]:
+def _downloader(path: Path, facts: dict[str, Any], login: _Login) -> Callable[[str, str, Any], None]:
     """A downloader for pooch, which moves `output_file` to `path` if its hash is right."""
     part = _part(path)
 
     def download(url: str, output_file: str, _: Any) -> None:
-        _complete(url, part, facts.get("size_bytes"))
+        _complete(url, part, facts.get("size_bytes"), login)
         # Not every file has a known hash, but a page that says "moved" must never lie where a dataset belongs.
         try:
-            _check_structure(part, facts)
+            check_sizes(read_hdf5(part), facts)
         except InputError:
             part.unlink()
             raise
@@ -113,42 +163,47 @@ def _downloader(path: Path, facts: dict[str, Any]) -> Callable[[str, str, Any], 
     return download
 
 
-def _check_structure(part: Path, facts: dict[str, Any]) -> None:
-    raw = read_hdf5(part)
+def check_sizes(raw: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
+    """Holds `observations` (N, S) and `actions` (N, A) to the sizes of D4RL's facts, `obs_dim` and `act_dim`.
+
+    Raises:
+        InputError: They have other sizes.
+    """
     sizes = (raw["observations"].shape[1], raw["actions"].shape[1])
     if sizes != (wanted := (facts["obs_dim"], facts["act_dim"])):
-        raise InputError(f"its file there has states and actions of sizes {sizes}, D4RL's {wanted}")
+        raise InputError(f"the file has states and actions of sizes {sizes}, D4RL's {wanted}")
 
 
-def _complete(url: str, part: Path, size: int | None) -> None:
+def _complete(url: str, part: Path, size: int | None, login: _Login) -> None:
     """Fetches what `part` lacks, again after each cut, as long as every attempt brings something.
 
     Args:
         url: Of the whole file.
         part: What is there of it.
         size: Of the whole file in bytes, if known; else the host's word is taken.
+        login: For the host, if it wants one.
     """
     while True:
         before = part.stat().st_size if part.exists() else 0
         if before and before == size:
             return
         try:
-            _fetch_rest(url, part, before, size)
+            _fetch_rest(url, part, before, size, login)
             return
         except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError):
             if not part.exists() or part.stat().st_size <= before:
                 raise
 
 
-def _fetch_rest(url: str, part: Path, start: int, size: int | None) -> None:
+def _fetch_rest(url: str, part: Path, start: int, size: int | None, login: _Login) -> None:
     """Appends to `part` what comes after its first `start` bytes, or writes it anew if the host sends all of it."""
     headers = {"Accept-Encoding": "identity"}
     if start:  # the rest of the same file, or all of another
         headers |= {"Range": f"bytes={start}-", "If-Range": formatdate(part.stat().st_mtime, usegmt=True)}
-    with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
+    with requests.get(url, headers=headers, auth=login, stream=True, timeout=_TIMEOUT) as response:
         if start and response.status_code == requests.codes.requested_range_not_satisfiable:
             if response.headers.get("Content-Range") != f"bytes */{start}":  # there is more than the file has
-                _fetch_rest(url, part, 0, size)
+                _fetch_rest(url, part, 0, size, login)
             return
         response.raise_for_status()
         if response.status_code != requests.codes.partial_content:

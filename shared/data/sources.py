@@ -1,9 +1,12 @@
 """Where a dataset comes from: D4RL by name, Minari by name, a file of one's own, a bundled set or an object."""
 
+import functools
 import hashlib
+import sys
+from pathlib import Path
 from typing import Any
 
-from shared.data import download, minari_sets
+from shared.data import download, minari_sets, sums
 from shared.data.cache import Source, cached
 from shared.data.hdf5 import read_attributes
 from shared.data.transitions import checked_arrays, read_hdf5
@@ -13,6 +16,8 @@ from shared.names import D4RL_FACTS, MINARI, dataset_path
 
 def read(name: str) -> Source:
     """Reads a dataset; the network is touched only for one of D4RL's or Minari's that is not on this machine.
+
+    A file of D4RL's name whose bytes are not D4RL's is used, with a line on standard error.
 
     Args:
         name: `mini/...`, a D4RL id such as `hopper-medium-v2`, `minari:mujoco/hopper/medium-v0`, or the path of an
@@ -25,8 +30,16 @@ def read(name: str) -> Source:
         return minari_sets.read(name)
     path = download.fetch(name) if name in D4RL_FACTS else dataset_path(name)
     source = cached([path], lambda: Source(read_hdf5(path), read_attributes(path)))
-    limit = D4RL_FACTS[name]["max_episode_steps"] if name in D4RL_FACTS else None
-    return source._replace(max_episode_steps=limit)
+    if name not in D4RL_FACTS:
+        return source._replace(max_episode_steps=None)
+    _tell_of_other_bytes(name, path, source.sha256)
+    return source._replace(max_episode_steps=D4RL_FACTS[name]["max_episode_steps"])
+
+
+@functools.cache  # a run reads its dataset more than once
+def _tell_of_other_bytes(name: str, path: Path, digest: str) -> None:
+    if sums.known(path.name) not in (None, digest):
+        print(f"{path} is not the known file of {name}: `corl-twins datasets verify {name}` says more", file=sys.stderr)
 
 
 def from_object(env: Any) -> Source:

@@ -264,8 +264,13 @@ def read_checkpoint(path: str, allowed: Sequence[tuple[type, str]] = ()) -> dict
         raise InputError(f"checkpoint {path} does not exist: check --load_model") from None
     except InputError:
         raise
-    except Exception as error:  # PyTorch raises a dozen unrelated types on damaged bytes
-        raise InputError(f"checkpoint {path} cannot be read ({_first_line(error)}): is it a .pt file?") from None
+    except OSError as error:
+        raise InputError(f"checkpoint {path} cannot be read ({error.strerror}): check --load_model") from None
+    except Exception:  # PyTorch raises a dozen unrelated types, and some of their texts tell how to run a file's code
+        raise InputError(
+            f"checkpoint {path} cannot be read: it is damaged or holds more than data, and no code is run from a file; "
+            "take a .pt file that a run of ours or of CORL's has saved"
+        ) from None
     if not isinstance(content, dict):
         raise InputError(f"checkpoint {path} holds no networks by name: is it a run's checkpoint?")
     check_facts(content, path)

@@ -1,5 +1,6 @@
 """`corl-twins datasets`: what it says about datasets, and that it refuses in one line."""
 
+import hashlib
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import pytest
 from shared import names
 from shared.commands import datasets
 from shared.commands.common import ended
-from shared.data import minari_sets
+from shared.data import minari_sets, sums
 from shared.errors import InputError
 
 WriteHDF5 = Callable[..., Path]
@@ -124,8 +125,7 @@ def test_verify_knows_d4rls_files_by_their_bytes(
     assert line.startswith(f"{path}: 60 rows of 11 + 3 numbers, SHA-256 ")
     assert line.endswith(", not one of D4RL's")
     digest = line.split("SHA-256 ")[1].partition(",")[0]
-    facts = names.D4RL_FACTS["hopper-medium-v2"]
-    monkeypatch.setitem(names.D4RL_FACTS, "hopper-medium-v2", facts | {"sha256": digest})
+    monkeypatch.setitem(sums.KNOWN, "hopper_medium-v2.hdf5", digest)
     assert run("verify", path)[0].endswith("which is D4RL's hopper-medium-v2")
     path = path.rename(path.with_name("hopper_medium-v2.hdf5"))
     assert run("verify", path)[0].endswith("which is D4RL's hopper-medium-v2")
@@ -135,6 +135,57 @@ def test_verify_knows_d4rls_files_by_their_bytes(
     assert "is not D4RL's hopper-medium-v2: its SHA-256 is" in capsys.readouterr().err
     path = path.rename(path.with_name("hopper_medium.hdf5"))
     assert run("verify", path)[0].endswith("named like D4RL's hopper-medium-v0, whose bytes are not known")
+
+
+def test_verify_checks_what_is_here_and_records_what_is_not_known(
+    run: Callable[..., list[str]],
+    write_hdf5: WriteHDF5,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("D4RL_DATASET_DIR", str(tmp_path))
+    assert ended(datasets.main, ["verify"]) == 2
+    assert f"none of D4RL's files is in {tmp_path}" in capsys.readouterr().err
+    path = write_hdf5().rename(tmp_path / "hopper_medium.hdf5")
+    (line,) = run("verify")
+    assert line.endswith("named like D4RL's hopper-medium-v0, whose bytes are not known")
+    assert not (tmp_path / "SHA256SUMS").exists()
+
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert (
+        run("verify", "hopper-medium-v0", "--record")[-1] == f"1 recorded in {tmp_path / 'SHA256SUMS'}, 0 known before"
+    )
+    assert (tmp_path / "SHA256SUMS").read_text() == f"{digest}  hopper_medium.hdf5\n"
+    assert run("verify", path)[0].endswith("as recorded for D4RL's hopper-medium-v0")
+    assert run("verify", "--record")[-1].startswith("0 recorded")
+
+    other = write_hdf5(timeouts=None).rename(tmp_path / "hopper_expert.hdf5")
+    with h5py.File(path, "a") as file:
+        file["rewards"][0] += 1
+    assert ended(datasets.main, ["verify", "--record"]) == 2
+    out, error = capsys.readouterr()
+    assert f"{path} is not the recorded file of hopper-medium-v0: its SHA-256 is" in error
+    assert error.count("\n") == 1
+    assert "1 recorded" in out, "one bad file keeps no other from being recorded"
+    expected = [
+        f"{digest}  hopper_medium.hdf5",
+        f"{hashlib.sha256(other.read_bytes()).hexdigest()}  hopper_expert.hdf5",
+    ]
+    assert sorted((tmp_path / "SHA256SUMS").read_text().splitlines()) == sorted(expected)
+
+
+def test_only_what_can_be_d4rls_is_recorded(
+    write_hdf5: WriteHDF5, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("D4RL_DATASET_DIR", str(tmp_path))
+    path = write_hdf5()
+    assert ended(datasets.main, ["verify", str(path), "--record"]) == 2
+    assert f"cannot record {path}: name files as D4RL names its own" in capsys.readouterr().err
+    path = path.rename(tmp_path / "ant_expert.hdf5")
+    assert ended(datasets.main, ["verify", str(path), "--record"]) == 2
+    assert "is not D4RL's ant-expert-v0: the file has states and actions of sizes (11, 3)" in capsys.readouterr().err
+    assert not (tmp_path / "SHA256SUMS").exists()
 
 
 def test_download_prints_where_the_file_is(

@@ -5,17 +5,21 @@ import multiprocessing
 import os
 import re
 import threading
+import traceback
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from email.utils import parsedate_to_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import pytest
 
+from corl_torch import any_percent_bc
 from shared import names
-from shared.data import download, sources, transitions
+from shared.data import download, sources, sums, transitions
 from shared.errors import InputError
 
 NAME = "hopper-medium-expert-v2"
@@ -31,6 +35,7 @@ class Host(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.content = content
         self.requests: list[tuple[str, str | None]] = []
+        self.logins: list[str | None] = []
         self.status = 200
         self.knows_ranges = True
         self.cut_after: list[int] = []  # bytes sent in answer to each of the next requests
@@ -48,6 +53,7 @@ class Handler(BaseHTTPRequestHandler):
         """Sends the file, or what is asked for of it."""
         host, asked = self.server, self.headers["Range"]
         host.requests.append((self.path, asked))
+        host.logins.append(self.headers["Authorization"])
         if host.status != 200:
             self.send_error(host.status)
             return
@@ -77,8 +83,8 @@ class Handler(BaseHTTPRequestHandler):
 def host(write_hdf5: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     """A running host with a small dataset, whose size and hash are known as D4RL's are."""
     content = write_hdf5().read_bytes()
-    facts = {"size_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    monkeypatch.setitem(names.D4RL_FACTS, NAME, names.D4RL_FACTS[NAME] | facts)
+    monkeypatch.setitem(names.D4RL_FACTS, NAME, names.D4RL_FACTS[NAME] | {"size_bytes": len(content)})
+    monkeypatch.setitem(sums.KNOWN, FILE, hashlib.sha256(content).hexdigest())
     server = Host(content)
     monkeypatch.setenv("D4RL_DATASET_URL", f"http://127.0.0.1:{server.server_port}/")
     monkeypatch.setenv("D4RL_DATASET_DIR", str(tmp_path / "d4rl" / "datasets"))
@@ -93,8 +99,9 @@ def host(write_hdf5: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.Mo
 
 def forget_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     """As for the hundred datasets of which only the address is known."""
-    facts = {key: value for key, value in names.D4RL_FACTS[NAME].items() if key not in ("size_bytes", "sha256")}
+    facts = {key: value for key, value in names.D4RL_FACTS[NAME].items() if key != "size_bytes"}
     monkeypatch.setitem(names.D4RL_FACTS, NAME, facts)
+    monkeypatch.delitem(sums.KNOWN, FILE)
 
 
 def folder() -> list[str]:
@@ -113,13 +120,18 @@ def test_a_dataset_is_downloaded_once_into_d4rls_folder(host: Host) -> None:
     assert folder() == [FILE]
 
 
-def test_a_file_that_is_there_is_used_as_it_is(host: Host, write_hdf5: Callable[..., Path]) -> None:
+def test_a_file_that_is_there_is_used_as_it_is(
+    host: Host, write_hdf5: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     path = names.dataset_location(NAME)
     path.parent.mkdir(parents=True)
     other = write_hdf5(timeouts=None).read_bytes()
     path.write_bytes(other)
     assert "timeouts" not in sources.read(NAME).raw
+    sources.read(NAME)
     assert host.requests == []
+    told = capsys.readouterr().err
+    assert told == f"{path} is not the known file of {NAME}: `corl-twins datasets verify {NAME}` says more\n", "once"
     assert path.read_bytes() == other
     assert list(path.parent.iterdir()) == [path], "a folder of someone else's needs no lock to be read"
 
@@ -257,7 +269,7 @@ def test_a_refusal_says_what_to_put_where_and_what_to_make_instead(host: Host, s
         download.fetch(NAME)
     message = str(caught.value)
     assert "\n" not in message
-    assert f"at {names.dataset_location(NAME)}, or make a set like it with `corl-twins collect" in message
+    assert f"at {names.dataset_location(NAME)}, or a mirror into D4RL_DATASET_URL, or make a set like it" in message
     assert folder() == []
 
 
@@ -269,6 +281,141 @@ def test_a_host_that_is_down_is_one_line(host: Host, monkeypatch: pytest.MonkeyP
         assert "\n" not in str(caught.value)
         assert ("corl-twins collect" in str(caught.value)) == makes
     assert host.requests == []
+
+
+SECRET = "pa$$/w@rd?#"
+
+
+@pytest.fixture
+def login(host: Host, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The host asks for a login, which `$D4RL_DATASET_URL` holds; the header that carries it."""
+    address = f"http://some%40one:{quote(SECRET, safe='')}@127.0.0.1:{host.server_port}/"
+    monkeypatch.setenv("D4RL_DATASET_URL", address)
+    return f"Basic {b64encode(f'some@one:{SECRET}'.encode()).decode()}"
+
+
+def check_no_secret(text: str) -> None:
+    """Neither the user nor a part of the password, escaped or not."""
+    assert not re.search(r"some@one|some%40one|pa\$\$|pa%24|w@rd|w%40rd", text, re.IGNORECASE), text
+
+
+def test_a_login_reaches_the_host_and_nothing_else(
+    host: Host, login: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    host.cut_after = [3000]
+    download.fetch(NAME)
+    assert host.logins == [login, login]
+    out, err = capfd.readouterr()
+    check_no_secret(out + err + caplog.text)
+
+
+@pytest.mark.parametrize("status", [401, 404, None])
+def test_no_error_shows_a_login(host: Host, login: str, status: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.status = status or 200
+    if status is None:
+        monkeypatch.setenv("D4RL_DATASET_URL", os.environ["D4RL_DATASET_URL"].replace(str(host.server_port), "9"))
+    with pytest.raises(InputError, match="cannot download") as caught:
+        download.fetch(NAME)
+    assert "http://127.0.0.1:" in str(caught.value)
+    check_no_secret("".join(traceback.format_exception(caught.value)))
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "someone:pa$$w@rd",
+        "//someone:pa$$@127.0.0.1",
+        "ftp://someone:pa$$@127.0.0.1",
+        "http://someone:pa$$/w@rd@127.0.0.1",
+        "http://someone:9/pa$$w@rd@127.0.0.1",
+        "http://someone:pa$$?w@rd@127.0.0.1",
+        "http://someone:9#pa$$w@rd@127.0.0.1",
+        "http://someone:pa$$w@rd@127.0.0.1:port",
+        "http://someone:pa$$w@rd@[127.0.0.1",
+        "http://someone:pa$$w@rd@",
+        "http://127.0.0.1/?token=pa$$w@rd",
+    ],
+)
+def test_what_is_no_address_is_refused_and_not_shown(address: str, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("D4RL_DATASET_URL", address)
+    with pytest.raises(InputError, match="D4RL_DATASET_URL is no address: write https://") as caught:
+        download.fetch(NAME)
+    assert "127.0.0.1" not in str(caught.value)
+    assert "pa$$" not in str(caught.value)
+
+
+def test_a_malformed_proxy_is_not_shown(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("D4RL_DATASET_URL", "http://example.invalid")
+    monkeypatch.setenv("HTTP_PROXY", "http://someone:pa$$/w@rd@127.0.0.1:9")
+    with pytest.raises(InputError, match="address or a proxy's is malformed") as caught:
+        download.fetch(NAME)
+    assert "pa$$" not in str(caught.value)
+
+
+def test_a_run_records_no_login(host: Host, login: str, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    config = any_percent_bc.TrainConfig(env=NAME, max_timesteps=2, eval_freq=2, n_episodes=1, runs_path=str(runs))
+    any_percent_bc.train(config)
+    files = [path for path in runs.rglob("*") if path.is_file()]
+    assert {"config.yaml", "result.json"} <= {path.name for path in files}
+    for path in files:
+        check_no_secret(path.read_bytes().decode("latin-1"))
+    assert host.logins == [login]
+
+
+def test_d4rls_host_is_asked_over_https_first(
+    host: Host, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("D4RL_DATASET_URL")
+    assert download.HOSTS[0].startswith("https://")
+    secure, plain = (f"{scheme}://127.0.0.1:{host.server_port}" for scheme in ("https", "http"))
+    monkeypatch.setattr(download, "HOSTS", (secure, plain))  # a host that has http only
+    download.fetch(NAME)
+    assert capsys.readouterr().err == f"{secure} cannot be had: trying {plain}\n"
+    names.dataset_path(NAME).unlink()
+    monkeypatch.setattr(download, "HOSTS", (plain, "http://127.0.0.1:9"))
+    download.fetch(NAME)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_download_is_held_to_what_the_user_has_recorded(
+    host: Host, write_hdf5: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_hash(monkeypatch)
+    sums.record({FILE: hashlib.sha256(host.content).hexdigest()})
+    content, host.content = host.content, write_hdf5(timeouts=None).read_bytes()
+    with pytest.raises(InputError, match="SHA256 hash"):
+        download.fetch(NAME)
+    assert folder() == ["SHA256SUMS"]
+    host.content = content
+    download.fetch(NAME)
+
+
+def test_a_table_that_cannot_be_understood_is_one_line(host: Host) -> None:
+    table = sums.user_table()
+    table.parent.mkdir(parents=True)
+    for content, message in (
+        (b"# mine\n\nabc  x.hdf5\n", "line 3 of .* is no line of sha256sum"),
+        (b"\xff", "no text"),
+    ):
+        table.write_bytes(content)
+        with pytest.raises(InputError, match=message) as caught:
+            sums.recorded()
+        assert str(table) in str(caught.value)
+
+
+def test_the_table_reads_what_sha256sum_writes(tmp_path: Path) -> None:
+    digest = "ab" * 32
+    (tmp_path / "sums").write_text(f"{digest}  a b.hdf5\n{digest} *c.hdf5\n")
+    assert sums.parse(tmp_path / "sums") == {"a b.hdf5": digest, "c.hdf5": digest}
+
+
+def test_the_projects_table_is_of_d4rls_files() -> None:
+    assert sums.KNOWN.keys() <= {names.d4rl_file(name) for name in names.D4RL_FACTS}
+    assert len({names.d4rl_file(name) for name in names.D4RL_FACTS}) == len(
+        {facts["url_path"] for facts in names.D4RL_FACTS.values()}
+    ), "two files of one name"
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

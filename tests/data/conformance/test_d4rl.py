@@ -95,7 +95,7 @@ def test_reference_scores_and_addresses_are_d4rls(d4rl: ModuleType) -> None:
         ours = reference(name)
         theirs = (d4rl.infos.REF_MIN_SCORE[name], d4rl.infos.REF_MAX_SCORE[name])
         assert (ours.min_score, ours.max_score) == theirs, name
-        assert d4rl.infos.DATASET_URLS[name] == download.HOST + names.D4RL_FACTS[name]["url_path"]
+        assert d4rl.infos.DATASET_URLS[name] == download.HOSTS[-1] + names.D4RL_FACTS[name]["url_path"]
 
 
 def test_normalised_scores_are_d4rls(d4rl: ModuleType) -> None:
