@@ -15,6 +15,13 @@ LABELS = {
 AVERAGED = 3
 
 
+LARGEST = 1e100
+"""Of a return that is drawn: whatever a picture multiplies it by stays finite."""
+
+# Characters of a line in a picture, and how many of them are its end
+_LONGEST, _END = 80, 20
+
+
 class Curve(NamedTuple):
     """Evaluations over a run.
 
@@ -31,8 +38,23 @@ class Curve(NamedTuple):
     references: dict[str, float]
 
 
+def printable(text: str) -> str:
+    """A name from a file or a folder on one line: `?` for what cannot be printed, a long one without its middle."""
+    shown = "".join(character if character.isprintable() else "?" for character in text)
+    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - _END]}...{shown[-_END:]}"
+
+
+def drawable(text: str) -> str:
+    """A `printable` name that Matplotlib draws as it stands: no part of it is taken for a formula."""
+    return printable(text).replace("$", r"\$")
+
+
 def draw_curve(curve: Curve, title: str, unit: str = "updates") -> bytes:
-    """The curve as a PNG image: means with one standard deviation over the episodes, references dashed, over `unit`."""
+    """The curve as a PNG image: means with one standard deviation over the episodes, references dashed, over `unit`.
+
+    Raises:
+        Exception: Whatever Matplotlib raises.
+    """
     # Figures made without pyplot share no state with a notebook's or another thread's.
     figure = Figure(figsize=(7, 4.2), dpi=150, layout="constrained")
     axes = figure.subplots()
@@ -40,10 +62,10 @@ def draw_curve(curve: Curve, title: str, unit: str = "updates") -> bytes:
     axes.fill_between(curve.steps, mean - spread, mean + spread, color="C0", alpha=0.2, linewidth=0)
     axes.plot(curve.steps, mean, "o-", color="C0", markersize=3.5, linewidth=1.2)
     for index, (name, value) in enumerate(sorted(curve.references.items())):
-        axes.axhline(value, color=f"C{index + 1}", linestyle="--", linewidth=1, label=f"data: {name} policy")
+        axes.axhline(value, color=f"C{index + 1}", linestyle="--", linewidth=1, label=f"data: {drawable(name)} policy")
     if curve.references:
         axes.legend(frameon=False, fontsize="small")
-    axes.set(title=title, xlabel=unit, ylabel=LABELS[curve.metric])
+    axes.set(title=drawable(title), xlabel=unit, ylabel=LABELS[curve.metric])
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     image = io.BytesIO()
