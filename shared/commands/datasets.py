@@ -1,7 +1,6 @@
 """`corl-twins datasets` lists, describes, verifies and downloads datasets."""
 
 import argparse
-import io
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from shared.envs.registry import time_limit
 from shared.envs.scores import score
 from shared.errors import InputError
 from shared.files import write_atomically
-from shared.runs.curves import drawable
+from shared.runs.curves import drawable, png
 
 _DAMAGED = "damaged"
 _BINS = 50
@@ -136,9 +135,7 @@ def _histogram(returns: np.ndarray, title: str) -> bytes:
     axes.hist(returns, bins=_edges(returns), color="C0")
     axes.set(title=drawable(title), xlabel="return", ylabel="episodes")
     axes.spines[["top", "right"]].set_visible(False)
-    image = io.BytesIO()
-    figure.savefig(image, format="png")
-    return image.getvalue()
+    return png(figure)
 
 
 def _edges(returns: np.ndarray) -> list[float]:

@@ -1,7 +1,6 @@
 """`corl-twins plot runs`: learning curves of runs with bands over seeds, and what the seeds tell."""
 
 import argparse
-import io
 import json
 import re
 from collections import defaultdict
@@ -18,7 +17,7 @@ from shared.commands.common import Parser
 from shared.commands.statistics import Interval
 from shared.errors import InputError
 from shared.files import write_atomically
-from shared.runs.curves import AVERAGED, LABELS, LARGEST, drawable, printable
+from shared.runs.curves import AVERAGED, LABELS, LARGEST, drawable, png, printable
 
 _FOLDER = re.compile(r"(?P<title>.+)-s(?P<seed>\d+)-(?P<framework>torch|jax)-[0-9a-f]{8}")
 _NAMES = {"torch": "PyTorch", "jax": "JAX"}
@@ -142,9 +141,7 @@ def draw(grouped: Panels) -> bytes:
         axis.spines[["top", "right"]].set_visible(False)
     for axis in axes.flat[len(grouped) :]:
         axis.remove()
-    image = io.BytesIO()
-    figure.savefig(image, format="png")
-    return image.getvalue()
+    return png(figure)
 
 
 def _draw_framework(axis: Axes, framework: str, runs: Sequence[Evaluations]) -> None:

@@ -1,6 +1,7 @@
 """Draws learning curves."""
 
 import io
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ LARGEST = 1e100
 """Of a return that is drawn: whatever a picture multiplies it by stays finite."""
 
 # Characters of a line in a picture, and how many of them are its end
-_LONGEST, _END = 80, 20
+_LONGEST, _END = 60, 15
 
 
 class Curve(NamedTuple):
@@ -39,14 +40,29 @@ class Curve(NamedTuple):
 
 
 def printable(text: str) -> str:
-    """A name from a file or a folder on one line: `?` for what cannot be printed, a long one without its middle."""
-    shown = "".join(character if character.isprintable() else "?" for character in text)
-    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - _END]}...{shown[-_END:]}"
+    """A name from a file or a folder on one line, with `?` for what cannot be printed."""
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def drawable(text: str) -> str:
-    """A `printable` name that Matplotlib draws as it stands: no part of it is taken for a formula."""
-    return printable(text).replace("$", r"\$")
+    """A `printable` name that Matplotlib draws as it stands, without formulas; a long one loses its middle."""
+    shown = printable(text)
+    if len(shown) > _LONGEST:
+        shown = f"{shown[: _LONGEST - _END]}...{shown[-_END:]}"
+    return shown.replace("$", r"\$")
+
+
+def png(figure: Figure) -> bytes:
+    """A figure as a PNG image.
+
+    Raises:
+        Exception: Whatever Matplotlib raises.
+    """
+    # A box in a glyph's place says enough.
+    warnings.filterwarnings("ignore", message=r"Glyph \d+ .*missing from font", category=UserWarning)
+    image = io.BytesIO()
+    figure.savefig(image, format="png")
+    return image.getvalue()
 
 
 def draw_curve(curve: Curve, title: str, unit: str = "updates") -> bytes:
@@ -68,6 +84,4 @@ def draw_curve(curve: Curve, title: str, unit: str = "updates") -> bytes:
     axes.set(title=drawable(title), xlabel=unit, ylabel=LABELS[curve.metric])
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    image = io.BytesIO()
-    figure.savefig(image, format="png")
-    return image.getvalue()
+    return png(figure)

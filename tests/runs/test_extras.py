@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tests.runs.test_runs import Config, FakeWandb, config, rows, run_to_the_end
 
 __all__ = ["config"]  # a fixture
 
-NAMES = ("a$\\frac$", "$x^$", "\\$\\frac$", "two\nlines", "a\udcffb", "$", "%s {} _", "n" * 10_000)
+NAMES = ("a$\\frac$", "$x^$", "\\$\\frac$", "two\nlines", "a\udcffb", "$", "%s {} _", "n" * 10_000, "\u597d")
 
 
 def test_a_hostile_name_and_hostile_attributes_cost_nothing(
@@ -92,8 +93,10 @@ def test_weights_and_biases_may_fail_in_any_way_to_start(config: Config, monkeyp
 
 @pytest.mark.parametrize("name", NAMES)
 def test_any_name_is_drawn_as_it_stands(name: str) -> None:
-    """As a title and in the legend."""
-    draw_curve(Curve("return_mean", np.array([1, 2]), np.zeros((2, 3)), {name: 1.0}), name)
+    """As a title and in the legend, without a word."""
+    with warnings.catch_warnings(record=True) as told:
+        draw_curve(Curve("return_mean", np.array([1, 2]), np.zeros((2, 3)), {name: 1.0}), name)
+    assert not told
     assert len(drawable(name)) < 100
 
 
