@@ -360,7 +360,8 @@ class CQL(struct.PyTreeNode):
     def alpha_prime_loss(self, log_alpha_prime: Array, gap_1: Array, gap_2: Array) -> tuple[Array, dict[str, Array]]:
         """Raises the conservative term's weight while the gaps lie above their target."""
         alpha_prime = clamp(exp(log_alpha_prime), 0.0, 1e6)
-        return -0.5 * (self.penalty(gap_1, alpha_prime) + self.penalty(gap_2, alpha_prime)), {}
+        loss = -0.5 * (self.penalty(gap_1, alpha_prime) + self.penalty(gap_2, alpha_prime))
+        return loss, {"alpha_prime": alpha_prime}
 
     def critic_loss(
         self, critics: tuple[Network, Network], batch: Batch, noise: Noise
@@ -388,7 +389,6 @@ class CQL(struct.PyTreeNode):
             **{name.format(2): value for name, value in metrics_2.items()},
             "cql_min_qf1_loss": penalty_1,
             "cql_min_qf2_loss": penalty_2,
-            "alpha_prime": alpha_prime,
         }
         return qf1_loss + qf2_loss + penalty_1 + penalty_2, metrics
 
@@ -399,12 +399,14 @@ class CQL(struct.PyTreeNode):
         metrics = {"log_pi": aux["log_prob"].mean(), "policy_loss": loss, "alpha": state.alpha()}
         critics = (state.critic_1, state.critic_2)
         (_, critic_metrics), gradients = value_and_grad(state.critic_loss, has_aux=True)(critics, batch, noise)
-        metrics |= critic_metrics
+        # As in CORL, what is not tuned is logged as 0.
+        untuned = dict.fromkeys(("alpha_loss", "alpha_prime", "alpha_prime_loss"), jnp.zeros_like(loss))
+        metrics |= critic_metrics | untuned
         if hp.cql_lagrange:
             gaps = metrics["cql_qf1_diff"], metrics["cql_qf2_diff"]
-            (loss, _), gradient = value_and_grad(state.alpha_prime_loss, has_aux=True)(state.log_alpha_prime, *gaps)
+            (loss, own), gradient = value_and_grad(state.alpha_prime_loss, has_aux=True)(state.log_alpha_prime, *gaps)
             state = gradient_step(state, "log_alpha_prime", gradient, hp.qf_lr)
-            metrics["alpha_prime_loss"] = loss
+            metrics |= {"alpha_prime_loss": loss, **own}
         if hp.use_automatic_entropy_tuning:
             (loss, _), gradient = value_and_grad(state.alpha_loss, has_aux=True)(state.log_alpha, aux["log_prob"])
             state = gradient_step(state, "log_alpha", gradient, hp.policy_lr)

@@ -358,7 +358,8 @@ class CQL:
     def alpha_prime_loss(self, gap_1: Tensor, gap_2: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Raises the conservative term's weight while the gaps lie above their target."""
         alpha_prime = clamp(exp(self.log_alpha_prime()), 0.0, 1e6)
-        return -0.5 * (self.penalty(gap_1, alpha_prime) + self.penalty(gap_2, alpha_prime)), {}
+        loss = -0.5 * (self.penalty(gap_1, alpha_prime) + self.penalty(gap_2, alpha_prime))
+        return loss, {"alpha_prime": alpha_prime}
 
     def critic_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """Both critics' squared error to the same target, and their conservative terms."""
@@ -384,7 +385,6 @@ class CQL:
             **{name.format(2): value for name, value in metrics_2.items()},
             "cql_min_qf1_loss": penalty_1,
             "cql_min_qf2_loss": penalty_2,
-            "alpha_prime": alpha_prime,
         }
         return qf1_loss + qf2_loss + penalty_1 + penalty_2, metrics
 
@@ -395,11 +395,14 @@ class CQL:
         actor_loss, aux = self.actor_loss(batch, noise)
         metrics = {"log_pi": aux["log_prob"].mean(), "policy_loss": actor_loss, "alpha": self.alpha()}
         critic_loss, critic_metrics = self.critic_loss(batch, noise)
-        metrics |= critic_metrics
+        # As in CORL, what is not tuned is logged as 0.
+        untuned = dict.fromkeys(("alpha_loss", "alpha_prime", "alpha_prime_loss"), torch.zeros_like(critic_loss))
+        metrics |= critic_metrics | untuned
         if hp.cql_lagrange:
-            loss, _ = self.alpha_prime_loss(metrics["cql_qf1_diff"].detach(), metrics["cql_qf2_diff"].detach())
+            gaps = metrics["cql_qf1_diff"].detach(), metrics["cql_qf2_diff"].detach()
+            loss, own = self.alpha_prime_loss(*gaps)
             gradient_step(loss, self.log_alpha_prime_optimizer)
-            metrics["alpha_prime_loss"] = loss
+            metrics |= {"alpha_prime_loss": loss, **own}
         if hp.use_automatic_entropy_tuning:
             loss, _ = self.alpha_loss(aux["log_prob"])
             gradient_step(loss, self.log_alpha_optimizer)

@@ -25,3 +25,9 @@ class Stopped(KeyboardInterrupt):
     def __init__(self, saved: str, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}; {saved}")
         self.exit_status = 128 + number
+
+
+def reason(error: Exception) -> str:
+    """What a library or the system complains of, on one line of 200 characters at most."""
+    words = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    return " ".join(words.split())[:200]

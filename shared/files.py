@@ -1,8 +1,14 @@
-"""Writing files so that a reader, or a crash, never meets half of one."""
+"""Writing files so that a reader, or a crash, never meets half of one; and where files of the user's are kept."""
 
 import contextlib
 import os
 from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """The user's folder for caches: `$XDG_CACHE_HOME` where that is an absolute path, else `~/.cache`."""
+    chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return chosen if chosen.is_absolute() else Path.home() / ".cache"
 
 
 def write_atomically(path: Path, content: bytes) -> None:

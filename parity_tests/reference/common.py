@@ -1,8 +1,10 @@
 """What every derivation needs: CORL's optimiser, target update and batches, and the comparison at the end."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -43,3 +45,19 @@ def assert_same_bits(trainer: Any, reference: dict[str, nn.Module | Tensor]) -> 
         theirs = list(part.parameters()) if isinstance(part, nn.Module) else [part]
         for mine, other in zip(ours.parameters(), theirs, strict=True):
             assert torch.equal(mine, other), f"{name}: {(mine - other).abs().max():g} apart"
+
+
+Log = Mapping[str, Any]
+
+
+def assert_same_log(ours: Sequence[Log], reference: Sequence[Log], tolerance: float = 0.0) -> None:
+    """What each update logs: CORL's names, no more and no fewer, and its values within a relative `tolerance`."""
+    for step, (found, expected) in enumerate(zip(ours, reference, strict=True), start=1):
+        assert found.keys() == expected.keys(), f"update {step}: {sorted(found.keys() ^ expected.keys())}"
+        for name, value in expected.items():
+            right = pytest.approx(_number(value), rel=tolerance, abs=tolerance / 100)
+            assert _number(found[name]) == right, f"update {step}: {name}"
+
+
+def _number(value: Any) -> float:
+    return float(value.detach() if isinstance(value, Tensor) else value)

@@ -15,6 +15,7 @@ from parity_tests.reference.common import (
     UPDATES,
     adam,
     assert_same_bits,
+    assert_same_log,
     columns_of,
     same_draws,
 )
@@ -28,10 +29,11 @@ def test_any_percent_bc(dataset: Batch) -> None:
     trainer = any_percent_bc.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     actor = copy.deepcopy(trainer.actor.net)
     optimizer = adam(actor.parameters(), 3e-4)
+    logs, expected = [], []
     same_draws()
     for _ in range(UPDATES):
         indices, noise = any_percent_bc.draw_noise(config, ROWS, CPU)
-        trainer.update(take(dataset, indices), noise)
+        logs.append(trainer.update(take(dataset, indices), noise))
     same_draws()
     for _ in range(UPDATES):
         s, a, _, _, _ = columns_of(dataset, config.batch_size)
@@ -39,6 +41,8 @@ def test_any_percent_bc(dataset: Batch) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        expected.append({"actor_loss": loss})
+    assert_same_log(logs, expected)
     assert_same_bits(trainer, {"actor": actor})
 
 

@@ -18,6 +18,7 @@ from parity_tests.reference.common import (
     UPDATES,
     adam,
     assert_same_bits,
+    assert_same_log,
     columns_of,
     polyak,
     same_draws,
@@ -45,10 +46,11 @@ def test_awac(dataset: Batch, settings: dict[str, Any]) -> None:
         inputs = torch.cat([s, a], dim=-1)
         return torch.min(first(inputs), second(inputs))
 
+    logs, expected = [], []
     same_draws()
     for _ in range(UPDATES):
         indices, noise = awac.draw_noise(config, ROWS, ACTION_DIM, CPU)
-        trainer.update(take(dataset, indices), noise)
+        logs.append(trainer.update(take(dataset, indices), noise))
     same_draws()
     at_cap = 0
     for _ in range(UPDATES):
@@ -75,6 +77,8 @@ def test_awac(dataset: Batch, settings: dict[str, Any]) -> None:
         actor_adam.step()
         polyak(q1_t, q1, config.tau)
         polyak(q2_t, q2, config.tau)
+        expected.append({"critic_loss": critic_loss, "actor_loss": actor_loss})
+    assert_same_log(logs, expected)
     assert (at_cap > 0) == bool(settings)
     assert_same_bits(trainer, {"critic_1": q1, "critic_2": q2, "critic_1_target": q1_t, "critic_2_target": q2_t})
     assert torch.equal(trainer.actor._log_std, log_std)

@@ -21,6 +21,7 @@ from parity_tests.reference.common import (
     UPDATES,
     adam,
     assert_same_bits,
+    assert_same_log,
     columns_of,
     polyak,
     same_draws,
@@ -63,11 +64,11 @@ class ReferenceCQL:
         rows = s.unsqueeze(1).repeat(1, a.shape[1], 1).reshape(-1, STATE_DIM)
         return network(torch.cat([rows, a.reshape(-1, ACTION_DIM)], -1)).squeeze(-1).reshape(len(s), -1)
 
-    def update(self, step: int, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> None:
-        """One update in the order of the draws, then the steps."""
+    def update(self, step: int, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Any]:
+        """One update in the order of the draws, then the steps; returns what CORL logs of it."""
         c, n = self.c, self.c.cql_n_actions
         a_pi, log_pi = self.policy(s)
-        alpha = torch.tensor(c.alpha_multiplier)
+        alpha, alpha_loss = torch.tensor(c.alpha_multiplier), torch.tensor(0.0)
         if c.use_automatic_entropy_tuning:
             alpha_loss = -(self.log_alpha * (log_pi + -float(ACTION_DIM)).detach()).mean()
             alpha = self.log_alpha.exp() * c.alpha_multiplier
@@ -76,7 +77,8 @@ class ReferenceCQL:
             policy_loss = (alpha * log_pi - own).mean()
         else:
             policy_loss = (alpha * log_pi - torch.min(self.q(self.q1, s, a_pi), self.q(self.q2, s, a_pi))).mean()
-        critic_loss = self.critic_loss(alpha, n, s, a, r.squeeze(1), s2, d.squeeze(1))
+        log = {"log_pi": log_pi.mean(), "policy_loss": policy_loss, "alpha_loss": alpha_loss, "alpha": alpha.detach()}
+        critic_loss, critics_log = self.critic_loss(alpha, n, s, a, r.squeeze(1), s2, d.squeeze(1))
         if c.use_automatic_entropy_tuning:
             self.step(alpha_loss, self.alpha_adam)
         self.step(policy_loss, self.actor_adam)
@@ -84,9 +86,12 @@ class ReferenceCQL:
         if step % c.target_update_period == 0:
             polyak(self.q1_t, self.q1, c.soft_target_update_rate)
             polyak(self.q2_t, self.q2, c.soft_target_update_rate)
+        return log | critics_log
 
-    def critic_loss(self, alpha: Tensor, n: int, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> Tensor:
-        """Both critics' loss; steps the Lagrange multiplier on the way."""
+    def critic_loss(
+        self, alpha: Tensor, n: int, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Both critics' loss, and what is logged of it; steps the Lagrange multiplier on the way."""
         c = self.c
         q1, q2 = self.q(self.q1, s, a), self.q(self.q2, s, a)
         a2, log_pi2 = self.policy(s2, n if c.cql_max_target_backup else None)
@@ -102,21 +107,34 @@ class ReferenceCQL:
         current, log_current = (x.detach() for x in self.policy(s, n))
         following, log_following = (x.detach() for x in self.policy(s2, n))
         gaps = []
-        for network, q in ((self.q1, q1), (self.q2, q2)):
+        log = {"qf1_loss": td_1, "qf2_loss": td_2, "average_qf1": q1.mean(), "average_qf2": q2.mean()}
+        log["average_target_q"] = v.mean()
+        for i, network, q in ((1, self.q1, q1), (2, self.q2, q2)):
             at_random, at_current, at_next = (self.q(network, s, x) for x in (random, current, following))
             columns = [at_random, q.unsqueeze(1), at_next, at_current]
+            log[f"cql_std_q{i}"] = torch.std(torch.cat(columns, 1), dim=1).mean()
+            log |= {f"cql_q{i}_rand": at_random.mean(), f"cql_q{i}_current_actions": at_current.mean()}
+            log[f"cql_q{i}_next_actions"] = at_next.mean()
             if c.cql_importance_sample:
                 columns = [at_random - np.log(0.5**ACTION_DIM), at_next - log_following, at_current - log_current]
             ood = torch.logsumexp(torch.cat(columns, 1) / c.cql_temp, dim=1) * c.cql_temp
             gaps.append(torch.clamp(ood - q, c.cql_clip_diff_min, c.cql_clip_diff_max).mean())
         penalties = [gap * c.cql_alpha for gap in gaps]
+        alpha_prime = alpha_prime_loss = torch.tensor(0.0)
         if c.cql_lagrange:
             alpha_prime = torch.clamp(torch.exp(self.log_alpha_prime), min=0.0, max=1e6)
             penalties = [alpha_prime * c.cql_alpha * (gap - c.cql_target_action_gap) for gap in gaps]
+            alpha_prime_loss = (-penalties[0] - penalties[1]) * 0.5
             self.alpha_prime_adam.zero_grad()
-            ((-penalties[0] - penalties[1]) * 0.5).backward(retain_graph=True)
+            alpha_prime_loss.backward(retain_graph=True)
             self.alpha_prime_adam.step()
-        return td_1 + td_2 + penalties[0] + penalties[1]
+        log |= {"cql_qf1_diff": gaps[0], "cql_qf2_diff": gaps[1], "alpha_prime": alpha_prime}
+        log |= {
+            "cql_min_qf1_loss": penalties[0],
+            "cql_min_qf2_loss": penalties[1],
+            "alpha_prime_loss": alpha_prime_loss,
+        }
+        return td_1 + td_2 + penalties[0] + penalties[1], log
 
     @staticmethod
     def step(loss: Tensor, *optimizers: torch.optim.Adam) -> None:
@@ -136,21 +154,23 @@ class ReferenceCQL:
         {"cql_importance_sample": False, "cql_temp": 2.0, "backup_entropy": True, "bc_steps": 3},
         {"cql_max_target_backup": True, "backup_entropy": True, "target_update_period": 2, "orthogonal_init": False},
         {"use_automatic_entropy_tuning": False, "cql_clip_diff_min": -1.0, "cql_clip_diff_max": 15.0},
+        {"use_automatic_entropy_tuning": False, "alpha_multiplier": 0.3, "cql_lagrange": True},
     ],
-    ids=["default", "Lagrange", "unweighted", "max backup", "fixed temperature"],
+    ids=["default", "Lagrange", "unweighted", "max backup", "fixed temperature", "fixed temperature, Lagrange"],
 )
 def test_cql(dataset: Batch, settings: dict[str, Any]) -> None:
-    """CQL: the policy, both critics and their targets, and both temperatures."""
+    """CQL: the policy, both critics and their targets, both temperatures, and what each update logs."""
     config = cql.TrainConfig(device="cpu", **settings)
     trainer = cql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     reference = ReferenceCQL(config, trainer)
+    logs = []
     same_draws()
     for step in range(1, UPDATES + 1):
         indices, noise = cql.draw_noise(config, ROWS, ACTION_DIM, CPU, step <= config.bc_steps)
-        trainer.update(take(dataset, indices), noise)
+        logs.append(trainer.update(take(dataset, indices), noise))
     same_draws()
-    for step in range(1, UPDATES + 1):
-        reference.update(step, *columns_of(dataset, config.batch_size))
+    expected = [reference.update(step, *columns_of(dataset, config.batch_size)) for step in range(1, UPDATES + 1)]
+    assert_same_log(logs, expected)
     networks = {"critic_1": reference.q1, "critic_2": reference.q2}
     networks |= {"critic_1_target": reference.q1_t, "critic_2_target": reference.q2_t}
     temperatures = {"log_alpha": reference.log_alpha, "log_alpha_prime": reference.log_alpha_prime}

@@ -18,6 +18,7 @@ from parity_tests.reference.common import (
     UPDATES,
     adam,
     assert_same_bits,
+    assert_same_log,
     columns_of,
     polyak,
     same_draws,
@@ -43,22 +44,26 @@ class ReferenceIQL:
         self.actor_adam = adam([*own, *self.mean.parameters()], config.actor_lr)
         self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.actor_adam, config.max_timesteps)
 
-    def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> None:
-        """One update in CORL's order."""
+    def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
+        """One update in CORL's order; returns what CORL logs of it."""
         c, sa = self.c, torch.cat([s, a], 1)
         with torch.no_grad():
             next_v = self.v(s2).squeeze(-1)
             target_q = torch.min(*(q(sa).squeeze(-1) for q in self.q_t))
         adv = target_q - self.v(s).squeeze(-1)
         side = (adv < 0).float()
-        self.step(torch.mean(torch.abs(c.iql_tau - side) * adv**2), self.v_adam)
+        value_loss = torch.mean(torch.abs(c.iql_tau - side) * adv**2)
+        self.step(value_loss, self.v_adam)
         y = r.squeeze(-1) + (1.0 - d.squeeze(-1)) * c.discount * next_v
         losses = [mse_loss(q(sa).squeeze(-1), y) for q in self.q]
-        self.step(sum(losses) / len(losses), self.q_adam)
+        q_loss = sum(losses) / len(losses)
+        self.step(q_loss, self.q_adam)
         polyak(self.q_t, self.q, c.tau)
         weight = torch.exp(c.beta * adv.detach()).clamp(max=100.0)
-        self.step(torch.mean(weight * self.cloning(self.mean(s), a)), self.actor_adam)
+        actor_loss = torch.mean(weight * self.cloning(self.mean(s), a))
+        self.step(actor_loss, self.actor_adam)
         self.schedule.step()
+        return {"value_loss": value_loss, "q_loss": q_loss, "actor_loss": actor_loss}
 
     def cloning(self, mean: Tensor, a: Tensor) -> Tensor:
         """What the policy is charged for each action, (B,)."""
@@ -89,13 +94,13 @@ def test_iql(dataset: Batch, settings: dict[str, Any]) -> None:
     config = iql.TrainConfig(device="cpu", **settings)
     trainer = iql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     reference = ReferenceIQL(config, trainer)
+    logs = []
     same_draws()
     for _ in range(UPDATES):
         indices, noise = iql.draw_noise(config, ROWS, ACTION_DIM, CPU)
-        trainer.update(take(dataset, indices), noise)
+        logs.append(trainer.update(take(dataset, indices), noise))
     same_draws()
-    for _ in range(UPDATES):
-        reference.update(*columns_of(dataset, config.batch_size))
+    assert_same_log(logs, [reference.update(*columns_of(dataset, config.batch_size)) for _ in range(UPDATES)])
     assert_same_bits(trainer, {"qf": reference.q, "q_target": reference.q_t, "vf": reference.v})
     assert_same_bits(trainer.actor, {"net": reference.mean})
     assert trainer.actor_lr_schedule.get_last_lr() == reference.schedule.get_last_lr()

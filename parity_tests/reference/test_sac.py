@@ -20,6 +20,7 @@ from parity_tests.reference.common import (
     STATE_DIM,
     UPDATES,
     adam,
+    assert_same_log,
     columns_of,
     polyak,
     same_draws,
@@ -61,10 +62,11 @@ def test_sac(dataset: Batch, settings: dict[str, Any]) -> None:
         inputs = torch.cat([s, a], dim=-1)
         return torch.min(first(inputs), second(inputs))
 
+    logs, expected = [], []
     same_draws()
     for _ in range(UPDATES):
         indices, noise = sac.draw_noise(config, ROWS, ACTION_DIM, CPU)
-        trainer.update(take(dataset, indices), noise)
+        logs.append(trainer.update(take(dataset, indices), noise))
     same_draws()
     for _ in range(UPDATES):
         s, a, r, s2, d = columns_of(dataset, config.batch_size)
@@ -74,20 +76,26 @@ def test_sac(dataset: Batch, settings: dict[str, Any]) -> None:
             soft_value = smaller(q1_t, q2_t, s2, a2) - temperature * log_pi2
             y = r + config.discount * (1 - d) * soft_value
         inputs = torch.cat([s, a], dim=-1)
+        critic_loss = mse_loss(q1(inputs), y) + mse_loss(q2(inputs), y)
+        log = {"critic_loss": critic_loss, "alpha": temperature, "q": q1(inputs).mean()}
         q_adam.zero_grad()
-        (mse_loss(q1(inputs), y) + mse_loss(q2(inputs), y)).backward()
+        critic_loss.backward()
         q_adam.step()
         a_pi, log_pi = policy(s)
+        policy_loss = (temperature * log_pi - smaller(q1, q2, s, a_pi)).mean()
         policy_adam.zero_grad()
-        (temperature * log_pi - smaller(q1, q2, s, a_pi)).mean().backward()
+        policy_loss.backward()
         policy_adam.step()
         entropy = -log_pi.detach()
         temperature_adam.zero_grad()
         # Up while the entropy is below its target, -A.
-        (log_temperature * (entropy - -float(ACTION_DIM))).mean().backward()
+        temperature_loss = (log_temperature * (entropy - -float(ACTION_DIM))).mean()
+        temperature_loss.backward()
         temperature_adam.step()
+        expected.append(log | {"actor_loss": policy_loss, "entropy": entropy.mean(), "alpha_loss": temperature_loss})
         polyak(q1_t, q1, config.tau)
         polyak(q2_t, q2, config.tau)
+    assert_same_log(logs, expected, tolerance=1e-10)
     pairs = [(trainer.actor.net, policy_net), (trainer.critic_1.net, q1), (trainer.critic_2.net, q2)]
     pairs += [(trainer.critic_1_target.net, q1_t), (trainer.critic_2_target.net, q2_t)]
     numbers = [both for ours, theirs in pairs for both in zip(ours.parameters(), theirs.parameters(), strict=True)]

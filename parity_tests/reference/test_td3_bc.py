@@ -15,6 +15,7 @@ from parity_tests.reference.common import (
     UPDATES,
     adam,
     assert_same_bits,
+    assert_same_log,
     columns_of,
     polyak,
     same_draws,
@@ -30,10 +31,11 @@ def test_td3_bc(dataset: Batch) -> None:
     actor, q1, q2 = copy.deepcopy((trainer.actor.net, trainer.critic_1.net, trainer.critic_2.net))
     actor_t, q1_t, q2_t = copy.deepcopy((actor, q1, q2))
     actor_adam, q1_adam, q2_adam = (adam(network.parameters(), 3e-4) for network in (actor, q1, q2))
+    logs, expected = [], []
     same_draws()
     for _ in range(UPDATES):
         indices, noise = td3_bc.draw_noise(config, ROWS, ACTION_DIM, CPU)
-        trainer.update(take(dataset, indices), noise)
+        logs.append(trainer.update(take(dataset, indices), noise))
     same_draws()
     for step in range(1, UPDATES + 1):
         s, a, r, s2, d = columns_of(dataset, config.batch_size)
@@ -47,6 +49,7 @@ def test_td3_bc(dataset: Batch) -> None:
         critic_loss.backward()
         q1_adam.step()
         q2_adam.step()
+        expected.append({"critic_loss": critic_loss})
         if step % 2 == 0:
             pi = actor(s)
             q = q1(torch.cat([s, pi], 1))
@@ -54,8 +57,10 @@ def test_td3_bc(dataset: Batch) -> None:
             actor_adam.zero_grad()
             actor_loss.backward()
             actor_adam.step()
+            expected[-1]["actor_loss"] = actor_loss
             for target, source in ((q1_t, q1), (q2_t, q2), (actor_t, actor)):
                 polyak(target, source, 0.005)
+    assert_same_log(logs, expected)
     parts = {"actor": actor, "critic_1": q1, "critic_2": q2}
     assert_same_bits(trainer, parts | {"actor_target": actor_t, "critic_1_target": q1_t, "critic_2_target": q2_t})
 

@@ -1,7 +1,6 @@
 """`corl-twins datasets` lists, describes, verifies and downloads datasets."""
 
 import argparse
-import io
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,10 @@ from shared.envs.registry import time_limit
 from shared.envs.scores import score
 from shared.errors import InputError
 from shared.files import write_atomically
+from shared.runs.curves import drawable, png
 
 _DAMAGED = "damaged"
+_BINS = 50
 
 
 def list_datasets(_: argparse.Namespace) -> None:
@@ -131,12 +132,20 @@ def _histogram(returns: np.ndarray, title: str) -> bytes:
     """The returns of episodes (E,) as a PNG image."""
     figure = Figure(figsize=(7, 4.2), dpi=150, layout="constrained")
     axes = figure.subplots()
-    axes.hist(returns, bins=min(50, len(returns)), color="C0")
-    axes.set(title=title, xlabel="return", ylabel="episodes")
+    axes.hist(returns, bins=_edges(returns), color="C0")
+    axes.set(title=drawable(title), xlabel="return", ylabel="episodes")
     axes.spines[["top", "right"]].set_visible(False)
-    image = io.BytesIO()
-    figure.savefig(image, format="png")
-    return image.getvalue()
+    return png(figure)
+
+
+def _edges(returns: np.ndarray) -> list[float]:
+    """The edges of a histogram's bins, rising: as many bins as the returns (E,) fill and floating point tells apart."""
+    low, high = returns.min(), returns.max()
+    if low == high:
+        # Half of a unit to both sides, or what a picture can show beside so large a number
+        margin = max(0.5, 1e-3 * abs(low))
+        low, high = low - margin, high + margin
+    return np.unique(np.linspace(low, high, min(_BINS, len(returns)) + 1)).tolist()
 
 
 def verify(options: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ from shared.commands.common import Parser, at_least, check_free
 from shared.envs.evaluation import Evaluation, Evaluator
 from shared.envs.film import film
 from shared.envs.scores import scale
-from shared.errors import InputError
+from shared.errors import InputError, reason
 from shared.frameworks import saved
 from shared.frameworks.saved import Saved
 
@@ -45,7 +45,7 @@ def play(source: Saved, episodes: int, seed: int | None, video: Path | None) -> 
         with film(video) as make:
             return _played(source, source.evaluator(episodes, seed, num_envs=1, make=make))
     except OSError as error:
-        raise InputError(f"cannot write {video} ({error.strerror}): name another file") from error
+        raise InputError(f"cannot write {video} ({reason(error)}): name another file") from error
 
 
 def _played(source: Saved, evaluator: Evaluator) -> Evaluation:

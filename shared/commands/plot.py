@@ -1,13 +1,12 @@
 """`corl-twins plot runs`: learning curves of runs with bands over seeds, and what the seeds tell."""
 
 import argparse
-import io
 import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,12 +17,13 @@ from shared.commands.common import Parser
 from shared.commands.statistics import Interval
 from shared.errors import InputError
 from shared.files import write_atomically
-from shared.runs.curves import AVERAGED, LABELS
+from shared.runs.curves import AVERAGED, LABELS, LARGEST, drawable, png, printable
 
 _FOLDER = re.compile(r"(?P<title>.+)-s(?P<seed>\d+)-(?P<framework>torch|jax)-[0-9a-f]{8}")
 _NAMES = {"torch": "PyTorch", "jax": "JAX"}
 _COLOURS = {"torch": "C1", "jax": "C0"}
 _COLUMNS = 3
+_MOST_STEPS = 10**15
 
 
 class Evaluations(NamedTuple):
@@ -82,14 +82,38 @@ def read_run(folder: Path) -> Evaluations | None:
         if not rows:
             return None
         metric = next(name for name in LABELS if name in rows[0])
-        values = {int(row["step"]): float(row[metric]) for row in rows}
+        values = {_whole(row["step"]): _finite(row[metric]) for row in rows}
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise InputError(f"{path} is damaged: leave out this run") from error
     name = _FOLDER.fullmatch(folder.name)
     assert name is not None, "`find_runs` lets no other name through"
     return Evaluations(name["title"], name["framework"], metric, values)
+
+
+def _whole(value: Any) -> int:
+    """A number of steps that a picture can hold.
+
+    Raises:
+        ValueError: It is none.
+    """
+    step = int(value)
+    if not 0 <= step <= _MOST_STEPS:
+        raise ValueError("no run has so many steps")
+    return step
+
+
+def _finite(value: Any) -> float:
+    """A return or score that a picture can hold.
+
+    Raises:
+        ValueError: It is none.
+    """
+    number = float(value)
+    if not abs(number) <= LARGEST:  # nor is NaN
+        raise ValueError("no run earns so much")
+    return number
 
 
 def panels(runs: Sequence[Evaluations]) -> Panels:
@@ -110,16 +134,14 @@ def draw(grouped: Panels) -> bytes:
         for framework, runs in frameworks.items():
             _draw_framework(axis, framework, runs)
         (first, *_) = next(iter(frameworks.values()))
-        axis.set_title(title, loc="left", fontsize=10)
+        axis.set_title(drawable(title), loc="left", fontsize=10)
         axis.set(xlabel="steps of training", ylabel=LABELS[first.metric])
         axis.grid(alpha=0.25)
         axis.legend(frameon=False, fontsize="small")
         axis.spines[["top", "right"]].set_visible(False)
     for axis in axes.flat[len(grouped) :]:
         axis.remove()
-    image = io.BytesIO()
-    figure.savefig(image, format="png")
-    return image.getvalue()
+    return png(figure)
 
 
 def _draw_framework(axis: Axes, framework: str, runs: Sequence[Evaluations]) -> None:
@@ -138,14 +160,14 @@ def table(grouped: Panels, margin: float) -> str:
     lines = ["| runs | framework | seeds | mean [95%] | interquartile mean [95%] |", "|---|---|---|---|---|"]
     verdicts = []
     for title, frameworks in grouped.items():
-        scores = {framework: [run.score() for run in runs] for framework, runs in frameworks.items()}
+        name, scores = printable(title), {side: [run.score() for run in runs] for side, runs in frameworks.items()}
         for framework, values in scores.items():
             cells = [statistics.bootstrapped(s, values) for s in (statistics.mean, statistics.interquartile_mean)]
             lines.append(
-                f"| {title} | {_NAMES[framework]} | {len(values)} | " + " | ".join(map(_interval, cells)) + " |"
+                f"| {name} | {_NAMES[framework]} | {len(values)} | " + " | ".join(map(_interval, cells)) + " |"
             )
         if len(scores) == 2:
-            verdicts.append(f"{title}: {_verdict(scores['jax'], scores['torch'], margin)}")
+            verdicts.append(f"{name}: {_verdict(scores['jax'], scores['torch'], margin)}")
     return "\n".join([*lines, "", *verdicts])
 
 

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shared.files import cache_folder
+
 LARGE = 100_000
 """Rows from which a dataset is kept."""
 
@@ -59,7 +61,7 @@ def cached(files: Sequence[Path], read: Callable[[], Source]) -> Source:
 
 def folder() -> Path:
     """Where the flat copies lie; it need not exist."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "corl-twins" / "datasets"
+    return cache_folder() / "corl-twins" / "datasets"
 
 
 def _stamp(file: Path) -> list[Any]:

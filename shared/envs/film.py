@@ -5,7 +5,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, SupportsFloat
 
@@ -14,7 +14,7 @@ import imageio.v2 as imageio
 import numpy as np
 
 from shared.envs.registry import make_env
-from shared.errors import InputError
+from shared.errors import InputError, reason
 
 SUFFIXES = (".mp4", ".gif")
 _BACKENDS = ("glfw", "egl", "osmesa")
@@ -40,7 +40,7 @@ class Filmed(gymnasium.Wrapper):
         """Begins an episode, with a picture."""
         result = self.env.reset(**arguments)
         self._steps = 0
-        self._show(self.env.render())
+        self._picture()
         return result
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, SupportsFloat, bool, bool, dict[str, Any]]:
@@ -48,8 +48,19 @@ class Filmed(gymnasium.Wrapper):
         result = self.env.step(action)
         self._steps += 1
         if self._steps % self._every == 0:
-            self._show(self.env.render())
+            self._picture()
         return result
+
+    def _picture(self) -> None:
+        """Makes one and hands it on.
+
+        Raises:
+            InputError: The renderer, or what writes the film, fails.
+        """
+        try:
+            self._show(self.env.render())
+        except Exception as error:  # MuJoCo's, imageio's, ffmpeg's, the disk's
+            raise InputError(f"cannot film ({reason(error)}): leave out --video, or name another file") from error
 
 
 def choose_renderer() -> None:
@@ -103,7 +114,8 @@ def film(path: Path) -> Iterator[Callable[[str], gymnasium.Env]]:
         partial.replace(path)
     except BaseException:
         if writer is not None:
-            writer.close()
+            with suppress(Exception):  # what has failed may fail again
+                writer.close()
         partial.unlink(missing_ok=True)
         raise
 

@@ -23,7 +23,7 @@ from jax.nn.initializers import Initializer, variance_scaling
 
 from shared.envs.evaluation import ContextPolicy
 from shared.errors import InputError, RunError
-from shared.files import write_atomically
+from shared.files import cache_folder, write_atomically
 from shared.runs import seeds
 from shared.runs.facts import check_facts
 from shared.runs.run import Run
@@ -60,7 +60,7 @@ def enable_compilation_cache() -> None:
 
     The folder is `$JAX_COMPILATION_CACHE_DIR`, else `corl-twins/jax` in the user's cache folder.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "corl-twins" / "jax"
+    cache = cache_folder() / "corl-twins" / "jax"
     jax.config.update("jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_CACHE_DIR", str(cache)))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -1,6 +1,7 @@
 """Draws learning curves."""
 
 import io
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,13 @@ LABELS = {
 }
 # A run counts as the mean of its last evaluations: as many as this.
 AVERAGED = 3
+
+
+LARGEST = 1e100
+"""Of a return that is drawn: whatever a picture multiplies it by stays finite."""
+
+# Characters of a line in a picture, and how many of them are its end
+_LONGEST, _END = 60, 15
 
 
 class Curve(NamedTuple):
@@ -31,8 +39,38 @@ class Curve(NamedTuple):
     references: dict[str, float]
 
 
+def printable(text: str) -> str:
+    """A name from a file or a folder on one line, with `?` for what cannot be printed."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def drawable(text: str) -> str:
+    """A `printable` name that Matplotlib draws as it stands, without formulas; a long one loses its middle."""
+    shown = printable(text)
+    if len(shown) > _LONGEST:
+        shown = f"{shown[: _LONGEST - _END]}...{shown[-_END:]}"
+    return shown.replace("$", r"\$")
+
+
+def png(figure: Figure) -> bytes:
+    """A figure as a PNG image.
+
+    Raises:
+        Exception: Whatever Matplotlib raises.
+    """
+    # A box in a glyph's place says enough.
+    warnings.filterwarnings("ignore", message=r"Glyph \d+ .*missing from font", category=UserWarning)
+    image = io.BytesIO()
+    figure.savefig(image, format="png")
+    return image.getvalue()
+
+
 def draw_curve(curve: Curve, title: str, unit: str = "updates") -> bytes:
-    """The curve as a PNG image: means with one standard deviation over the episodes, references dashed, over `unit`."""
+    """The curve as a PNG image: means with one standard deviation over the episodes, references dashed, over `unit`.
+
+    Raises:
+        Exception: Whatever Matplotlib raises.
+    """
     # Figures made without pyplot share no state with a notebook's or another thread's.
     figure = Figure(figsize=(7, 4.2), dpi=150, layout="constrained")
     axes = figure.subplots()
@@ -40,12 +78,10 @@ def draw_curve(curve: Curve, title: str, unit: str = "updates") -> bytes:
     axes.fill_between(curve.steps, mean - spread, mean + spread, color="C0", alpha=0.2, linewidth=0)
     axes.plot(curve.steps, mean, "o-", color="C0", markersize=3.5, linewidth=1.2)
     for index, (name, value) in enumerate(sorted(curve.references.items())):
-        axes.axhline(value, color=f"C{index + 1}", linestyle="--", linewidth=1, label=f"data: {name} policy")
+        axes.axhline(value, color=f"C{index + 1}", linestyle="--", linewidth=1, label=f"data: {drawable(name)} policy")
     if curve.references:
         axes.legend(frameon=False, fontsize="small")
-    axes.set(title=title, xlabel=unit, ylabel=LABELS[curve.metric])
+    axes.set(title=drawable(title), xlabel=unit, ylabel=LABELS[curve.metric])
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    image = io.BytesIO()
-    figure.savefig(image, format="png")
-    return image.getvalue()
+    return png(figure)

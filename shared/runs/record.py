@@ -22,6 +22,7 @@ from shared.runs import resuming, seeds
 from shared.runs.checkpoints import Checkpoints
 from shared.runs.configs import dump
 from shared.runs.curves import AVERAGED, Curve, draw_curve
+from shared.runs.extras import Extra, policy_returns
 from shared.runs.machine import hardware, versions
 from shared.runs.metrics import MetricsFile
 from shared.runs.progress import Progress, say, warn
@@ -78,6 +79,9 @@ class Record:
         self._config, self._task, self._algorithm, self._framework = config, task, algorithm, framework
         self._device, self._unit, self._progress = device, unit, progress
         self._scale = scale(task.evaluator.fingerprint["env"])
+        self._references = {name: float(self._scale(value)) for name, value in policy_returns(task.attributes).items()}
+        self._picture = Extra(f"cannot draw {self.folder / 'learning_curve.png'}")
+        self._wandb_told = Extra("Weights & Biases has failed")
         self._steps: list[int] = []
         self._returns: list[np.ndarray] = []
         self._metrics_size = 0
@@ -184,7 +188,8 @@ class Record:
     def end_wandb(self, finished: bool) -> None:
         """Tells Weights & Biases, where it listens, how the run ended."""
         if self._wandb is not None:
-            self._wandb.finish(exit_code=0 if finished else 1)
+            with self._wandb_told.spared():
+                self._wandb.finish(exit_code=0 if finished else 1)
 
     # ---- a checkpoint's facts --------------------------------------------------------------------------------------
 
@@ -247,7 +252,8 @@ class Record:
         except OSError as error:
             warn(f"cannot write {self.folder / 'metrics.jsonl'} ({error.strerror}): make room; it is tried again")
         if self._wandb is not None:
-            self._wandb.log(dict(row), step=step)
+            with self._wandb_told.spared():
+                self._wandb.log(dict(row), step=step)
 
     def write_evaluation(self, step: int, prompt: float | None, evaluation: Evaluation) -> None:
         """Writes an evaluation's row, prints it, and redraws the curve where that is long ago.
@@ -290,22 +296,17 @@ class Record:
         self._metrics.sync()
 
     def draw(self) -> None:
-        """Draws the curve, if there is anything to draw; where it cannot be written, that is said."""
+        """Draws the curve, if there is anything to draw; where that fails it is said once."""
         if self._steps:
             title = f"{self._algorithm} ({self._framework}) on {self._dataset}, seed {self._config.seed}"
-            picture, path = draw_curve(self._curve(), title, f"{self._unit}s"), self.folder / "learning_curve.png"
-            try:
-                write_atomically(path, picture)
-            except OSError as error:
-                warn(f"cannot write {path} ({error.strerror}): it is drawn again later")
+            with self._picture.spared():
+                picture = draw_curve(self._curve(), title, f"{self._unit}s")
+                write_atomically(self.folder / "learning_curve.png", picture)
             self._drawn = time.perf_counter()
 
     def _curve(self) -> Curve:
         """All evaluations so far, on the scale of their environment."""
-        names = [key.removesuffix("_return_mean") for key in self._task.attributes if key.endswith("_return_mean")]
-        returns = {name: float(self._task.attributes[f"{name}_return_mean"]) for name in sorted(names)}
-        references = {name: float(self._scale(value)) for name, value in returns.items()}
-        return Curve(self._scale.metric, np.array(self._steps), self._scale(self._returns), references)
+        return Curve(self._scale.metric, np.array(self._steps), self._scale(self._returns), self._references)
 
     # ---- result ----------------------------------------------------------------------------------------------------
 

@@ -5,26 +5,25 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from shared.errors import InputError
+from shared.errors import InputError, reason
 
 
 def import_wandb(mode: str) -> ModuleType | None:
     """Weights & Biases if it is wanted, and able to go online without asking if it should.
 
     Raises:
-        InputError: It should be online but nobody is logged in.
+        InputError: It should be online but nobody is logged in, or it cannot be imported.
     """
     if mode == "off":
         return None
-    import wandb  # takes half a second, and most runs do without
+    try:
+        import wandb  # takes half a second, and most runs do without
 
-    if mode == "online":
-        try:
-            ready = wandb.login(prompt=False)
-        except wandb.Error as error:
-            raise _cannot_start(error) from error
-        if not ready:
-            raise InputError("Weights & Biases has no API key: run `wandb login` once, or use --wandb_mode offline")
+        ready = mode == "offline" or wandb.login(prompt=False)
+    except Exception as error:  # its own, its libraries' and the network's
+        raise _cannot_start(error) from error
+    if not ready:
+        raise InputError("Weights & Biases has no API key: run `wandb login` once, or use --wandb_mode offline")
     return wandb
 
 
@@ -53,9 +52,9 @@ def start_wandb(wandb: ModuleType | None, config: Any, folder: Path) -> Any:
             mode=config.wandb_mode,
             reinit="create_new",  # a record for each of several seeds at once
         )
-    except wandb.Error as error:
+    except Exception as error:  # its own, its service's and the disk's
         raise _cannot_start(error) from error
 
 
 def _cannot_start(error: Exception) -> InputError:
-    return InputError(f"Weights & Biases cannot start ({' '.join(str(error).split())}): use --wandb_mode offline")
+    return InputError(f"Weights & Biases cannot start ({reason(error)}): use --wandb_mode offline, or off")

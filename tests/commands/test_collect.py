@@ -418,6 +418,25 @@ def test_an_episode_ends_with_one_flag(
         assert found == {"terminals": [False] * 3, "timeouts": [False] * 3} | {flag: [False, False, True]}
 
 
+@pytest.mark.parametrize("left", [0.0, 0.01, 0.5, 0.9])
+def test_a_part_that_was_cut_is_recorded_again(
+    left: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To the same bytes, and a line says so."""
+    monkeypatch.setattr("shared.envs.stepping.make_env", lambda _: EndsAfterThreeSteps(True, False))
+    recorder = Recorder("d4rl/hopper-v2", lambda: lambda observations, noise: 0.1 * noise, 0, tmp_path)
+    recorder.part(0)
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(left * len(whole))])
+    assert len(recorder.part(0)) == EPISODES
+    assert capsys.readouterr().err == f"{path} is damaged; its episodes are recorded again\n"
+    assert path.read_bytes() == whole
+    np.savez(path, **joined(recorder.part(0)[1:])._asdict())
+    assert len(recorder.part(0)) == EPISODES
+    assert path.read_bytes() == whole
+
+
 def made_up(*lengths: int) -> list[Rows]:
     """Episodes of these lengths that a time limit ended."""
     return [

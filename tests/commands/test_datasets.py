@@ -78,6 +78,24 @@ def test_show_tells_what_is_in_a_dataset_and_what_is_left_out(
     assert (tmp_path / "returns.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("rewards", [np.full(60, 1e15), np.linspace(1e15, 0.999e15, 60), np.full(60, -1e-300)])
+def test_any_returns_and_any_name_are_drawn(
+    rewards: np.ndarray, run: Callable[..., list[str]], write_hdf5: WriteHDF5, tmp_path: Path
+) -> None:
+    """All returns may be equal, or so large that their bins are no wider than floating point's steps."""
+    path = write_hdf5(rewards=rewards).rename(tmp_path / "a$\\frac$.hdf5")
+    assert run("show", path, "--png", tmp_path / "returns.png")[-1].endswith("returns.png")
+    assert (tmp_path / "returns.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("returns", [[4.5e16] * 45, [4.5e16, 4.5e16 + 8, 4.5e16 + 16], [0.0, 5e-324], [1, 2, 3]])
+def test_a_histogram_counts_every_return(returns: list[float]) -> None:
+    edges = datasets._edges(np.array(returns, float))
+    assert (np.diff(edges) > 0).all()
+    counts, _ = np.histogram(returns, edges)
+    assert counts.sum() == len(returns)
+
+
 def test_returns_are_those_of_the_episodes() -> None:
     rng = np.random.default_rng(0)
     raw = {"rewards": rng.normal(size=500), "terminals": rng.random(500) < 0.05, "timeouts": rng.random(500) < 0.05}

@@ -137,6 +137,27 @@ def test_the_camera_follows_the_robot(env_id: str) -> None:
     env.close()
 
 
+def test_a_film_that_fails_on_the_way_ends_in_one_line(
+    said: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the writer raises, even again as it is closed; nothing is left of the film."""
+
+    class Writer:
+        def append_data(self, picture: Any) -> None:
+            raise RuntimeError("no\nencoder")
+
+        def close(self) -> None:
+            raise RuntimeError("no encoder")
+
+    monkeypatch.setattr("shared.envs.film.choose_renderer", lambda: None)
+    monkeypatch.setattr("shared.envs.film._open", lambda *_: Writer())
+    monkeypatch.setattr("gymnasium.envs.mujoco.MujocoEnv.render", lambda self: np.zeros((2, 2, 3), np.uint8))
+    status, printed, error = said(run_folder(tmp_path), "--video", tmp_path / "x.gif")
+    assert (status, printed, error.count("\n")) == (2, "", 1)
+    assert "cannot film (no encoder): leave out --video" in error
+    assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "checkpoint.pt"}
+
+
 def test_without_a_renderer_one_line_says_so(tmp_path: Path) -> None:
     folder = run_folder(tmp_path)
     command = [

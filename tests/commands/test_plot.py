@@ -111,6 +111,14 @@ def test_bad_input_ends_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     (run / "metrics.jsonl").write_text('{"return_mean": "high", "step": 1}\n')
     assert ended(main, [str(run)]) == 2
     assert "is damaged: leave out this run" in capsys.readouterr().err
+    huge, deep = "1" * 400, "[" * 100_000
+    steps, values = ("1e999", huge, "-1"), ("1e999", "NaN", huge, deep)
+    for step, value in [*((step, "1") for step in steps), *(("1", value) for value in values)]:
+        (run / "metrics.jsonl").write_text(f'{{"step": {step}, "return_mean": {value}}}\n')
+        assert ended(main, [str(run)]) == 2
+        error = capsys.readouterr().err
+        assert "is damaged: leave out this run" in error
+        assert error.count("\n") == 1
     (run / "metrics.jsonl").unlink()
     assert ended(main, [str(run)]) == 2
     assert "cannot read" in capsys.readouterr().err
@@ -122,3 +130,14 @@ def test_bad_input_ends_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_steps_that_not_all_seeds_have_are_left_out(tmp_path: Path) -> None:
     found = [write_run(tmp_path, "IQL-x", "jax", 0, CURVE), write_run(tmp_path, "IQL-x", "jax", 1, {1000: 1.0})]
     assert np.frombuffer(draw(panels([read_run(run) for run in found])), np.uint8).size > 1000
+
+
+@pytest.mark.parametrize("name", ["a$\\frac$", "$", "a\x1bb\udcff", "n" * 200])
+def test_a_hostile_name_does_not_spoil_the_others(
+    name: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(runs, name, "jax", 0, CURVE)
+    output = tmp_path / "curves.png"
+    assert ended(main, [str(runs), "--output", str(output), "--stats"]) == 0
+    capsys.readouterr().out.encode()
+    assert output.exists()

@@ -6,14 +6,17 @@ import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
+import jax
 import numpy as np
 import pytest
 
 from shared.data import cache, sources
 from shared.data.cache import Source
 from shared.data.rewards import modify_rewards
+from shared.frameworks import jax_side
 from shared.runs.task import load_task
 from tests.runs.test_task import Config
 
@@ -163,3 +166,16 @@ def test_the_second_start_with_a_million_transitions_takes_less_than_a_second(tm
     print(f"a million transitions: {seconds[0]:.2f} s at the first start, {min(seconds[1:]):.2f} s at later ones")
     assert len(task.dataset.rewards) == rows - 1000
     assert min(seconds[1:]) < 1
+
+
+@pytest.mark.parametrize("chosen", ["", ".", "cache"])
+def test_the_caches_lie_in_no_working_folder(chosen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor that of compiled programs: only an absolute path counts."""
+    monkeypatch.setenv("XDG_CACHE_HOME", chosen)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(jax.config, "update", given.__setitem__)
+    jax_side.enable_compilation_cache()
+    assert given["jax_compilation_cache_dir"] == str(tmp_path / ".cache" / "corl-twins" / "jax")
+    assert cache.folder() == tmp_path / ".cache" / "corl-twins" / "datasets"

@@ -167,6 +167,19 @@ def test_corls_cql_file_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert other.log_alpha().item() != before
 
 
+def test_our_cql_file_fits_corls_modules(tmp_path: Path) -> None:
+    """CORL takes the temperatures as they lie in the file, as modules; ours are what such a module can load."""
+    trainer = trained(PAIRS["cql"], 2)
+    cql.save(trainer, tmp_path / "checkpoint.pt")
+    content = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert {*trainer.parts(), "total_it"} <= set(content)
+    assert "base_network.6.weight" in content["actor"]
+    for key, part in (("sac_log_alpha", trainer.log_alpha), ("cql_log_alpha", trainer.log_alpha_prime)):
+        module = Scalar(9.0)
+        module.load_state_dict(content[key])
+        assert torch.equal(module.constant, part())
+
+
 @pytest.mark.parametrize("name", ["sac_n", "edac", "lb_sac"])
 def test_corls_ensemble_file_loads(name: str, tmp_path: Path) -> None:
     """Its temperature is a plain number, and it does not say how many updates it has seen."""

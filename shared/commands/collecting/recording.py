@@ -9,7 +9,10 @@ from tqdm import tqdm
 
 from shared.data.experience import Experience, Rows
 from shared.envs.registry import MAX_EPISODE_STEPS
+from shared.errors import InputError
 from shared.files import write_atomically
+from shared.runs.progress import warn
+from shared.seals import read_verified, sealed_zip
 
 EPISODES = 10
 """Episodes of a part: they are stepped together, so that the policy is asked once for all of them."""
@@ -39,14 +42,17 @@ class Recorder:
         self.seed = seed
 
     def part(self, number: int) -> list[Rows]:
-        """The `EPISODES` episodes of a part, from disk if they are there."""
+        """The `EPISODES` episodes of a part, from disk if they are there and whole."""
         path = self._folder / f"part_{number}.npz"
-        if not path.exists():
-            content = io.BytesIO()
-            np.savez(content, **joined(self._play(number))._asdict())
-            write_atomically(path, content.getvalue())
-        with np.load(path) as content:
-            return split(Rows(*(content[name] for name in Rows._fields)))
+        if path.exists():
+            try:
+                return _read(path)
+            except InputError as error:
+                warn(f"{error}; its episodes are recorded again")
+        content = io.BytesIO()
+        np.savez(content, **joined(self._play(number))._asdict())
+        write_atomically(path, sealed_zip(content.getbuffer()))
+        return _read(path)
 
     def record(self, size: int, words: str) -> list[Rows]:
         """As many episodes as it takes until D4RL's reader keeps `size` rows of them.
@@ -91,6 +97,24 @@ class Recorder:
         for episode in episodes:
             episode.close()
         return [episode.rows() for episode in episodes]
+
+
+def _read(path: Path) -> list[Rows]:
+    """The episodes of a part's file.
+
+    Raises:
+        InputError: It is cut or damaged, or holds something else.
+    """
+    try:
+        content = np.load(io.BytesIO(read_verified(path)), allow_pickle=False)
+        episodes = split(Rows(*(content[name] for name in Rows._fields)))
+    except (InputError, OSError):
+        raise
+    except Exception as error:  # NumPy and zipfile raise a dozen unrelated types on damaged bytes
+        raise InputError(f"{path} is damaged") from error
+    if len(episodes) != EPISODES:
+        raise InputError(f"{path} does not hold {EPISODES} episodes")
+    return episodes
 
 
 def joined(episodes: list[Rows]) -> Rows:
