@@ -22,6 +22,7 @@ from pyrallis.wrappers.docstring import get_attribute_docstring
 
 from shared.envs.registry import is_registered
 from shared.errors import InputError, RunError, Stopped
+from shared.interrupts import raise_again
 from shared.names import is_known, nearest
 from shared.runs.fields import base_type, check, in_words, is_optional, scalar_or_tuple
 from shared.runs.seeds import summary, train_seeds
@@ -154,6 +155,7 @@ def cli(
     go on with 1, Ctrl-C with 130, SIGTERM with 143. `args` and `prog` are those of `parse`.
     """
     try:
+        raise_again()
         command, settings = _SEEDS.parse_known_args(args)
         number = getattr(command, "seeds", 1)
         runs = train_seeds(train, parse(config_class, algorithm, settings, prog), number)
