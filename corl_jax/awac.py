@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
+from shared.runs.start import cli
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -37,7 +39,6 @@ from shared.frameworks.jax_side import (
     take,
     to_device,
 )
-from shared.runs.configs import cli
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import DeterministicConfig, TransitionsConfig

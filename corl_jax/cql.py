@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from shared.runs.start import cli
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -44,7 +46,6 @@ from shared.frameworks.jax_side import (
     to_device,
     xavier_uniform,
 )
-from shared.runs.configs import cli
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import TransitionsConfig

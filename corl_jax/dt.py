@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
+from shared.runs.start import cli
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -42,7 +44,6 @@ from shared.frameworks.jax_side import (
     to_device,
     xavier_uniform,
 )
-from shared.runs.configs import cli
 from shared.runs.fields import bounded, numbers, positive
 from shared.runs.run import Run
 from shared.runs.settings import DeterministicConfig, OfflineConfig

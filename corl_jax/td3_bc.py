@@ -8,6 +8,8 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from shared.runs.start import cli
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -35,7 +37,6 @@ from shared.frameworks.jax_side import (
     take,
     to_device,
 )
-from shared.runs.configs import cli
 from shared.runs.fields import bounded
 from shared.runs.run import Run
 from shared.runs.settings import TransitionsConfig

@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from shared.runs.start import cli
+
 import numpy as np
 import torch
 from torch import Tensor, arange, einsum, nn, softmax, square, stack, where
@@ -30,7 +32,6 @@ from shared.frameworks.torch_side import (
     take,
     to_device,
 )
-from shared.runs.configs import cli
 from shared.runs.fields import bounded, numbers, positive
 from shared.runs.run import Run
 from shared.runs.settings import DeterministicConfig, OfflineConfig

@@ -13,7 +13,10 @@ def main() -> int:
     here = Path(__file__).resolve().parent
     installed = here / "house"
     sys.path.insert(0, str(installed if installed.is_dir() else here.parent))
-    from shared.__main__ import main as run
+    from shared.interrupts import ended_at_once
+
+    with ended_at_once():
+        from shared.__main__ import main as run
 
     return run(sys.argv[1:])
 

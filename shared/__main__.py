@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from shared.commands.common import ended
 from shared.errors import InputError
+from shared.interrupts import ended_at_once
 from shared.names import nearest
 
 # By command, its module and what it does
@@ -56,7 +57,9 @@ def run(arguments: Sequence[str]) -> int | None:
         return 0
     if name not in COMMANDS:
         raise InputError(f"unknown command {name!r}; {nearest(name, COMMANDS)}; --help lists them all")
-    return importlib.import_module(COMMANDS[name][0]).main(others)
+    with ended_at_once():
+        module = importlib.import_module(COMMANDS[name][0])
+    return module.main(others)
 
 
 def main(arguments: Sequence[str]) -> int:

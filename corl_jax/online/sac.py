@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shared.runs.start import cli
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -41,7 +43,6 @@ from shared.frameworks.jax_side import (
     take,
     to_device,
 )
-from shared.runs.configs import cli
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import RunConfig

@@ -50,8 +50,9 @@ def check_free(path: Path, overwrite: bool) -> None:
 def ended(command: Callable[[Sequence[str]], int | None], arguments: Sequence[str]) -> int:
     """Runs a command; returns its exit status.
 
-    It is 2 after one line on stderr where the input or a file cannot be used, 1 where a run cannot go on or has left
-    numbers that are none, and 130 after Ctrl-C. Whoever reads the output may leave: `corl-twins datasets list | head`.
+    It is 2 after one line on stderr where the input or a file cannot be used, and 130 after Ctrl-C. It is 1 where a run
+    cannot go on, has left numbers that are none, or memory runs out. Whoever reads the output may leave:
+    `corl-twins datasets list | head`.
     """
     try:
         status = command(arguments)
@@ -68,4 +69,11 @@ def ended(command: Callable[[Sequence[str]], int | None], arguments: Sequence[st
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    except Exception as error:
+        from shared.runs.memory import is_exhausted
+
+        if not is_exhausted(error):
+            raise
+        print("error: out of memory: ask for less at once", file=sys.stderr)
+        return 1
     return status or 0

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from shared.commands.common import Parser
 from shared.frameworks.twins import FRAMEWORKS, algorithms, load_twin, name_of
+from shared.interrupts import ended_at_once
 from shared.runs.configs import cli
 
 
@@ -22,5 +23,6 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("algorithm", metavar="ALGORITHM", help=f"one of {', '.join(algorithms('torch'))}")
     options = parser.parse_args(arguments[:2])
     name = name_of(options.framework, options.algorithm)
-    twin = load_twin(options.framework, name)
+    with ended_at_once():
+        twin = load_twin(options.framework, name)
     cli(twin.train, twin.TrainConfig, name, arguments[2:], prog=f"corl-twins train {options.framework} {name}")

@@ -82,8 +82,9 @@ def choose_renderer() -> None:
             os.environ["MUJOCO_GL"] = backend
             return
     reason = (tried.stderr.strip().splitlines() or [f"it ended with {tried.returncode}"])[-1]
+    unset = "unset MUJOCO_GL, " if chosen else ""
     raise InputError(
-        f"nothing here renders: MuJoCo finds no OpenGL by {', '.join(backends)} ({reason}); install libegl1 or "
+        f"nothing here renders: MuJoCo finds no OpenGL by {', '.join(backends)} ({reason}); {unset}install libegl1 or "
         "libosmesa6, or leave out --video"
     )
 

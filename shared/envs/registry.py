@@ -93,6 +93,18 @@ def fingerprint(env: gymnasium.Env) -> dict[str, Any]:
     }
 
 
+def least_memory(env_id: str) -> int:
+    """Bytes that each environment of this name takes at least: its simulator's model, 0 outside MuJoCo.
+
+    Raises:
+        InputError: As `make_env`.
+    """
+    env = make_env(env_id)
+    model = getattr(env.unwrapped, "model", None)
+    env.close()
+    return getattr(model, "nbuffer", 0)
+
+
 def time_limit(env_id: str) -> int | None:
     """After how many steps a registered environment ends an episode; None if it does not, or is not registered."""
     spec = gymnasium.registry.get(env_id)

@@ -6,6 +6,7 @@ weights, and weight conversion.
 
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -36,21 +37,58 @@ H = TypeVar("H", bound=Any)
 # ---- device, dataset, metrics --------------------------------------------------------------------------------------
 
 
+_DEVICE = re.compile(r"(cpu|cuda|gpu|tpu)(?::(\d{1,4}))?")
+
+
 def resolve_device(name: str) -> jax.Device:
-    """The device that a config's `device` names: `auto` is JAX's first choice.
+    """The device that a config's `device` names: `auto` is JAX's first choice, `cuda:1` the second GPU.
 
     CORL's files say `cuda` everywhere, so a machine without a GPU says so on standard error and uses the CPU.
+
+    Raises:
+        InputError: JAX does not know the device, finds none of that number, or `JAX_PLATFORMS` leaves it out.
     """
-    platform = name.split(":")[0]
-    if platform == "auto":
-        return jax.devices()[0]
-    if platform not in ("cpu", "cuda", "gpu", "tpu"):
+    default = default_device()
+    if name == "auto":
+        return default
+    known = _DEVICE.fullmatch(name)
+    if known is None:
         raise InputError(f"device {name!r} is not one that JAX knows: use auto, cpu, cuda or tpu")
-    try:
-        return jax.devices(platform)[0]
-    except RuntimeError:
+    platform, number = known[1], int(known[2] or 0)
+    devices = _devices(platform)
+    if not devices:
         print(f"device {name} is not available here: using cpu", file=sys.stderr)
-        return jax.devices("cpu")[0]
+        platform, number, devices = "cpu", 0, _devices("cpu")
+    if not devices:
+        raise InputError(
+            f"device {platform} is left out by JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS')}: unset it, or use auto"
+        )
+    if number >= len(devices):
+        raise InputError(f"device {name} is not here: JAX finds {len(devices)} of its kind, counted from 0")
+    return devices[number]
+
+
+def default_device() -> jax.Device:
+    """JAX's first choice; whoever uses JAX first asks for it.
+
+    Raises:
+        InputError: `JAX_PLATFORMS` names what is not here.
+    """
+    try:
+        return jax.devices()[0]
+    except (RuntimeError, AssertionError):  # the latter for cuda without a GPU
+        asked = os.environ.get("JAX_PLATFORMS")
+        if not asked:
+            raise
+        raise InputError(f"JAX finds no device for JAX_PLATFORMS={asked}: unset it, or set it to cpu") from None
+
+
+def _devices(platform: str) -> Sequence[jax.Device]:
+    """All of this kind; none where there is no such platform."""
+    try:
+        return jax.devices(platform)
+    except RuntimeError:
+        return []
 
 
 def enable_compilation_cache() -> None:

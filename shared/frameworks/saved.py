@@ -211,6 +211,7 @@ class Saved:
         return exchange.to_jax(trainer, self._empty_state()), trainer.total_it
 
     def _empty_state(self) -> Any:
+        jax_side.default_device()  # or one line on why there is none
         twin = load_twin("jax", self.algorithm)
         return exchange.blank_state(twin, twin.TrainConfig(**vars(self.config)), *self.sizes)
 

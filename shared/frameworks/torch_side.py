@@ -4,6 +4,7 @@ import codecs
 import io
 import random
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shared.errors import InputError, RunError
+from shared.errors import InputError, RunError, reason
 from shared.files import write_atomically
 from shared.frameworks import torch_parts
 from shared.runs.facts import check_facts
@@ -27,17 +28,38 @@ def resolve_device(name: str) -> torch.device:
     """The device that a config's `device` names: `auto` is the GPU where there is one.
 
     CORL's files say `cuda` everywhere, so a machine without a GPU says so on standard error and uses the CPU.
+
+    Raises:
+        InputError: PyTorch does not know the device, or cannot compute on it here.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with warnings.catch_warnings(action="ignore"):  # of names that are no longer used
+        device = _parsed(name)
+        if device.type == "cuda" and not torch.cuda.is_available():
+            print(f"device {name} is not available here: using cpu", file=sys.stderr)
+            return torch.device("cpu")
+        _try(device)
+    return device
+
+
+def _parsed(name: str) -> torch.device:
     try:
-        device = torch.device(name)
+        return torch.device(name)
     except RuntimeError:
         raise InputError(f"device {name!r} is not one that PyTorch knows: use auto, cpu or cuda") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        print(f"device {name} is not available here: using cpu", file=sys.stderr)
-        return torch.device("cpu")
-    return device
+
+
+def _try(device: torch.device) -> None:
+    """Adds two numbers on the device.
+
+    Raises:
+        InputError: It cannot.
+    """
+    try:
+        torch.ones(1, device=device).add(1).item()
+    except Exception as error:  # each device has an exception of its own
+        raise InputError(f"device {device} cannot compute here ({reason(error)}): use auto, cpu or cuda") from None
 
 
 def seed_everything(seed: int, deterministic: bool = False) -> None:

@@ -22,8 +22,10 @@ from pyrallis.wrappers.docstring import get_attribute_docstring
 
 from shared.envs.registry import is_registered
 from shared.errors import InputError, RunError, Stopped
+from shared.interrupts import raise_again
 from shared.names import is_known, nearest
 from shared.runs.fields import base_type, check, in_words, is_optional, scalar_or_tuple
+from shared.runs.memory import advice, is_exhausted
 from shared.runs.seeds import summary, train_seeds
 from shared.runs.settings import RunConfig
 
@@ -154,9 +156,10 @@ def cli(
     go on with 1, Ctrl-C with 130, SIGTERM with 143. `args` and `prog` are those of `parse`.
     """
     try:
+        raise_again()
         command, settings = _SEEDS.parse_known_args(args)
         number = getattr(command, "seeds", 1)
-        runs = train_seeds(train, parse(config_class, algorithm, settings, prog), number)
+        runs = _trained(train, parse(config_class, algorithm, settings, prog), number)
         if number > 1:
             print(summary([run.result for run in runs]))
     except (InputError, RunError) as error:
@@ -168,6 +171,17 @@ def cli(
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _trained(train: Callable[[Config], Any], config: Config, number: int) -> list[Any]:
+    """As `train_seeds`; where memory runs out outside of a run, too, a RunError says so."""
+    try:
+        return train_seeds(train, config, number)
+    except Exception as error:
+        if not is_exhausted(error):
+            raise
+        saved = "nothing was saved yet" if number == 1 else "each seed keeps its checkpoints"
+        raise RunError(f"{advice(config)}; {saved}") from error
 
 
 class _TextLoader(yaml.SafeLoader):

@@ -4,11 +4,15 @@ import os
 import platform
 import subprocess
 import time
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+# Where Linux says which group this process is of, and what each may have
+_GROUP, _GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def versions(*packages: str) -> dict[str, str]:
@@ -25,6 +29,17 @@ def hardware() -> dict[str, Any]:
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "gpus": _gpus(),
     }
+
+
+def memory() -> int:
+    """Bytes that this process can have at most: of the machine, or of the container that it runs in, and of swap."""
+    limits = [int(text) for path in _limit_files() if (text := _read(path).strip()).isdecimal()]
+    return min([psutil.virtual_memory().total, *limits]) + psutil.swap_memory().total
+
+
+def gpu_memory() -> int:
+    """Bytes of the largest of NVIDIA's GPUs; 0 without its driver."""
+    return max((int(mebibytes) * 2**20 for mebibytes in _ask("memory.total") if mebibytes.isdecimal()), default=0)
 
 
 def load() -> float:
@@ -53,10 +68,7 @@ class OtherJobs:
 
 
 def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
+    lines = _read(Path("/proc/cpuinfo")).splitlines()
     return next(
         (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
     )
@@ -64,8 +76,34 @@ def _cpu_model() -> str:
 
 def _gpus() -> list[str]:
     """Names of NVIDIA's GPUs; none without its driver."""
+    return _ask("name")
+
+
+def _ask(fact: str) -> list[str]:
+    """What NVIDIA's driver says of each GPU, sizes in MiB; nothing without it."""
     try:
-        query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        query = ["nvidia-smi", f"--query-gpu={fact}", "--format=csv,noheader,nounits"]
         return subprocess.run(query, capture_output=True, text=True, check=True, timeout=10).stdout.splitlines()
     except (OSError, subprocess.SubprocessError):
         return []
+
+
+def _limit_files() -> Iterator[Path]:
+    """Where the limits of this process's group stand, and of those around it, by either version of cgroups."""
+    for line in _read(_GROUP).splitlines():
+        _, controllers, name = line.split(":", 2)
+        folder, file = _GROUPS, "memory.max"
+        if controllers:
+            folder, file = _GROUPS / "memory", "memory.limit_in_bytes"
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        group = Path(name.lstrip("/"))
+        yield from (folder / around / file for around in (group, *group.parents))
+
+
+def _read(path: Path) -> str:
+    """A file's text; empty if it cannot be read."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

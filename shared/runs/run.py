@@ -13,6 +13,7 @@ from shared.errors import InputError, RunError, Stopped
 from shared.files import write_atomically
 from shared.runs import seeds
 from shared.runs.beside import Beside, Outcome
+from shared.runs.memory import advice, is_exhausted
 from shared.runs.progress import Progress, say, warn
 from shared.runs.record import Record
 from shared.runs.stopping import StopRequest
@@ -153,7 +154,7 @@ class Run:
         """Closes everything; draws the curve; without an exception also writes and prints the result.
 
         Raises:
-            RunError: The last checkpoint, the metrics or the result could not be written.
+            RunError: The last checkpoint, the metrics or the result could not be written, or memory has run out.
         """
         finished = False
         try:
@@ -162,6 +163,8 @@ class Run:
             if kind is None:
                 self._finish()
                 finished = True
+            elif is_exhausted(error):
+                raise RunError(f"{advice(self._config)}; {self._what_is_saved()}") from error
             elif not issubclass(kind, InputError | RunError | Stopped):
                 warn(f"the run has failed; {self._what_is_saved()}")
         finally:

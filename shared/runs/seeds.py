@@ -18,11 +18,14 @@ from tqdm import tqdm
 
 from shared.errors import InputError, RunError, Stopped
 from shared.runs.curves import AVERAGED, LABELS
+from shared.runs.memory import check_size
 from shared.runs.stopping import StopRequest
 
 T = TypeVar("T")
 
 _LAST_SEED = 2**32 - 1
+# Bytes of a seed's settings and thread, at least
+_SEED = 1024
 
 
 class _Meeting(NamedTuple):
@@ -189,6 +192,7 @@ def train_seeds(train: Callable[[Any], T], config: Any, number: int) -> list[T]:
         raise InputError(f"--seeds must be between 1 and {_LAST_SEED + 1 - config.seed} with seed {config.seed}")
     if number == 1:
         return [train(config)]
+    check_size("--seeds", number, number * _SEED)
     if config.resume not in ("", "auto"):
         raise InputError("--resume with a folder goes on with one run: write --resume auto, or leave --seeds out")
     group = _Group(train, [dataclasses.replace(config, seed=config.seed + i) for i in range(number)])

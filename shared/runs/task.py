@@ -13,10 +13,10 @@ from shared.data.cache import Source
 from shared.data.transitions import Batch
 from shared.envs import genuine
 from shared.envs.evaluation import Evaluator
-from shared.envs.registry import is_registered, time_limit
+from shared.envs.registry import is_registered, least_memory, time_limit
 from shared.envs.scores import env_of
 from shared.errors import InputError
-from shared.runs import seeds
+from shared.runs import memory, seeds
 from shared.runs.fields import check
 
 
@@ -75,6 +75,7 @@ def load_task(
         InputError: A setting, the dataset or the environment cannot be used, or the two do not fit.
     """
     check(config)
+    memory.check_settings(config)
     read = partial(_transitions, config, prepare, normalize, source, extract)
     opened, dataset, mean, std = seeds.once(load_task, read)
     seed = config.seed if eval_seed is None else eval_seed
@@ -117,9 +118,11 @@ def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = 
         InputError: A setting, the dataset or the environment cannot be used, or the two do not fit.
     """
     check(config)
+    memory.check_settings(config)
     opened, dataset, mean, std = seeds.once(load_trajectories, lambda: _trajectories(config, reward_scale, source))
     seed = config.seed if eval_seed is None else eval_seed
     # A policy with a context is so costly that rows of episodes which wait for an environment would be a waste.
+    memory.check_size("n_episodes", config.n_episodes, config.n_episodes * least_memory(opened.env_id))
     limits = {"num_envs": config.n_episodes, "max_steps": config.episode_len}
     return _task(config, opened, dataset, Evaluator(opened.env_id, config.n_episodes, seed, mean, std, **limits))
 
@@ -145,8 +148,14 @@ def load_environment(config: Any) -> Task:
         InputError: A setting or the environment cannot be used.
     """
     check(config)
+    memory.check_settings(config)
     evaluator = Evaluator(config.env, config.n_episodes, config.seed)
     rows, state_dim, action_dim = config.max_timesteps, evaluator.state_dim, evaluator.action_dim
+    try:
+        memory.check_size("max_timesteps", rows, rows * 4 * (2 * state_dim + action_dim + 2))
+    except InputError:
+        evaluator.close()
+        raise
     sizes = Batch((state_dim,), (action_dim,), (), (state_dim,), ())
     return Task(
         dataset=Batch(*(np.zeros((rows, *size), np.float32) for size in sizes)),

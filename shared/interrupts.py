@@ -1,0 +1,47 @@
+"""Ctrl-C while modules are still being loaded: there is nothing to save, and nobody yet who would catch it."""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, NoReturn
+
+_Handler = Callable[[int, FrameType | None], Any]
+
+
+def end_at_once() -> None:
+    """From now on Ctrl-C ends the process with one line and status 130, until `raise_again`.
+
+    An exception would not do: raised within a package that is being loaded, it comes out as another one, or not at all.
+    Where Ctrl-C is ignored, as in a shell's background jobs, or somebody else handles it, nothing changes; nor does it
+    outside the main thread, where Python knows no signals.
+    """
+    _replace(signal.default_int_handler, _end)
+
+
+def raise_again() -> None:
+    """Ctrl-C raises `KeyboardInterrupt` again, if `end_at_once` has changed that."""
+    _replace(_end, signal.default_int_handler)
+
+
+@contextlib.contextmanager
+def ended_at_once() -> Iterator[None]:
+    """Within it Ctrl-C ends the process, as by `end_at_once`."""
+    end_at_once()
+    try:
+        yield
+    finally:
+        raise_again()
+
+
+def _replace(old: _Handler, new: _Handler) -> None:
+    in_main = threading.current_thread() is threading.main_thread()
+    if in_main and signal.getsignal(signal.SIGINT) is old:
+        signal.signal(signal.SIGINT, new)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    os.write(2, b"interrupted\n")  # the buffer of stderr may be in use
+    os._exit(130)

@@ -1,0 +1,28 @@
+"""What a twin's file imports before any package: its end as a program.
+
+Loading the frameworks takes seconds. Ctrl-C ends the process within them, from here on, where such a file is what runs.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from shared.interrupts import end_at_once
+
+_TWINS = [Path(__file__).resolve().parents[2] / f"corl_{framework}" for framework in ("torch", "jax")]
+
+
+def cli(train: Callable[[Any], Any], config_class: type, algorithm: str) -> None:
+    """Runs `train` with the config of the command line, see `shared.runs.configs.cli`; that is loaded only now."""
+    from shared.runs import configs
+
+    configs.cli(train, config_class, algorithm)
+
+
+def _is_twin(file: str | None) -> bool:
+    return file is not None and any(folder in Path(file).resolve().parents for folder in _TWINS)
+
+
+if _is_twin(getattr(sys.modules["__main__"], "__file__", None)):
+    end_at_once()

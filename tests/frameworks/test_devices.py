@@ -1,0 +1,98 @@
+"""Devices that are named but not there: one line, and never a tensor that cannot be read."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+import torch
+
+from shared.errors import InputError
+from shared.frameworks import jax_side, torch_side
+
+ROOT = Path(__file__).resolve().parents[2]
+WITHOUT_UPDATES = ["--max_timesteps", "1", "--n_episodes", "1"]
+
+
+def all_device_types() -> list[str]:
+    """Every one that this PyTorch knows, by the words of its own refusal."""
+    with pytest.raises(RuntimeError, match="Expected one of") as caught:
+        torch.device("none")
+    return re.search(r"Expected one of (.+) device type", str(caught.value))[1].split(", ")
+
+
+def computes(device: str) -> bool:
+    """Whether a backend says that it is there; one that cannot say so is not."""
+    module = getattr(torch, device, None)
+    return device == "cpu" or (hasattr(module, "is_available") and module.is_available())
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", all_device_types())
+def test_pytorch_computes_on_a_device_or_says_in_a_line_that_it_cannot(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if name == "cuda" and not computes(name):
+        assert torch_side.resolve_device(name).type == "cpu"
+        assert capsys.readouterr().err == "device cuda is not available here: using cpu\n"
+    elif computes(name):
+        assert torch_side.resolve_device(name).type == name
+    else:
+        with pytest.raises(InputError, match=rf"^device {name} cannot compute here \(.+\): use auto, cpu or cuda$"):
+            torch_side.resolve_device(name)
+
+
+@pytest.mark.parametrize("name", ["mps", "xpu", "meta", "foo", "", "cuda:x", "tpu:99999", "cpu:-1"])
+def test_jax_refuses_what_it_does_not_know(name: str) -> None:
+    with pytest.raises(InputError, match=rf"device '{name}' is not one that JAX knows: use auto, cpu, cuda or tpu"):
+        jax_side.resolve_device(name)
+
+
+def test_jax_counts_its_devices() -> None:
+    """A number that is not there is not taken for the first."""
+    devices = jax.devices("cpu")
+    assert jax_side.resolve_device(f"cpu:{len(devices) - 1}") == devices[-1]
+    with pytest.raises(InputError, match=rf"device cpu:{len(devices)} is not here: JAX finds {len(devices)} "):
+        jax_side.resolve_device(f"cpu:{len(devices)}")
+
+
+def test_jax_without_the_device_uses_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(jax_side, "_devices", lambda platform: jax.devices("cpu") if platform == "cpu" else [])
+    assert jax_side.resolve_device("cuda:1").platform == "cpu"
+    assert capsys.readouterr().err == "device cuda:1 is not available here: using cpu\n"
+
+
+def test_jax_says_what_leaves_the_cpu_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    monkeypatch.setattr(jax_side, "_devices", lambda platform: [])
+    with pytest.raises(InputError, match="device cpu is left out by JAX_PLATFORMS=cuda: unset it, or use auto"):
+        jax_side.resolve_device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("command", "platforms"),
+    [
+        (["corl_jax/td3_bc.py"], "foo"),
+        pytest.param(["corl_jax/td3_bc.py"], "cuda", marks=pytest.mark.thorough),
+        pytest.param(["-m", "shared", "train", "jax", "cql"], "foo", marks=pytest.mark.thorough),
+    ],
+)
+def test_platforms_that_jax_does_not_have_are_named(command: list[str], platforms: str, tmp_path: Path) -> None:
+    if platforms == "cuda" and any(device.platform == "gpu" for device in jax.devices()):
+        pytest.skip("there is a GPU")
+    done = subprocess.run(
+        [sys.executable, *command, *WITHOUT_UPDATES, "--runs_path", str(tmp_path)],
+        env=os.environ | {"JAX_PLATFORMS": platforms},
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=240,
+    )
+    assert done.returncode == 2
+    assert done.stderr == (f"error: JAX finds no device for JAX_PLATFORMS={platforms}: unset it, or set it to cpu\n")
+    assert not list(tmp_path.iterdir())
