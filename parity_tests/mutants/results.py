@@ -36,8 +36,9 @@ ORDER = (
 SURVIVED = ""
 
 
+@cache
 def source_of(name: str, framework: str = "jax") -> str:
-    """A twin's source."""
+    """A twin's source, as it was when it was first asked for: a climb takes hours, and somebody may go on writing."""
     module = getattr(PAIRS[name], framework)
     assert module.__file__ is not None
     return Path(module.__file__).read_text(encoding="utf-8")
