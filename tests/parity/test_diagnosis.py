@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from parity_tests.checker import naming
+from parity_tests.checker.mechanical import candidates
 from parity_tests.checker.probes import probe
 from parity_tests.checker.reference import forget_references
+from parity_tests.pairs import PAIRS
 from parity_tests.scene import forget_programs
 from tests.parity.conftest import AWAC, PLAIN, ROOT
 
@@ -18,10 +20,7 @@ STEP = 'change, moments = ADAM.update(gradient, state["critics_optimizer"]'
 DECAYED = (
     ("optax.adam(3e-4)", "optax.adamw(3e-4, weight_decay=1e-2)"),
     (STEP, f"{STEP}, critics"),
-    (
-        'ADAM.update(gradient, state["actor_optimizer"]',
-        'ADAM.update(gradient, state["actor_optimizer"], state["actor"]',
-    ),
+    (ACTOR_STEP, f'{ACTOR_STEP}, state["actor"]'),
 )
 ACTION = """jnp.clip(policy(state["actor_target"], batch.next_observations, bound) + smoothing, -bound, bound)"""
 
@@ -275,3 +274,10 @@ def test_the_first_update_that_differs_is_told(told: Callable[..., str]) -> None
     printed = told(PLAIN, ("state[name], config.tau", f"state[name], {tau}"))
     assert "the first update that differs is number 2, in `actor_target`, `critic_1_target`" in printed, printed
     assert "moved at a rate of 1 in place of 0.005" in printed
+
+
+@pytest.mark.parametrize("group", ["actor_loss", "actor_loss by actor"])
+def test_changes_by_machine_are_of_functions_that_a_loss_may_call(group: str) -> None:
+    functions = {mutant.function for mutant in candidates(PAIRS["td3_bc"], "loss", group)}
+    assert "TD3_BC.actor_loss" in functions
+    assert not functions & {"TD3_BC.critic_loss", "TD3_BC.update", "Actor.__call__", "act", "draw_noise"}
