@@ -38,6 +38,7 @@ def main() -> None:
 def climb(name: str, changed: bool, everywhere: bool) -> list[str]:
     """Has all mutants of a twin climb and keeps what became of them; returns the survivors."""
     known, begin = read(name) if changed else {}, time.perf_counter()
+    command = shlex.join(["python", "-m", "parity_tests.mutants", *sys.argv[1:]])
     found: dict[str, str] = {}
     for i, mutant in enumerate(tqdm(mutants_of(name), desc=name, disable=None)):
         proven = bool(proof_of(name, "jax", mutant.name))
@@ -50,7 +51,8 @@ def climb(name: str, changed: bool, everywhere: bool) -> list[str]:
             tqdm.write(f"  survived: {mutant.name}")
         if i % ROUND == ROUND - 1:
             forget_programs()
-    command = shlex.join(["python", "-m", "parity_tests.mutants", *sys.argv[1:]])
+            # `--changed` goes on from here, should this process end.
+            write(name, "jax", found, time.perf_counter() - begin, command)
     write(name, "jax", found, time.perf_counter() - begin, command)
     survivors = [mutant for mutant, step in found.items() if step == SURVIVED and not proof_of(name, "jax", mutant)]
     wrong = [mutant for mutant, step in found.items() if step != SURVIVED and proof_of(name, "jax", mutant)]

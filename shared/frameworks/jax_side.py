@@ -355,7 +355,13 @@ def restore(run: Run, load: Callable[[str], Mapping[str, Any]], state: T) -> tup
     Returns:
         That state, or the fresh one given, and the updates that were made before this run.
     """
-    content = run.restore(load)
+    saved = run.saved_steps
+    if seeds.count() == 1 or saved is None:
+        content = run.restore(load)
+    else:
+        # The same bits come of the same program, which has as many seeds as before from the same step on.
+        last = seeds.meet(-1, saved, lambda parts: [seeds.last_in_common(parts)] * len(parts))
+        content = run.restore(load, last)
     return (content["state"], content["total_it"] - run.step) if content else (state, 0)
 
 

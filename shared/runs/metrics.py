@@ -76,12 +76,13 @@ class MetricsFile:
         """
         content = self._path.read_bytes()[:size]
         try:
-            if len(content) < size:
+            # The next row is written behind these, and must begin a line.
+            if len(content) < size or not content.endswith(b"\n"[:size]):
                 raise ValueError
             rows = [json.loads(line) for line in content.splitlines()]
         except (ValueError, RecursionError):
             raise self._changed() from None
-        if not all(isinstance(row, dict) for row in rows):
+        if not all(isinstance(row, dict) and type(row.get("step")) is int for row in rows):
             raise self._changed()
         return rows
 
@@ -92,8 +93,10 @@ class MetricsFile:
             InputError: As `rows`.
         """
         try:
-            return [(_step(row), _returns(row)) for row in self.rows(size) if "returns" in row]
-        except (KeyError, TypeError, ValueError, OverflowError):
+            return [(row["step"], _returns(row)) for row in self.rows(size) if "returns" in row]
+        except InputError:
+            raise
+        except (TypeError, ValueError, OverflowError):
             raise self._changed() from None
 
     def _changed(self) -> InputError:
@@ -106,12 +109,6 @@ class MetricsFile:
     def close(self) -> None:
         """Closes the file, and lets another process have it."""
         self._file.close()
-
-
-def _step(row: Mapping[str, Any]) -> int:
-    if type(row["step"]) is not int:
-        raise TypeError(row["step"])
-    return row["step"]
 
 
 def _returns(row: Mapping[str, Any]) -> np.ndarray:

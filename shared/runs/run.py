@@ -11,6 +11,7 @@ from typing import Any, Self, SupportsFloat
 from shared.envs.evaluation import ContextPolicy, Policy
 from shared.errors import InputError, RunError, Stopped
 from shared.files import write_atomically
+from shared.runs import seeds
 from shared.runs.beside import Beside, Outcome
 from shared.runs.progress import Progress, say, warn
 from shared.runs.record import Record
@@ -71,7 +72,12 @@ class Run:
         self.step = 0
         self.result: dict[str, Any] = {}
 
-    def restore(self, load: Callable[[str], Mapping[str, Any]]) -> Mapping[str, Any]:
+    @property
+    def saved_steps(self) -> list[int] | None:
+        """After how many updates, or steps, the checkpoints of a resumed run were saved; None for a new one."""
+        return self._record.checkpoints.steps() if self._record.resumed else None
+
+    def restore(self, load: Callable[[str], Mapping[str, Any]], last: int | None = None) -> Mapping[str, Any]:
         """Loads what the run begins with; comes before the run is entered.
 
         That is the last checkpoint of a resumed run, or the one before it where the last is damaged, which is said; for
@@ -80,6 +86,7 @@ class Run:
         Args:
             load: Loads the checkpoint at a path and returns what it holds, by key. What `save` was told to write by
                 keyword is there again.
+            last: Checkpoints after more updates, or steps, than these are left alone; None: there are none.
 
         Returns:
             What `load` returned; nothing if there was nothing to load.
@@ -89,7 +96,7 @@ class Run:
                 dataset.
         """
         try:
-            content = self._load_resumed(load)
+            content = self._load_resumed(load, last)
             if content is None:
                 return load(self._config.load_model) if self._config.load_model else {}
             return content
@@ -98,19 +105,19 @@ class Run:
                 self._record.release()
             raise
 
-    def _load_resumed(self, load: Callable[[str], Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    def _load_resumed(self, load: Callable[[str], Mapping[str, Any]], last: int | None) -> Mapping[str, Any] | None:
         """What the last whole checkpoint holds of the first resumed run that can be used; None if there is none."""
         while self._record.resumed:
             try:
-                return self._load_last(load)
+                return self._load_last(load, last)
             except InputError as error:
                 self._record.pass_over(error)
         return None
 
-    def _load_last(self, load: Callable[[str], Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    def _load_last(self, load: Callable[[str], Mapping[str, Any]], last: int | None) -> Mapping[str, Any] | None:
         """What the last whole checkpoint of a resumed run holds; None if it has none at all."""
         faults = []
-        for step in reversed(self._record.checkpoints.steps()):
+        for step in reversed([step for step in self._record.checkpoints.steps() if last is None or step <= last]):
             path = self._record.checkpoints.path(step)
             try:
                 content = load(str(path))
@@ -306,6 +313,8 @@ class Run:
         try:
             if self._not_saved:
                 raise self._not_saved
+            # A seed that is over cannot be resumed, so none of them is before all are.
+            seeds.meet_at_the_end()
             self._record.sync()
             if self._saved:
                 write_atomically(self.folder / f"checkpoint{self._record.suffix}", self._saved.read_bytes())

@@ -145,6 +145,28 @@ def meet(order: int, part: T, together: Callable[[list[T]], Sequence[Any]]) -> A
     return _here.seed.wait(_Meeting(order, part, together))
 
 
+def meet_at_the_end() -> None:
+    """Waits until all seeds that have not failed have come here; a seed alone does not wait."""
+    if _group() is not None:
+        meet(sys.maxsize, None, lambda parts: parts)
+
+
+def last_in_common(saved: Sequence[Sequence[int]]) -> int | None:
+    """The step from which several resumed seeds go on together.
+
+    A process that is killed while its seeds save has saved some of them once more than others.
+
+    Args:
+        saved: The steps of each seed's checkpoints, in rising order.
+
+    Returns:
+        The last step that all have among their last two; 0, which is the beginning, where one has not saved yet; None
+        where seeds are further apart, as after one has failed, so that each goes on from its own last.
+    """
+    recent = [{*steps[-2:], *([0] if len(steps) < 2 else [])} for steps in saved]
+    return max(set.intersection(*recent), default=None)
+
+
 def train_seeds(train: Callable[[Any], T], config: Any, number: int) -> list[T]:
     """Trains with the seeds `config.seed`, `config.seed + 1` and so on.
 

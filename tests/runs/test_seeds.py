@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,8 +25,10 @@ from shared.errors import InputError, RunError, Stopped
 from shared.frameworks.jax_side import to_device
 from shared.frameworks.twins import load_twin
 from shared.runs import seeds
+from shared.runs.checkpoints import Checkpoints
 from shared.runs.configs import cli
-from shared.runs.seeds import meet, once, train_seeds
+from shared.runs.run import Run
+from shared.runs.seeds import last_in_common, meet, once, train_seeds
 from shared.runs.stopping import StopRequest
 from shared.runs.task import load_task
 from tests.runs.stopped_runs import assert_same_bits, config, last_checkpoint, read, rows, train
@@ -291,7 +294,7 @@ def test_each_seed_in_jax_is_its_own_run(name: str, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(seeds, "meet", counting)
     short = {"max_timesteps": 8, "eval_freq": 4, "n_episodes": 1}
     together = all_seeds("jax", name, tmp_path / "runs", 2, **short)
-    assert present == [2, 2]
+    assert present == [2, 2, 2]
     alone = train("jax", name, tmp_path / "runs", seed=2, **short)
     assert_alike(together[1], alone)
     assert (together[1] / "config.yaml").read_text() == (alone / "config.yaml").read_text()
@@ -349,6 +352,63 @@ def test_seeds_go_on_where_they_were_stopped(tmp_path: Path, monkeypatch: pytest
     assert [len(list(run.glob("checkpoints/*"))) for run in (tmp_path / "runs").iterdir()] == [2, 2]
     resumed = all_seeds("jax", "td3_bc", tmp_path / "runs", 2, resume="auto")
     assert len(list((tmp_path / "runs").iterdir())) == 2
+    for ours, theirs in zip(resumed, whole, strict=True):
+        assert_same_bits(ours, theirs)
+
+
+@pytest.mark.parametrize(("step", "left"), [(4, [4, 4, 0]), (8, [8, 8, 4]), (12, [12, 12, 8])])
+def test_seeds_that_were_killed_between_two_saves_go_on_together(
+    step: int, left: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some have saved once more than others, or are evaluated already: the bits are those of a run that was not."""
+    save, killed = Run.save, tmp_path / "killed"
+
+    def saving(self: Run, at: int, write: Callable[..., None]) -> None:
+        if at == step and "-s3-" in self.folder.name:
+            shutil.copytree(tmp_path / "whole", killed)
+        save(self, at, write)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "save", saving)
+        whole = all_seeds("jax", "td3_bc", tmp_path / "whole", 3)
+    saved = [Checkpoints(killed / run.name / "checkpoints", ".msgpack").steps() for run in whole]
+    assert [max(steps, default=0) for steps in saved] == left
+    resumed = all_seeds("jax", "td3_bc", killed, 3, resume="auto")
+    assert [run.name for run in resumed] == [run.name for run in whole]
+    for ours, theirs in zip(resumed, whole, strict=True):
+        assert_same_bits(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("saved", "last"),
+    [
+        ([[4, 8], [4, 8]], 8),
+        ([[1, 8, 12], [1, 4, 8]], 8),
+        ([[4], []], 0),
+        ([[], []], 0),
+        ([[4, 20, 24], [4, 8]], None),
+        ([[4], [4]], 4),
+    ],
+)
+def test_seeds_go_on_from_what_all_have_saved(saved: list[list[int]], last: int | None) -> None:
+    assert last_in_common(saved) == last
+
+
+def test_no_seed_is_over_before_all_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In PyTorch a seed that is done waits for the next one. Killed meanwhile, both go on, and neither begins anew."""
+    whole = all_seeds("torch", "td3_bc", tmp_path / "whole", 2)
+    save, killed = Run.save, tmp_path / "killed"
+
+    def saving(self: Run, at: int, write: Callable[..., None]) -> None:
+        save(self, at, write)
+        if at == 8 and "-s2-" in self.folder.name:
+            shutil.copytree(tmp_path / "second", killed)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "save", saving)
+        all_seeds("torch", "td3_bc", tmp_path / "second", 2)
+    resumed = all_seeds("torch", "td3_bc", killed, 2, resume="auto")
+    assert len(list(killed.iterdir())) == 2
     for ours, theirs in zip(resumed, whole, strict=True):
         assert_same_bits(ours, theirs)
 

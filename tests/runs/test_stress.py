@@ -1,0 +1,80 @@
+"""Ten processes begin, go on and are killed in one folder of runs: none is lost, and none is trained by two.
+
+All have equal settings and `--resume auto`, so that each may take up what another has left. `STRESS` is for how many
+seconds; the continuous integration takes some, `STRESS=300 pytest -m thorough tests/runs/test_stress.py` takes minutes.
+"""
+
+import json
+import multiprocessing
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from shared.frameworks.twins import load_twin
+from tests.runs.stopped_runs import assert_same_bits, config, only_run, rows, train
+
+pytestmark = pytest.mark.thorough
+
+SECONDS = int(os.environ.get("STRESS", "30"))
+PROCESSES = 10
+SETTINGS = {"max_timesteps": 40, "eval_freq": 5, "n_episodes": 1}
+
+
+def work(folder: Path) -> None:
+    """A process's life, if nobody ends it before."""
+    torch.set_num_threads(1)
+    with open(os.devnull, "w") as nowhere:
+        for descriptor in (1, 2):
+            os.dup2(nowhere.fileno(), descriptor)
+    load_twin("torch", "td3_bc").train(config("torch", "td3_bc", folder, **SETTINGS, resume="auto"))
+
+
+def unfinished(folder: Path) -> list[Path]:
+    """The runs that have begun and have no result."""
+    return [path.parent for path in folder.glob("*/config.yaml") if not (path.parent / "result.json").exists()]
+
+
+def test_none_is_lost_and_none_is_trained_by_two(tmp_path: Path) -> None:
+    """Whoever finishes a run, its rows and its bits are those of a process that nobody disturbed."""
+    whole = train("torch", "td3_bc", tmp_path / "whole", **SETTINGS)
+    folder, rng, seen, killed, ended = tmp_path / "runs", random.Random(0), set(), 0, 0
+    context = multiprocessing.get_context("fork")
+    # Each with the time of its death
+    alive: list[tuple[multiprocessing.process.BaseProcess, float]] = []
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        while len(alive) < PROCESSES:
+            process = context.Process(target=work, args=(folder,))
+            process.start()
+            alive.append((process, time.monotonic() + rng.expovariate(1 / 6)))
+        time.sleep(0.02)
+        for process, death in alive:
+            if process.is_alive() and time.monotonic() > death:
+                process.kill()
+                process.join()
+                killed += process.exitcode == -9
+        assert not [process.exitcode for process, _ in alive if process.exitcode not in (None, 0, -9)]
+        ended += sum(process.exitcode == 0 for process, _ in alive)
+        alive = [(process, death) for process, death in alive if process.is_alive()]
+        seen |= {path.parent for path in folder.glob("*/config.yaml")}
+        assert all(path.is_dir() for path in seen)
+    for process, _ in alive:
+        process.kill()
+        process.join()
+    resumed = len(unfinished(folder))
+    for _ in range(resumed):
+        train("torch", "td3_bc", folder, **SETTINGS, resume="auto")
+    assert unfinished(folder) == []
+    assert {path.parent for path in folder.glob("*/result.json")} >= seen
+    for run in seen:
+        assert rows(run) == rows(whole), run
+        assert json.loads((run / "result.json").read_text())["updates"] == SETTINGS["max_timesteps"]
+        assert_same_bits(run, whole)
+    print(f"{len(seen)} runs, {ended} processes ended, {killed} were killed, {resumed} runs finished afterwards")
+    assert killed > SECONDS // 5
+    assert ended > SECONDS // 15
+    assert only_run(tmp_path / "whole") == whole
