@@ -102,7 +102,6 @@ def _detached(program: Program, calls: Sequence[Sequence[Operation]], atoms: Seq
     """What these calls read, one number each, is a constant."""
     text, span = program.source.text(calls[0][0].span), calls[0][0].span
     if is_weight(program, atoms[0]):
-        said = short(program.text(atoms[0])).partition(".params")[0]
         reads = {(op.key, a) for call in calls for op in call for a in op.reads if is_weight(program, a)}
         return Gate(Change(f"`{text}` is detached from its weights", program.source.place(span), text, ""),
                     frozenset(reads), 1.0, {})  # fmt: skip

@@ -1,36 +1,40 @@
 """Changes of our twin made by machine, one of which may give somebody's numbers."""
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from types import ModuleType
 
 from parity_tests.checker.changes import Change
 from parity_tests.checker.figures import Figures, wrong_in
 from parity_tests.checker.port import OwnTwin
 from parity_tests.checker.questions import Question
 from parity_tests.checker.reference import figures_of
+from parity_tests.mutants.climbing import planted
 from parity_tests.mutants.operators import Mutant
 from parity_tests.mutants.results import mutants_of, source_of
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
 
 # What is drawn is handed to a port at every rung but its own, and how weights start is no rung of the checker.
-OUTSIDE = ("draw_noise", "create_train_state", "train", "act", "take")
+OUTSIDE = re.compile(r"draw_noise.*|create_train_state.*|train_.*|act|take_.*")
+NETWORKS = ("__call__", "setup")
 
 
-def candidates(pair: Pair, rung: str) -> Iterator[Mutant]:
-    """The mutants of the functions that a rung is about, those of its own first."""
-    losses = tuple(pair.losses)
+def candidates(pair: Pair, rung: str, group: str) -> Iterator[Mutant]:
+    """The mutants of the functions on which a group of a rung's figures may depend."""
+    own = group.partition(" by ")[0]
     for mutant in mutants_of(pair.name):
         name = mutant.function.rpartition(".")[2]
-        if name.startswith(OUTSIDE) or not mutant.function:
+        if not name or OUTSIDE.fullmatch(name):
             continue
-        inner = name == "__call__" or name == "setup"
-        stepping = not inner and name not in losses
-        if {"forward": inner, "loss": not inner and name != "update", "gradient": not inner and name != "update"}.get(
-            rung, stepping
-        ):
+        if rung == "forward":
+            concerned = name in NETWORKS
+        elif rung in ("loss", "gradient"):
+            concerned = name not in (*NETWORKS, "update") and (name == own or name not in pair.losses)
+        else:
+            concerned = name not in (*NETWORKS, *pair.losses)
+        if concerned:
             yield mutant
 
 
@@ -42,13 +46,12 @@ def mechanical(
     pairs = [(q, figures) for q, figures in zip(asked, answers, strict=True) if figures.get(group)]
     # Those first that our twin does not give
     pairs.sort(key=lambda pair: group not in wrong_in(rung, pair[1], pair[0].expected))
-    for mutant in candidates(pair, rung):
+    for mutant in candidates(pair, rung, group):
         if time.monotonic() > end:
             break
         with suppress(Exception):
             # Many a mutant does not run at all.
-            twin = ModuleType(f"a mutant of {name}")
-            exec(compile(mutant.applied(source), twin.__name__, "exec"), vars(twin))
+            twin = planted(name, mutant.applied(source))
             if _gives(OwnTwin(twin.__name__, twin, pair), group, pairs):
                 found.append(_told(pair, mutant))
     return tuple(dict.fromkeys(found))[:3]

@@ -9,7 +9,7 @@ from parity_tests.checker.edits import Case
 from parity_tests.checker.families import FURTHER, SIMPLE
 from parity_tests.checker.figures import TOLERANCES, Figures, compare
 from parity_tests.checker.questions import Question
-from parity_tests.checker.reference import case_of, settings_of
+from parity_tests.checker.reference import case_of, settings_of, wrongest_first
 
 METRICS = "metrics"
 
@@ -32,8 +32,7 @@ def told_metric(
     ours = np.array([value for _, value in pairs])
     if sentence := _other(metric, [question.expected[METRICS] for question, _ in pairs], ours):
         return (), (sentence,)
-    cases = [case_of(name, "log", metric, question, x) for question, x in pairs]
-    cases.sort(key=lambda case: -min(1e-6, case.off))
+    cases = wrongest_first([case_of(name, "log", metric, question, x) for question, x in pairs])
     if found := changes(cases, "log", SIMPLE, settings_of(asked), seconds):
         return tuple(found[:3]), ()
     if ratio := ratio_of(cases):

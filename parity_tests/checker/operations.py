@@ -78,6 +78,7 @@ class Program:
         structure = jax.tree.structure(given)
         closed = jax.make_jaxpr(lambda xs: function(**jax.tree.unflatten(structure, xs)))(arrays)
         self._constants = [np.asarray(value) for value in closed.consts]
+        self._count: Counter[tuple] = Counter()
         self._jaxpr = closed.jaxpr
         self.inputs: dict[str, Atom] = dict(zip(names, closed.jaxpr.invars, strict=True))
         self.outputs: list[Atom] = list(closed.jaxpr.outvars)
@@ -95,7 +96,6 @@ class Program:
         ours = [frame for frame in frames if frame.file_name == self.source.file]
         calls = [frame for frame in ours if not frame.function_name.endswith("__call__")] or ours
         stack = tuple((frame.file_name, *_span(frame)) for frame in frames)
-        self._count = getattr(self, "_count", Counter())
         self._count[stack, name] += 1
         rule, several = rule_of(eqn), eqn.primitive.multiple_results
         return Operation(

@@ -202,7 +202,12 @@ def cases(port: Port, group: str, asked: Sequence[Question], answers: Sequence[F
         for question, target in targets
         if target is not None and np.isfinite(target).all()
     ]
-    return sorted([*found, *far], key=lambda case: -min(1e-6, case.off))
+    return wrongest_first([*found, *far])
+
+
+def wrongest_first(cases: Sequence[Case]) -> list[Case]:
+    """Cases that our twin does not give before those that it gives; all that are far off keep their order."""
+    return sorted(cases, key=lambda case: -min(1e-6, case.off))
 
 
 def _further(question: Question) -> list[Question]:

@@ -5,10 +5,24 @@ A mutant is a text edit of one expression or statement, so that the rest of the 
 
 import ast
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeGuard
+from typing import Any
+
+from parity_tests.mutants.syntax import (
+    Source,
+    bound_names,
+    is_docstring,
+    is_module,
+    is_removable,
+    is_target,
+    line_range,
+    name_of,
+    second_binding,
+    targets,
+)
 
 # What the ladder is not about: settings and their defaults, which `test_config.py` compares, the run itself, and files
 OUTSIDE = {"Hyperparameters", "TrainConfig", "train", "save", "load", "load_policy"}
@@ -89,7 +103,7 @@ def _one_line(text: str) -> str:
 def mutants(source: str, framework: str = "jnp") -> list[Mutant]:
     """All mutants of a twin's source, in the order of their lines; `framework` is where functions are found by name."""
     found: dict[tuple[int, str, str], Mutant] = {}
-    for mutant in _Finder(source, framework).all():
+    for mutant in _Finder(Source(source), framework).all():
         if mutant.new == mutant.old:
             continue
         found.setdefault((mutant.start, mutant.old, mutant.new), mutant)
@@ -108,22 +122,18 @@ def _numbered(found: Sequence[Mutant]) -> Iterator[Mutant]:
 class _Finder:
     """Walks the tree of a source and changes each expression and statement in every way that there is."""
 
-    def __init__(self, source: str, framework: str) -> None:
+    def __init__(self, source: Source, framework: str) -> None:
         self.source, self.framework = source, framework
-        self.lines = source.splitlines()
-        ends = [len(line.encode()) for line in source.splitlines(keepends=True)]
-        self.starts = [sum(ends[:i]) for i in range(len(ends))]
+        self.text, self.words = source.text, source.words()
+        # Where the walk is: in which function, which names it sets, after which line its `state` is a new one
         self.function = ""
-        self.words = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
-        self.words |= {node.attr for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)}
         self.names: set[str] = set()
         self.changed = math.inf
         self.statement = (0, 0)
-        assert source.isascii(), "offsets in bytes are offsets in characters"
 
     def all(self) -> Iterator[Mutant]:
         """Every mutant, some of them twice."""
-        for statement in ast.parse(self.source).body:
+        for statement in self.source.tree.body:
             if isinstance(statement, ast.FunctionDef | ast.ClassDef):
                 if statement.name not in OUTSIDE:
                     yield from self.definition(statement)
@@ -134,8 +144,8 @@ class _Finder:
     def definition(self, node: ast.FunctionDef | ast.ClassDef) -> Iterator[Mutant]:
         """Of a function or class: all but decorators, annotations, docstrings and assertions."""
         outer, self.function = self.function, f"{self.function}.{node.name}".lstrip(".")
-        names, self.names = self.names, self.names | _bound(node)
-        self.changed = _second_binding(node, "state") if "self" in self.names else math.inf
+        names, self.names = self.names, self.names | bound_names(node)
+        self.changed = second_binding(node, "state") if "self" in self.names else math.inf
         if isinstance(node, ast.FunctionDef):
             yield from self.block(node.body, {arg.arg for arg in node.args.args})
         else:
@@ -150,23 +160,23 @@ class _Finder:
             if isinstance(statement, ast.FunctionDef | ast.ClassDef):
                 yield from self.definition(statement)
             elif isinstance(statement, ast.If):
-                self.statement = _lines(statement.test)
+                self.statement = line_range(statement.test)
                 yield self.edit(statement.test, f"not ({self.text(statement.test)})")
                 yield from self.within(statement.test)
                 yield from self.block(statement.body, bound)
                 yield from self.block(statement.orelse, bound)
             elif isinstance(statement, ast.For):
-                self.statement = _lines(statement.iter)
+                self.statement = line_range(statement.iter)
                 yield from self.within(statement.iter)
                 yield from self.block(statement.body, bound)
-            elif not isinstance(statement, ast.Assert) and not _is_docstring(statement):
-                self.statement = _lines(statement)
-                if _can_go(statement, bound):
+            elif not isinstance(statement, ast.Assert) and not is_docstring(statement):
+                self.statement = line_range(statement)
+                if is_removable(statement, bound):
                     yield self.edit(statement, "pass")
                 for child in ast.iter_child_nodes(statement):
                     if child is not getattr(statement, "annotation", None):
                         yield from self.within(child)
-            bound |= {node.id for node in ast.walk(statement) if _is_target(node)}
+            bound |= set(targets(statement))
 
     def within(self, root: ast.AST) -> Iterator[Mutant]:
         """Of an expression and all that it is made of."""
@@ -175,7 +185,7 @@ class _Finder:
             ast.Constant: self.constant, ast.Attribute: self.attribute, ast.Name: self.variable, ast.BoolOp: self.logic,
             ast.IfExp: self.choice, ast.List: self.elements, ast.Tuple: self.elements, ast.Dict: self.entries,
         }  # fmt: skip
-        if (change := kinds.get(type(root))) is not None and not _is_target(root):
+        if (change := kinds.get(type(root))) is not None and not is_target(root):
             yield from change(root)
         for child in ast.iter_child_nodes(root):
             if isinstance(child, ast.keyword) and child.arg in SPEED:
@@ -187,28 +197,26 @@ class _Finder:
             elif not isinstance(child, ast.JoinedStr | ast.arguments):
                 yield from self.within(child)
 
-    # ---- texts
-
-    def text(self, node: ast.AST) -> str:
-        """A node's source."""
-        found = ast.get_source_segment(self.source, node)
-        assert found is not None
-        return found
-
     def edit(self, node: ast.expr | ast.stmt, new: str) -> Mutant:
         """The mutant in which other text stands in the node's place."""
-        start = self.starts[node.lineno - 1] + node.col_offset
-        text = self.lines[node.lineno - 1].strip()
-        return Mutant(self.function, node.lineno, self.statement, start, self.text(node), new, text)
+        source = self.source
+        return Mutant(
+            self.function,
+            node.lineno,
+            self.statement,
+            source.start(node),
+            source.text(node),
+            new,
+            source.first_line(node),
+        )
 
     # ---- expressions
 
     def arithmetic(self, node: ast.BinOp) -> Iterator[Mutant]:
         """Another operator, operands the other way round, an operand forgotten."""
-        left, right, kind = self.text(node.left), self.text(node.right), type(node.op)
+        left, right, kind = self.parted(node.left), self.parted(node.right), type(node.op)
         if kind not in SIGNS:
             return
-        left, right = self.parted(node.left), self.parted(node.right)
         if kind in ARITHMETIC:
             yield self.edit(node, f"({left} {ARITHMETIC[kind]} {right})")
             yield self.edit(node, left)
@@ -281,7 +289,7 @@ class _Finder:
 
     def call(self, node: ast.Call) -> Iterator[Mutant]:
         """A call forgotten, another function, arguments exchanged, a keyword forgotten."""
-        name = _name(node.func)
+        name = name_of(node.func)
         if name in DROPPED:
             yield from self.forgotten(node)
         if name in MISTAKEN:
@@ -293,22 +301,22 @@ class _Finder:
 
     def forgotten(self, node: ast.Call) -> Iterator[Mutant]:
         """What the call is given, in its place."""
-        for argument in node.args if _name(node.func) in ("minimum", "maximum") else node.args[:1]:
+        for argument in node.args if name_of(node.func) in ("minimum", "maximum") else node.args[:1]:
             if not isinstance(argument, ast.Starred):
                 yield self.edit(node, f"({self.text(argument)})")
-        if isinstance(node.func, ast.Attribute) and not _is_module(node.func.value):
+        if isinstance(node.func, ast.Attribute) and not is_module(node.func.value):
             yield self.edit(node, self.text(node.func.value))
 
     def mistaken(self, node: ast.Call, other: str) -> Iterator[Mutant]:
         """Another function with the same arguments."""
-        if isinstance(node.func, ast.Attribute) and not _is_module(node.func.value):
+        if isinstance(node.func, ast.Attribute) and not is_module(node.func.value):
             yield self.edit(node.func, f"{self.text(node.func.value)}.{other}")
         else:
             yield self.edit(node.func, f"{self.framework}.{other}")
 
     def arguments(self, node: ast.Call) -> Iterator[Mutant]:
         """Neighbours exchanged, be they given by place or by keyword; a keyword forgotten."""
-        name = _name(node.func)
+        name = name_of(node.func)
         for first, second in pairwise(node.args) if name not in UNLIKE else ():
             if not {type(first), type(second)} & {ast.Starred, ast.Lambda, ast.Constant}:
                 yield self.exchanged(node, first, second)
@@ -322,8 +330,8 @@ class _Finder:
 
     def exchanged(self, node: ast.Call, first: ast.expr, second: ast.expr) -> Mutant:
         """The call with two of its arguments in each other's place."""
-        whole, base = self.text(node), self.starts[node.lineno - 1] + node.col_offset
-        a, b = (self.starts[arg.lineno - 1] + arg.col_offset - base for arg in (first, second))
+        whole, base = self.text(node), self.source.start(node)
+        a, b = (self.source.start(argument) - base for argument in (first, second))
         one, two = self.text(first), self.text(second)
         return self.edit(node, whole[:a] + two + whole[a + len(one) : b] + one + whole[b + len(two) :])
 
@@ -337,7 +345,7 @@ class _Finder:
 
     def attribute(self, node: ast.Attribute) -> Iterator[Mutant]:
         """A field's sibling."""
-        if not _is_module(node.value):
+        if not is_module(node.value):
             for other in self.words & set(_siblings(node.attr)):
                 yield self.edit(node, f"{self.text(node.value)}.{other}")
 
@@ -362,52 +370,7 @@ def _siblings(name: str) -> Iterator[str]:
             yield name.replace(two, one)
     if name.endswith("_target"):
         yield name.removesuffix("_target")
-    elif any(part in name for part in ("actor", "critic", "qf", "vf")) and "_" not in name.replace("_1", "").replace(
-        "_2", ""
-    ):
+    elif any(part in name for part in ("actor", "critic", "qf", "vf")) and "_" not in re.sub("_[12]", "", name):
         yield f"{name}_target"
     if name.startswith("next_"):
         yield name.removeprefix("next_")
-
-
-def _is_module(node: ast.expr) -> bool:
-    """Whether a function is looked up here, and not a field."""
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return isinstance(node, ast.Name) and node.id in {"jax", "jnp", "nn", "optax", "math", "torch", "np", "F", "struct"}
-
-
-def _lines(node: ast.expr | ast.stmt) -> tuple[int, int]:
-    return node.lineno, node.end_lineno or node.lineno
-
-
-def _second_binding(node: ast.AST, name: str) -> float:
-    """The line from which on a name holds something new."""
-    lines = sorted(child.lineno for child in ast.walk(node) if _is_target(child) and child.id == name)
-    return lines[1] if len(lines) > 1 else math.inf
-
-
-def _bound(node: ast.AST) -> set[str]:
-    """The names that a function gives a value to, its arguments included."""
-    arguments = {child.arg for child in ast.walk(node) if isinstance(child, ast.arg)}
-    return arguments | {child.id for child in ast.walk(node) if _is_target(child)}
-
-
-def _name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
-def _is_target(node: ast.AST) -> TypeGuard[ast.Name]:
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-
-
-def _is_docstring(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-
-
-def _can_go(statement: ast.stmt, bound: set[str]) -> bool:
-    """Whether the function still has a meaning without it: what it sets had a value before."""
-    if isinstance(statement, ast.Expr | ast.AugAssign):
-        return True
-    names = [node.id for node in ast.walk(statement) if _is_target(node)]
-    return isinstance(statement, ast.Assign) and bool(names) and all(name in bound for name in names)

@@ -46,6 +46,6 @@ def test_every_trap_stands_on_the_page() -> None:
 
 def test_planted_mistakes_have_these_names() -> None:
     """Those that the page says are planted into the twins as well."""
-    (planted,) = re.findall(r"also planted into our twins.*?\): (.*?)\.\n", PAGE, re.DOTALL)
+    (planted,) = re.findall(r"also planted into our twins.*?\):\s(.*?)\.\n", PAGE, re.DOTALL)
     names = {mistake.name for mistakes in MISTAKES.values() for mistake in mistakes}
     assert set(re.findall(r"\*(.*?)\*", planted.replace("\n", " "))) <= names

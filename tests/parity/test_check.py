@@ -1,11 +1,8 @@
-"""`corl-twins check` as a user types it: verdicts, messages, exit codes."""
+"""`corl-twins check` as a user types it: right ports hold, mistakes are named, and the command line is read."""
 
-import ast
-import builtins
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -13,51 +10,17 @@ import optax
 import pytest
 from flax.training.train_state import TrainState
 
-from parity_tests import check, errors
+from parity_tests import check
 from parity_tests.checker.answers import answer
 from parity_tests.checker.fields import Optimizer
 from parity_tests.checker.figures import TOLERANCES, compare
-from parity_tests.checker.layout import find_layout
 from parity_tests.checker.port import OwnTwin
 from parity_tests.checker.questions import questions
-from parity_tests.checker.template import template
 from parity_tests.pair import edited
 from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
 from shared.commands.common import ended
-from shared.errors import InputError
-
-ROOT = Path(__file__).resolve().parents[2]
-PLAIN = ROOT / "tests" / "parity" / "ports" / "plain_td3_bc.py"
-AWAC = ROOT / "exercises" / "solutions" / "10_awac.py"
-
-
-@pytest.fixture
-def checked(tmp_path: Path, capsys: pytest.CaptureFixture) -> Callable[..., tuple[int, str]]:
-    """Checks a file with some of its text replaced; gives the exit status and what is printed.
-
-    Under the default settings only: the other ones take as long again.
-    """
-
-    def run(path: Path, *changes: tuple[str, str], algorithm: str = "td3_bc") -> tuple[int, str]:
-        source = path.read_text()
-        for old, new in changes:
-            assert source.count(old) == 1, old
-            source = source.replace(old, new)
-        port = tmp_path / "port.py"
-        port.write_text(source)
-        lines: list[str] = []
-
-        def tell(kind: str, value: str) -> None:
-            if kind == "line":
-                lines.append(f"{value}\n")
-
-        arguments = [str(port), "--algorithm", algorithm, "--settings", "default"]
-        status = ended(lambda arguments: check.main(arguments, tell), arguments)
-        return status, "".join(lines) + capsys.readouterr().err
-
-    return run
-
+from tests.parity.conftest import AWAC, PLAIN, ROOT
 
 # ---- right ports ---------------------------------------------------------------------------------------------------
 
@@ -201,140 +164,7 @@ def test_single_precision_is_recognised(checked: Callable) -> None:
     assert "single precision" in printed
 
 
-# ---- files that cannot be used -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("def mlp(layers, x):", "def mlp(layers, x:", "port.py, line 20: '(' was never closed: correct the syntax"),
-        ("import optax", "import optaks", "port.py does not run: ModuleNotFoundError: No module named 'optaks' (line"),
-        ("ADAM = optax.adam(3e-4)", "raise SystemExit(3)", 'put what runs below `if __name__ == "__main__":`'),
-        ("def outputs(state, batch):", "def forward(state, batch):",
-         "port.py has no function outputs: expected outputs(state, batch) that gives"),
-        ("def actor_loss(actor, critic_1, state,", "def actors_loss(actor, critic_1, state,",
-         "port.py has no function actor_loss: expected actor_loss(actor, state, batch) that gives a scalar"),
-        ("def actor_loss(actor, critic_1, state,", "def actor_loss(actor, critic, state,",
-         "actor_loss asks for critic: arguments go by name, out of state, batch, config, noise"),
-        ("def critic_loss(params,", "def critic_loss(both,",
-         "critic_loss asks for none of critic_1, critic_2, critics, params, which it is differentiated by"),
-        ("actions)[0]\n", "actions)[0, :, None]\n", "actor_loss stops with AssertionError"),
-        ("jnp.square(values(params, batch.observations, batch.actions) - target).mean() * 2",
-         "jnp.square(values(params, batch.observations, batch.actions) - target)",
-         "critic_loss gives an array of shape (2, 32): expected a scalar, or (scalar, aux)"),
-        ('"critic_1": q1, "critic_2": q2}', '"critic_1": q1[:, None], "critic_2": q2}',
-         "outputs gives 'critic_1' (32, 1): expected 'actor' (32, 3), 'critic_1' (32,), 'critic_2' (32,)"),
-        ('"critic_1": q1, "critic_2": q2}', '"q": q1, "critic_2": q2}', "outputs gives 'q' (32,): expected 'actor'"),
-        ('        "actor_target": actor,\n', "", "gives has no actor_target: expected a field of this name"),
-        ('"critics_optimizer": ADAM.init(critics)', '"critics_optimizer": 0',
-         "critics_optimizer must be the state of an optax optimiser"),
-        ('"critics_optimizer": ADAM.init(critics)', '"critics_optimizer": ADAM.init(actor)',
-         "critics_optimizer must hold moments for the weights of critic_1, critic_2"),
-        ("[state_dim, 256, 256, action_dim]", "[state_dim, 256, action_dim]",
-         "state.actor must hold the reference's numbers: expected net.0.weight (256, 11)"),
-        ("    return state, metrics", "    raise SystemExit(0)", "update stops with SystemExit: 0 (line 9"),
-        ("ADAM = optax.adam(3e-4)", "raise ValueError('x' * 10**6)", f"does not run: ValueError: {'x' * 300}... (line"),
-        ("    return state, metrics", "    return None",
-         "update gives NoneType: expected the next state, or (state, metrics)"),
-    ],
-)  # fmt: skip
-def test_what_is_expected_is_said(checked: Callable, old: str, new: str, message: str) -> None:
-    """In one line, with exit status 2."""
-    if "AssertionError" in message:
-        new += "    assert q.shape == batch.rewards.shape\n"
-    status, printed = checked(PLAIN, (old, new))
-    assert status == 2, printed
-    (error,) = [line for line in printed.splitlines() if line.startswith("error: ")]
-    assert message in error
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("port.py", b"", "defines nothing: `corl-twins check --template ALGORITHM` prints a file to start from"),
-        ("port.py", b'"""My port."""\n# to be written\n', "defines nothing"),
-        ("port.py", b"\x7fELF\x02\x00", "holds no text, or none in UTF-8: give the .py file with your port"),
-        ("port.py", b"\x80\x04\x95", "holds no text, or none in UTF-8"),
-        ("port.py", b"x = '\xe9'", "holds no text, or none in UTF-8"),
-        (
-            "port.py",
-            (ROOT / "corl_torch" / "td3_bc.py").read_bytes(),
-            "is a PyTorch file, it imports torch and not jax",
-        ),
-        ("port.py", b"import torch.nn as nn, gym_of_old\nclass Actor(nn.Module): pass", "is a PyTorch file"),
-        ("port.pt", b"PK", "is not a Python file: give the .py file with your port"),
-        (".", b"", "is a folder: give the .py file with your port"),
-    ],
-)
-def test_what_is_no_port_is_told(
-    name: str, content: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    path = tmp_path / name
-    if name != ".":
-        path.write_bytes(content)
-    assert ended(check.main, [str(path), "--algorithm", "td3_bc"]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {path} {message}")
-
-
-@pytest.mark.parametrize(
-    ("path", "checked_as", "named"),
-    [(AWAC, "td3_bc", "awac"), (PLAIN, "awac", "td3_bc"), (ROOT / "corl_jax" / "dt.py", "iql", "dt")],
-)
-def test_another_algorithm_s_port_is_known(path: Path, checked_as: str, named: str, checked: Callable) -> None:
-    status, printed = checked(path, algorithm=checked_as)
-    assert status == 2
-    start = f"error: port.py looks like a port of {named}, check it with --algorithm {named}. As {checked_as}: "
-    assert start in printed
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("import optax", "import numpy, optax\nnumpy.random.randint = max", "replaces numpy.random.randint"),
-        ("import optax", "import optax, builtins\nbuiltins.max = min", "replaces builtins.max"),
-        ("import optax", "import optax, parity_tests.errors\nparity_tests.errors.error = lambda *x: 0.0",
-         "replaces parity_tests.errors.error"),
-        ("import optax", "import optax, sys\ndel sys.modules['optax']", "removes the module optax"),
-        ("import optax", "import optax, torch\ntorch.set_default_dtype(torch.float32)", "changes the precision"),
-        ("def outputs(state, batch):", "def outputs(state, batch):\n    jnp.abs = jnp.square",
-         "replaces jax.numpy.abs"),
-    ],
-)  # fmt: skip
-def test_a_file_leaves_what_the_check_stands_on(
-    old: str, new: str, message: str, checked: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # They are put back after the test.
-    for owner, name in ((np.random, "randint"), (builtins, "max"), (errors, "error"), (jax.numpy, "abs")):
-        monkeypatch.setattr(owner, name, getattr(owner, name))
-    monkeypatch.setitem(sys.modules, "optax", sys.modules["optax"])
-    status, printed = checked(PLAIN, (old, new))
-    assert status == 2
-    assert f"port.py {message}" in printed.splitlines()[-1]
-    assert "forward" not in printed
-
-
-HARMLESS = """import optax
-import builtins, os
-
-jax.config.update("jax_enable_x64", False)
-builtins.print = lambda *x, **y: None
-os.chdir("/")
-
-
-def from_torch(config, weights, part):
-    assert config.discount == 0.99
-    layers = [name.removesuffix(".weight") for name in weights if name.endswith("weight")]
-    return [{"w": weights[f"{layer}.weight"], "b": weights[f"{layer}.bias"]} for layer in layers]
-"""
-
-
-def test_what_does_no_harm_is_let_be(checked: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And any function may ask for the settings."""
-    monkeypatch.setattr(builtins, "print", print)
-    monkeypatch.chdir(ROOT)
-    outputs = "def outputs(config, state, batch):\n    assert config.discount == 0.99"
-    status, printed = checked(PLAIN, ("import optax\n", HARMLESS), ("def outputs(state, batch):", outputs))
-    assert (status, printed.splitlines()[-1]) == (0, "port.py is td3_bc: all rungs hold")
+# ---- the command line -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -356,113 +186,3 @@ def test_help_says_that_the_file_is_executed() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0
     assert "THE FILE IS EXECUTED" in done.stdout
-
-
-# ---- half-done files -----------------------------------------------------------------------------------------------
-
-
-def test_a_half_done_file_is_checked_as_far_as_it_goes(checked: Callable) -> None:
-    """One loss is held to the reference, the other is named, and so is what the next rung needs."""
-    body = '    actions = policy(actor, batch.observations, state["max_action"])\n'
-    status, printed = checked(PLAIN, (body, "    raise NotImplementedError\n" + body))
-    assert status == 1
-    lines = {line.split()[0]: line for line in printed.splitlines()}
-    assert "holds" in lines["loss"]
-    assert lines["loss"].endswith("not written yet: actor_loss")
-    assert lines["gradient"].endswith("not written yet: actor_loss by actor")
-    assert lines["update"].startswith("update      not climbed yet: write actor_loss")
-    assert "all rungs hold" not in printed
-
-
-def test_a_rung_of_which_nothing_is_written_does_not_hold(checked: Callable) -> None:
-    first = "    actions = policy(actor, batch.observations"
-    bound = '    bound = state["max_action"]\n'
-    changes = [(text, f"    raise NotImplementedError\n{text}") for text in (first, bound)]
-    status, printed = checked(PLAIN, *changes)
-    assert status == 1
-    assert "\nloss        not written yet: critic_loss, actor_loss\n" in printed
-    assert (
-        "\ngradient    not written yet: critic_loss by critic_1, critic_loss by critic_2, actor_loss by actor\n"
-        in printed
-    )
-
-
-@pytest.mark.parametrize("name", PAIRS)
-def test_templates_name_all_that_is_checked(name: str) -> None:
-    with both_in("float64"):
-        tree = ast.parse(template(PAIRS[name]))
-    functions = {node.name: [a.arg for a in node.args.args] for node in tree.body if isinstance(node, ast.FunctionDef)}
-    assert functions.keys() == {"create_train_state", "outputs", "draw_noise", "update", *PAIRS[name].losses}
-
-
-def test_a_template_is_a_file_to_check(checked: Callable, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert ended(check.main, ["--template", "td3_bc"]) == 0
-    path = tmp_path / "template.py"
-    path.write_text(capsys.readouterr().out)
-    assert checked(path) == (1, "weights     not climbed yet: write create_train_state\n")
-
-
-# ---- layouts -------------------------------------------------------------------------------------------------------
-
-TENSORS = {
-    "net.0.weight": np.ones((4, 4)),
-    "net.0.bias": np.ones(4),
-    "net.2.weight": np.ones((2, 4)),
-    "net.2.bias": np.ones(2),
-}
-
-
-def tree(*names: str, shapes: tuple = ((4, 4), (4,), (4, 2), (2,))) -> dict[str, np.ndarray]:
-    return {name: np.zeros(shape) for name, shape in zip(names, shapes, strict=True)}
-
-
-def test_numbers_come_back_as_they_went() -> None:
-    values = {name: np.random.default_rng(0).normal(size=value.shape) for name, value in TENSORS.items()}
-    with both_in("float64"):
-        layout = find_layout("actor", TENSORS, tree("w1", "b1", "w2", "b2"), None)
-        weights = layout.to_tree(values)
-        back = layout.to_torch(weights, "weights")
-    np.testing.assert_array_equal(weights["w1"], values["net.0.weight"].T)
-    assert all((back[name] == values[name]).all() for name in TENSORS)
-
-
-def test_the_other_kernels_tell_which_way_a_square_one_is() -> None:
-    with both_in("float64"):
-        shapes = ((4, 4), (4,), (2, 4), (2,))
-        weights = find_layout("actor", TENSORS, tree("w1", "b1", "w2", "b2", shapes=shapes), None).to_tree(
-            {**TENSORS, "net.0.weight": np.arange(16.0).reshape(4, 4)}
-        )
-    np.testing.assert_array_equal(weights["w1"], np.arange(16.0).reshape(4, 4))
-
-
-def test_layers_that_cannot_be_told_apart_are_asked_for() -> None:
-    tensors = TENSORS | {"net.1.weight": np.ones((4, 4)), "net.1.bias": np.ones(4)}
-    weights = tree("first", "b0", "out", "b2") | {"second": np.zeros((4, 4)), "b1": np.zeros(4)}
-    with pytest.raises(InputError, match=r"which of state.actor's first, second is which of .* define from_torch"):
-        find_layout("actor", tensors, weights, None)
-
-
-def transposed(part: str, weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {"out": weights["net.2.weight"].T, "hidden": weights["net.0.weight"].T, "c": weights["net.0.bias"],
-            "d": weights["net.2.bias"]}  # fmt: skip
-
-
-def test_a_file_may_say_how_its_weights_are_laid_out() -> None:
-    values = {name: np.random.default_rng(0).normal(size=value.shape) for name, value in TENSORS.items()}
-    with both_in("float64"):
-        layout = find_layout("actor", TENSORS, tree("hidden", "c", "out", "d"), transposed)
-        back = layout.to_torch(layout.to_tree(values), "weights")
-    assert all((back[name] == values[name]).all() for name in TENSORS)
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"d": np.zeros(2)}, "must hold each of PyTorch's numbers once"),
-        ({"d": np.zeros(3)}, r"expected d \(2,\), found d \(3,\)"),
-        ({"e": np.zeros(3)}, r"expected hidden \(4, 4\), found e \(3,\)"),
-    ],
-)
-def test_a_wrong_from_torch_is_described(changed: dict[str, np.ndarray], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        find_layout("actor", TENSORS, tree("hidden", "c", "out", "d"), lambda *x: transposed(*x) | changed)

@@ -8,34 +8,19 @@ import pytest
 
 from parity_tests.checker.figures import TOLERANCES
 from parity_tests.pairs import PAIRS
+from tests.parity.conftest import PORTS, write_port
 from tests.parity.ports.collection import BASES, KNOWN, RIGHT, WRONG, PortCase
 
-PORTS = Path(__file__).parent / "ports"
 CASES = {case.name: case for case in (*WRONG, *RIGHT, *KNOWN)}
-
-
-def write(case: PortCase, folder: Path) -> Path:
-    """The port as a file in this folder.
-
-    Raises:
-        ValueError: A text to be changed does not stand in the base exactly once.
-    """
-    source = (PORTS / case.base).read_text(encoding="utf-8")
-    for old, new in case.changes:
-        if (count := source.count(old)) != 1:
-            raise ValueError(f"{case.name}: {old!r} stands {count} times in {case.base}")
-        source = source.replace(old, new)
-    path = folder / "port.py"
-    path.write_text(source, encoding="utf-8")
-    return path
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_port_can_be_made(name: str, tmp_path: Path) -> None:
     """It is Python, and its changes are of the base as it stands."""
-    path = write(CASES[name], tmp_path)
+    case = CASES[name]
+    path = write_port(tmp_path, PORTS / case.base, case.changes)
     compile(path.read_text(encoding="utf-8"), str(path), "exec")
-    assert CASES[name].settings in PAIRS[CASES[name].algorithm].variants
+    assert case.settings in PAIRS[case.algorithm].variants
 
 
 @pytest.mark.parametrize("case", [*WRONG, *(case for case in KNOWN if case.rung)], ids=lambda case: case.name)

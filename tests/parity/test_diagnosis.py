@@ -5,16 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from parity_tests import check
 from parity_tests.checker import naming
+from parity_tests.checker.mechanical import candidates
 from parity_tests.checker.probes import probe
 from parity_tests.checker.reference import forget_references
+from parity_tests.pairs import PAIRS
 from parity_tests.scene import forget_programs
-from shared.commands.common import ended
+from tests.parity.conftest import AWAC, PLAIN, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-PLAIN = "tests/parity/ports/plain_td3_bc.py"
-AWAC = "exercises/solutions/10_awac.py"
 TARGETS = '(state["critic_1_target"], state["critic_2_target"])'
 VALUES = "values((critic_1, critic_1), batch.observations, actions)[0]"
 ACTOR_STEP = 'ADAM.update(gradient, state["actor_optimizer"]'
@@ -22,15 +20,12 @@ STEP = 'change, moments = ADAM.update(gradient, state["critics_optimizer"]'
 DECAYED = (
     ("optax.adam(3e-4)", "optax.adamw(3e-4, weight_decay=1e-2)"),
     (STEP, f"{STEP}, critics"),
-    (
-        'ADAM.update(gradient, state["actor_optimizer"]',
-        'ADAM.update(gradient, state["actor_optimizer"], state["actor"]',
-    ),
+    (ACTOR_STEP, f'{ACTOR_STEP}, state["actor"]'),
 )
 ACTION = """jnp.clip(policy(state["actor_target"], batch.next_observations, bound) + smoothing, -bound, bound)"""
 
 # By what is wrong: the file, its changes, the rung that fails, and what is said
-MISTAKES: dict[str, tuple[str, tuple[tuple[str, str], ...], str, tuple[str, ...]]] = {
+MISTAKES: dict[str, tuple[Path, tuple[tuple[str, str], ...], str, tuple[str, ...]]] = {
     # ---- losses
     "|mean q| for mean |q|": (
         PLAIN,
@@ -194,18 +189,13 @@ def probes_may_stop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def told(tmp_path: Path, capsys: pytest.CaptureFixture) -> Callable[..., str]:
-    """What is printed of a file with some of its text replaced."""
+def told(checked: Callable[..., tuple[int, str]]) -> Callable[..., str]:
+    """What is said of a wrong port: of a file with some of its text replaced."""
 
-    def run(path: str, *changes: tuple[str, str], algorithm: str = "td3_bc", settings: str = "default") -> str:
-        source = (ROOT / path).read_text()
-        for old, new in changes:
-            assert source.count(old) == 1, old
-            source = source.replace(old, new)
-        port = tmp_path / "port.py"
-        port.write_text(source)
-        assert ended(check.main, [str(port), "--algorithm", algorithm, "--settings", settings]) == 1
-        return capsys.readouterr().out
+    def run(base: Path, *changes: tuple[str, str], algorithm: str = "td3_bc", settings: str = "default") -> str:
+        status, printed = checked(base, *changes, algorithm=algorithm, settings=settings)
+        assert status == 1, printed
+        return printed
 
     return run
 
@@ -246,7 +236,7 @@ IN_TWINS = {
 def test_the_wrong_expression_is_told_in_other_algorithms(
     told: Callable[..., str], name: str, old: str, new: str, sentence: str
 ) -> None:
-    printed = told(f"corl_jax/{name}.py", (old, new), algorithm=name)
+    printed = told(ROOT / "corl_jax" / f"{name}.py", (old, new), algorithm=name)
     assert sentence in printed, printed
 
 
@@ -255,7 +245,7 @@ def test_dropout_that_is_not_rescaled_is_told(told: Callable[..., str]) -> None:
     """Under the settings that have dropout."""
     masks = "None if noise.dropout is None else tuple((mask > 0).astype(float) for mask in noise.dropout)"
     changes = ("        return noise.dropout\n", f"        return {masks}\n")
-    printed = told("corl_jax/iql.py", changes, algorithm="iql", settings="dropout")
+    printed = told(ROOT / "corl_jax" / "iql.py", changes, algorithm="iql", settings="dropout")
     assert "  * `noise.dropout` taken as 1 where it is positive, else 0 (corl_jax/iql.py:" in printed, printed
 
 
@@ -284,3 +274,10 @@ def test_the_first_update_that_differs_is_told(told: Callable[..., str]) -> None
     printed = told(PLAIN, ("state[name], config.tau", f"state[name], {tau}"))
     assert "the first update that differs is number 2, in `actor_target`, `critic_1_target`" in printed, printed
     assert "moved at a rate of 1 in place of 0.005" in printed
+
+
+@pytest.mark.parametrize("group", ["actor_loss", "actor_loss by actor"])
+def test_changes_by_machine_are_of_functions_that_a_loss_may_call(group: str) -> None:
+    functions = {mutant.function for mutant in candidates(PAIRS["td3_bc"], "loss", group)}
+    assert "TD3_BC.actor_loss" in functions
+    assert not functions & {"TD3_BC.critic_loss", "TD3_BC.update", "Actor.__call__", "act", "draw_noise"}

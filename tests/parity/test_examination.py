@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from parity_tests import check
 from parity_tests.scene import forget_programs
-from shared.commands.common import ended
+from tests.parity.conftest import PORTS, check_here, write_port
 from tests.parity.ports.collection import KNOWN, RIGHT, WRONG, PortCase
-from tests.parity.test_collection import write
 
 # Not all of it passes yet: what the checker misses stands in docs/check.md.
 pytestmark = pytest.mark.examination
@@ -30,15 +28,9 @@ def freed() -> Iterator[None]:
 
 def judged(case: PortCase, folder: Path) -> tuple[int, str, str]:
     """The exit status, the rung that fails, and the diagnosis: what is indented below it."""
-    lines: list[str] = []
-
-    def tell(kind: str, value: str) -> None:
-        if kind == "line":
-            lines.extend(value.splitlines())
-
-    settings = () if not case.settings else ("--settings", case.settings)
-    arguments = [str(write(case, folder)), "--algorithm", case.algorithm, *settings]
-    status = ended(lambda arguments: check.main(arguments, tell), arguments)
+    path = write_port(folder, PORTS / case.base, case.changes)
+    status, told = check_here(path, case.algorithm, case.settings)
+    lines = told.splitlines()
     failed = [line.split()[0] for line in lines if " FAILS " in line]
     return status, "".join(failed), "\n".join(line for line in lines if line.startswith("  "))
 

@@ -110,14 +110,17 @@ def crossed(program: Program, within: bool) -> Iterator[Edit]:
         operation = operations[0]
         shapes = [tuple(atom.aval.shape) for atom in operation.reads]
         if len(shapes) == 2 and shapes[0][-1:] == shapes[1] and shapes[1] and operation.name in BINARY:
-            text = program.source.text(operation.span)
-            yield Edit(f"`{text}` is (B, B)", operation.span, "", keys_of(operations), _shifted, shifts=True)
+            yield _as_matrix(program, operations)
         elif len(shapes) == 2 and shapes[0] == shapes[1] and len(shapes[0]) == 2 and operation.name in BINARY:
             reads = operation.reads[1]
             made = program.operations[program.made_by[reads]] if reads in program.made_by else None
             if made is not None and made.name == "broadcast_in_dim" and len(made.reads[0].aval.shape) == 1:
-                text = program.source.text(operation.span)
-                yield Edit(f"`{text}` is (B, B)", operation.span, "", keys_of(operations), _shifted, shifts=True)
+                yield _as_matrix(program, operations)
+
+
+def _as_matrix(program: Program, operations: Sequence[Operation]) -> Edit:
+    span = operations[0].span
+    return Edit(f"`{program.source.text(span)}` is (B, B)", span, "", keys_of(operations), _shifted, shifts=True)
 
 
 def _shifted(program: Program, op: Operation, read: Read, number: float) -> Sequence[np.ndarray]:

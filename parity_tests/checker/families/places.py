@@ -138,14 +138,12 @@ def outer_of(program: Program, operations: Sequence[Operation], weights: bool = 
     """What operations read that they do not make themselves, weights left out if not asked for."""
     made = {var for operation in operations for var in operation.writes}
     atoms = [atom for operation in operations for atom in operation.reads if isinstance(atom, Var)]
-    return list(
-        dict.fromkeys(
-            a for a in atoms if a not in made and (weights or not is_weight(program, a)) and _origin(program, a)
-        )
-    )
+    outer = (a for a in atoms if a not in made and _has_origin(program, a) and (weights or not is_weight(program, a)))
+    return list(dict.fromkeys(outer))
 
 
-def _origin(program: Program, atom: Atom) -> bool:
+def _has_origin(program: Program, atom: Atom) -> bool:
+    """Whether it is an input, or the result of an operation, and no constant."""
     return atom in program.named or atom in program.made_by
 
 

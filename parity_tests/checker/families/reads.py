@@ -74,6 +74,12 @@ def _exchanged(program: Program, operation: Operation, atom: Atom, text: str) ->
 def mixed(program: Program, within: bool) -> Iterator[Edit]:
     """An operand is multiplied by another number too, or that number is added to it."""
     known = known_numbers(program)
+    yield from _operands_mixed(program, known)
+    yield from _calls_mixed(program, known)
+
+
+def _operands_mixed(program: Program, known: Mapping[Atom, str]) -> Iterator[Edit]:
+    """Operands of single operations, outside of networks."""
     for operation in program.operations:
         if operation.inside or not operation.calls or operation.name in SHAPES or not floats(operation):
             continue
@@ -83,32 +89,39 @@ def mixed(program: Program, within: bool) -> Iterator[Edit]:
         for which, atom in enumerate(operation.reads):
             if isinstance(atom, Literal) or atom.aval.dtype.kind != "f" or not texts[which]:
                 continue
-            for other, text in known.items():
-                if (
-                    other is atom
-                    or program.made_by.get(other, -1) >= first
-                    or other.aval.shape not in {atom.aval.shape, ()}
-                ):
+            for other, text in _earlier(program, known, first, atom):
+                if other.aval.shape not in {atom.aval.shape, ()}:
                     continue
                 for sign, function in (("*", np.multiply), ("+", np.add), ("-", np.subtract), ("/", np.divide)):
                     said = f"`{bracketed(texts[which])} {sign} {bracketed(text)}` for `{texts[which]}`"
                     how = _with(which, refer(program, other), function)
                     yield Edit(said, operation.span, "", (operation.key,), how)
+
+
+def _calls_mixed(program: Program, known: Mapping[Atom, str]) -> Iterator[Edit]:
+    """What calls of networks read."""
     for group in alike_calls(program):
         operations = [operation for call in group for operation in call]
         if not operations[0].inside:
             continue
         first = program.by_key[operations[0].key]
         for atom in outer_of(program, group[0]):
-            for other, text in known.items():
-                if other is atom or other.aval.shape != atom.aval.shape or program.made_by.get(other, -1) >= first:
+            readers = [op for op in operations if any(x is atom for x in op.reads)]
+            said = short(program.text(atom))
+            for other, text in _earlier(program, known, first, atom):
+                if other.aval.shape != atom.aval.shape:
                     continue
                 for sign, function in (("+", np.add), ("-", np.subtract), ("*", np.multiply)):
-                    readers = [op for op in operations if any(x is atom for x in op.reads)]
-                    said = short(program.text(atom))
                     how = _read_with(refer(program, atom), refer(program, other), function)
                     what = f"`{bracketed(said)} {sign} {bracketed(text)}` for `{said}`"
                     yield Edit(what, readers[0].span, "", keys_of(readers), how)
+
+
+def _earlier(program: Program, known: Mapping[Atom, str], first: int, atom: Atom) -> Iterator[tuple[Atom, str]]:
+    """Known numbers that are there before an operation, by its place, and are others than this one."""
+    for other, text in known.items():
+        if other is not atom and program.made_by.get(other, -1) < first:
+            yield other, text
 
 
 def _read_with(mine: Reference, other: Reference, function: Callable) -> How:

@@ -1,7 +1,5 @@
 """IQL as pure functions over lists of tuples, with optimisers that are chained from optax's single transformations."""
 
-# ruff: noqa: ANN001, ANN201, ANN202
-
 from itertools import pairwise
 from typing import Any, NamedTuple
 

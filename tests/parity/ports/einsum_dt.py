@@ -1,7 +1,5 @@
 """A Decision Transformer in einsum over a dict of arrays, without a module; its optimiser is one chain of optax."""
 
-# ruff: noqa: ANN001, ANN201, ANN202, D101
-
 from typing import Any, NamedTuple
 
 import jax

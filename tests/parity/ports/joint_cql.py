@@ -1,7 +1,5 @@
 """CQL with a single loss function: its terms hold each other's parameters fixed, and one gradient serves them all."""
 
-# ruff: noqa: ANN001, ANN201, D101
-
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, NamedTuple

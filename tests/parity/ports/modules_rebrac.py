@@ -1,7 +1,5 @@
 """ReBRAC as frozen dataclasses that are pytrees: layers, networks and the state itself carry their own methods."""
 
-# ruff: noqa: ANN001, ANN201, ANN202, D101, D102
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """TD3+BC as plain functions over dicts: kernels as PyTorch's, both critics in one pass, one optimiser for both."""
 
-# ruff: noqa: ANN001, ANN201
-
 import jax
 import jax.numpy as jnp
 import optax

@@ -1,7 +1,5 @@
 """AWAC written for one transition at a time: `jax.vmap` runs it over a batch's rows, and means are taken outside."""
 
-# ruff: noqa: ANN001, ANN201
-
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """EDAC with one flax critic that `nn.vmap` stacks into an ensemble, and einsum for what the ensemble has in common."""
 
-# ruff: noqa: ANN001, ANN201, ANN202, D101, D102
-
 from functools import partial
 from typing import Any
 

@@ -1,0 +1,89 @@
+"""What the operators ask of a syntax tree: where a node stands in the text, what it names, what it sets."""
+
+import ast
+import math
+from collections.abc import Collection
+from typing import TypeGuard
+
+MODULES = {"jax", "jnp", "nn", "optax", "math", "torch", "np", "F", "struct"}
+
+
+class Source:
+    """A file's text, its tree, and where the tree's nodes stand in the text."""
+
+    def __init__(self, text: str) -> None:
+        assert text.isascii(), "offsets in bytes are offsets in characters"
+        self.whole, self.tree = text, ast.parse(text)
+        self._lines = text.splitlines()
+        lengths = [len(line) for line in text.splitlines(keepends=True)]
+        self._starts = [sum(lengths[:i]) for i in range(len(lengths))]
+
+    def text(self, node: ast.AST) -> str:
+        """A node's text."""
+        found = ast.get_source_segment(self.whole, node)
+        assert found is not None
+        return found
+
+    def start(self, node: ast.expr | ast.stmt) -> int:
+        """Where a node's text begins."""
+        return self._starts[node.lineno - 1] + node.col_offset
+
+    def first_line(self, node: ast.expr | ast.stmt) -> str:
+        """The line on which a node begins, without its indentation."""
+        return self._lines[node.lineno - 1].strip()
+
+    def words(self) -> set[str]:
+        """The names of all variables and fields."""
+        variables = {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)}
+        return variables | {node.attr for node in ast.walk(self.tree) if isinstance(node, ast.Attribute)}
+
+
+def name_of(node: ast.expr) -> str:
+    """The last word of a variable or a field; empty for any other expression."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def line_range(node: ast.expr | ast.stmt) -> tuple[int, int]:
+    """A node's first and last line."""
+    return node.lineno, node.end_lineno or node.lineno
+
+
+def is_module(node: ast.expr) -> bool:
+    """Whether this is a module, or a module within one, and no object with fields."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id in MODULES
+
+
+def is_target(node: ast.AST) -> TypeGuard[ast.Name]:
+    """Whether this is a name that is given a value."""
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+
+
+def is_docstring(statement: ast.stmt) -> bool:
+    """Whether a statement is a constant and nothing else."""
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def targets(node: ast.AST) -> list[str]:
+    """The names that are given a value within a node."""
+    return [child.id for child in ast.walk(node) if is_target(child)]
+
+
+def bound_names(node: ast.AST) -> set[str]:
+    """The names that a function gives a value to, its arguments included."""
+    return {child.arg for child in ast.walk(node) if isinstance(child, ast.arg)} | set(targets(node))
+
+
+def second_binding(node: ast.AST, name: str) -> float:
+    """The line on which a name is given a value for the second time; infinite if there is none."""
+    lines = sorted(child.lineno for child in ast.walk(node) if is_target(child) and child.id == name)
+    return lines[1] if len(lines) > 1 else math.inf
+
+
+def is_removable(statement: ast.stmt, bound: Collection[str]) -> bool:
+    """Whether the function has a meaning without this statement: all that it sets is `bound`, set before."""
+    if isinstance(statement, ast.Expr | ast.AugAssign):
+        return True
+    names = targets(statement)
+    return isinstance(statement, ast.Assign) and bool(names) and all(name in bound for name in names)
