@@ -22,6 +22,7 @@ from parity_tests.draws import DRAWN_UPDATES, Draw, faultless
 from parity_tests.ladder import TRAJECTORY_UPDATES, reference_gradients
 from parity_tests.pairs import MISTAKES, PAIRS
 from parity_tests.scene import Scene
+from parity_tests.stretching import FAR
 from shared.frameworks.exchange import Named, torch_part
 
 Inputs = dict[str, Any]
@@ -86,6 +87,9 @@ def _questions(name: str, variant: str) -> Mapping[str, Callable[[], tuple[Quest
         where = f"settings {variant!r}, {dataset} data"
         return Scene.create(pair, pair.jax, variant, dataset, warm), where
 
+    def far() -> tuple[Scene, str]:
+        return scene()[0].stretched(FAR), f"settings {variant!r}, outputs beyond their bounds"
+
     # The corners are the same under all settings.
     datasets = ("bundled", "made-up") if variant == "default" else ("bundled",)
 
@@ -96,7 +100,7 @@ def _questions(name: str, variant: str) -> Mapping[str, Callable[[], tuple[Quest
 
     return {
         "weights": cache(lambda: (_weights(*scene()),)),
-        "forward": cache(lambda: (*(_forward(*scene(x)) for x in datasets), *_stretched(scene()[0], variant))),
+        "forward": cache(lambda: (*(_forward(*scene(x)) for x in datasets), _forward(*far()))),
         "loss": cache(lambda: tuple(_loss(*scene(x)) for x in datasets)),
         "gradient": cache(lambda: tuple(_gradient(*scene(x)) for x in datasets)),
         "update": lambda: tuple(update for update, _ in updates()),
@@ -104,23 +108,6 @@ def _questions(name: str, variant: str) -> Mapping[str, Callable[[], tuple[Quest
         "trajectory": cache(lambda: (_trajectory(*scene(warm=False)),)),
         "draws": cache(lambda: (_draws(*scene(warm=False)),)),
     }
-
-
-def _stretched(scene: Scene, variant: str) -> tuple[Question, ...]:
-    """Outputs where log-deviations that are parameters lie below, between and above their bounds."""
-    if not _stretch_deviations(scene.trainer):
-        return ()
-    return (_forward(scene, f"settings {variant!r}, deviations at their bounds"),)
-
-
-def _stretch_deviations(trainer: Any) -> bool:
-    """Whether there are such parameters, which are changed in place."""
-    if not hasattr(trainer, "actor"):
-        return False
-    found = [value for name, value in trainer.actor.named_parameters() if name.endswith("log_std")]
-    for value in found:
-        value.data = torch.linspace(-25.0, 5.0, len(value))
-    return bool(found)
 
 
 def _parts(scene: Scene) -> Parts:
