@@ -27,8 +27,10 @@ DRAWN_UPDATES = 128
 ENOUGH = 100_000
 # How often two samples of one distribution may be called different
 CHANCE = 1e-9
-# A correlation of independent numbers is that far off 0 as often, counted in standard errors.
+# A mean of independent numbers, and their correlation, are that far off as often, counted in standard errors.
 STANDARD_ERRORS = 6.0
+# Of fewer numbers a variance is not known well enough to tell its own error.
+MANY = 1000
 
 FAULTS = {
     "repeats": "updates draw what others drew: fold `step` into the key",
@@ -154,17 +156,29 @@ def _sample(arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def spread(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Zeros where two samples may be of one distribution, by Kolmogorov and Smirnov's test.
+    """Zeros where two samples may be of one distribution: by Kolmogorov and Smirnov's test, and by mean and variance.
 
-    Else 1, and how far mean and deviation are off, in deviations of PyTorch's.
+    That test hardly sees the tails, which are a large part of the variance. Else 1, and how far mean and deviation are
+    off, in deviations of PyTorch's.
     """
     points = np.concatenate([ours, theirs])
     below = [np.searchsorted(np.sort(sample), points, side="right") / len(sample) for sample in (ours, theirs)]
     limit = math.sqrt(math.log(2.0 / CHANCE) / 2.0 * (1.0 / len(ours) + 1.0 / len(theirs)))
-    if np.isfinite(ours).all() and np.abs(below[0] - below[1]).max() <= limit:
+    if np.isfinite(ours).all() and np.abs(below[0] - below[1]).max() <= limit and _same_moments(ours, theirs):
         return FAULTLESS["spread"]
     moved, wider = (ours.mean() - theirs.mean()) / theirs.std(), ours.std() / theirs.std() - 1.0
     return np.array([1.0, moved, wider])
+
+
+def _same_moments(ours: np.ndarray, theirs: np.ndarray) -> bool:
+    """Whether mean and variance differ by no more than chance allows, in samples large enough to tell."""
+    if min(len(ours), len(theirs)) < MANY:
+        return True
+    for power in (1, 2):
+        a, b = ((sample - theirs.mean()) ** power for sample in (ours, theirs))
+        if abs(a.mean() - b.mean()) > STANDARD_ERRORS * math.sqrt(a.var() / len(a) + b.var() / len(b)):
+            return False
+    return True
 
 
 def _tied(numbers: Mapping[str, Sequence[list[np.ndarray]]]) -> Iterator[str]:

@@ -149,6 +149,10 @@ WRONG: Mapping[str, tuple[str, dict[str, list[str]]]] = {
     "without a sign": (f"{BOTH}\nactor = abs(actor)", {"noise.actor": ["spread"]}),
     "scaled": (f"{BOTH}\ntarget = 0.5 * target", {"noise.target": ["spread"]}),
     "clipped": (f"{BOTH}\ntarget = target.clip(-0.5, 0.5)", {"noise.target": ["spread"]}),
+    "without tails": (
+        f"{BOTH}\ntarget = jax.random.truncated_normal(keys[2], -2.0, 2.0, shape)",
+        {"noise.target": ["spread"]},
+    ),
     "the same at every second update": (
         "keys = jax.random.split(jax.random.fold_in(key, step // 2))\n" + BOTH,
         {"noise.target": ["repeats"], "noise.actor": ["repeats"]},
