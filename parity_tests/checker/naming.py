@@ -1,7 +1,7 @@
 """Which mistake gives somebody's numbers: those of the library are planted into our twin until one does."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from parity_tests.checker.changes import Change
 from parity_tests.checker.edits import FAR
 from parity_tests.checker.figures import TOLERANCES, Figures, wrong_in
 from parity_tests.checker.loading import NotWrittenError
+from parity_tests.checker.metrics import wrong_metrics
 from parity_tests.checker.port import OwnTwin, Port
 from parity_tests.checker.probes import Told, probe
 from parity_tests.checker.questions import Question, questions
@@ -71,6 +72,16 @@ def diagnose(
         answers: The file's figures for each.
         variants: The settings under which the ladder is climbed.
     """
+    found = _diagnosed(port, rung, asked, answers, variants)
+    if rung != "log":
+        return found
+    # All metrics are one group; those that are wrong are named.
+    return [replace(one, groups=tuple(wrong_metrics(asked, answers))) for one in found]
+
+
+def _diagnosed(
+    port: Port, rung: str, asked: Sequence[Question], answers: Sequence[Figures], variants: tuple[str, ...]
+) -> list[Diagnosis]:
     name, wrong = port.pair.name, wrong_groups(rung, asked, answers)
     given = {m: reproduced(name, m, asked, answers, wrong) for m in candidates(name, rung)}
     given = {m: found for m, found in given.items() if found[0] or found[1]}

@@ -226,10 +226,13 @@ class Source:
         text = path.read_text(encoding="utf-8")
         self._lines = text.splitlines()
         self._nodes: dict[Span, ast.expr] = {}
+        self._statements: dict[ast.expr | None, ast.stmt] = {}
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.expr):
                 end = node.end_lineno or 0, node.end_col_offset or 0
                 self._nodes.setdefault((node.lineno, node.col_offset, *end), node)
+            elif isinstance(node, ast.Assign | ast.Return):
+                self._statements[node.value] = node
 
     @staticmethod
     @cache
@@ -246,7 +249,18 @@ class Source:
         """The expression that spans from here to there."""
         return self._nodes.get(span)
 
+    def around(self, spans: Sequence[Span]) -> Span:
+        """The smallest expression that holds all these; the first of them where none does."""
+        first, last = min(span[:2] for span in spans), max(span[2:] for span in spans)
+        holding = [span for span in self._nodes if span[:2] <= first and span[2:] >= last]
+        return max(holding, key=lambda span: (span[:2], [-end for end in span[2:]]), default=spans[0])
+
     def text(self, span: Span) -> str:
         """The expression in one line; empty where there is none."""
         node = self.node(span)
         return "" if node is None else ast.unparse(node)
+
+    def statement(self, span: Span) -> str:
+        """The statement that gives the expression a name, or returns it; where there is none, the expression."""
+        statement = self._statements.get(self.node(span))
+        return self.text(span) if statement is None else ast.unparse(statement)

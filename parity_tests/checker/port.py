@@ -224,6 +224,10 @@ class Port:
 
     def outputs(self, state: Any, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Every network's output by its name in the adapter."""
+        return {name: np.asarray(value) for name, value in self.plain_outputs(state, given).items()}
+
+    def plain_outputs(self, state: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The same as JAX's arrays, for whoever traces it."""
         if self.has("outputs"):
             found = self.call("outputs", {"state": state, **given, **arguments(state, self.networks)})
         elif all(callable(part) or isinstance(part, jax.Array) for part in (field(state, x) for x in self.networks)):
@@ -233,7 +237,7 @@ class Port:
             raise InputError(f"{self.name} has no function outputs: expected {self.expected('outputs')}")
         if not isinstance(found, Mapping):
             raise InputError(f"outputs gives {type(found).__name__}: expected {self.expected('outputs')}")
-        return {name: np.asarray(value) for name, value in found.items() if name not in self.pair.corners}
+        return {name: value for name, value in found.items() if name not in self.pair.corners}
 
     # Losses and updates are traced, as for whoever compiles them, and computed by NumPy: what JAX computes operation by
     # operation it compiles operation by operation, which takes longer than all of the rest.

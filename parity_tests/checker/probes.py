@@ -15,6 +15,7 @@ from parity_tests.checker.edits import RIGHT
 from parity_tests.checker.families import FURTHER, SIMPLE
 from parity_tests.checker.figures import Figures, wrong_in
 from parity_tests.checker.gradients import derivative_told, flow
+from parity_tests.checker.lacking import lacking
 from parity_tests.checker.mechanical import mechanical
 from parity_tests.checker.metrics import ratio_of, told_metric, wrong_metrics
 from parity_tests.checker.port import Port
@@ -100,7 +101,8 @@ def _values(port: Port, rung: str, group: str, asked: Sequence[Question], answer
         return Told(hints=tuple(f"compared with the reference's, {one}" for one in told))
     if by_machine := mechanical(port.pair.name, rung, group, asked, answers, BY_MACHINE):
         return Told(by_machine)
-    return Told(hints=_shown(port, group, asked, answers) if rung == "loss" else ())
+    lacked = lacking(port, rung, group, asked, answers)
+    return Told(hints=(*lacked, *(_shown(port, group, asked, answers) if rung == "loss" else ())))
 
 
 def _shown(port: Port, loss: str, asked: Sequence[Question], answers: Sequence[Figures]) -> tuple[str, ...]:

@@ -102,7 +102,7 @@ def test_a_mistake_in_another_style_is_named(checked: Callable, old: str, new: s
 def test_a_wrong_metric_is_told_beside_one_that_is_not_logged(checked: Callable) -> None:
     status, printed = checked(PLAIN, ('metrics = {"critic_loss": loss}', 'metrics = {"critic_loss": 3.0 * loss}'))
     assert status == 1
-    assert "Your log (metrics): no mistake of the library gives these numbers." in printed
+    assert "Your log (critic_loss): no mistake of the library gives these numbers." in printed
     assert "It may help: `critic_loss`: your numbers are the reference's times 3." in printed
 
 

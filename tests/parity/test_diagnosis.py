@@ -267,6 +267,28 @@ def test_what_no_single_change_explains_is_told_by_rows_and_inputs(
     assert sentence in told(PLAIN, (old, new))
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        (
+            "jnp.abs(q).mean()",
+            "jnp.sqrt(jnp.mean(q**2) + 0.3 * jnp.cos(q).mean() ** 2)",
+            "weight = self.hp.alpha / stop_gradient(jnp.abs(q).mean())",
+        ),
+        (
+            "- target).mean() * 2",
+            "- jnp.tanh(target) * 3.0).mean() * 2",
+            "square(q1 - target).mean() + square(q2 - target).mean()",
+        ),
+    ],
+)
+def test_the_first_number_that_is_lacking_is_told(told: Callable[..., str], old: str, new: str, place: str) -> None:
+    """Where no change of one expression gives the numbers."""
+    found = told(PLAIN, (old, new))
+    assert "your numbers hold all that" in found
+    assert place in found, found
+
+
 @pytest.mark.thorough
 def test_the_first_update_that_differs_is_told(told: Callable[..., str]) -> None:
     """Targets that move all the way in the first updates, which no update from a warm state shows."""
