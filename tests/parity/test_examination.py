@@ -12,7 +12,7 @@ from parity_tests.scene import forget_programs
 from tests.parity.conftest import PORTS, check_here, write_port
 from tests.parity.ports.collection import KNOWN, RIGHT, WRONG, PortCase
 
-# Not all of it passes yet: what the checker misses stands in docs/check.md.
+# It takes ten minutes.
 pytestmark = pytest.mark.examination
 
 # Of the wrong ports, the share that is pointed to
@@ -78,4 +78,4 @@ def test_wrong_ports_are_caught_and_pointed_to(tmp_path: Path) -> None:
     print(f"\npassed: {passed}\nmissed: {missed}\nmisled: {misled}")
     assert not passed
     assert not misled
-    assert len(missed) <= (1 - POINTED) * len(WRONG), missed
+    assert len(WRONG) - len(missed) >= POINTED * len(WRONG), missed
