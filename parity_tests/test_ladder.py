@@ -82,5 +82,8 @@ def as_it_is(function: Engine) -> Engine:
 )
 @pytest.mark.parametrize("name", PAIRS)
 def test_twins_agree_at_full_size(name: str, rung: str, engine: Engine, precision: str) -> None:
-    """Under CORL's default settings; updates as XLA compiles them."""
-    climb(PAIRS[name], FULL_SIZE, "cornered", precision, rung, engine)
+    """Under CORL's default settings; updates as XLA compiles them.
+
+    On bundled rows: made-up ones saturate a tanh, where single precision has no digits left to compare.
+    """
+    climb(PAIRS[name], FULL_SIZE, "bundled", precision, rung, engine)

@@ -172,6 +172,6 @@ def check_history(history: Any) -> None:
     if not isinstance(history, Mapping):
         raise MisfitError(f"is a {type(history).__name__}")
     for name, values in history.items():
-        if not isinstance(name, str) or not isinstance(values, Tensor) or values.ndim != 1:
+        if not isinstance(name, str) or not isinstance(values, Tensor) or not values.ndim:
             raise MisfitError(f"{name} is no row of numbers")
-        _check_tensor(name, values, torch.empty(len(values)))
+        _check_tensor(name, values, torch.empty(values.shape))
