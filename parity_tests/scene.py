@@ -66,12 +66,22 @@ def cornered_rows(bound: float, state_dim: int = 11, action_dim: int = 3) -> dic
     return rows | {"timeouts": np.arange(size) == size - 1}
 
 
+def extreme_rows() -> dict[str, np.ndarray]:
+    """Made-up rows with rewards so large that squared errors outweigh all other terms of a loss.
+
+    Then no gradient is the small difference of large sums, of which rounding would take the digits.
+    """
+    rows = cornered_rows(1.0)
+    rewards = np.random.default_rng(0).choice([-100.0, -1.0, 0.0, 1.0, 1000.0], size=DATASET_SIZE + 1)
+    return rows | {"rewards": rewards.astype(np.float32)}
+
+
 Rows = Callable[[], dict[str, np.ndarray]]
 DATASETS: dict[str, Rows] = {"bundled": bundled_rows, "cornered": partial(cornered_rows, 2.0)}
 # What somebody else's port is asked: as all of D4RL's environments have 1 for a bound, it may take that for granted.
-ROWS: dict[str, Rows] = DATASETS | {"made-up": partial(cornered_rows, 1.0)}
+ROWS: dict[str, Rows] = DATASETS | {"made-up": partial(cornered_rows, 1.0), "extreme": extreme_rows}
 # The bound of every action component, 1 in most environments: a factor that is forgotten does not show there.
-MAX_ACTIONS = {"bundled": 1.0, "cornered": 2.0, "made-up": 1.0}
+MAX_ACTIONS = {"bundled": 1.0, "cornered": 2.0, "made-up": 1.0, "extreme": 1.0}
 
 
 @dataclass(frozen=True)
@@ -205,7 +215,7 @@ def _scene(name: str, variant: str, dataset: str, warm: bool, dtype: torch.dtype
         return scene
     scene = scene.advanced(WARM_UPDATES)
     # Near an action's bound log(1 - tanh^2 + 1e-6) keeps ten digits in double precision, and none in single.
-    if dataset == "bundled" or dtype != torch.float64:
+    if dataset in ("bundled", "extreme") or dtype != torch.float64:
         return scene
     # The outermost corners, where a critic is silent say, are for our own twins: no training that learns gets there.
     return scene.stretched(corner=pair.corner) if dataset == "cornered" else scene.stretched()

@@ -52,9 +52,6 @@ PAIR = Pair(
         "phase": start % config.target_update_period,
         "bc_updates": min(max(config.bc_steps - start, 0), num_updates),
     },
-    # The conservative term pulls the critics' last layer up and down by nearly equal sums, whose difference keeps few
-    # digits: 9.2e-5 of its moments at full size, compiled by XLA. Double precision agrees to the ladder's own.
-    float32={"update": 2e-4},
     facts=Facts(rewarded="critic_loss", rate="soft_target_update_rate"),
 )
 
