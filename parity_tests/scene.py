@@ -50,20 +50,12 @@ def bundled_rows() -> dict[str, np.ndarray]:
 def cornered_rows(bound: float, state_dim: int = 11, action_dim: int = 3) -> dict[str, np.ndarray]:
     """Made-up rows that reach the corners: terminals, actions at their bounds, ties, extreme states and rewards."""
     rng, size = np.random.default_rng(2), DATASET_SIZE + 1
-    observations = rng.normal(size=(size, state_dim))
-    observations[::7] *= 10.0
+    observations = _observations(rng, state_dim)
     rewards = rng.normal(size=size)
     rewards[::9] *= 100.0
     rewards[::5] = 0.0
-    rows = {
-        "observations": observations,
-        "actions": np.clip(bound * rng.normal(size=(size, action_dim)), -bound, bound),
-        "rewards": rewards,
-        "terminals": rng.random(size) < 0.3,
-    }
-    for column in rows.values():
-        column[1::10] = column[:-1:10]
-    return rows | {"timeouts": np.arange(size) == size - 1}
+    actions = rng.normal(size=(size, action_dim))
+    return _with_ties(observations, np.clip(bound * actions, -bound, bound), rewards, rng.random(size) < 0.3)
 
 
 def extreme_rows() -> dict[str, np.ndarray]:
@@ -71,9 +63,25 @@ def extreme_rows() -> dict[str, np.ndarray]:
 
     Then no gradient is the small difference of large sums, of which rounding would take the digits.
     """
-    rows = cornered_rows(1.0)
-    rewards = np.random.default_rng(0).choice([-100.0, -1.0, 0.0, 1.0, 1000.0], size=DATASET_SIZE + 1)
-    return rows | {"rewards": rewards.astype(np.float32)}
+    rng, size = np.random.default_rng(0), DATASET_SIZE + 1
+    observations = _observations(rng, 11)
+    actions = np.clip(rng.normal(size=(size, 3)), -1.0, 1.0)
+    rewards = rng.choice([-100.0, -1.0, 0.0, 1.0, 1000.0], size=size)
+    return _with_ties(observations, actions, rewards, rng.random(size) < 0.3)
+
+
+def _observations(rng: np.random.Generator, state_dim: int) -> np.ndarray:
+    observations = rng.normal(size=(DATASET_SIZE + 1, state_dim))
+    observations[::7] *= 10.0
+    return observations
+
+
+def _with_ties(*columns: np.ndarray) -> dict[str, np.ndarray]:
+    """The columns by name, with rows that stand there twice."""
+    rows = dict(zip(("observations", "actions", "rewards", "terminals"), columns, strict=True))
+    for column in rows.values():
+        column[1::10] = column[:-1:10]
+    return rows | {"timeouts": np.arange(DATASET_SIZE + 1) == DATASET_SIZE}
 
 
 Rows = Callable[[], dict[str, np.ndarray]]

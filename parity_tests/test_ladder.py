@@ -13,10 +13,12 @@ from parity_tests.interpreter import interpreted
 from parity_tests.ladder import RUNGS, tolerance
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
-from parity_tests.scene import DATASETS, FULL_SIZE, Engine, Scene
+from parity_tests.scene import FULL_SIZE, Engine, Scene
 
 thorough = pytest.mark.thorough
 DEAR = ("trajectory", "start")
+# In single precision a saturated tanh leaves no digits to compare; extreme rewards leave them.
+MADE_UP = {"float64": "cornered", "float32": "extreme"}
 
 
 def cases() -> Iterator:
@@ -24,12 +26,12 @@ def cases() -> Iterator:
     for name, pair in PAIRS.items():
         for variant in pair.variants:
             for precision in ("float64", "float32"):
-                for dataset in DATASETS:
+                for dataset in ("bundled", MADE_UP[precision]):
                     first = (precision, dataset) == ("float64", "cornered")
                     for rung in RUNGS:
                         # Fifty updates are the most expensive rung, and fresh states the next.
                         marks = () if first and (rung not in DEAR or variant == "default") else thorough
-                        if RUNGS[rung].one_dataset and dataset != "cornered":
+                        if RUNGS[rung].one_dataset and dataset == "bundled":
                             continue
                         if getattr(RUNGS[rung], precision) is not None:
                             case = f"{name}-{variant}-{dataset}-{precision}-{rung}"
@@ -82,8 +84,5 @@ def as_it_is(function: Engine) -> Engine:
 )
 @pytest.mark.parametrize("name", PAIRS)
 def test_twins_agree_at_full_size(name: str, rung: str, engine: Engine, precision: str) -> None:
-    """Under CORL's default settings; updates as XLA compiles them.
-
-    On rows that leave single precision its digits: it is compared here, and the other rows by double precision.
-    """
-    climb(PAIRS[name], FULL_SIZE, "extreme", precision, rung, engine)
+    """Under CORL's default settings; updates as XLA compiles them."""
+    climb(PAIRS[name], FULL_SIZE, MADE_UP[precision], precision, rung, engine)
