@@ -1,5 +1,7 @@
 """Every pair climbs every rung, under every variant of its settings, in both precisions, on both datasets.
 
+The default settings meet every precision on every dataset. Every other variant meets each precision and each dataset
+once: of thousands of mutants none was noticed on the bundled rows that had not been noticed on the made-up ones.
 The JAX twin's functions are computed by NumPy, operation by operation (`interpreter.py`). What XLA compiles is held to
 the same single updates: the loop that `train` runs, under every variant, and updates at full size.
 """
@@ -21,21 +23,29 @@ DEAR = ("trajectory", "start")
 MADE_UP = {"float64": "cornered", "float32": "extreme"}
 
 
+def datasets(variant: str, precision: str, rung: str) -> tuple[str, ...]:
+    """Those on which a rung is climbed."""
+    if RUNGS[rung].one_dataset:
+        return (MADE_UP[precision],)
+    if variant == "default":
+        return ("bundled", MADE_UP[precision])
+    return (MADE_UP[precision],) if precision == "float64" else ("bundled",)
+
+
 def cases() -> Iterator:
     """The rungs that NumPy computes; in double precision on the made-up rows, which reach most, they come first."""
     for name, pair in PAIRS.items():
         for variant in pair.variants:
             for precision in ("float64", "float32"):
-                for dataset in ("bundled", MADE_UP[precision]):
-                    first = (precision, dataset) == ("float64", "cornered")
-                    for rung in RUNGS:
+                for rung in RUNGS:
+                    if getattr(RUNGS[rung], precision) is None:
+                        continue
+                    for dataset in datasets(variant, precision, rung):
+                        first = (precision, dataset) == ("float64", "cornered")
                         # Fifty updates are the most expensive rung, and fresh states the next.
                         marks = () if first and (rung not in DEAR or variant == "default") else thorough
-                        if RUNGS[rung].one_dataset and dataset == "bundled":
-                            continue
-                        if getattr(RUNGS[rung], precision) is not None:
-                            case = f"{name}-{variant}-{dataset}-{precision}-{rung}"
-                            yield pytest.param(name, variant, dataset, precision, rung, id=case, marks=marks)
+                        case = f"{name}-{variant}-{dataset}-{precision}-{rung}"
+                        yield pytest.param(name, variant, dataset, precision, rung, id=case, marks=marks)
 
 
 def test_every_pair_climbs_every_rung_on_the_spot() -> None:

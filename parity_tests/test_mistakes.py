@@ -23,7 +23,7 @@ def test_mistake_is_caught(name: str, mistake: Mistake) -> None:
     pair = PAIRS[name]
     with both_in("float64"):
         rung = RUNGS[mistake.rung]
-        scene = Scene.create(pair, with_mistake(pair, mistake), mistake.variant, "bundled", rung.warm)
+        scene = Scene.create(pair, with_mistake(pair, mistake), mistake.variant, "cornered", rung.warm)
         found = rung.climb(scene)
     assert any(not value <= FAR * rung.float64 for value in found.values()), found
 

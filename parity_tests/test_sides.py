@@ -71,7 +71,9 @@ def unexcused(found: Sides, file: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "td3_bc" else pytest.mark.thorough) for name in PAIRS]
+)
 def test_both_sides_are_taken(name: str) -> None:
     """Of every absolute value, clamp, maximum, minimum, choice and rectifier of each twin, in some batch."""
     pair = PAIRS[name]

@@ -89,6 +89,7 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "length"), [*((name, 4) for name in PAIRS), ("td3_bc", 1)])
 def test_repeated_recordings_are_the_updates(name: str, length: int) -> None:
     """After two blocks, of which every update but the warm-ups is a repetition."""

@@ -267,6 +267,7 @@ def test_what_no_single_change_explains_is_told_by_rows_and_inputs(
     assert sentence in told(PLAIN, (old, new))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("old", "new", "place"),
     [

@@ -9,7 +9,9 @@ import multiprocessing
 import os
 import random
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -37,10 +39,19 @@ def unfinished(folder: Path) -> list[Path]:
     return [path.parent for path in folder.glob("*/config.yaml") if not (path.parent / "result.json").exists()]
 
 
-def test_none_is_lost_and_none_is_trained_by_two(tmp_path: Path) -> None:
-    """Whoever finishes a run, its rows and its bits are those of a process that nobody disturbed."""
-    whole = train("torch", "td3_bc", tmp_path / "whole", **SETTINGS)
-    folder, rng, seen, killed, ended = tmp_path / "runs", random.Random(0), set(), 0, 0
+class Tally(NamedTuple):
+    """What came of the processes: the runs that they began, and how many processes ended and were killed."""
+
+    runs: set[Path]
+    ended: int
+    killed: int
+
+
+def disturb(folder: Path, outcome: Connection) -> None:
+    """Lets processes live and die in this folder, as forks of this one, and sends their tally."""
+    # Then forks find everything imported.
+    train("torch", "td3_bc", folder.parent / "warm", **SETTINGS)
+    rng, runs, killed, ended = random.Random(0), set(), 0, 0
     context = multiprocessing.get_context("fork")
     # Each with the time of its death
     alive: list[tuple[multiprocessing.process.BaseProcess, float]] = []
@@ -59,21 +70,42 @@ def test_none_is_lost_and_none_is_trained_by_two(tmp_path: Path) -> None:
         assert not [process.exitcode for process, _ in alive if process.exitcode not in (None, 0, -9)]
         ended += sum(process.exitcode == 0 for process, _ in alive)
         alive = [(process, death) for process, death in alive if process.is_alive()]
-        seen |= {path.parent for path in folder.glob("*/config.yaml")}
-        assert all(path.is_dir() for path in seen)
+        runs |= {path.parent for path in folder.glob("*/config.yaml")}
+        assert all(path.is_dir() for path in runs)
     for process, _ in alive:
         process.kill()
         process.join()
+    outcome.send(Tally(runs, ended, killed))
+
+
+def tally_of_disturbed(folder: Path) -> Tally:
+    """Of forks of a process without threads: a fork of pytest's could be born into a lock that a thread holds."""
+    context = multiprocessing.get_context("spawn")
+    outcome, sender = context.Pipe(duplex=False)
+    process = context.Process(target=disturb, args=(folder, sender))
+    process.start()
+    # Then the end of that process is the end of the pipe.
+    sender.close()
+    tally = outcome.recv()
+    process.join()
+    return tally
+
+
+def test_none_is_lost_and_none_is_trained_by_two(tmp_path: Path) -> None:
+    """Whoever finishes a run, its rows and its bits are those of a process that nobody disturbed."""
+    whole = train("torch", "td3_bc", tmp_path / "whole", **SETTINGS)
+    folder = tmp_path / "runs"
+    runs, ended, killed = tally_of_disturbed(folder)
     resumed = len(unfinished(folder))
     for _ in range(resumed):
         train("torch", "td3_bc", folder, **SETTINGS, resume="auto")
     assert unfinished(folder) == []
-    assert {path.parent for path in folder.glob("*/result.json")} >= seen
-    for run in seen:
+    assert {path.parent for path in folder.glob("*/result.json")} >= runs
+    for run in runs:
         assert rows(run) == rows(whole), run
         assert json.loads((run / "result.json").read_text())["updates"] == SETTINGS["max_timesteps"]
         assert_same_bits(run, whole)
-    print(f"{len(seen)} runs, {ended} processes ended, {killed} were killed, {resumed} runs finished afterwards")
+    print(f"{len(runs)} runs, {ended} processes ended, {killed} were killed, {resumed} runs finished afterwards")
     assert killed > SECONDS // 5
     assert ended > SECONDS // 15
     assert only_run(tmp_path / "whole") == whole
