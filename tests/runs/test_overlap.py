@@ -29,7 +29,8 @@ PATIENCE = 30.0
 @pytest.mark.thorough
 def test_the_twins_on_two_devices() -> None:
     """The tests of `tests/runs/test_beside.py` in a process of their own: JAX counts a CPU's devices once."""
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "", "-p", "no:cacheprovider", "tests/runs/test_beside.py"]
+    options = ["-q", "-m", "", "-p", "no:cacheprovider", "--timeout=240"]
+    command = [sys.executable, "-m", "pytest", *options, "tests/runs/test_beside.py"]
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"XLA_FLAGS": flags}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
