@@ -26,7 +26,6 @@ from shared.envs.evaluation import ContextPolicy
 from shared.errors import InputError, RunError
 from shared.files import cache_folder, write_atomically
 from shared.runs import seeds
-from shared.runs.facts import check_facts
 from shared.runs.run import Run
 from shared.seals import BLANK, read_verified, sealed
 
@@ -342,6 +341,8 @@ def read_checkpoint(path: str) -> dict[str, Any]:
         content = None
     if not isinstance(content, dict) or not {"algorithm", "total_it", "state"} <= content.keys():
         raise InputError(f"checkpoint {path} cannot be read: is it a .msgpack file of a JAX run?")
+    from shared.runs.facts import check_facts
+
     check_facts(content, path)
     return content
 

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from shared.errors import InputError, RunError, reason
 from shared.files import write_atomically
 from shared.frameworks import torch_parts
-from shared.runs.facts import check_facts
 from shared.runs.run import Run
 from shared.seals import read_verified, sealed_zip
 
@@ -295,6 +294,8 @@ def read_checkpoint(path: str, allowed: Sequence[tuple[type, str]] = ()) -> dict
         ) from None
     if not isinstance(content, dict):
         raise InputError(f"checkpoint {path} holds no networks by name: is it a run's checkpoint?")
+    from shared.runs.facts import check_facts
+
     check_facts(content, path)
     return content
 
