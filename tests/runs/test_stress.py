@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import random
+import threading
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from tqdm import tqdm
 
 from shared.frameworks.twins import load_twin
 from tests.runs.stopped_runs import assert_same_bits, config, only_run, rows, train
@@ -28,6 +30,8 @@ SETTINGS = {"max_timesteps": 40, "eval_freq": 5, "n_episodes": 1}
 def work(folder: Path) -> None:
     """A process's life, if nobody ends it before."""
     torch.set_num_threads(1)
+    # tqdm makes a lock that all forks share: a process that is killed within it would stop the others for ever.
+    tqdm.set_lock(threading.RLock())
     with open(os.devnull, "w") as nowhere:
         for descriptor in (1, 2):
             os.dup2(nowhere.fileno(), descriptor)
