@@ -67,7 +67,8 @@ def push(ring: Ring, rows: Array) -> Ring:
 
     def store(ring: Ring, row: Array) -> tuple[Ring, None]:
         # One at a time, so that a slice never lies across the end, where XLA would move it.
-        stored = jax.lax.dynamic_update_slice(ring.rows, row[None].astype(ring.rows.dtype), (ring.pointer, 0))
+        place = ring.pointer, jnp.zeros_like(ring.pointer)
+        stored = jax.lax.dynamic_update_slice(ring.rows, row[None].astype(ring.rows.dtype), place)
         size, pointer = jnp.minimum(ring.size + 1, capacity), (ring.pointer + 1) % capacity
         return ring.replace(rows=stored, size=size, pointer=pointer), None
 
