@@ -131,7 +131,9 @@ MISTAKES = {
     "statistics recomputed from online data": lambda: (online.OnlineExperience, "last", _anew),
     "buffer overwritten from the wrong end": lambda: (iql, "Ring", _FromTheWrongEnd),
     "no ring: the batches of the data alone": lambda: (Ring, "push", lambda self, columns: None),
-    "exploration without noise": lambda: (iql.IQL, "explore", lambda self, s, noise: iql.policy(self.actor, s).detach()),
+    "exploration without noise": lambda: (
+        iql.IQL, "explore", lambda self, s, noise: iql.policy(self.actor, s).detach()
+    ),
     "mean kept, noise twice as large": lambda: (
         iql, "draw_exploration", lambda *args: iql.Exploration(None, 2.0 * torch.randn(1, ACTION_DIM))
     ),

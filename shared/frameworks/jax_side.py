@@ -364,11 +364,18 @@ def load_checkpoint(path: str, algorithm: str | Sequence[str], state: Any) -> di
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise InputError(f"checkpoint {path} does not fit this run's networks: {reason}") from None
+    if unknown := _names(content["state"]) - _names(serialization.to_state_dict(state)):
+        raise InputError(f"checkpoint {path} does not fit this run's networks: {min(unknown)} is unknown")
     found, expected = _leaves(restored), _leaves(state)
     for name in found | expected:
         if misfit := _misfit(found.get(name), expected.get(name)):
             raise InputError(f"checkpoint {path} does not fit this run's networks: {name} {misfit}")
     return {**content, "state": jax.tree.map(jnp.asarray, restored)}
+
+
+def _names(nested: Any) -> set[str]:
+    """The keys that lead to a state's arrays as a checkpoint holds them."""
+    return set(traverse_util.flatten_dict(nested, sep="."))
 
 
 def _leaves(state: Any) -> dict[str, Any]:
