@@ -11,9 +11,8 @@ import pytest
 import yaml
 
 from shared.errors import InputError
-from shared.frameworks.twins import load_twin
 from shared.runs import configs
-from shared.runs.configs import cli, dataset_row, dump, parse, read_file
+from shared.runs.configs import cli, dataset_row, dump, parse
 from shared.runs.fields import bounded, check, choice, numbers, positive
 from shared.runs.settings import RunConfig
 
@@ -460,16 +459,6 @@ def test_the_tables_of_two_phases_have_corls_datasets(algorithm: str) -> None:
     datasets = [f"antmaze-{maze}-v2" for maze in mazes]
     datasets += [f"{hand}-cloned-v1" for hand in ("pen", "door", "hammer", "relocate")]
     assert sorted(rows(algorithm)) == sorted([*datasets, "mini/hopper-medium-replay"])
-
-
-def test_corls_file_of_two_phases_loads(tmp_path: Path) -> None:
-    """Its keys, and its rates as text, which YAML reads as such."""
-    text = "env: antmaze-umaze-v2\noffline_iterations: 1000000\nonline_iterations: 1000000\nactor_lr: 3e-4\n"
-    text += "beta: 10.0\ncheckpoints_path: null\nload_model: ''\nname: IQL_antmaze-umaze-v2\n"
-    text += "buffer_size: 10000000\ndevice: cuda\n"
-    (tmp_path / "umaze.yaml").write_text(text)
-    config = read_file(load_twin("torch", "finetune/iql").TrainConfig, "finetune/iql", tmp_path / "umaze.yaml")
-    assert (config.max_timesteps, config.actor_lr, config.iql_tau) == (2_000_000, 3e-4, 0.9)
 
 
 @pytest.mark.parametrize(
