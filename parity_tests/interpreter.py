@@ -58,6 +58,8 @@ def interpreted_jit(function: Callable) -> Callable:
     programs: dict[Any, Callable] = {}
 
     def call(*args: Any, **named: Any) -> Any:
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, named))):
+            return function(*args, **named)  # a part of a program that is being traced
         given = {p.name: value for p, value in zip(parameters, args, strict=False)} | named
         fixed = {name: value for name, value in given.items() if name in static}
         traced = [name for name in given if name not in static]

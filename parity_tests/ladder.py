@@ -20,6 +20,8 @@ import torch
 from parity_tests.draws import DRAWN_UPDATES, faults, reuses_key
 from parity_tests.errors import error, errors
 from parity_tests.interpreter import interpreted
+from parity_tests.online import explored as jax_explored
+from parity_tests.online import online, to_jax_draws, torch_explored
 from parity_tests.pair import Pair
 from parity_tests.scene import Scene
 from parity_tests.starting import start
@@ -172,7 +174,7 @@ def shipped_path(scene: Scene) -> Errors:
     if scene.engine is interpreted and statics[0] != statics[1]:
         later, _ = interval(scene, state, second, rest)
         found |= {f"second interval: {name}": error for name, error in later.items()}
-    return found
+    return found | (online(scene) if scene.pair.explores else {})
 
 
 def interval(scene: Scene, state: Any, start: int, num_updates: int) -> tuple[Errors, Any]:
@@ -218,7 +220,7 @@ def draws(scene: Scene) -> Errors:
     given = [[[value is None for value in noise] for _, noise in drawn] for drawn in (ours, reference)]
     found["noise that is None"] = float(given[0] != given[1])
     found["keys used twice"] = float(reuses_key(partial(draw, 2, steps[0])))
-    return found | _other_draws(scene)
+    return found | _other_draws(scene) | (_explorations(scene) if scene.pair.explores else {})
 
 
 # So wide that a bound moved by a twentieth shows in the draws of as many steps as of updates.
@@ -250,18 +252,38 @@ def _other_draws(scene: Scene) -> Errors:
     return found
 
 
+def _explorations(scene: Scene) -> Errors:
+    """What single steps in the environment draw: as PyTorch draws it, and nothing that an update draws too."""
+
+    def drawn(seed: int, step: int) -> tuple[None, Any]:
+        return None, jax_explored(scene, jax.random.key(seed), step, WIDE)
+
+    reference = [(None, torch_explored(scene, WIDE)) for _ in range(DRAWN_UPDATES)]
+    ours = [drawn(2, step) for step in range(DRAWN_UPDATES)]
+    found: Errors = {}
+    for what, figures in faults([*ours, drawn(2, 0), drawn(3, 0)], reference, 0).items():
+        found |= {f"exploration {what} {fault}": float(np.abs(value).max()) for fault, value in figures.items()}
+    found["exploration uses a key twice"] = float(reuses_key(partial(drawn, 2, 0)))
+    return found
+
+
 def act(scene: Scene) -> Errors:
     """The actions of the policy that is evaluated, and of the one that explores."""
     indices, _ = next(scene.draws())
     given, ours = scene.torch_batch(indices), scene.jax_batch(indices)
     noise = {"noise": np.random.default_rng(0).normal(size=(len(indices), scene.sizes[1]))}
     found: Errors = {}
-    for way in ("act", "explore"):
+    for way in ("act",) if scene.pair.explores else ("act", "explore"):
         if policy := getattr(scene.jax_twin, way, None):
             of, *names = inspect.signature(policy).parameters
             reference = getattr(scene.trainer, way)(*(_given(name, given, noise) for name in names))
             inputs = [jnp.asarray(_given(name, ours, noise)) for name in names]
             found[way] = error(scene.run(policy, getattr(scene.state(), of), *inputs), reference)
+    if scene.pair.explores:
+        draws = torch_explored(scene, scene.sizes[1], rows=len(indices))
+        reference, state = scene.trainer.explore(given.observations, draws), scene.state()
+        explored = scene.run(type(state).explore, state, ours.observations, to_jax_draws(scene, draws))
+        found["explore"] = error(explored, reference)
     return found
 
 

@@ -96,6 +96,8 @@ class Pair:
         torch_draw_inputs: Likewise for the PyTorch twin, where CORL's draws need to know more; None: the same.
         draw_statics: From a config and an update's number (from 1) to the further arguments of `draw_noise`.
         other_draws: Names of further functions that draw, which a run calls between updates.
+        explores: Whether a run goes on in the environment: both twins have `draw_exploration` and `explore`, the JAX
+            twin `train_online`.
         update_statics: Likewise to the static arguments of the JAX `update`.
         interval_statics: From a config, the updates before an interval and its length to those of `train_interval`.
         take: From a twin, its dataset on the device, indices and config to a batch.
@@ -123,6 +125,7 @@ class Pair:
     torch_draw_inputs: Callable[[Any, int], tuple] | None = None
     draw_statics: Callable[[Any, int], dict[str, Any]] = no_statics
     other_draws: Sequence[str] = ()
+    explores: bool = False
     update_statics: Callable[[Any, int], dict[str, Any]] = no_statics
     interval_statics: Callable[[Any, int, int], dict[str, Any]] = lambda config, start, num_updates: {}
     take: Callable[[ModuleType, Any, Any, Any], Any] = lambda twin, dataset, indices, config: twin.take(
@@ -141,6 +144,12 @@ class Pair:
         """The PyTorch twin's `draw_noise` for these columns; what is left to give are the arguments of a step."""
         inputs = (self.torch_draw_inputs or self.draw_inputs)(dataset, action_dim)
         return partial(self.torch.draw_noise, config, *inputs, device)
+
+    def lasting(self, updates: int) -> dict[str, int]:
+        """Settings of a run of so many updates: of two phases, the online one has the last third."""
+        if hasattr(self.torch.TrainConfig, "offline_iterations"):
+            return {"offline_iterations": 2 * updates // 3, "online_iterations": updates - 2 * updates // 3}
+        return {"max_timesteps": updates}
 
     @property
     def torch(self) -> ModuleType:

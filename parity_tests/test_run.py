@@ -19,7 +19,6 @@ from shared.runs.run import Run
 
 SETTINGS = {
     "batch_size": 16,
-    "max_timesteps": 25,
     "eval_freq": 10,
     "n_episodes": 2,
     "device": "cpu",
@@ -42,8 +41,8 @@ def test_runs_are_equal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     The tolerance is wider than a rung's because MuJoCo's contacts magnify the last bits of an action.
     """
     pair = PAIRS[name]
-    settings = SETTINGS | {"runs_path": str(tmp_path)} | pair.variants["default"]
-    drawn, initial = [], {}
+    settings = SETTINGS | pair.lasting(25) | {"runs_path": str(tmp_path)} | pair.variants["default"]
+    drawn, explored, initial = [], [], {}
     draw, create = pair.torch.draw_noise, pair.torch.create_trainer
 
     def recording_draw(*args: Any, **kwargs: Any) -> Any:
@@ -66,9 +65,26 @@ def test_runs_are_equal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(pair.torch, name, recording)
         monkeypatch.setattr(pair.jax, name, lambda *args: handed.pop(0))
 
+    def hand_over_explorations() -> None:
+        """Of each step in the environment what the torch twin drew for it; the first is the one after the switch."""
+        original, first = pair.torch.draw_exploration, settings["offline_iterations"]
+
+        def recording(*args: Any) -> Any:
+            explored.append(original(*args))
+            return explored[-1]
+
+        def replayed(key: Any, step: Any, *args: Any) -> Any:
+            columns = jax.tree.map(lambda *draws: jnp.stack([draw.numpy() for draw in draws]), *map(tuple, explored))
+            return pair.jax.Exploration(*jax.tree.map(lambda column: column[step - first], columns))
+
+        monkeypatch.setattr(pair.torch, "draw_exploration", recording)
+        monkeypatch.setattr(pair.jax, "draw_exploration", replayed)
+
     with both_in("float64"):
         for other in pair.other_draws:
             hand_over(other)
+        if pair.explores:
+            hand_over_explorations()
         monkeypatch.setattr(pair.torch, "draw_noise", recording_draw)
         monkeypatch.setattr(pair.torch, "create_trainer", recording_create)
         reference = rows(pair.torch.train(pair.torch.TrainConfig(**settings)))
@@ -83,9 +99,14 @@ def test_runs_are_equal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(pair.jax, "draw_noise", replayed_draw)
         monkeypatch.setattr(pair.jax, "create_train_state", lambda *args: initial["state"])
         # The ladder holds what XLA compiles of an interval.
-        monkeypatch.setattr(pair.jax, "train_interval", interpreted_jit(pair.jax.train_interval))
+        for name in ("train_interval", "train_online", "next_action")[: 3 if pair.explores else 1]:
+            monkeypatch.setattr(pair.jax, name, interpreted_jit(getattr(pair.jax, name)))
         ours = rows(pair.jax.train(pair.jax.TrainConfig(**settings)))
-    assert {row["step"] for row in ours if "d4rl_normalized_score" in row} == {10, 20, 25}
+    switch = {settings["offline_iterations"]} if pair.explores else set()
+    assert {row["step"] for row in ours if "d4rl_normalized_score" in row} == {10, 20, 25} | switch
+    assert all(
+        name in row for row in ours for name in (["offline_iter"] if pair.explores and row["step"] <= 16 else [])
+    )
     for row, expected in zip(ours, reference, strict=True):
         assert all(value <= 1e-7 for value in errors(row, expected).values()), errors(row, expected)
 

@@ -30,19 +30,19 @@ from shared.frameworks.torch_side import take
 class ReferenceIQL:
     """IQL's update, term by term: each network steps before the next one's loss is taken."""
 
-    def __init__(self, config: iql.TrainConfig, trainer: iql.IQL) -> None:
+    def __init__(self, config: Any, trainer: Any, dropout: float | None, period: int) -> None:
         self.c = config
         self.q = nn.ModuleList(copy.deepcopy([trainer.qf.q1.net, trainer.qf.q2.net]))
         self.q_t = copy.deepcopy(self.q)
         self.v = copy.deepcopy(trainer.vf.v.net)
         layers = [layer for layer in copy.deepcopy(trainer.actor.net.net) if isinstance(layer, nn.Linear)]
-        after = [nn.ReLU()] if config.actor_dropout is None else [nn.ReLU(), nn.Dropout(config.actor_dropout)]
+        after = [nn.ReLU()] if dropout is None else [nn.ReLU(), nn.Dropout(dropout)]
         self.mean = nn.Sequential(layers[0], *after, layers[1], *copy.deepcopy(after), layers[2], nn.Tanh())
         self.log_std = nn.Parameter(torch.zeros(ACTION_DIM))
         own = [] if config.iql_deterministic else [self.log_std]
         self.v_adam, self.q_adam = adam(self.v.parameters(), config.vf_lr), adam(self.q.parameters(), config.qf_lr)
         self.actor_adam = adam([*own, *self.mean.parameters()], config.actor_lr)
-        self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.actor_adam, config.max_timesteps)
+        self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.actor_adam, period)
 
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
         """One update in CORL's order; returns what CORL logs of it."""
@@ -93,7 +93,7 @@ def test_iql(dataset: Batch, settings: dict[str, Any]) -> None:
     """IQL: both critics, their targets, V and the policy; six updates also end at the same learning rate."""
     config = iql.TrainConfig(device="cpu", **settings)
     trainer = iql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
-    reference = ReferenceIQL(config, trainer)
+    reference = ReferenceIQL(config, trainer, config.actor_dropout, config.max_timesteps)
     logs = []
     same_draws()
     for _ in range(UPDATES):
@@ -126,7 +126,7 @@ def test_acting_drops_nothing(dataset: Batch) -> None:
     """Actions are those of CORL's policy in evaluation mode, bounded by the largest action."""
     config = iql.TrainConfig(device="cpu", actor_dropout=0.5)
     trainer = iql.create_trainer(config, STATE_DIM, ACTION_DIM, 2.0)
-    mean = ReferenceIQL(config, trainer).mean.eval()
+    mean = ReferenceIQL(config, trainer, config.actor_dropout, config.max_timesteps).mean.eval()
     expected = (2.0 * mean(dataset.observations[:10])).clamp(-2.0, 2.0)
     assert torch.equal(torch.as_tensor(trainer.act(dataset.observations[:10].numpy())), expected)
 

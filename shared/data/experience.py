@@ -4,16 +4,17 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from shared.data.transitions import Batch
-from shared.envs.stepping import Stepper
+from shared.envs.stepping import Step, Stepper
 from shared.errors import InputError
 from shared.files import write_atomically
 from shared.seals import read_verified, sealed_zip
 
+R = TypeVar("R", bound=tuple)
 _FILE = re.compile(r"experience_(\d+)\.npz")
 
 
@@ -41,36 +42,61 @@ class Rows(NamedTuple):
     qvel: np.ndarray
 
 
-class Experience:
-    """Steps an environment and keeps every step.
+# What a step calls each column
+_OF_A_STEP = {
+    "observations": "observation",
+    "actions": "action",
+    "rewards": "reward",
+    "next_observations": "next_observation",
+    "terminals": "terminal",
+    "timeouts": "timeout",
+    "qpos": "qpos",
+    "qvel": "qvel",
+    "paid": "paid",
+    "goals": "goal",
+}
+
+
+class KeptSteps(Generic[R]):
+    """Steps an environment and keeps every step, in memory and in files.
 
     Attributes:
         size: Steps so far.
         action_dim: A.
     """
 
-    def __init__(self, env_id: str, capacity: int) -> None:
+    def __init__(self, stepper: Stepper, capacity: int, kind: type[R], setting: str = "max_timesteps") -> None:
         """Room for `capacity` steps; call `begin` before the first.
 
-        Raises:
-            InputError: The environment is unknown.
+        Args:
+            stepper: The environment.
+            capacity: Steps at most.
+            kind: A named tuple of columns, such as `Rows`.
+            setting: The one that decides the capacity, for messages.
         """
-        self._stepper = Stepper(env_id)
-        self.action_dim = self._stepper.action_dim
+        self._stepper, self._kind, self._setting = stepper, kind, setting
+        self.action_dim = stepper.action_dim
         self.size = 0
-        state_dim, (positions, velocities) = self._stepper.state_dim, self._stepper.physics_dims
-        self._rows = Rows(
-            observations=np.zeros((capacity, state_dim), np.float32),
-            actions=np.zeros((capacity, self.action_dim), np.float32),
-            rewards=np.zeros(capacity, np.float32),
-            next_observations=np.zeros((capacity, state_dim), np.float32),
-            terminals=np.zeros(capacity, bool),
-            timeouts=np.zeros(capacity, bool),
-            qpos=np.zeros((capacity, positions), np.float32),
-            qvel=np.zeros((capacity, velocities), np.float32),
-        )
+        state_dim, (positions, velocities) = stepper.state_dim, stepper.physics_dims
+        columns: dict[str, np.ndarray] = {
+            "observations": np.zeros((capacity, state_dim), np.float32),
+            "actions": np.zeros((capacity, self.action_dim), np.float32),
+            "rewards": np.zeros(capacity, np.float32),
+            "next_observations": np.zeros((capacity, state_dim), np.float32),
+            "terminals": np.zeros(capacity, bool),
+            "timeouts": np.zeros(capacity, bool),
+            "qpos": np.zeros((capacity, positions), np.float32),
+            "qvel": np.zeros((capacity, velocities), np.float32),
+            "paid": np.zeros(capacity),
+            "goals": np.zeros(capacity, bool),
+        }
+        self._rows: Any = kind(*(columns[name] for name in self._names))
         # How many steps the files of each folder hold; others that lie there are not this experience's
         self._saved: dict[Path, int] = {}
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return getattr(self._kind, "_fields")  # noqa: B009 - no type says that a tuple is a named one
 
     @property
     def observation(self) -> np.ndarray:
@@ -87,11 +113,61 @@ class Experience:
         """Starts an episode that follows, like those after it, from these numbers alone."""
         self._stepper.begin(*seeds)
 
+    def _keep(self, step: Step) -> None:
+        for name, column in zip(self._names, self._rows, strict=True):
+            column[self.size] = getattr(step, _OF_A_STEP[name])
+        self.size += 1
+
+    def rows(self, first: int = 0) -> R:
+        """The steps from number `first` on."""
+        return self._kind(*(column[first : self.size] for column in self._rows))
+
+    def transitions(self, first: int = 0) -> Batch:
+        """The same as an algorithm learns from them, the last step of an episode included."""
+        return Batch(*(getattr(self.rows(first), name) for name in Batch._fields))
+
+    def save(self, folder: Path) -> None:
+        """Writes the steps that were not yet saved to the folder as `experience_<size>.npz`, sealed and atomically."""
+        saved = self._saved.get(folder, 0)
+        if saved < self.size:
+            content = io.BytesIO()
+            np.savez(content, **dict(zip(self._names, self.rows(saved), strict=True)))
+            write_atomically(folder / f"experience_{self.size}.npz", sealed_zip(content.getbuffer()))
+            self._saved[folder] = self.size
+
+    def load(self, folder: Path, size: int) -> None:
+        """Goes back to where a run stood after `size` steps, by what it saved in the folder; `begin` comes next.
+
+        Raises:
+            InputError: There is no room for them, or the files are not there or do not fit.
+        """
+        if size > len(self._rows.rewards):
+            raise InputError(f"the checkpoint has {size} environment steps: set {self._setting} to at least that")
+        for column, values in zip(self._rows, load_rows(folder, size, self._kind), strict=True):
+            if column.shape[1:] != values.shape[1:]:
+                raise InputError(f"{folder} holds another environment's experience: set env to its own")
+            column[:size] = values
+        self.size = self._saved[folder] = size
+
+    def close(self) -> None:
+        """Closes the environment."""
+        self._stepper.close()
+
+
+class Experience(KeptSteps[Rows]):
+    """What an online run has seen, or one that records a policy."""
+
+    def __init__(self, env_id: str, capacity: int) -> None:
+        """Room for `capacity` steps; call `begin` before the first.
+
+        Raises:
+            InputError: The environment is unknown.
+        """
+        super().__init__(Stepper(env_id), capacity, Rows)
+
     def step(self, action: np.ndarray) -> None:
         """Takes an action (A,) and keeps what comes of it; after an episode's end the next one begins."""
-        for column, value in zip(self._rows, self._stepper.step(action), strict=True):
-            column[self.size] = value
-        self.size += 1
+        self._keep(self._stepper.step(action))
 
     def cut(self) -> None:
         """Marks the last step as the end of its episode, which `begin` is about to leave: a timeout, if no terminal."""
@@ -114,65 +190,35 @@ class Experience:
             )
             self.step(np.reshape(action, uniform.shape))
 
-    def rows(self, first: int = 0) -> Rows:
-        """The steps from number `first` on."""
-        return Rows(*(column[first : self.size] for column in self._rows))
 
-    def transitions(self, first: int = 0) -> Batch:
-        """The same as an algorithm learns from them, the last step of an episode included."""
-        return Batch(*(getattr(self.rows(first), name) for name in Batch._fields))
-
-    def save(self, folder: Path) -> None:
-        """Writes the steps that were not yet saved to the folder as `experience_<size>.npz`, sealed and atomically."""
-        saved = self._saved.get(folder, 0)
-        if saved < self.size:
-            content = io.BytesIO()
-            np.savez(content, **self.rows(saved)._asdict())
-            write_atomically(folder / f"experience_{self.size}.npz", sealed_zip(content.getbuffer()))
-            self._saved[folder] = self.size
-
-    def load(self, folder: Path, size: int) -> None:
-        """Goes back to where a run stood after `size` steps, by what it saved in the folder; `begin` comes next.
-
-        Raises:
-            InputError: There is no room for them, or the files are not there or do not fit.
-        """
-        if size > len(self._rows.rewards):
-            raise InputError(f"the checkpoint has {size} environment steps: set max_timesteps to at least that")
-        for column, values in zip(self._rows, load_rows(folder, size), strict=True):
-            if column.shape[1:] != values.shape[1:]:
-                raise InputError(f"{folder} holds another environment's experience: set env to its own")
-            column[:size] = values
-        self.size = self._saved[folder] = size
-
-    def close(self) -> None:
-        """Closes the environment."""
-        self._stepper.close()
-
-
-def load_rows(folder: Path, size: int) -> Rows:
+def load_rows(folder: Path, size: int, kind: type[R] = Rows) -> R:  # type: ignore[assignment] # mypy#3737
     """The first `size` steps of a run, by the files that it saved in the folder; later ones are left out.
 
     They lie beside a checkpoint; beside a run's last one, in the folder of those before it.
 
+    Args:
+        folder: Where the files lie.
+        size: Steps.
+        kind: The named tuple of columns that was saved.
+
     Raises:
         InputError: The files are not there, or one of them is damaged.
     """
-    files = _files(folder) or _files(folder / "checkpoints")
+    files = experience_files(folder) or experience_files(folder / "checkpoints")
     wanted = sorted((number, path) for number, path in files.items() if number <= size)
     try:
         parts = [np.load(io.BytesIO(read_verified(path)), allow_pickle=False) for _, path in wanted]
-        rows = Rows(*(np.concatenate([part[name] for part in parts]) for name in Rows._fields))
+        columns = [np.concatenate([part[name] for part in parts]) for name in getattr(kind, "_fields")]  # noqa: B009
     except InputError:
         raise
     except Exception as error:  # NumPy and zipfile raise a dozen unrelated types on damaged bytes
         raise InputError(f"no whole experience in {folder}: it must lie beside its checkpoint") from error
-    if len(rows.rewards) != size:
-        raise InputError(f"the experience in {folder} has {len(rows.rewards)} steps, its checkpoint {size}")
-    return rows
+    if len(columns[0]) != size:
+        raise InputError(f"the experience in {folder} has {len(columns[0])} steps, its checkpoint {size}")
+    return kind(*columns)
 
 
-def _files(folder: Path) -> dict[int, Path]:
+def experience_files(folder: Path) -> dict[int, Path]:
     """The experience files of a folder, by the number of steps up to their end."""
     found = ((_FILE.fullmatch(path.name), path) for path in Path(folder).glob("experience_*.npz"))
     return {int(match[1]): path for match, path in found if match}

@@ -3,6 +3,8 @@
 Both need trajectories, which the extraction of transitions leaves no mark of: CORL cuts pieces, and so do we.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from shared.data.transitions import Batch
@@ -89,12 +91,21 @@ def scale_rewards(dataset: Batch, env: str) -> Batch:
     """
     if not is_locomotion(env):
         return dataset
+    rewards = dataset.rewards / _spread(dataset)
+    rewards *= 1000
+    return dataset._replace(rewards=rewards)
+
+
+def _spread(dataset: Batch) -> float:
+    """By how much the greatest return exceeds the least.
+
+    Raises:
+        InputError: By nothing.
+    """
     low, high = return_range(dataset.rewards, dataset.terminals)
     if low == high:
         raise InputError("rewards cannot be scaled: all returns are equal; set normalize_reward to false")
-    rewards = dataset.rewards / (high - low)
-    rewards *= 1000
-    return dataset._replace(rewards=rewards)
+    return high - low
 
 
 def modify_rewards(dataset: Batch, env: str) -> Batch:
@@ -102,3 +113,21 @@ def modify_rewards(dataset: Batch, env: str) -> Batch:
     if "antmaze" in env.lower():
         return dataset._replace(rewards=dataset.rewards - 1)
     return scale_rewards(dataset, env)
+
+
+def modify_step_rewards(dataset: Batch, env: str) -> Callable[[float], float]:
+    """What `modify_rewards` does to a dataset, for the reward of one step in the environment, in double precision.
+
+    Args:
+        dataset: The transitions as extracted, whose returns decide the scale once and for all.
+        env: As `modify_rewards`.
+
+    Raises:
+        InputError: The returns have no range.
+    """
+    if "antmaze" in env.lower():
+        return lambda reward: reward - 1
+    if not is_locomotion(env):
+        return lambda reward: reward
+    spread = _spread(dataset)
+    return lambda reward: reward / spread * 1000

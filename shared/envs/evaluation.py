@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import ArrayLike
 
+from shared.envs.goals import is_goal
 from shared.envs.registry import fingerprint, make_env
 from shared.errors import InputError
 
@@ -36,11 +37,13 @@ class ContextPolicy(ABC):
 class Evaluation(NamedTuple):
     """Outcome of one evaluation.
 
-    `returns` (n_episodes,) are undiscounted and not normalised, float64; `lengths` (n_episodes,) are steps.
+    `returns` (n_episodes,) are undiscounted and not normalised, float64; `lengths` (n_episodes,) are steps;
+    `successes` (n_episodes,) say whether a step of the episode reached the task's goal, where it has one.
     """
 
     returns: np.ndarray
     lengths: np.ndarray
+    successes: np.ndarray
 
 
 class Evaluator:
@@ -118,6 +121,7 @@ class Evaluator:
         n_episodes = len(self._seeds)
         observations = np.zeros((n_episodes, self.state_dim), np.float32)
         returns, lengths = np.zeros(n_episodes), np.zeros(n_episodes, np.int64)
+        successes = np.zeros(n_episodes, bool)
         waiting, free = list(range(n_episodes)), list(self._envs)
         running: dict[int, gymnasium.Env] = {}
         while waiting or running:
@@ -129,13 +133,14 @@ class Evaluator:
                 observations[episode] = self._normalise(running[episode].reset(seed=self._seeds[episode])[0])
             actions = self._actions(policy, observations, returns, lengths)
             for episode, env in list(running.items()):
-                observation, reward, terminated, truncated, _ = env.step(actions[episode])
+                observation, reward, terminated, truncated, info = env.step(actions[episode])
                 observations[episode] = self._normalise(observation)
                 returns[episode] += reward
+                successes[episode] |= is_goal(float(reward), info)
                 lengths[episode] += 1
                 if terminated or truncated or lengths[episode] == self._max_steps:
                     free.append(running.pop(episode))
-        return Evaluation(returns, lengths)
+        return Evaluation(returns, lengths, successes)
 
     def _normalise(self, observation: np.ndarray) -> np.ndarray:
         return ((observation - self.mean) / self.std).astype(np.float32)

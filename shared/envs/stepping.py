@@ -1,10 +1,13 @@
 """The stepping of one environment, episode after episode."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
+from numpy.typing import ArrayLike
 
+from shared.envs.goals import is_goal
 from shared.envs.registry import make_env
 
 
@@ -14,12 +17,14 @@ class Step(NamedTuple):
     Attributes:
         observation: (S,) float32, before the step.
         action: (A,) float32, as it was given.
-        reward: Of the step.
+        reward: Of the step, as it is learnt from.
         next_observation: (S,), after it, also where the episode ended.
         terminal: Whether the robot fell or the goal was reached.
         timeout: Whether the time limit cut the episode; never where `terminal` is set.
         qpos: (Q,), the simulator's positions before the step; Q is 0 outside MuJoCo.
         qvel: (V,), its velocities.
+        paid: The reward as the environment gave it.
+        goal: Whether the step reached the task's goal.
     """
 
     observation: np.ndarray
@@ -30,6 +35,8 @@ class Step(NamedTuple):
     timeout: bool
     qpos: np.ndarray
     qvel: np.ndarray
+    paid: float
+    goal: bool
 
 
 class Stepper:
@@ -43,13 +50,26 @@ class Stepper:
         observation: (S,) float32, where the environment stands.
     """
 
-    def __init__(self, env_id: str) -> None:
+    def __init__(
+        self,
+        env_id: str,
+        mean: ArrayLike = 0.0,
+        std: ArrayLike = 1.0,
+        learnt: Callable[[float], float] = lambda reward: reward,
+    ) -> None:
         """Makes the environment.
+
+        Args:
+            env_id: Its name.
+            mean: Subtracted from each observation, a number or (S,), in double precision.
+            std: Then divides it.
+            learnt: From the environment's reward to the one that is learnt from.
 
         Raises:
             InputError: The environment is unknown.
         """
         self._env = make_env(env_id)
+        self._mean, self._std, self._learnt = np.asarray(mean), np.asarray(std), learnt
         observations, actions = self._env.observation_space, self._env.action_space
         assert isinstance(observations, gymnasium.spaces.Box)
         assert isinstance(actions, gymnasium.spaces.Box)
@@ -60,22 +80,36 @@ class Stepper:
     def begin(self, *seeds: int) -> None:
         """Starts an episode that follows, like those after it, from these numbers alone."""
         seed = int(np.random.SeedSequence(seeds).generate_state(1)[0])
-        self.observation = self._env.reset(seed=seed)[0].astype(np.float32)
+        self.observation = self._normalised(self._env.reset(seed=seed)[0]).astype(np.float32)
 
-    def step(self, action: np.ndarray) -> Step:
-        """Takes an action (A,); after an episode's end the next one begins."""
+    def step(self, action: np.ndarray, then: tuple[int, ...] | None = None) -> Step:
+        """Takes an action (A,); after an episode's end the next one begins.
+
+        Args:
+            action: Of the step.
+            then: Numbers that alone the next episode follows from; None: it follows from those before it.
+        """
         before, action = self.observation, np.asarray(action, np.float32)
         # Copies, since the simulator overwrites its own.
         qpos, qvel = (values.copy() for values in self._physics())
-        observation, reward, fell, timeout, _ = self._env.step(action)
-        following = self._env.reset()[0] if fell or timeout else observation
-        self.observation = following.astype(np.float32)
+        observation, reward, fell, timeout, info = self._env.step(action)
+        after, paid = self._normalised(observation), float(reward)
+        if not (fell or timeout):
+            self.observation = after.astype(np.float32)
+        elif then is None:
+            self.observation = self._normalised(self._env.reset()[0]).astype(np.float32)
+        else:
+            self.begin(*then)
         # D4RL's collector asked for the time limit first: a fall on the last step counts as a timeout.
-        return Step(before, action, float(reward), observation, fell and not timeout, timeout, qpos, qvel)
+        ends = bool(fell and not timeout), bool(timeout)
+        return Step(before, action, self._learnt(paid), after, *ends, qpos, qvel, paid, is_goal(paid, info))
 
     def close(self) -> None:
         """Closes the environment."""
         self._env.close()
+
+    def _normalised(self, observation: np.ndarray) -> np.ndarray:
+        return (observation - self._mean) / self._std
 
     def _physics(self) -> tuple[np.ndarray, np.ndarray]:
         data: Any = getattr(self._env.unwrapped, "data", None)

@@ -76,3 +76,51 @@ def _vmapped(
     interval: Interval, states: Any, keys: Array, dataset: PackedDataset, start: Array, static: tuple[int, ...]
 ) -> tuple[Any, Any]:
     return jax.vmap(lambda state, key: interval(state, key, dataset, start, *static))(states, keys)
+
+
+class Stack:
+    """What several seeds carry from call to call of one program: stacked, on as many devices as can share them."""
+
+    def __init__(self) -> None:
+        """Nobody's."""
+        self._owners: list[Any] = []
+        self._own: list[Any] = []
+        self._stacked: Any = None
+        self._home: jax.Device | None = None
+
+    def bring(self, owner: Any, tree: Any) -> None:
+        """Adds a seed's; all bring theirs before the first call of `of`."""
+        self._owners.append(owner)
+        self._own.append(tree)
+        (self._home,) = jax.tree.leaves(tree)[0].devices()
+
+    def of(self, owners: Sequence[Any]) -> Any:
+        """The trees of these seeds as one; those of others, whose runs have failed, are dropped."""
+        if self._stacked is None or list(owners) != self._owners:
+            trees = [self.copy_of(owner) for owner in owners]
+            self._owners, self._own = list(owners), []
+            self._stacked = self.placed(_stacked(trees))
+        return self._stacked
+
+    def placed(self, stacked: Any) -> Any:
+        """A tree with an entry for each seed on the devices that share them."""
+        assert self._home is not None
+        mesh = _mesh(len(self._owners), self._home.platform)
+        return jax.device_put(stacked, NamedSharding(mesh, PartitionSpec(_AXIS)))
+
+    def keep(self, stacked: Any) -> None:
+        """Takes over what a call has made of the trees."""
+        self._stacked = stacked
+
+    def copy_of(self, owner: Any) -> Any:
+        """A seed's tree."""
+        index = self._owners.index(owner)
+        if self._stacked is None:
+            return self._own[index]
+        return jax.device_put(jax.tree.map(itemgetter(index), self._stacked), self._home)
+
+    def taken_apart(self, owners: Sequence[Any]) -> list[Any]:
+        """The trees of these seeds; the stack is nobody's again."""
+        trees = [self.copy_of(owner) for owner in owners]
+        self._owners, self._own, self._stacked = [], [], None
+        return trees

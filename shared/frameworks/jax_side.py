@@ -347,8 +347,8 @@ def read_checkpoint(path: str) -> dict[str, Any]:
     return content
 
 
-def load_checkpoint(path: str, algorithm: str, state: Any) -> dict[str, Any]:
-    """Reads what `save_checkpoint` wrote, its state into one of the same structure.
+def load_checkpoint(path: str, algorithm: str | Sequence[str], state: Any) -> dict[str, Any]:
+    """Reads what `save_checkpoint` wrote, of one of these algorithms, its state into one of the same structure.
 
     Returns:
         What the file holds, by key; `state` as the train state that it was.
@@ -357,18 +357,26 @@ def load_checkpoint(path: str, algorithm: str, state: Any) -> dict[str, Any]:
         InputError: The file is missing, damaged, of another algorithm or of other shapes.
     """
     content = read_checkpoint(path)
-    if content["algorithm"] != algorithm:
-        raise InputError(f"checkpoint {path} is of {content['algorithm']}, not of {algorithm}")
+    fitting = [algorithm] if isinstance(algorithm, str) else list(algorithm)
+    if content["algorithm"] not in fitting:
+        raise InputError(f"checkpoint {path} is of {content['algorithm']}, not of {' or '.join(fitting)}")
     try:
         restored = serialization.from_state_dict(state, content["state"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise InputError(f"checkpoint {path} does not fit this run's networks: {reason}") from None
+    if unknown := _names(content["state"]) - _names(serialization.to_state_dict(state)):
+        raise InputError(f"checkpoint {path} does not fit this run's networks: {min(unknown)} is unknown")
     found, expected = _leaves(restored), _leaves(state)
     for name in found | expected:
         if misfit := _misfit(found.get(name), expected.get(name)):
             raise InputError(f"checkpoint {path} does not fit this run's networks: {name} {misfit}")
     return {**content, "state": jax.tree.map(jnp.asarray, restored)}
+
+
+def _names(nested: Any) -> set[str]:
+    """The keys that lead to a state's arrays as a checkpoint holds them."""
+    return set(traverse_util.flatten_dict(nested, sep="."))
 
 
 def _leaves(state: Any) -> dict[str, Any]:
@@ -388,7 +396,12 @@ def _misfit(leaf: Any, like: Array | None) -> str:
     return "" if np.isfinite(array).all() else "is not finite"
 
 
-def restore(run: Run, load: Callable[[str], Mapping[str, Any]], state: T) -> tuple[T, int]:
+def restore(
+    run: Run,
+    load: Callable[[str], Mapping[str, Any]],
+    state: T,
+    go_on: Callable[[str, Mapping[str, Any]], None] = lambda path, content: None,
+) -> tuple[T, int]:
     """Loads what the run begins with, if there is anything; see `Run.restore`.
 
     Returns:
@@ -396,11 +409,11 @@ def restore(run: Run, load: Callable[[str], Mapping[str, Any]], state: T) -> tup
     """
     saved = run.saved_steps
     if seeds.count() == 1 or saved is None:
-        content = run.restore(load)
+        content = run.restore(load, go_on=go_on)
     else:
         # The same bits come of the same program, which has as many seeds as before from the same step on.
         last = seeds.meet(-1, saved, lambda parts: [seeds.last_in_common(parts)] * len(parts))
-        content = run.restore(load, last)
+        content = run.restore(load, last, go_on)
     return (content["state"], content["total_it"] - run.step) if content else (state, 0)
 
 

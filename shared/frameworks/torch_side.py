@@ -194,13 +194,18 @@ def _tensors(content: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
             yield from _tensors(value, f"{name}.{key}" if name else str(key))
 
 
-def restore(run: Run, load: Callable[[str], dict[str, Any]], device: torch.device) -> list[dict[str, Tensor]]:
+def restore(
+    run: Run,
+    load: Callable[[str], dict[str, Any]],
+    device: torch.device,
+    go_on: Callable[[str, Mapping[str, Any]], None] = lambda path, content: None,
+) -> list[dict[str, Tensor]]:
     """Loads what the run begins with, if there is anything; see `Run.restore`.
 
     Returns:
         The metrics of the updates since the last evaluation, as a run has them that was stopped between two.
     """
-    content = run.restore(load)
+    content = run.restore(load, go_on=go_on)
     if not run.step:
         return []
     restore_generators(content["generators"])
@@ -210,7 +215,7 @@ def restore(run: Run, load: Callable[[str], dict[str, Any]], device: torch.devic
 
 def load_checkpoint(
     path: str,
-    algorithm: str,
+    algorithm: str | Sequence[str],
     parts: Mapping[str, Any],
     optional: Sequence[str] = (),
     pickled: Sequence[type] = (),
@@ -220,7 +225,7 @@ def load_checkpoint(
 
     Args:
         path: the `.pt` file.
-        algorithm: which algorithm the file must be of.
+        algorithm: which algorithm the file must be of, or several.
         parts: modules and optimisers by the file's key, as given to `save_checkpoint`.
         optional: keys that CORL's files lack; such a part stays as it is when the file has none.
         pickled: classes that CORL pickled whole, under its script's name; no class but NumPy's arrays besides.
@@ -234,11 +239,11 @@ def load_checkpoint(
     """
     # CORL's files are scripts, so what they pickle whole is named after __main__.
     content = read_checkpoint(path, [(cls, f"__main__.{cls.__name__}") for cls in pickled])
-    found = content.get("algorithm", algorithm)
-    if found != algorithm:
-        raise InputError(f"checkpoint {path} is of {found}, not of {algorithm}")
+    fitting = [algorithm] if isinstance(algorithm, str) else list(algorithm)
+    if (found := content.get("algorithm", fitting[0])) not in fitting:
+        raise InputError(f"checkpoint {path} is of {found}, not of {' or '.join(fitting)}")
     if missing := [name for name in [*parts, *numbers, "total_it"] if name not in content and name not in optional]:
-        raise InputError(f"checkpoint {path} is not of {algorithm}: it has no {', '.join(missing)}")
+        raise InputError(f"checkpoint {path} is not of {fitting[0]}: it has no {', '.join(missing)}")
     states = {name: _state(content[name]) for name in parts if name in content}
     _check_all(path, parts, states, content, numbers)
     for name, state in states.items():

@@ -31,12 +31,14 @@ class Curve(NamedTuple):
         steps: (E,), updates done at each evaluation.
         values: (E, n_episodes), one per episode.
         references: The same metric of other policies by name, such as those the data came from.
+        switch: After how many updates the run went on in its environment; None if it never does.
     """
 
     metric: str
     steps: np.ndarray
     values: np.ndarray
     references: dict[str, float]
+    switch: int | None = None
 
 
 def printable(text: str) -> str:
@@ -79,7 +81,9 @@ def draw_curve(curve: Curve, title: str, unit: str = "updates") -> bytes:
     axes.plot(curve.steps, mean, "o-", color="C0", markersize=3.5, linewidth=1.2)
     for index, (name, value) in enumerate(sorted(curve.references.items())):
         axes.axhline(value, color=f"C{index + 1}", linestyle="--", linewidth=1, label=f"data: {drawable(name)} policy")
-    if curve.references:
+    if curve.switch is not None:
+        axes.axvline(curve.switch, color="0.3", linestyle=":", linewidth=1, label="online from here on")
+    if curve.references or curve.switch is not None:
         axes.legend(frameon=False, fontsize="small")
     axes.set(title=drawable(title), xlabel=unit, ylabel=LABELS[curve.metric])
     axes.grid(alpha=0.25)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from shared.data.online import Episode
 from shared.envs.evaluation import Evaluation
 from shared.envs.scores import scale
 from shared.errors import InputError
@@ -25,6 +26,7 @@ from shared.runs.curves import AVERAGED, Curve, draw_curve
 from shared.runs.extras import Extra, policy_returns
 from shared.runs.machine import hardware, versions
 from shared.runs.metrics import MetricsFile
+from shared.runs.phases import Fortunes, Phases
 from shared.runs.progress import Progress, say, warn
 from shared.runs.task import Task
 from shared.runs.wandb_side import import_wandb, start_wandb
@@ -78,7 +80,8 @@ class Record:
         self.next()
         self._config, self._task, self._algorithm, self._framework = config, task, algorithm, framework
         self._device, self._unit, self._progress = device, unit, progress
-        self._scale = scale(task.evaluator.fingerprint["env"])
+        self._scale, self._phases = scale(task.evaluator.fingerprint["env"]), Phases(config)
+        self._fortunes = Fortunes(self._phases, self._scale, task.evaluator.fingerprint["env"])
         self._references = {name: float(self._scale(value)) for name, value in policy_returns(task.attributes).items()}
         self._picture = Extra(f"cannot draw {self.folder / 'learning_curve.png'}")
         self._wandb_told = Extra("Weights & Biases has failed")
@@ -229,6 +232,7 @@ class Record:
             warn(f"other versions than before, so the last bits may differ: {', '.join(changed)}")
         self._metrics_size = progress["metrics_size"]
         self._progress.go_on_from(progress["updates"], progress["seconds"], progress["evaluating"])
+        self._fortunes.go_on_from(self._metrics.rows(self._metrics_size))
         for step, returns in self._metrics.evaluations(self._metrics_size):
             self._steps.append(step)
             self._returns.append(returns)
@@ -246,7 +250,8 @@ class Record:
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Writes a row; what the disk does not take now is tried again with the next one."""
         seconds = self._progress.seconds()
-        row = {"step": step, **values, "updates_per_second": self._progress.updates_per_second(), "seconds": seconds}
+        speed = {"updates_per_second": self._progress.updates_per_second(), "seconds": seconds}
+        row = {"step": step, **self._phases.counted(step), **values, **speed}
         try:
             self._metrics.write(row)
         except OSError as error:
@@ -254,6 +259,10 @@ class Record:
         if self._wandb is not None:
             with self._wandb_told.spared():
                 self._wandb.log(dict(row), step=step)
+
+    def write_episode(self, step: int, episode: Episode) -> None:
+        """Writes the row of a training episode that ended with update `step`."""
+        self.write(step, self._fortunes.of_episode(episode))
 
     def write_evaluation(self, step: int, prompt: float | None, evaluation: Evaluation) -> None:
         """Writes an evaluation's row, prints it, and redraws the curve where that is long ago.
@@ -264,11 +273,12 @@ class Record:
                 the run; the others are written under their prompt's name alone.
             evaluation: Its outcome.
         """
-        returns, lengths = evaluation
+        returns, lengths, successes = evaluation
         row = {"return_mean": float(returns.mean()), "returns": returns.tolist(), "lengths": lengths.tolist()}
         score = row[self._scale.metric] = float(self._scale(returns).mean())
         first = not self._steps or self._steps[-1] != step
         if first:
+            row |= self._fortunes.of_evaluation(step, successes)
             self._steps.append(step)
             self._returns.append(returns)
             self.prune()
@@ -306,7 +316,8 @@ class Record:
 
     def _curve(self) -> Curve:
         """All evaluations so far, on the scale of their environment."""
-        return Curve(self._scale.metric, np.array(self._steps), self._scale(self._returns), self._references)
+        values, switch = self._scale(self._returns), self._phases.switch
+        return Curve(self._scale.metric, np.array(self._steps), values, self._references, switch)
 
     # ---- result ----------------------------------------------------------------------------------------------------
 
@@ -334,6 +345,7 @@ class Record:
             f"mean_of_last_{AVERAGED}": float(np.mean(means[-AVERAGED:])) if means else None,
             "best": max(means, default=None),
             "final_return_mean": float(self._returns[-1].mean()) if means else None,
+            **self._fortunes.result(self._steps, means),
             "data_policies": curve.references,
             "dataset": self._task.fingerprint,
             "evaluation": self._task.evaluator.fingerprint,

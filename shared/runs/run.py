@@ -2,18 +2,20 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, SupportsFloat
 
+from shared.data.online import Episode
 from shared.envs.evaluation import ContextPolicy, Policy
 from shared.errors import InputError, RunError, Stopped
 from shared.files import write_atomically
 from shared.runs import seeds
 from shared.runs.beside import Beside, Outcome
 from shared.runs.memory import advice, is_exhausted
+from shared.runs.phases import Phases
 from shared.runs.progress import Progress, say, warn
 from shared.runs.record import Record
 from shared.runs.stopping import StopRequest
@@ -64,7 +66,7 @@ class Run:
         """
         self._config, self._task, self._unit = config, task, unit
         self._stop = StopRequest(self._what_is_saved)
-        self._progress = Progress()
+        self._progress, self._phases = Progress(), Phases(config)
         named_device = str(device or config.device)
         self._record = Record(config, task, algorithm, framework, named_device, unit, self._progress)
         self._beside = Beside(task.evaluator)
@@ -78,7 +80,12 @@ class Run:
         """After how many updates, or steps, the checkpoints of a resumed run were saved; None for a new one."""
         return self._record.checkpoints.steps() if self._record.resumed else None
 
-    def restore(self, load: Callable[[str], Mapping[str, Any]], last: int | None = None) -> Mapping[str, Any]:
+    def restore(
+        self,
+        load: Callable[[str], Mapping[str, Any]],
+        last: int | None = None,
+        go_on: Callable[[str, Mapping[str, Any]], None] = lambda path, content: None,
+    ) -> Mapping[str, Any]:
         """Loads what the run begins with; comes before the run is entered.
 
         That is the last checkpoint of a resumed run, or the one before it where the last is damaged, which is said; for
@@ -88,6 +95,7 @@ class Run:
             load: Loads the checkpoint at a path and returns what it holds, by key. What `save` was told to write by
                 keyword is there again.
             last: Checkpoints after more updates, or steps, than these are left alone; None: there are none.
+            go_on: Loads what a resumed run alone goes on with, from a checkpoint's path and what `load` returned of it.
 
         Returns:
             What `load` returned; nothing if there was nothing to load.
@@ -97,7 +105,7 @@ class Run:
                 dataset.
         """
         try:
-            content = self._load_resumed(load, last)
+            content = self._load_resumed(partial(_load_all, load, go_on), last)
             if content is None:
                 return load(self._config.load_model) if self._config.load_model else {}
             return content
@@ -185,8 +193,12 @@ class Run:
         return self._stop.number is not None
 
     def is_due(self, step: int) -> bool:
-        """Whether an evaluation follows this many updates: every `eval_freq`, and the last."""
-        return step > 0 and (step % self._config.eval_freq == 0 or step == self._config.max_timesteps)
+        """Whether an evaluation follows this many updates: every `eval_freq`, and the last of each phase."""
+        return self._phases.is_due(step)
+
+    def intervals(self) -> Iterator[tuple[int, int]]:
+        """From each evaluation to the next, from where the run is entered: updates before, and at the end."""
+        return self._phases.intervals(self.step)
 
     def started(self) -> None:
         """Prints, once, how long after the process started the first update was done; `advance` calls it too."""
@@ -199,8 +211,13 @@ class Run:
         """
         self._progress.advance(updates, updates if steps is None else steps)
 
-    def log(self, step: int, metrics: Mapping[str, SupportsFloat]) -> None:
+    def log(self, step: int, metrics: Mapping[str, SupportsFloat], episodes: Sequence[Episode] = ()) -> None:
         """Writes the metrics of the update number `step` (from 1) as one line, after the evaluations before it.
+
+        Args:
+            step: As above; an evaluation follows.
+            metrics: By name.
+            episodes: All training episodes that are over; those since the evaluation before are written first.
 
         Raises:
             RunError: One of them is not finite.
@@ -213,6 +230,10 @@ class Run:
         for name, value in values.items():
             if not math.isfinite(value):
                 raise RunError(f"{name} is {value} at {self._unit} {step}; {self._what_is_saved()}")
+        since = self._phases.steps_since_evaluation(step)
+        for episode in episodes:
+            if episode.step in since:
+                self._record.write_episode(episode.step + (self._phases.switch or 0), episode)
         self._record.write(step, values)
 
     def save(self, step: int, write: Callable[..., None]) -> None:
@@ -326,3 +347,11 @@ class Run:
             reason = f"the end of the run cannot be written ({error.strerror})"
             raise RunError(f"{reason}; {self._what_is_saved()}") from error
         self._record.summarise(self.result)
+
+
+def _load_all(
+    load: Callable[[str], Mapping[str, Any]], go_on: Callable[[str, Mapping[str, Any]], None], path: str
+) -> Mapping[str, Any]:
+    content = load(path)
+    go_on(path, content)
+    return content

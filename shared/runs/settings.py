@@ -22,8 +22,6 @@ class RunConfig:
     name: str = ""
     # Dataset: mini/hopper-medium-expert, a D4RL id, minari:NAME, or the path of an HDF5 file
     env: str = "mini/hopper-medium-expert"
-    # Updates in all
-    max_timesteps: int = bounded(1_000_000, low=1)
     # Updates between two evaluations
     eval_freq: int = bounded(5000, low=1)
     # Episodes in an evaluation
@@ -45,13 +43,43 @@ class RunConfig:
 
 
 @dataclass(frozen=True)
-class OfflineConfig(RunConfig):
-    """A run on a dataset."""
+class DatasetConfig(RunConfig):
+    """A run that begins with a dataset."""
 
     # Environment to evaluate in; empty: the dataset's own
     eval_env: str = ""
     # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed
     eval_backend: str = choice("gymnasium", "d4rl")
+
+
+@dataclass(frozen=True)
+class OfflineConfig(DatasetConfig):
+    """A run on a dataset alone."""
+
+    # Updates in all
+    max_timesteps: int = bounded(1_000_000, low=1)
+
+
+@dataclass(frozen=True)
+class FinetuneConfig(DatasetConfig):
+    """A run that learns from a dataset first, and then goes on in the environment."""
+
+    # Dataset to begin with: mini/hopper-medium-replay, a D4RL id, minari:NAME, or the path of an HDF5 file
+    env: str = "mini/hopper-medium-replay"
+    # Transitions held at most: the dataset's, then the environment's, which overwrite the oldest
+    buffer_size: int = bounded(2_000_000, low=1)
+    # Updates on the dataset alone
+    offline_iterations: int = bounded(1_000_000, low=0)
+    # Environment steps after those, each with an update
+    online_iterations: int = bounded(1_000_000, low=0)
+    # Environment steps before as many updates, which JAX makes in one call: 1 is CORL's, more acts on older weights and
+    # is faster; of no effect in PyTorch
+    updates_per_call: int = bounded(1, low=1)
+
+    @property
+    def max_timesteps(self) -> int:
+        """Updates in all."""
+        return self.offline_iterations + self.online_iterations
 
 
 @dataclass(frozen=True)

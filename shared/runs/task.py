@@ -1,7 +1,7 @@
 """A task: the dataset as an algorithm sees it, and the evaluator that scores what was learnt from it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,11 +10,13 @@ import numpy as np
 from shared import names
 from shared.data import sequences, sources, transitions
 from shared.data.cache import Source
+from shared.data.online import OnlineExperience
 from shared.data.transitions import Batch
 from shared.envs import genuine
 from shared.envs.evaluation import Evaluator
 from shared.envs.registry import is_registered, least_memory, time_limit
 from shared.envs.scores import env_of
+from shared.envs.stepping import Stepper
 from shared.errors import InputError
 from shared.runs import memory, seeds
 from shared.runs.fields import check
@@ -36,6 +38,7 @@ class Task:
         attributes: What the dataset's file says about itself, such as `expert_return_mean`.
         fingerprint: Name, number of transitions and SHA-256 of the dataset's file; the environment's name alone if
             there is none.
+        step_reward: From a reward of the environment to what is learnt from, as the dataset's rewards were modified.
     """
 
     dataset: Any
@@ -47,6 +50,7 @@ class Task:
     std: np.ndarray
     attributes: dict[str, Any]
     fingerprint: dict[str, Any]
+    step_reward: Callable[[float], float] = lambda reward: reward
 
 
 def load_task(
@@ -56,6 +60,7 @@ def load_task(
     eval_seed: int | None = None,
     source: Any = None,
     extract: Callable[[dict[str, np.ndarray], int | None], Any] = transitions.extract_transitions,
+    step_rewards: Callable[[Any, str], Callable[[float], float]] | None = None,
 ) -> Task:
     """Loads the dataset that the config names and makes the environment that scores it.
 
@@ -70,21 +75,29 @@ def load_task(
         eval_seed: Decides the start states of evaluations; None: the config's `seed`.
         source: Anything with D4RL's `get_dataset()`, read in place of the dataset that `config.env` then only names.
         extract: From a file's arrays and the environment's time limit to the transitions.
+        step_rewards: From the transitions as extracted and that name to what is done with the reward of a step in the
+            environment; None leaves it as it is.
 
     Raises:
         InputError: A setting, the dataset or the environment cannot be used, or the two do not fit.
     """
     check(config)
     memory.check_settings(config)
-    read = partial(_transitions, config, prepare, normalize, source, extract)
-    opened, dataset, mean, std = seeds.once(load_task, read)
+    read = partial(_transitions, config, prepare, normalize, source, extract, step_rewards)
+    opened, dataset, mean, std, step_reward = seeds.once(load_task, read)
     seed = config.seed if eval_seed is None else eval_seed
-    return _task(config, opened, dataset, Evaluator(opened.env_id, config.n_episodes, seed, mean, std))
+    task = _task(config, opened, dataset, Evaluator(opened.env_id, config.n_episodes, seed, mean, std))
+    return task if step_reward is None else replace(task, step_reward=step_reward)
 
 
 def _transitions(
-    config: Any, prepare: Callable | None, normalize: bool, source: Any, extract: Callable
-) -> tuple["_Opened", Any, np.ndarray, np.ndarray]:
+    config: Any,
+    prepare: Callable | None,
+    normalize: bool,
+    source: Any,
+    extract: Callable,
+    step_rewards: Callable[[Any, str], Callable[[float], float]] | None,
+) -> tuple["_Opened", Any, np.ndarray, np.ndarray, Callable[[float], float] | None]:
     """What does not depend on the seed: the source, what is learnt from it, and the statistics of its states."""
     opened = _open(config, source)
     raw = opened.read.raw
@@ -94,12 +107,13 @@ def _transitions(
         raise InputError(
             f"the dataset has {rows} transitions; set buffer_size to at least that, not {config.buffer_size}"
         )
+    step_reward = None if step_rewards is None else step_rewards(dataset, opened.family)
     if prepare is not None:
         dataset = prepare(dataset, opened.family)
     mean, std = _no_statistics(raw)
     if normalize:
         dataset, mean, std = transitions.normalise_states(dataset)
-    return opened, dataset, mean, std
+    return opened, dataset, mean, std, step_reward
 
 
 def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = None, source: Any = None) -> Task:
@@ -136,6 +150,28 @@ def _trajectories(config: Any, reward_scale: float, source: Any) -> tuple["_Open
         raise InputError(f"a trajectory of the dataset has {longest} steps: set episode_len to at least {longest - 1}")
     dataset, mean, std = sequences.normalise_states(dataset, opened.read.raw["observations"])
     return opened, dataset._replace(returns=dataset.returns * np.float32(reward_scale)), mean, std
+
+
+def training_environment(config: Any, task: Task) -> OnlineExperience:
+    """Where a run goes on that has learnt from a dataset: its own copy of the environment that scores it.
+
+    States are normalised by the dataset's statistics, rewards modified by its returns; neither is ever taken anew.
+
+    Args:
+        config: Has `offline_iterations`, `online_iterations` and `seed`.
+        task: Of the run.
+
+    Raises:
+        InputError: This machine could not hold so many steps.
+    """
+    steps = config.online_iterations
+    try:
+        memory.check_size("online_iterations", steps, steps * 4 * (2 * task.state_dim + task.action_dim + 4))
+    except InputError:
+        task.evaluator.close()
+        raise
+    stepper = Stepper(task.evaluator.fingerprint["env"], task.mean, task.std, task.step_reward)
+    return OnlineExperience(stepper, config.seed, steps)
 
 
 def load_environment(config: Any) -> Task:

@@ -24,7 +24,8 @@ def config(side: str, name: str, folder: Path, **settings: Any) -> Any:
     twin = load_twin(side, name)
     short = {"batch_size": 8, "max_timesteps": 12, "eval_freq": 4, "n_episodes": 2, "device": "cpu", "seed": 1}
     small = dict(PAIRS[name].variants["default"])
-    return twin.TrainConfig(**small | short | {"runs_path": str(folder)} | settings)
+    given = small | short | {"runs_path": str(folder)} | settings
+    return twin.TrainConfig(**PAIRS[name].lasting(given.pop("max_timesteps")) | given)
 
 
 def train(side: str, name: str, folder: Path, **settings: Any) -> Path:

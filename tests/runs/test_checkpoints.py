@@ -39,6 +39,7 @@ CORL_KEYS = {
     "iql": ["qf", "q_optimizer", "vf", "v_optimizer", "actor", "actor_optimizer", "actor_lr_schedule", "total_it"],
     "dt": ["model_state"],
 }
+CORL_KEYS["finetune/iql"] = CORL_KEYS["iql"]
 # What it names some of their tensors
 CORL_TENSORS = {
     "any_percent_bc": ["actor.net.4.weight"],
@@ -47,6 +48,7 @@ CORL_TENSORS = {
     "iql": ["qf.q1.net.0.weight", "qf.q2.net.4.bias", "vf.v.net.2.weight", "actor.log_std", "actor.net.net.4.weight"],
     "dt": ["model_state.timestep_emb.weight", "model_state.blocks.0.attention.in_proj_weight"],
 }
+CORL_TENSORS["finetune/iql"] = CORL_TENSORS["iql"]
 
 
 def settings(pair: Pair) -> dict[str, Any]:

@@ -453,6 +453,14 @@ def test_the_ensembles_tables_have_corls_datasets() -> None:
         assert sorted(rows(algorithm)) == sorted([*expected, "mini/hopper-medium-replay"])
 
 
+@pytest.mark.parametrize("algorithm", ["finetune/iql"])
+def test_the_tables_of_two_phases_have_corls_datasets(algorithm: str) -> None:
+    mazes = ("umaze", "umaze-diverse", "medium-play", "medium-diverse", "large-play", "large-diverse")
+    datasets = [f"antmaze-{maze}-v2" for maze in mazes]
+    datasets += [f"{hand}-cloned-v1" for hand in ("pen", "door", "hammer", "relocate")]
+    assert sorted(rows(algorithm)) == sorted([*datasets, "mini/hopper-medium-replay"])
+
+
 @pytest.mark.parametrize(
     ("algorithm", "dataset", "row"),
     [
@@ -538,6 +546,16 @@ def test_the_ensembles_tables_have_corls_datasets() -> None:
             {"buffer_size": 10_000_000, "iql_deterministic": True, "normalize_reward": True, "tau": 0.001},
         ),
         ("iql", "pen-human-v1", {"buffer_size": 10_000_000, "iql_tau": 0.8, "actor_dropout": 0.1}),
+        (
+            "finetune/iql",
+            "antmaze-large-play-v2",
+            {"buffer_size": 10_000_000, "beta": 10.0, "iql_tau": 0.9, "normalize_reward": True},
+        ),
+        (
+            "finetune/iql",
+            "door-cloned-v1",
+            {"buffer_size": 10_000_000, "actor_dropout": 0.1, "iql_tau": 0.8, "eval_freq": 5000, "n_episodes": 10},
+        ),
         ("cql", "hopper-random-v2", {"buffer_size": 10_000_000, "reward_scale": 1.0, "reward_bias": 0.0}),
         (
             "cql",

@@ -1,0 +1,1 @@
+"""Algorithms that learn in the environment alone."""

@@ -1,0 +1,425 @@
+"""IQL in PyTorch, offline to online: learnt from data, then on in the environment with a policy that explores.
+
+Its twin is `corl_jax/finetune/iql.py`. Losses and update are those of `corl_torch/iql.py`.
+
+Kostrikov et al., Offline Reinforcement Learning with Implicit Q-Learning, 2021, https://arxiv.org/abs/2110.06169
+"""
+
+import copy
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shared.runs.start import cli
+
+import numpy as np
+import torch
+from torch import Tensor, broadcast_to, clamp, exp, log, minimum, nn, square, tanh
+
+from shared.data.online import OnlineExperience
+from shared.data.rewards import modify_rewards, modify_step_rewards
+from shared.data.transitions import Batch
+from shared.errors import InputError
+from shared.frameworks.torch_online import Ring, room
+from shared.frameworks.torch_side import (
+    dropout_mask,
+    index_tensor,
+    load_checkpoint,
+    mean_metrics,
+    on_arrays,
+    resolve_device,
+    restore,
+    save_checkpoint,
+    seed_everything,
+    take,
+    to_device,
+)
+from shared.runs.fields import bounded, positive
+from shared.runs.run import Run
+from shared.runs.settings import FinetuneConfig
+from shared.runs.task import load_task, training_environment
+
+# ---- config --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What an update depends on."""
+
+    # Discount factor of the return
+    discount: float = bounded(0.99, low=0, high=1)
+    # Rate at which the target critics follow the critics
+    tau: float = bounded(0.005, low=0, high=1)
+    # Inverse temperature: how steeply the policy's weight of an action grows with its advantage
+    beta: float = bounded(3.0, low=0)
+    # Expectile of the values of the data's actions that V(s) regresses to; above 0.5 it leans to the best
+    iql_tau: float = bounded(0.7, low=0, high=1)
+    # Updates on the dataset alone, and the period in which the policy's learning rate falls to 0; then it rises again
+    offline_iterations: int = bounded(1_000_000, low=0)
+    # Transitions in a batch
+    batch_size: int = bounded(256, low=1)
+    # Learning rate of V
+    vf_lr: float = positive(3e-4)
+    # Learning rate of the critics
+    qf_lr: float = positive(3e-4)
+    # First learning rate of the policy
+    actor_lr: float = positive(3e-4)
+    # Dropout rate behind the policy's hidden layers; 0: no dropout
+    actor_dropout: float = bounded(0.0, low=0, high=0.99)
+    # Standard deviation of the noise that a deterministic policy explores with
+    expl_noise: float = bounded(0.03, low=0)
+    # Largest size of that noise
+    noise_clip: float = bounded(0.5, low=0)
+
+
+@dataclass(frozen=True)
+class TrainConfig(Hyperparameters, FinetuneConfig):
+    """A whole run."""
+
+    group: str = "IQL-D4RL"
+    name: str = "IQL"
+    # Updates, offline or online, between two evaluations; the end of the offline phase is evaluated too
+    eval_freq: int = bounded(50_000, low=1)
+    # Episodes in an evaluation
+    n_episodes: int = bounded(100, low=1)
+    # Seed of the weights, the batches, the dropout, the exploration and all start states
+    seed: int = bounded(0, low=0, high=2**32 - 1)
+    # A deterministic policy, which regresses to actions, in place of a Gaussian one
+    iql_deterministic: bool = False
+    # Normalise states to mean 0 and standard deviation 1
+    normalize: bool = True
+    # Scale rewards as CORL does for this kind of dataset
+    normalize_reward: bool = False
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+class Dropout(nn.Identity):
+    """Holds the place of a dropout layer, since a layer's number is part of CORL's names; masks are passed in."""
+
+
+class MLP(nn.Module):
+    """Two hidden layers of 256 with ReLU: (B, I) to (B, O)."""
+
+    def __init__(self, input_dim: int, output_dim: int, has_dropout: bool = False) -> None:
+        super().__init__()
+        dropout = [Dropout()] if has_dropout else []
+        self.net = nn.Sequential(
+            nn.Linear(input_dim, 256),
+            nn.ReLU(),
+            *dropout,
+            nn.Linear(256, 256),
+            nn.ReLU(),
+            *dropout,
+            nn.Linear(256, output_dim),
+        )
+
+    def forward(self, inputs: Tensor, masks: Iterable[Tensor] | None = None) -> Tensor:
+        """The outputs (B, O) for inputs (B, I); masks (B, 256), if any, multiply the hidden layers."""
+        if masks is None:
+            return self.net(inputs)
+        masks = iter(masks)
+        for layer in self.net:
+            inputs = inputs * next(masks) if isinstance(layer, Dropout) else layer(inputs)
+        return inputs
+
+
+class TwinQ(nn.Module):
+    """Two critics Q(s, a) with weights of their own."""
+
+    def __init__(self, state_dim: int, action_dim: int) -> None:
+        super().__init__()
+        self.q1 = MLP(state_dim + action_dim, 1)
+        self.q2 = MLP(state_dim + action_dim, 1)
+
+    def forward(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Both values, (B,) each, of actions (B, A) in observations (B, S)."""
+        inputs = torch.cat([observations, actions], axis=-1)
+        return self.q1(inputs).squeeze(-1), self.q2(inputs).squeeze(-1)
+
+
+class ValueFunction(nn.Module):
+    """V(s)."""
+
+    def __init__(self, state_dim: int) -> None:
+        super().__init__()
+        self.v = MLP(state_dim, 1)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """The values (B,) of observations (B, S)."""
+        return self.v(observations).squeeze(-1)
+
+
+class Actor(nn.Module):
+    """The policy: a normal distribution with one standard deviation for all states, or its mean alone."""
+
+    def __init__(
+        self, state_dim: int, action_dim: int, max_action: float, deterministic: bool, has_dropout: bool
+    ) -> None:
+        super().__init__()
+        self.net = MLP(state_dim, action_dim, has_dropout)
+        self.log_std = None if deterministic else nn.Parameter(torch.zeros(action_dim))
+        self.max_action = max_action
+
+    def forward(self, observations: Tensor, masks: Iterable[Tensor] | None = None) -> tuple[Tensor, Tensor | None]:
+        """Mean within [-1, 1] and standard deviation, None if deterministic, both (B, A), for observations (B, S)."""
+        mean = tanh(self.net(observations, masks))
+        if self.log_std is None:
+            return mean, None
+        return mean, broadcast_to(exp(clamp(self.log_std, -20.0, 2.0)), mean.shape)
+
+
+# ---- randomness ----------------------------------------------------------------------------------------------------
+
+
+class Noise(NamedTuple):
+    """What an update draws besides its batch."""
+
+    # What the policy's two hidden layers are multiplied by, (B, 256) each; None without dropout
+    dropout: tuple[Tensor, ...] | None
+
+
+def draw_noise(hp: Hyperparameters, size: int, action_dim: int, device: torch.device) -> tuple[Tensor, Noise]:
+    """An update's batch indices (B,) below `size`, from NumPy's global generator, and its dropout, from torch's."""
+    indices = np.random.randint(0, size, size=hp.batch_size)
+    masks = None
+    if hp.actor_dropout > 0.0:
+        masks = tuple(dropout_mask(hp.actor_dropout, (hp.batch_size, 256), device) for _ in range(2))
+    return index_tensor(indices, device), Noise(dropout=masks)
+
+
+class Exploration(NamedTuple):
+    """What a step in the environment draws."""
+
+    # What the policy's hidden layers are multiplied by, (1, 256) each: it acts as it learns; None without dropout
+    dropout: tuple[Tensor, ...] | None
+    # Standard normal, (1, A)
+    action: Tensor
+
+
+def draw_exploration(hp: Hyperparameters, action_dim: int, device: torch.device) -> Exploration:
+    """The draws of one step in the environment, from torch's generator, in CORL's order."""
+    masks = None
+    if hp.actor_dropout > 0.0:
+        masks = tuple(dropout_mask(hp.actor_dropout, (1, 256), device) for _ in range(2))
+    return Exploration(dropout=masks, action=torch.randn(1, action_dim, device=device))
+
+
+# ---- losses and update ---------------------------------------------------------------------------------------------
+
+# The largest weight of an action in the policy's loss
+MAX_WEIGHT = 100.0
+LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
+
+
+def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """One step of the optimiser down the gradient of the loss."""
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
+    """Polyak: the target moves a step of size tau towards the source, in place."""
+    for old, new in zip(target.parameters(), source.parameters(), strict=True):
+        old.data.copy_((1.0 - tau) * old.data + tau * new.data)
+
+
+class IQL:
+    """All that an update reads and writes."""
+
+    def __init__(self, hp: Hyperparameters, qf: TwinQ, vf: ValueFunction, actor: Actor) -> None:
+        self.hp = hp
+        self.qf, self.vf, self.actor = qf, vf, actor
+        self.q_target = copy.deepcopy(qf).requires_grad_(False)
+        self.vf_optimizer = torch.optim.Adam(vf.parameters(), lr=hp.vf_lr)
+        self.qf_optimizer = torch.optim.Adam(qf.parameters(), lr=hp.qf_lr)
+        self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_lr)
+        self.actor_lr_schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.actor_optimizer, hp.offline_iterations)
+        self.total_it = 0
+
+    @torch.no_grad()
+    def target_q(self, batch: Batch) -> Tensor:
+        """The smaller target value of the data's actions, (B,)."""
+        q1, q2 = self.q_target(batch.observations, batch.actions)
+        return minimum(q1, q2)
+
+    def expectile_weight(self, adv: Tensor) -> Tensor:
+        """How much each advantage (B,) counts in V's loss: `iql_tau` where it is positive or 0, else the rest to 1."""
+        return abs(self.hp.iql_tau - 1.0 * (adv < 0.0))
+
+    def value_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Expectile regression of V to the values of the data's actions."""
+        vf = self.vf
+        v = vf(batch.observations)
+        adv = self.target_q(batch) - v
+        assert adv.shape == v.shape == batch.rewards.shape
+        return (self.expectile_weight(adv) * square(adv)).mean(), {"adv": adv.detach()}
+
+    @torch.no_grad()
+    def td_target(self, batch: Batch) -> Tensor:
+        """The regression target of both critics, (B,): no action is chosen in it."""
+        next_v = self.vf(batch.next_observations)
+        assert next_v.shape == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards + (1.0 - batch.terminals) * self.hp.discount * next_v
+
+    def q_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The squared error of both critics to the same target, averaged over them."""
+        qf = self.qf
+        target = self.td_target(batch)
+        q1, q2 = qf(batch.observations, batch.actions)
+        assert q1.shape == q2.shape == target.shape
+        return (square(q1 - target).mean() + square(q2 - target).mean()) / 2.0, {}
+
+    def actor_loss(self, batch: Batch, noise: Noise, adv: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Behaviour cloning, each action weighted by the exponential of its advantage (B,)."""
+        hp, actor = self.hp, self.actor
+        # As in CORL, the mean is compared with the data's actions unscaled, whatever the largest action.
+        mean, std = actor(batch.observations, noise.dropout)
+        if std is None:
+            bc_loss = square(mean - batch.actions).sum(axis=-1)
+        else:
+            log_prob = -square(batch.actions - mean) / (2.0 * square(std)) - log(std) - LOG_SQRT_2PI
+            bc_loss = -log_prob.sum(axis=-1)
+        weight = clamp(exp(hp.beta * adv), 0.0, MAX_WEIGHT)
+        assert mean.shape == batch.actions.shape
+        assert weight.shape == bc_loss.shape == batch.rewards.shape
+        return (weight * bc_loss).mean(), {}
+
+    def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
+        """One gradient step: every loss at the parameters before it, then every step; last the target critics."""
+        hp = self.hp
+        self.total_it += 1
+        value_loss, aux = self.value_loss(batch)
+        q_loss, _ = self.q_loss(batch)
+        actor_loss, _ = self.actor_loss(batch, noise, aux["adv"])
+        gradient_step(value_loss, self.vf_optimizer)
+        gradient_step(q_loss, self.qf_optimizer)
+        gradient_step(actor_loss, self.actor_optimizer)
+        self.actor_lr_schedule.step()
+        soft_update(self.q_target, self.qf, hp.tau)
+        metrics = {"value_loss": value_loss, "q_loss": q_loss, "actor_loss": actor_loss}
+        return {name: value.detach() for name, value in metrics.items()}
+
+    @torch.no_grad()
+    def explore(self, observations: Tensor, noise: Exploration) -> Tensor:
+        """Actions (E, A) to learn from, for normalised observations (E, S): sampled, or with noise of their own."""
+        hp, actor, max_action = self.hp, self.actor, self.actor.max_action
+        mean, std = actor(observations, noise.dropout)
+        if std is None:
+            action = mean + clamp(hp.expl_noise * noise.action, -hp.noise_clip, hp.noise_clip)
+        else:
+            action = mean + std * noise.action
+        return clamp(max_action * action, -max_action, max_action)
+
+    def act(self, observations: np.ndarray) -> np.ndarray:
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
+
+    def parts(self) -> dict[str, Any]:
+        """What a checkpoint holds, under CORL's keys; it leaves out the target critics, we do not."""
+        return {
+            "qf": self.qf,
+            "q_optimizer": self.qf_optimizer,
+            "q_target": self.q_target,
+            "vf": self.vf,
+            "v_optimizer": self.vf_optimizer,
+            "actor": self.actor,
+            "actor_optimizer": self.actor_optimizer,
+            "actor_lr_schedule": self.actor_lr_schedule,
+        }
+
+
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's most likely actions (E, A) for normalised observations (E, S), without dropout."""
+    max_action = actor.max_action
+    mean, _ = actor(observations)
+    return clamp(max_action * mean, -max_action, max_action)
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> IQL:
+    """Fresh networks, drawn from torch's generator on the CPU in CORL's order: critic 1, critic 2, V, policy."""
+    qf = TwinQ(state_dim, action_dim)
+    vf = ValueFunction(state_dim)
+    has_dropout = config.actor_dropout > 0.0
+    actor = Actor(state_dim, action_dim, max_action, config.iql_deterministic, has_dropout)
+    device = resolve_device(config.device)
+    return IQL(config, qf.to(device), vf.to(device), actor.to(device))
+
+
+def save(trainer: IQL, path: Path, experience: OnlineExperience | None = None, **facts: Any) -> None:
+    """Writes what is new of the experience, then, beside it, a checkpoint that CORL's own code could load."""
+    if experience is not None:
+        experience.save(path.parent)
+    save_checkpoint(path, "finetune/iql", {**trainer.parts(), "total_it": trainer.total_it, **facts})
+
+
+def load(trainer: IQL, path: str) -> dict[str, Any]:
+    """Loads a checkpoint of ours, of an offline run too, or of CORL's, whose target critics start as copies.
+
+    The learning rate's schedule goes on where it stood, with the period that it had. Returns what the file holds.
+    """
+    content = load_checkpoint(path, ["finetune/iql", "iql"], trainer.parts(), optional=["q_target"])
+    if "q_target" not in content:
+        trainer.q_target.load_state_dict(trainer.qf.state_dict())
+    trainer.total_it = content["total_it"]
+    return content
+
+
+def train(config: TrainConfig) -> Run:
+    """Trains on the data, then in the environment, evaluates every `eval_freq` updates and fills the run's folder.
+
+    Raises:
+        InputError: the dataset, the environment or the checkpoint cannot be used, or nothing is to be learnt offline
+            and no checkpoint says how the policy's learning rate goes on.
+    """
+    if not config.offline_iterations and not config.load_model:
+        raise InputError("the policy's learning rate has a period of offline_iterations: set it to 1 or more")
+    modified = config.normalize_reward
+    task = load_task(
+        config,
+        modify_rewards if modified else None,
+        config.normalize,
+        step_rewards=modify_step_rewards if modified else None,
+    )
+    device = resolve_device(config.device)
+    experience = training_environment(config, task)
+    seed_everything(config.seed)
+    trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
+    run = Run(config, task, "finetune/iql", "torch", device)
+    history = restore(run, partial(load, trainer), device, experience.go_on_from)
+    dataset = to_device(task.dataset, device)
+    ring = Ring(dataset, room(config, len(dataset.rewards)))
+    ring.push(experience.transitions())
+    with run:
+        if run.is_due(run.step):
+            run.evaluate(run.step, trainer.act)
+        for step in range(run.step + 1, config.max_timesteps + 1):
+            if step > config.offline_iterations:
+                observation = torch.as_tensor(experience.observation[None]).to(dataset.observations)
+                action = trainer.explore(observation, draw_exploration(config, task.action_dim, device))
+                experience.step(action[0].cpu().numpy())
+                ring.push(experience.last())
+            indices, noise = draw_noise(config, ring.size, task.action_dim, device)
+            history.append(trainer.update(take(ring.rows, indices), noise))
+            run.advance(1)
+            if run.is_due(step):
+                run.log(step, mean_metrics(history), experience.episodes)
+                history.clear()
+                run.save(step, partial(save, trainer, experience=experience))
+                run.evaluate(step, trainer.act)
+            elif run.stopping:
+                run.save(step, partial(save, trainer, experience=experience, history=history))
+    experience.close()
+    return run
+
+
+if __name__ == "__main__":
+    cli(train, TrainConfig, "finetune/iql")

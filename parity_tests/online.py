@@ -1,0 +1,96 @@
+"""What the ladder asks of twins that go on in the environment: what they draw there, keep there, and do in one call."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from parity_tests.errors import error, errors
+from parity_tests.interpreter import interpreted
+from parity_tests.scene import Scene
+from shared.frameworks import jax_online, jax_side, torch_online
+from shared.frameworks.exchange import named, part_names
+
+Errors = dict[str, float]
+
+# Of a ring with room for a few rows more than the dataset has, so that it is full after a few calls
+ROOM = 3
+# Rows of each call, by which the ring overwrites its first ones
+CALLS = (1, 1, 2, 1)
+
+
+def torch_explored(scene: Scene, action_dim: int, rows: int = 1) -> Any:
+    """What the PyTorch twin draws for a step in the environment, or for so many, one below the other."""
+    draw = scene.pair.torch.draw_exploration
+    drawn = [draw(scene.config, action_dim, torch.device("cpu")) for _ in range(rows)]
+    return type(drawn[0])(*jax.tree.map(lambda *draws: torch.cat(draws), *map(tuple, drawn)))
+
+
+def explored(scene: Scene, key: Any, step: int, action_dim: int) -> Any:
+    """What the JAX twin draws for the step of this number."""
+    hp = jax_side.narrow(scene.jax_config, scene.jax_twin.Hyperparameters)
+    return scene.jax_twin.draw_exploration(key, step, hp, action_dim)
+
+
+def to_jax_draws(scene: Scene, draws: Any) -> Any:
+    """The PyTorch twin's draws for a step as the JAX twin's."""
+    return scene.jax_twin.Exploration(*jax.tree.map(lambda draw: jnp.asarray(draw.numpy()), tuple(draws)))
+
+
+def online(scene: Scene) -> Errors:
+    """A few calls of the program that a run makes for each step in the environment, against its parts one by one.
+
+    The ring holds the same rows on both sides; what is stored can be drawn at once; the action follows from the
+    weights after the update.
+    """
+    given, key, single = scene.state(), jax.random.key(1), replace(scene, engine=interpreted)
+    rows = len(scene.dataset[0])
+    ring = jax_online.Ring.create(scene.jax_dataset, rows + ROOM)
+    reference = torch_online.Ring(torch_side_columns(scene), rows + ROOM)
+    rng, start, found = np.random.default_rng(3), 5, Errors()
+    expected = given
+    for call, count in enumerate(CALLS):
+        new = type(scene.dataset)(*(rng.normal(size=(count, *column.shape[1:])) for column in scene.dataset))
+        packed = np.concatenate([np.reshape(column, (count, -1)) for column in new], axis=1)
+        reference.push(new)
+        observation = jnp.asarray(rng.normal(size=(1, scene.sizes[0])), dtype=float)
+        held = scene.pair.jax.Batch(*(jnp.asarray(column.numpy()) for column in reference.rows))
+        for step in range(start + 1, start + count + 1):
+            statics = scene.pair.draw_statics(scene.config, step)
+            hp = jax_side.narrow(scene.jax_config, scene.jax_twin.Hyperparameters)
+            indices, noise = scene.jax_twin.draw_noise(key, step - 1, hp, reference.size, scene.sizes[1], **statics)
+            batch = type(held)(*(column[indices] for column in held))
+            update = scene.pair.update_statics(scene.config, step)
+            expected, _ = single.run(type(expected).update, expected, batch, noise, **update)
+        statics = scene.pair.interval_statics(scene.config, start, count)
+        statics = {name: value for name, value in statics.items() if name != "size"}
+        # A compiled call takes the memory of its state and of its ring for its own.
+        copies = jax.tree.map(jnp.copy, (given, ring))
+        given, ring, action, _ = scene.run(
+            scene.jax_twin.train_online, copies[0], key, copies[1], start, jnp.asarray(packed, dtype=float),
+            observation, **statics,
+        )  # fmt: skip
+        start += count
+        found |= {f"call {call}: {name}": value for name, value in _states(given, expected).items()}
+        whole = np.concatenate([np.reshape(column, (rows + ROOM, -1)) for column in reference.rows], axis=1)
+        found[f"call {call}: ring"] = error(np.asarray(ring.rows), whole)
+        found[f"call {call}: size"] = float(int(ring.size) != reference.size)
+        draws = explored(scene, key, start, scene.sizes[1])
+        acted = single.run(type(expected).explore, expected, observation, draws)
+        found[f"call {call}: action"] = error(action, np.asarray(acted))
+    return found
+
+
+def torch_side_columns(scene: Scene) -> Any:
+    """The dataset as the PyTorch twin holds it."""
+    return type(scene.dataset)(
+        *(torch.as_tensor(np.asarray(c), dtype=torch.get_default_dtype()) for c in scene.dataset)
+    )
+
+
+def _states(ours: Any, theirs: Any) -> Errors:
+    pairs = {name: errors(named(getattr(ours, name)), named(getattr(theirs, name))) for name in part_names(ours)}
+    return {f"{part}.{leaf}": value for part, values in pairs.items() for leaf, value in values.items()}

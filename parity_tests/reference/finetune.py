@@ -1,0 +1,174 @@
+"""What the derivations of the twins that go on in the environment share: an environment without chance, and the loop.
+
+The loop is written as CORL's is, with arrays of its own: it steps the environment, normalises, stores, draws and hands
+batches to a derivation's update. A run of the twin must have stored the same rows and drawn the same batches.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import gymnasium
+import h5py
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from parity_tests.reference.common import ACTION_DIM, STATE_DIM
+
+# Its name is of a family whose rewards are scaled.
+ENV_ID, LIMIT = "reference/hopper-line", 5
+# Rows of the dataset, and of the ring, which is full before the online phase ends
+ROWS, CAPACITY = 60, 72
+
+
+class Line(gymnasium.Env):
+    """Moves by its actions; of three episodes one ends early, one by time, one at the last moment."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (STATE_DIM,), np.float64)
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (ACTION_DIM,), np.float32)
+
+    def __init__(self) -> None:
+        self.episode, self.moves, self.state = -1, 0, np.zeros(STATE_DIM)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        """The start follows from the episode's number alone."""
+        self.episode, self.moves = self.episode + 1, 0
+        self.state = np.sin(np.arange(STATE_DIM) + 0.1 * self.episode)
+        return self.state.copy(), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
+        """A reward in double precision that single precision would round."""
+        self.moves += 1
+        self.state = 0.9 * self.state + 0.1 * np.resize(np.asarray(action, np.float64), STATE_DIM)
+        fell = self.moves == (3, 99, LIMIT)[self.episode % 3]
+        return self.state.copy(), float(1.0 + self.state.sum() / 3.0), fell, False, {}
+
+
+gymnasium.register(ENV_ID, entry_point=f"{__name__}:Line", max_episode_steps=LIMIT)
+
+
+class Lived(NamedTuple):
+    """What a loop did: the batch (s, a, r, s', d) of every update, and the ring's columns at its end."""
+
+    batches: list[tuple[Tensor, ...]]
+    ring: list[np.ndarray]
+
+
+def write_dataset(path: Path) -> dict[str, np.ndarray]:
+    """A file of a few episodes, each ended by a fall, and what is in it."""
+    rng, size = np.random.default_rng(4), ROWS + 1
+    raw = {
+        "observations": rng.normal(1.0, 2.0, size=(size, STATE_DIM)).astype(np.float32),
+        "actions": rng.uniform(-1, 1, size=(size, ACTION_DIM)).astype(np.float32),
+        "rewards": rng.normal(size=size).astype(np.float32),
+        "terminals": np.arange(size) % 12 == 11,
+        "timeouts": np.zeros(size, bool),
+    }
+    with h5py.File(path, "w") as file:
+        for name, values in raw.items():
+            file[name] = values
+        file.attrs["env_id"] = ENV_ID
+    return raw
+
+
+def run_of(twin: ModuleType, trainer_class: Any, config: Any) -> tuple[Lived, Any, Callable[[], None]]:
+    """A run of the PyTorch twin.
+
+    Returns:
+        What it did, a copy of its fresh trainer, and what sets the generators to where they stood beside it.
+    """
+    batches, rings, fresh, generators = [], [], [], []
+
+    with pytest.MonkeyPatch.context() as patch:
+        create, update, ring = twin.create_trainer, trainer_class.update, twin.Ring
+
+        def recording_create(*args: Any) -> Any:
+            trainer = create(*args)
+            fresh.append(copy.deepcopy(trainer))
+            generators.append((np.random.get_state(), torch.get_rng_state()))
+            return trainer
+
+        def recording_update(self: Any, batch: Any, *args: Any) -> Any:
+            batches.append(tuple(column.clone() for column in batch))
+            return update(self, batch, *args)
+
+        def recording_ring(*args: Any) -> Any:
+            rings.append(ring(*args))
+            return rings[-1]
+
+        patch.setattr(twin, "create_trainer", recording_create)
+        patch.setattr(trainer_class, "update", recording_update)
+        patch.setattr(twin, "Ring", recording_ring)
+        twin.train(config)
+
+    def as_it_was() -> None:
+        np.random.set_state(generators[0][0])
+        torch.set_rng_state(generators[0][1])
+
+    return Lived(batches, [np.asarray(column) for column in rings[0].rows]), fresh[0], as_it_was
+
+
+def derived(
+    config: Any, raw: dict[str, np.ndarray], act: Callable[[Tensor], Tensor], update: Callable[..., Any]
+) -> Lived:
+    """CORL's loop over one ring: `act` draws and makes an action (1, A) of a state (1, S), `update` takes a batch."""
+    states, following = raw["observations"][:-1], raw["observations"][1:]
+    mean, std = states.mean(0), states.std(0) + 1e-3
+    done, rewards = raw["terminals"][:-1].astype(np.float32), raw["rewards"][:-1]
+    episodes = np.split(rewards.astype(np.float64), np.flatnonzero(done) + 1)[:-1]
+    returns = [episode.sum() for episode in episodes]
+    spread = max(returns) - min(returns)
+    if config.normalize_reward:
+        rewards = rewards / np.float32(spread) * np.float32(1000)
+    columns = [(states - mean) / std, raw["actions"][:-1], rewards, (following - mean) / std, done]
+    ring = [np.zeros((CAPACITY, *column.shape[1:]), np.float32) for column in columns]
+    for whole, column in zip(ring, columns, strict=True):
+        whole[:ROWS] = column
+    size, pointer, batches = ROWS, ROWS, []
+    env, moves = Line(), 0
+    state, _ = env.reset()
+    state = (state - mean) / std
+    for t in range(config.offline_iterations + config.online_iterations):
+        if t >= config.offline_iterations:
+            moves += 1
+            action = act(torch.tensor(state[None], dtype=torch.float32))[0].numpy()
+            after, reward, ended, *_ = env.step(action)
+            after = (after - mean) / std
+            real = ended and moves < LIMIT
+            learnt = reward / spread * 1000 if config.normalize_reward else reward
+            for whole, value in zip(ring, (state, action, learnt, after, real), strict=True):
+                whole[pointer] = value
+            pointer, size = (pointer + 1) % CAPACITY, min(size + 1, CAPACITY)
+            state = after
+            if ended or moves == LIMIT:
+                state, moves = env.reset()[0], 0
+                state = (state - mean) / std
+        indices = np.random.randint(0, size, size=config.batch_size)
+        s, a, r, s2, d = (torch.tensor(column[indices]) for column in ring)
+        batches.append((s, a, r, s2, d))
+        update(s, a, r[:, None], s2, d[:, None])
+    return Lived(batches, ring)
+
+
+def assert_same_life(ours: Lived, theirs: Lived) -> None:
+    """Batch for batch, row for row, bit for bit."""
+    assert len(ours.batches) == len(theirs.batches)
+    for step, (mine, other) in enumerate(zip(ours.batches, theirs.batches, strict=True), start=1):
+        for column, (a, b) in enumerate(zip(mine, other, strict=True)):
+            assert torch.equal(a, b), f"update {step}: column {column} of its batch"
+    for column, (a, b) in enumerate(zip(ours.ring, theirs.ring, strict=True)):
+        np.testing.assert_array_equal(a, b, err_msg=f"column {column} of the ring")
+
+
+@contextmanager
+def patched(*changes: tuple[Any, str, Any]) -> Iterator[None]:
+    """Attributes replaced for a while: how a mistake is planted in what all twins share."""
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name, value in changes:
+            patch.setattr(owner, name, value)
+        yield

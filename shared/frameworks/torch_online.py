@@ -1,0 +1,64 @@
+"""The online phase of the PyTorch twins of `finetune/`. `shared/frameworks/jax_online.py` is its counterpart.
+
+A run has two phases: `offline_iterations` updates on a dataset, then `online_iterations` steps of the environment with
+an update each. What a twin of this family provides and calls, in both frameworks:
+
+- `TrainConfig` inherits `FinetuneConfig`, so that a run's length is the sum of both phases (`max_timesteps`).
+- `task = load_task(...)` also takes `step_rewards`: what is done to the reward of a step, as to those of the dataset.
+- `experience = training_environment(config, task)` steps the environment. It normalises states by the dataset's
+  statistics, keeps every step, its rows hold what is learnt from, and `episodes` what training episodes earned.
+- `restore(..., go_on=experience.go_on_from)` brings a resumed run back into the episode that it was cut in.
+- `draw_exploration` draws what one step in the environment takes, as `draw_noise` what an update does; `explore`, of
+  the trainer or the state, makes the action of it. Both stand on the ladder.
+- `run.log(step, metrics, experience.episodes)` writes the episodes since the last evaluation, too; `run.intervals()`
+  ends an interval at the switch.
+
+In PyTorch a `for` over updates begins with a step of the environment once `step > config.offline_iterations`. It pushes
+the step's row into a `Ring`, and draws the batch from `ring.size` rows of `ring.rows`. A twin with two buffers keeps
+the dataset beside a ring that begins empty.
+"""
+
+from typing import Any
+
+import torch
+
+from shared.frameworks.torch_side import store
+
+
+class Ring:
+    """Transitions on the device: when it is full, the oldest are overwritten, those of the dataset first.
+
+    Attributes:
+        rows: A named tuple of tensors with room for `capacity` rows; those beyond `size` hold nothing.
+        size: Rows that are there.
+    """
+
+    def __init__(self, dataset: Any, capacity: int, keeps_dataset: bool = True) -> None:
+        """Begins with the dataset, or empty.
+
+        Args:
+            dataset: A named tuple of tensors, (N, ...) each; only its kind, shapes and types if it is not kept.
+            capacity: Rows at most; where the dataset is kept, N or more.
+            keeps_dataset: Whether the dataset's rows come first.
+        """
+        columns = (torch.zeros(capacity, *column.shape[1:]).to(column) for column in dataset)
+        self.rows = type(dataset)(*columns)
+        self.size = self._pointer = 0
+        if keeps_dataset:
+            for whole, column in zip(self.rows, dataset, strict=True):
+                whole[: len(column)] = column
+            self.size = len(dataset[0])
+            self._pointer = self.size % capacity
+
+    def push(self, columns: Any) -> None:
+        """Stores NumPy columns (n, ...), the oldest row first."""
+        capacity = len(self.rows[0])
+        for row in range(len(columns[0])):
+            store(self.rows, type(self.rows)(*(column[row : row + 1] for column in columns)), self._pointer)
+            self._pointer = (self._pointer + 1) % capacity
+            self.size = min(self.size + 1, capacity)
+
+
+def room(config: Any, rows: int) -> int:
+    """How many rows a ring needs that begins with so many: no more than the run ever stores, nor than `buffer_size`."""
+    return min(config.buffer_size, rows + config.online_iterations)

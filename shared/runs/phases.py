@@ -1,0 +1,123 @@
+"""The phases of a run: on a dataset, then, if it has `offline_iterations`, in the environment; and what that earns."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shared.data.online import Episode
+from shared.envs.goals import has_goals
+from shared.envs.scores import Scale
+
+
+class Phases:
+    """When a run evaluates, and what its updates are counted by.
+
+    Attributes:
+        switch: After how many updates it goes on in the environment; None for a run of one phase.
+        updates_per_call: Steps in the environment before as many updates; likewise.
+    """
+
+    def __init__(self, config: Any) -> None:
+        """Takes the run's settings: `eval_freq`, `max_timesteps` and, for two phases, `offline_iterations`."""
+        self._every, self._last = config.eval_freq, config.max_timesteps
+        self.updates_per_call: int | None = getattr(config, "updates_per_call", None)
+        self.switch: int | None = getattr(config, "offline_iterations", None)
+
+    def is_due(self, step: int) -> bool:
+        """Whether an evaluation follows this many updates: every `eval_freq`, the last offline one, and the last."""
+        return step > 0 and (step % self._every == 0 or step in (self.switch, self._last))
+
+    def intervals(self, start: int) -> Iterator[tuple[int, int]]:
+        """From each evaluation to the next: the updates before and those at its end, from `start` on to the last."""
+        while start < self._last:
+            end = min(self._last, (start // self._every + 1) * self._every)
+            if self.switch is not None and start < self.switch:
+                end = min(end, self.switch)
+            yield start, end
+            start = end
+
+    def steps_since_evaluation(self, step: int) -> range:
+        """The steps in the environment, counted from its first, up to update `step` and after the evaluation before."""
+        switch = self.switch or 0
+        before = max(switch, (step - 1) // self._every * self._every)
+        return range(before - switch + 1, step - switch + 1)
+
+    def counted(self, step: int) -> dict[str, int]:
+        """How CORL counts the update of this number, from 0 in each phase; nothing for a run of one phase."""
+        if self.switch is None:
+            return {}
+        return {"offline_iter": step - 1} if step <= self.switch else {"online_iter": step - 1 - self.switch}
+
+
+class Fortunes:
+    """How a run of two phases fares: scores around the switch, and on tasks with a goal success and regret.
+
+    Regret is the share of episodes without success. That of training counts the episodes that were lived through in
+    the environment, that of evaluation those of all evaluations since the switch; CORL logs the former under both
+    names.
+    """
+
+    def __init__(self, phases: Phases, scale: Scale, env_id: str) -> None:
+        """Of a run that begins, scored on a scale in an environment."""
+        self._phases, self._scale, self._has_goals = phases, scale, has_goals(env_id)
+        self._rates: list[tuple[int, float, int]] = []
+        self._training_regret: float | None = None
+
+    def of_episode(self, episode: Episode) -> dict[str, Any]:
+        """The row of a training episode."""
+        row: dict[str, Any] = {"train/episode_return": episode.earned}
+        if self._scale.dataset_id:
+            row[f"train/{self._scale.metric}"] = float(self._scale(episode.earned))
+        row["train/episode_length"] = episode.length
+        if self._has_goals:
+            self._training_regret = episode.regret
+            row |= {"train/is_success": int(episode.success), "train/regret": episode.regret}
+        return row
+
+    def of_evaluation(self, step: int, successes: np.ndarray) -> dict[str, float]:
+        """What an evaluation's row says of success; nothing where the task has no goal."""
+        if not self._has_goals:
+            return {}
+        self._rates.append((step, float(successes.mean()), len(successes)))
+        regret = self._evaluation_regret()
+        return {"success_rate": self._rates[-1][1]} | ({} if regret is None else {"eval/regret": regret})
+
+    def go_on_from(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Takes over what a resumed run had written."""
+        for row in rows:
+            if "success_rate" in row:
+                self._rates.append((row["step"], row["success_rate"], len(row["returns"])))
+            self._training_regret = row.get("train/regret", self._training_regret)
+
+    def _evaluation_regret(self) -> float | None:
+        """None before the first evaluation of the online phase."""
+        if self._phases.switch is None:
+            return None
+        online = [(1.0 - rate, count) for step, rate, count in self._rates if step > self._phases.switch]
+        episodes = sum(count for _, count in online)
+        return sum(missed * count for missed, count in online) / episodes if online else None
+
+    def result(self, steps: Sequence[int], means: Sequence[float]) -> dict[str, Any]:
+        """For `result.json`: scores before and after the online phase, success and both regrets; else nothing.
+
+        Args:
+            steps: Of the evaluations.
+            means: Their scores.
+        """
+        switch = self._phases.switch
+        if switch is None:
+            return {}
+        before = [mean for step, mean in zip(steps, means, strict=True) if step <= switch]
+        after = [mean for step, mean in zip(steps, means, strict=True) if step > switch]
+        found: dict[str, Any] = {
+            "updates_per_call": self._phases.updates_per_call,
+            "before_online": before[-1] if before else None,
+            "after_online": after[-1] if after else None,
+        }
+        if self._has_goals:
+            rates = {"before": [r for s, r, _ in self._rates if s <= switch]}
+            rates["after"] = [r for s, r, _ in self._rates if s > switch]
+            found |= {f"success_rate_{when}_online": (of[-1] if of else None) for when, of in rates.items()}
+            found |= {"training_regret": self._training_regret, "evaluation_regret": self._evaluation_regret()}
+        return found

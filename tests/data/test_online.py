@@ -1,0 +1,108 @@
+"""What an offline run lives through in its environment: rows, episodes, and its way back into one that was cut."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parity_tests.reference.finetune import ENV_ID, LIMIT
+from shared.data.experience import experience_files
+from shared.data.online import OnlineExperience
+from shared.data.rewards import modify_rewards, modify_step_rewards
+from shared.data.transitions import Batch
+from shared.envs.goals import has_goals, is_goal
+from shared.envs.stepping import Stepper
+
+HOPPER = "d4rl/hopper-v2"
+
+
+def lived(steps: int, env_id: str = HOPPER, seed: int = 3) -> OnlineExperience:
+    """Some steps of noise."""
+    experience = OnlineExperience(Stepper(env_id, 0.5, 2.0, lambda reward: reward - 1), seed, 80)
+    go_on(experience, steps)
+    return experience
+
+
+def go_on(experience: OnlineExperience, steps: int) -> None:
+    """Steps of noise that follow from their number."""
+    while experience.size < steps:
+        experience.step(np.random.default_rng(experience.size).uniform(-1, 1, experience.action_dim))
+
+
+def content(step: int) -> dict:
+    """What a checkpoint after five offline updates says."""
+    return {"step": 5 + step, "settings": {"offline_iterations": 5}}
+
+
+def test_rows_are_normalised_and_rewards_modified_once() -> None:
+    rows, raw = lived(30).rows(), OnlineExperience(Stepper(HOPPER), 3, 80)
+    go_on(raw, 30)
+    np.testing.assert_allclose(rows.observations, (raw.rows().observations - 0.5) / 2, atol=1e-6)
+    np.testing.assert_array_equal(rows.paid, raw.rows().paid)
+    np.testing.assert_array_equal(rows.rewards, (rows.paid - 1).astype(np.float32))
+
+
+def test_of_the_ends_only_a_fall_before_the_limit_is_a_terminal() -> None:
+    """Of three episodes the first falls, the second is cut, and the third falls on the last step that it may take."""
+    experience = lived(3 + LIMIT + LIMIT + 1, ENV_ID)
+    rows = experience.rows()
+    assert np.flatnonzero(rows.terminals).tolist() == [2]
+    assert np.flatnonzero(rows.timeouts).tolist() == [2 + LIMIT, 2 + 2 * LIMIT]
+    assert [(episode.step, episode.length) for episode in experience.episodes] == [(3, 3), (8, 5), (13, 5)]
+    assert experience.episodes[1].earned == pytest.approx(rows.paid[3:8].sum())
+
+
+def test_regret_is_the_share_of_finished_episodes_without_success() -> None:
+    experience = lived(13, ENV_ID)
+    experience._rows.goals[:] = False
+    experience._rows.goals[5] = True
+    experience.episodes, experience._first = [], 0
+    for end in (3, 8, 13):
+        experience._end(end)
+    assert [episode.success for episode in experience.episodes] == [False, True, False]
+    assert [episode.regret for episode in experience.episodes] == [1.0, 0.5, pytest.approx(2 / 3)]
+
+
+@pytest.mark.parametrize("cut", [0, 7, 31])
+def test_it_goes_on_in_the_middle_of_an_episode(cut: int, tmp_path: Path) -> None:
+    """The same steps, to the bit; files that no checkpoint followed are gone."""
+    whole, saved = lived(45), lived(cut)
+    saved.save(tmp_path)
+    go_on(saved, 40)
+    saved.save(tmp_path)
+    back = OnlineExperience(Stepper(HOPPER, 0.5, 2.0, lambda reward: reward - 1), 3, 80)
+    go_on(back, 11)
+    back.go_on_from(str(tmp_path / "step_5.pt"), content(cut))
+    assert max(experience_files(tmp_path), default=0) == cut
+    assert not back.over or cut == 0
+    go_on(back, 45)
+    for ours, theirs in zip(back.rows(), whole.rows(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert back.episodes == whole.episodes
+
+
+def test_a_seed_has_its_own_episodes() -> None:
+    assert not np.array_equal(lived(1, seed=3).rows().observations, lived(1, seed=4).rows().observations)
+
+
+@pytest.mark.parametrize(("env", "expected"), [("antmaze-umaze-v2", -0.5), ("pen-cloned-v1", 0.5)])
+def test_a_steps_reward_is_modified_as_the_datasets(env: str, expected: float) -> None:
+    rewards = np.array([0.5, 1.0, 0.5, 3.0], np.float32)
+    dataset = Batch(None, None, rewards, None, np.array([0, 1, 0, 1], np.float32))
+    assert modify_step_rewards(dataset, env)(0.5) == expected == modify_rewards(dataset, env).rewards[0]
+
+
+def test_a_steps_reward_is_scaled_by_the_datasets_returns() -> None:
+    rewards = np.array([0.5, 1.0, 0.5, 3.0], np.float32)
+    dataset = Batch(None, None, rewards, None, np.array([0, 1, 0, 1], np.float32))
+    assert modify_step_rewards(dataset, "hopper-medium-v2")(0.5) == 250.0
+
+
+def test_goals() -> None:
+    """As the environment says, else by what it pays."""
+    assert has_goals("antmaze-umaze-v2")
+    assert has_goals("robotics/pen")
+    assert not has_goals("d4rl/hopper-v2")
+    assert not is_goal(1.0, {"goal_achieved": False})
+    assert is_goal(0.0, {"goal_achieved": True})
+    assert (is_goal(0.5, {}), is_goal(0.0, {})) == (True, False)

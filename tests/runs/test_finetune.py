@@ -1,0 +1,183 @@
+"""Runs of two phases: intervals, records, results; stopped in either phase, they end with the same bits."""
+
+import dataclasses
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shared.envs.scores import scale
+from shared.errors import InputError, Stopped
+from shared.frameworks.twins import load_twin
+from shared.runs.configs import read_file
+from shared.runs.phases import Fortunes, Phases
+from shared.runs.run import Run
+from shared.runs.seeds import train_seeds
+from tests.runs.stopped_runs import assert_same_bits, config, last_checkpoint, only_run, rows, train
+
+pytestmark = pytest.mark.usefixtures("in_haste")
+
+NAME = "finetune/iql"
+# Sixteen offline updates and sixty-four steps, in which several episodes end
+TWO_PHASES = {"offline_iterations": 16, "online_iterations": 64, "eval_freq": 16, "n_episodes": 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """What decides a run's intervals."""
+
+    eval_freq: int = 4
+    offline_iterations: int = 6
+    max_timesteps: int = 13
+    updates_per_call: int = 1
+
+
+# ---- intervals and what is told ------------------------------------------------------------------------------------
+
+
+def test_an_interval_ends_at_the_switch() -> None:
+    phases = Phases(Config())
+    assert list(phases.intervals(0)) == [(0, 4), (4, 6), (6, 8), (8, 12), (12, 13)]
+    assert list(phases.intervals(9)) == [(9, 12), (12, 13)]
+    assert [step for step in range(15) if phases.is_due(step)] == [4, 6, 8, 12, 13]
+    assert [phases.counted(step) for step in (1, 6, 7)] == [
+        {"offline_iter": 0},
+        {"offline_iter": 5},
+        {"online_iter": 0},
+    ]
+    assert [list(phases.steps_since_evaluation(step)) for step in (8, 12, 13)] == [[1, 2], [3, 4, 5, 6], [7]]
+
+
+def test_the_two_regrets_are_kept_apart() -> None:
+    """Evaluations before the switch are in neither."""
+    fortunes = Fortunes(Phases(Config()), scale("robotics/pen"), "robotics/pen")
+    assert fortunes.of_evaluation(4, np.array([True, True])) == {"success_rate": 1.0}
+    assert fortunes.of_evaluation(8, np.array([False, False])) == {"success_rate": 0.0, "eval/regret": 1.0}
+    assert fortunes.of_evaluation(12, np.array([True, False])) == {"success_rate": 0.5, "eval/regret": 0.75}
+    result = fortunes.result([4, 8, 12], [1.0, 2.0, 3.0])
+    assert (result["before_online"], result["after_online"]) == (1.0, 3.0)
+    assert (result["evaluation_regret"], result["training_regret"]) == (0.75, None)
+    assert (result["success_rate_before_online"], result["success_rate_after_online"]) == (1.0, 0.5)
+
+
+def test_where_there_is_no_goal_there_is_no_regret() -> None:
+    fortunes = Fortunes(Phases(Config()), scale("d4rl/hopper-v2"), "d4rl/hopper-v2")
+    assert fortunes.of_evaluation(8, np.array([True])) == {}
+    assert fortunes.result([4, 8], [1.0, 2.0]) == {"updates_per_call": 1, "before_online": 1.0, "after_online": 2.0}
+
+
+# ---- runs ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=["torch", "jax"])
+def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, in_haste: None) -> tuple[str, Path]:
+    """A run of either twin that nothing disturbed."""
+    return request.param, train(request.param, NAME, tmp_path_factory.mktemp(request.param), **TWO_PHASES)
+
+
+def test_a_run_tells_of_both_phases(whole: tuple[str, Path]) -> None:
+    """Each record says of which phase it is; episodes stand at their steps; the result has both scores."""
+    _, run = whole
+    found = rows(run)
+    assert all(("online_iter" in row) == (row["step"] > 16) for row in found)
+    assert [row["step"] for row in found] == sorted(row["step"] for row in found)
+    evaluated = [row for row in found if "returns" in row]
+    assert [row["step"] for row in evaluated] == [16, 32, 48, 64, 80]
+    episodes = [row for row in found if "train/episode_return" in row]
+    assert episodes
+    assert sum(row["train/episode_length"] for row in episodes) == episodes[-1]["step"] - 16
+    result = json.loads((run / "result.json").read_text())
+    scores = [row["d4rl_normalized_score"] for row in evaluated]
+    assert [result["before_online"], result["after_online"]] == [scores[0], scores[-1]]
+    assert result["updates"] == 80
+
+
+@pytest.mark.parametrize("stopped", [5, 37])
+def test_stopped_in_either_phase_it_ends_as_one_that_was_not(
+    whole: tuple[str, Path], stopped: int, tmp_path: Path
+) -> None:
+    """In PyTorch at once, in the middle of an episode; in JAX at the interval's end."""
+    side, reference = whole
+    advance, seen = Run.advance, [0]
+
+    def counting(self: Run, done: int, *args: Any) -> None:
+        advance(self, done, *args)
+        seen[0] += done
+        if seen[0] - done < stopped <= seen[0]:
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "advance", counting)
+        with pytest.raises(Stopped):
+            train(side, NAME, tmp_path, **TWO_PHASES)
+    run = only_run(tmp_path)
+    assert (run / "checkpoints" / "step_37.pt").exists() == (side == "torch" and stopped == 37)
+    np.random.seed(99)
+    assert train(side, NAME, tmp_path, **TWO_PHASES, resume="auto") == run
+    assert_same_bits(run, reference)
+
+
+@pytest.mark.thorough
+def test_seeds_step_one_after_the_other_and_update_together(tmp_path: Path) -> None:
+    """Each lives what its run alone lives, up to rounding."""
+    given = config("jax", NAME, tmp_path / "together", **TWO_PHASES)
+    runs = [run.folder for run in train_seeds(load_twin("jax", NAME).train, given, 2)]
+    alone = train("jax", NAME, tmp_path / "alone", **TWO_PHASES, seed=2)
+    for ours, theirs in zip(rows(runs[1]), rows(alone), strict=True):
+        assert ours.keys() == theirs.keys()
+        assert ours["step"] == theirs["step"]
+        if "q_loss" in ours:
+            assert ours["q_loss"] == pytest.approx(theirs["q_loss"], rel=1e-2)
+
+
+@pytest.mark.thorough
+def test_several_updates_in_a_call(tmp_path: Path) -> None:
+    """As many steps come before them, and the result says so."""
+    run = train("jax", NAME, tmp_path, **TWO_PHASES, updates_per_call=6)
+    result = json.loads((run / "result.json").read_text())
+    assert (result["updates"], result["updates_per_call"]) == (80, 6)
+
+
+# ---- where it begins -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("side", ["torch", "jax"])
+def test_an_offline_run_goes_on_online(side: str, tmp_path: Path) -> None:
+    """With its schedule, whose rate is 0 at its end and rises from there; no update on the data need come before."""
+    env = {"env": "mini/hopper-medium-replay", "n_episodes": 1, "eval_freq": 12}
+    offline = train(side, "iql", tmp_path, **env, max_timesteps=12)
+    model = str(last_checkpoint(offline))
+    settings = {"offline_iterations": 0, "online_iterations": 12, "load_model": model}
+    run = train(side, NAME, tmp_path / "online", **env, **settings)
+    assert json.loads((run / "result.json").read_text())["before_online"] is None
+    assert "q_loss" in rows(run)[-2]
+
+
+@pytest.mark.parametrize("side", ["torch", "jax"])
+def test_without_a_period_nothing_begins(side: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="set it to 1 or more"):
+        train(side, NAME, tmp_path, offline_iterations=0, online_iterations=4)
+
+
+@pytest.mark.parametrize("side", ["torch", "jax"])
+def test_other_networks_are_refused_in_a_line(side: str, tmp_path: Path) -> None:
+    """A policy with dropout has other layers' numbers than one without; one with a deviation another parameter."""
+    env = {"env": "mini/hopper-medium-replay", "n_episodes": 1, "eval_freq": 4, "max_timesteps": 4}
+    model = str(last_checkpoint(train(side, "iql", tmp_path, **env)))
+    with pytest.raises(InputError, match="does not fit this run's networks") as caught:
+        train(side, NAME, tmp_path / "online", iql_deterministic=True, load_model=model)
+    assert "\n" not in str(caught.value)
+
+
+def test_corls_file_of_two_phases_loads(tmp_path: Path) -> None:
+    """Its keys, and its rates as text, which YAML reads as such."""
+    text = "env: antmaze-umaze-v2\noffline_iterations: 1000000\nonline_iterations: 1000000\nactor_lr: 3e-4\n"
+    text += "beta: 10.0\ncheckpoints_path: null\nload_model: ''\nname: IQL_antmaze-umaze-v2\n"
+    text += "buffer_size: 10000000\ndevice: cuda\n"
+    (tmp_path / "umaze.yaml").write_text(text)
+    config = read_file(load_twin("torch", NAME).TrainConfig, NAME, tmp_path / "umaze.yaml")
+    assert (config.max_timesteps, config.actor_lr, config.iql_tau) == (2_000_000, 3e-4, 0.9)
