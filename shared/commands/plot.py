@@ -17,11 +17,12 @@ from shared.commands.common import Parser
 from shared.commands.statistics import Interval
 from shared.errors import InputError
 from shared.files import write_atomically
-from shared.runs.curves import AVERAGED, LABELS, LARGEST, drawable, png, printable
+from shared.runs.curves import AVERAGED, LABELS, LARGEST, drawable, mark_switch, png, printable
 
 _FOLDER = re.compile(r"(?P<title>.+)-s(?P<seed>\d+)-(?P<framework>torch|jax)-[0-9a-f]{8}")
 _NAMES = {"torch": "PyTorch", "jax": "JAX"}
 _COLOURS = {"torch": "C1", "jax": "C0"}
+_REGRETS = {"train/regret": "training regret", "eval/regret": "evaluation regret"}
 _COLUMNS = 3
 _MOST_STEPS = 10**15
 
@@ -34,12 +35,23 @@ class Evaluations(NamedTuple):
         framework: `torch` or `jax`.
         metric: `d4rl_normalized_score`, or `return_mean` where there is no such score.
         values: By the number of updates.
+        switch: After how many updates it went on in its environment; None if it has not.
+        regrets: The last of training and of evaluation, by name; only of tasks with a goal.
     """
 
     title: str
     framework: str
     metric: str
     values: dict[int, float]
+    switch: int | None
+    regrets: dict[str, float]
+
+    def around_the_switch(self) -> tuple[float, float]:
+        """The last value before the online phase, and the last of all; NaN where there is none."""
+        assert self.switch is not None, "a run of one phase"
+        before = max((step for step in self.values if step <= self.switch), default=-1)
+        after = max((step for step in self.values if step > self.switch), default=-1)
+        return self.values.get(before, np.nan), self.values.get(after, np.nan)
 
     def score(self) -> float:
         """What the run counts as: the mean of its last evaluations."""
@@ -78,18 +90,21 @@ def read_run(folder: Path) -> Evaluations | None:
     try:
         # The last line of a run that goes on may be half written.
         lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
-        rows = [row for row in map(json.loads, lines) if "return_mean" in row]
+        every = [json.loads(line) for line in lines]
+        rows = [row for row in every if "return_mean" in row]
         if not rows:
             return None
         metric = next(name for name in LABELS if name in rows[0])
         values = {_whole(row["step"]): _finite(row[metric]) for row in rows}
+        online = [_whole(row["step"] - row["online_iter"] - 1) for row in every if "online_iter" in row]
+        regrets = {name: _finite(row[name]) for row in every for name in _REGRETS if name in row}
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise InputError(f"{path} is damaged: leave out this run") from error
     name = _FOLDER.fullmatch(folder.name)
     assert name is not None, "`find_runs` lets no other name through"
-    return Evaluations(name["title"], name["framework"], metric, values)
+    return Evaluations(name["title"], name["framework"], metric, values, online[0] if online else None, regrets)
 
 
 def _whole(value: Any) -> int:
@@ -133,6 +148,8 @@ def draw(grouped: Panels) -> bytes:
     for axis, (title, frameworks) in zip(axes.flat, grouped.items(), strict=False):
         for framework, runs in frameworks.items():
             _draw_framework(axis, framework, runs)
+        for switch in {run.switch for runs in frameworks.values() for run in runs if run.switch is not None}:
+            mark_switch(axis, switch)
         (first, *_) = next(iter(frameworks.values()))
         axis.set_title(drawable(title), loc="left", fontsize=10)
         axis.set(xlabel="steps of training", ylabel=LABELS[first.metric])
@@ -171,6 +188,22 @@ def table(grouped: Panels, margin: float) -> str:
     return "\n".join([*lines, "", *verdicts])
 
 
+def online_table(grouped: Panels) -> str:
+    """What the online phase changed and cost, as Markdown: means over seeds; empty if no run has gone online."""
+    heads = ["runs", "framework", "seeds", "before online", "after online", *_REGRETS.values()]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    for title, frameworks in grouped.items():
+        for framework, runs in frameworks.items():
+            online = [run for run in runs if run.switch is not None]
+            if online:
+                scores = np.mean([run.around_the_switch() for run in online], axis=0)
+                regrets = [[run.regrets[name] for run in online if name in run.regrets] for name in _REGRETS]
+                cells = [printable(title), _NAMES[framework], str(len(online)), *(f"{score:.1f}" for score in scores)]
+                cells += [f"{np.mean(values):.2f}" if values else "" for values in regrets]
+                lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) if len(lines) > 2 else ""
+
+
 def _interval(found: Interval, digits: int = 1) -> str:
     bounds = "" if np.isnan(found.low) else f" [{found.low:.{digits}f}, {found.high:.{digits}f}]"
     return f"{found.estimate:.{digits}f}{bounds}"
@@ -200,7 +233,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "--stats",
         action="store_true",
         help=f"print means, interquartile means, the probability of improvement and a test of equivalence, of each "
-        f"run's last {AVERAGED} evaluations",
+        f"run's last {AVERAGED} evaluations; where runs went online, scores before and after, and regrets",
     )
     parser.add_argument(
         "--margin", type=float, default=10.0, help="difference of means that counts as none (default: 10)"
@@ -227,5 +260,5 @@ def main(arguments: Sequence[str]) -> None:
     except OSError as error:
         raise InputError(f"cannot write {options.output} ({error.strerror}): set --output") from error
     if options.stats:
-        print(table(grouped, options.margin))
+        print("\n\n".join(filter(None, (table(grouped, options.margin), online_table(grouped)))))
     print(options.output)

@@ -5,6 +5,7 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 LABELS = {
@@ -67,6 +68,11 @@ def png(figure: Figure) -> bytes:
     return image.getvalue()
 
 
+def mark_switch(axes: Axes, step: int) -> None:
+    """A line where the online phase begins, with a label for the legend."""
+    axes.axvline(step, color="0.3", linestyle=":", linewidth=1, label="online from here on")
+
+
 def draw_curve(curve: Curve, title: str, unit: str = "updates") -> bytes:
     """The curve as a PNG image: means with one standard deviation over the episodes, references dashed, over `unit`.
 
@@ -82,7 +88,7 @@ def draw_curve(curve: Curve, title: str, unit: str = "updates") -> bytes:
     for index, (name, value) in enumerate(sorted(curve.references.items())):
         axes.axhline(value, color=f"C{index + 1}", linestyle="--", linewidth=1, label=f"data: {drawable(name)} policy")
     if curve.switch is not None:
-        axes.axvline(curve.switch, color="0.3", linestyle=":", linewidth=1, label="online from here on")
+        mark_switch(axes, curve.switch)
     if curve.references or curve.switch is not None:
         axes.legend(frameon=False, fontsize="small")
     axes.set(title=drawable(title), xlabel=unit, ylabel=LABELS[curve.metric])

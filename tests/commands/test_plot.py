@@ -82,6 +82,28 @@ def test_a_band_is_drawn_where_there_are_seeds(tmp_path: Path) -> None:
     assert sizes[0] < 1000 < sizes[1]
 
 
+def test_the_online_phase_has_a_line_and_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Scores around the switch and both regrets; a run of one phase has neither, one without a goal no regret."""
+    for seed, regret in enumerate((0.25, 0.5)):
+        run = write_run(tmp_path / "runs", "IQL-maze", "jax", seed, {})
+        rows = [
+            {"step": 1000, "offline_iter": 999, "return_mean": 0.5, "d4rl_normalized_score": 50.0 + seed},
+            {"step": 1200, "online_iter": 199, "train/regret": 1.0},
+            {"step": 2000, "online_iter": 999, "train/regret": regret},
+            {"step": 2000, "online_iter": 999, "return_mean": 0.9, "d4rl_normalized_score": 90.0, "eval/regret": 0.1},
+        ]
+        (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_run(tmp_path / "runs", "IQL-hopper", "jax", 0, CURVE)
+    output = tmp_path / "curves.png"
+    assert ended(main, [str(tmp_path / "runs"), "--output", str(output), "--stats"]) == 0
+    printed = capsys.readouterr().out
+    assert "| IQL-maze | JAX | 2 | 50.5 | 90.0 | 0.38 | 0.10 |" in printed
+    assert printed.count("| IQL-hopper") == 1
+    run = read_run(find_runs([tmp_path / "runs"])[1])
+    assert (run.switch, run.regrets) == (1000, {"train/regret": 0.25, "eval/regret": 0.1})
+    assert draw(panels([run])) != draw(panels([run._replace(switch=None)]))
+
+
 def test_a_run_that_goes_on_is_read_as_far_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = write_run(tmp_path, "IQL-x", "jax", 0, CURVE)
     with (run / "metrics.jsonl").open("a") as file:
