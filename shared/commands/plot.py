@@ -260,5 +260,6 @@ def main(arguments: Sequence[str]) -> None:
     except OSError as error:
         raise InputError(f"cannot write {options.output} ({error.strerror}): set --output") from error
     if options.stats:
-        print("\n\n".join(filter(None, (table(grouped, options.margin), online_table(grouped)))))
+        tables = table(grouped, options.margin).rstrip(), online_table(grouped)
+        print("\n\n".join(filter(None, tables)))
     print(options.output)
