@@ -20,7 +20,8 @@ import torch
 from parity_tests.draws import DRAWN_UPDATES, faults, reuses_key
 from parity_tests.errors import error, errors
 from parity_tests.interpreter import interpreted
-from parity_tests.online import explored, online, to_jax_draws, torch_explored
+from parity_tests.online import explored as jax_explored
+from parity_tests.online import online, to_jax_draws, torch_explored
 from parity_tests.pair import Pair
 from parity_tests.scene import Scene
 from parity_tests.starting import start
@@ -255,7 +256,7 @@ def _explorations(scene: Scene) -> Errors:
     """What single steps in the environment draw: as PyTorch draws it, and nothing that an update draws too."""
 
     def drawn(seed: int, step: int) -> tuple[None, Any]:
-        return None, explored(scene, jax.random.key(seed), step, WIDE)
+        return None, jax_explored(scene, jax.random.key(seed), step, WIDE)
 
     reference = [(None, torch_explored(scene, WIDE)) for _ in range(DRAWN_UPDATES)]
     ours = [drawn(2, step) for step in range(DRAWN_UPDATES)]
@@ -279,12 +280,10 @@ def act(scene: Scene) -> Errors:
             inputs = [jnp.asarray(_given(name, ours, noise)) for name in names]
             found[way] = error(scene.run(policy, getattr(scene.state(), of), *inputs), reference)
     if scene.pair.explores:
-        draws = torch_explored(scene, scene.sizes[1])
-        reference = scene.trainer.explore(given.observations, draws)
-        state = scene.state()
-        found["explore"] = error(
-            scene.run(type(state).explore, state, ours.observations, to_jax_draws(scene, draws)), reference
-        )
+        draws = torch_explored(scene, scene.sizes[1], rows=len(indices))
+        reference, state = scene.trainer.explore(given.observations, draws), scene.state()
+        explored = scene.run(type(state).explore, state, ours.observations, to_jax_draws(scene, draws))
+        found["explore"] = error(explored, reference)
     return found
 
 

@@ -22,9 +22,11 @@ ROOM = 3
 CALLS = (1, 1, 2, 1)
 
 
-def torch_explored(scene: Scene, action_dim: int) -> Any:
-    """What the PyTorch twin draws for a step in the environment."""
-    return scene.pair.torch.draw_exploration(scene.config, action_dim, torch.device("cpu"))
+def torch_explored(scene: Scene, action_dim: int, rows: int = 1) -> Any:
+    """What the PyTorch twin draws for a step in the environment, or for so many, one below the other."""
+    draw = scene.pair.torch.draw_exploration
+    drawn = [draw(scene.config, action_dim, torch.device("cpu")) for _ in range(rows)]
+    return type(drawn[0])(*jax.tree.map(lambda *draws: torch.cat(draws), *map(tuple, drawn)))
 
 
 def explored(scene: Scene, key: Any, step: int, action_dim: int) -> Any:

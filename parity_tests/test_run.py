@@ -74,10 +74,8 @@ def test_runs_are_equal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
             return explored[-1]
 
         def replayed(key: Any, step: Any, *args: Any) -> Any:
-            columns = [
-                jnp.stack([draw.numpy() for draw in column]) for column in zip(*map(tuple, explored), strict=True)
-            ]
-            return pair.jax.Exploration(*(column[step - first] for column in columns))
+            columns = jax.tree.map(lambda *draws: jnp.stack([draw.numpy() for draw in draws]), *map(tuple, explored))
+            return pair.jax.Exploration(*jax.tree.map(lambda column: column[step - first], columns))
 
         monkeypatch.setattr(pair.torch, "draw_exploration", recording)
         monkeypatch.setattr(pair.jax, "draw_exploration", replayed)
@@ -101,7 +99,7 @@ def test_runs_are_equal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(pair.jax, "draw_noise", replayed_draw)
         monkeypatch.setattr(pair.jax, "create_train_state", lambda *args: initial["state"])
         # The ladder holds what XLA compiles of an interval.
-        for name in ("train_interval", "train_online", "explore")[: 3 if pair.explores else 1]:
+        for name in ("train_interval", "train_online", "next_action")[: 3 if pair.explores else 1]:
             monkeypatch.setattr(pair.jax, name, interpreted_jit(getattr(pair.jax, name)))
         ours = rows(pair.jax.train(pair.jax.TrainConfig(**settings)))
     switch = {settings["offline_iterations"]} if pair.explores else set()

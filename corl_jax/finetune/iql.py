@@ -378,7 +378,7 @@ def train_interval(
 
 
 @jax.jit
-def explore(state: IQL, key: Array, step: Array, observation: Array) -> Array:
+def next_action(state: IQL, key: Array, step: Array, observation: Array) -> Array:
     """The action (1, A) of the environment's step of this number, in a normalised observation (1, S)."""
     return state.explore(observation, draw_exploration(key, step, state.hp, state.actor.module.action_dim))
 
@@ -390,7 +390,7 @@ def train_online(
     """All between two steps of the environment: stores what it gave (n, W), makes n updates, acts where it stands."""
     ring, num_updates = push(ring, rows), len(rows)
     state, history = train_interval(state, key, ring, start, num_updates, ring.size)
-    return state, ring, explore(state, key, start + num_updates, observation), history
+    return state, ring, next_action(state, key, start + num_updates, observation), history
 
 
 def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> IQL:
@@ -459,7 +459,7 @@ def train(config: TrainConfig) -> Run:
         run = Run(config, task, "finetune/iql", "jax", device)
         state, total_it = restore(run, partial(load, state), state, experience.go_on_from)
         dataset = to_device(task.dataset)
-        online = Online(config, experience, draws_key, explore, train_online)
+        online = Online(config, experience, draws_key, next_action, train_online)
         with run:
             if run.is_due(run.step):
                 evaluate(run, run.step, act, state.actor)

@@ -305,10 +305,6 @@ class IQL:
         metrics = {"value_loss": value_loss, "q_loss": q_loss, "actor_loss": actor_loss}
         return {name: value.detach() for name, value in metrics.items()}
 
-    def act(self, observations: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
-        return on_arrays(policy, self.actor, observations)
-
     @torch.no_grad()
     def explore(self, observations: Tensor, noise: Exploration) -> Tensor:
         """Actions (E, A) to learn from, for normalised observations (E, S): sampled, or with noise of their own."""
@@ -319,6 +315,10 @@ class IQL:
         else:
             action = mean + std * noise.action
         return clamp(max_action * action, -max_action, max_action)
+
+    def act(self, observations: np.ndarray) -> np.ndarray:
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, under CORL's keys; it leaves out the target critics, we do not."""

@@ -58,8 +58,6 @@ MISTAKES = [
             "missing = hp.offline_iterations - step % hp.offline_iterations", "trajectory", "other"),
     Mistake("exploration without deviations", "action = mean + std * noise.action",
             "action = mean + noise.action + 0 * std", "act"),
-    Mistake("exploration not scaled by the largest action", "clamp(max_action * action, -max_action, max_action)",
-            "clamp(action, -max_action, max_action)", "act"),
     Mistake("exploration not bounded", "return clamp(max_action * action, -max_action, max_action)",
             "return max_action * action", "act"),
     Mistake("noise of exploration not clipped", "clamp(hp.expl_noise * noise.action, -hp.noise_clip, hp.noise_clip)",
@@ -79,14 +77,14 @@ MISTAKES = [
             "before, ring, num_updates = ring, push(ring, rows), len(rows)\n"
             "    ring = ring.replace(rows=before.rows)", "shipped path"),
     Mistake("the next step's draws are the last one's",
-            "explore(state, key, start + num_updates, observation), history",
-            "explore(state, key, start, observation), history", "shipped path"),
+            "next_action(state, key, start + num_updates, observation), history",
+            "next_action(state, key, start, observation), history", "shipped path"),
     Mistake("acts on the old weights",
             "    state, history = train_interval(state, key, ring, start, num_updates, ring.size)\n"
-            "    return state, ring, explore(state,",
+            "    return state, ring, next_action(state,",
             "    old = state\n"
             "    state, history = train_interval(state, key, ring, start, num_updates, ring.size)\n"
-            "    return state, ring, explore(old,", "shipped path"),
+            "    return state, ring, next_action(old,", "shipped path"),
     Mistake("draws begin anew at each interval", "steps = start + jnp.arange(num_updates)",
             "steps = jnp.arange(num_updates)", "shipped path"),
     Mistake("same noise at every update",

@@ -76,7 +76,7 @@ def write_dataset(path: Path) -> dict[str, np.ndarray]:
     return raw
 
 
-def run_of(twin: ModuleType, trainer_class: type, config: Any) -> tuple[Lived, Any, Callable[[], None]]:
+def run_of(twin: ModuleType, trainer_class: Any, config: Any) -> tuple[Lived, Any, Callable[[], None]]:
     """A run of the PyTorch twin.
 
     Returns:

@@ -82,10 +82,19 @@ def test_both_phases(dataset: Batch, settings: dict[str, Any]) -> None:
 def lives(folder: Path, settings: dict[str, Any]) -> tuple[Any, Any]:
     """A short run of the twin, twenty steps of it online, and the derivation's; the ring is overwritten meanwhile."""
     raw = write_dataset(folder / "line.hdf5")
+    short: dict[str, Any] = {
+        "offline_iterations": 6,
+        "online_iterations": 20,
+        "eval_freq": 13,
+        "n_episodes": 1,
+        "batch_size": 16,
+    }
     config = iql.TrainConfig(
-        **{"env": str(folder / "line.hdf5"), "runs_path": str(folder / "runs"), "device": "cpu", "batch_size": 16}
-        | {"offline_iterations": 6, "online_iterations": 20, "eval_freq": 13, "n_episodes": 1}
-        | {"buffer_size": CAPACITY, **settings}
+        env=str(folder / "line.hdf5"),
+        runs_path=str(folder / "runs"),
+        device="cpu",
+        buffer_size=CAPACITY,
+        **short | settings,
     )
     ours, fresh, as_it_was = run_of(iql, iql.IQL, config)
     reference = reference_of(config, fresh)

@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> None:
     source = Saved.open(saved.find(options.run))
     if options.output is not None:
         check_free(options.output, options.overwrite)
-    returns, lengths = play(source, options.episodes, options.seed, options.output)
+    returns, lengths, _ = play(source, options.episodes, options.seed, options.output)
     measure = scale(source.env_id)
     scores = measure(returns)
     for number, (earned, steps, score) in enumerate(zip(returns, lengths, scores, strict=True), start=1):

@@ -5,13 +5,13 @@ come on top, all of them in the twin's file:
 
 - `train_interval(state, key, dataset, start, num_updates, size, ...)` is the offline phase's scan. Batches come from
   the first `size` rows, a number that is traced: the experience grows, the program stays.
-- `explore(state, key, step, observation)`, compiled, is the action (1, A) of the step of this number.
+- `next_action(state, key, step, observation)`, compiled, is the action (1, A) of the step of this number.
 - `train_online(state, key, ring, start, rows, observation, ...)`, compiled, with state and ring donated, stores the
   rows (n, W) that the environment gave, makes the updates `start + 1` to `start + n`, and acts on where it now stands:
   `(state, ring, action, history)`.
 
 `Online.play` calls them for an interval between two evaluations. Nothing of state or ring leaves the device meanwhile.
-Each interval begins with `explore`, so that a run which is resumed there computes the same bits.
+Each interval begins with `next_action`, so that a run which is resumed there computes the same bits.
 """
 
 from collections import defaultdict
@@ -91,7 +91,7 @@ class Online:
         config: Any,
         experience: OnlineExperience,
         key: Array,
-        explore: Callable[..., Array],
+        next_action: Callable[..., Array],
         train_online: Callable[..., tuple[Any, Ring, Array, Sequence[Mapping[str, Array]]]],
         as_rows: Callable[[Batch], Any] = lambda batch: batch,
         statics: Callable[[int, int], Sequence[Any]] = lambda start, updates: (),
@@ -103,7 +103,7 @@ class Online:
             config: A `FinetuneConfig`.
             experience: The environment, and what was lived through in it.
             key: Of the seed's draws.
-            explore: The twin's.
+            next_action: The twin's.
             train_online: The twin's.
             as_rows: From transitions to the kind of row that the ring holds.
             statics: From the updates before a call and their number in it to what `train_online` takes last, known
@@ -111,7 +111,7 @@ class Online:
             shared: What it takes before those, arrays that all seeds share: a dataset beside the ring, say.
         """
         self._config, self._experience, self._key = config, experience, key
-        self._explore, self._train, self._as_rows = explore, train_online, as_rows
+        self._next_action, self._train, self._as_rows = next_action, train_online, as_rows
         self._statics, self._shared = statics, tuple(shared)
         self._ring: Ring | None = None
 
@@ -150,7 +150,7 @@ class Online:
         return self._experience.observation[None]
 
     def _act(self, state: Any, step: int) -> Array:
-        return self._explore(state, self._key, step, self._observation())
+        return self._next_action(state, self._key, step, self._observation())
 
     def _packed(self, first: int) -> np.ndarray:
         """The steps from number `first` on as the ring's rows, (n, W)."""

@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from shared.errors import InputError
+from shared.frameworks.twins import load_twin
 from shared.runs import configs
-from shared.runs.configs import cli, dataset_row, dump, parse
+from shared.runs.configs import cli, dataset_row, dump, parse, read_file
 from shared.runs.fields import bounded, check, choice, numbers, positive
 from shared.runs.settings import RunConfig
 
@@ -453,6 +454,23 @@ def test_the_ensembles_tables_have_corls_datasets() -> None:
         assert sorted(rows(algorithm)) == sorted([*expected, "mini/hopper-medium-replay"])
 
 
+@pytest.mark.parametrize("algorithm", ["finetune/iql"])
+def test_the_tables_of_two_phases_have_corls_datasets(algorithm: str) -> None:
+    mazes = ("umaze", "umaze-diverse", "medium-play", "medium-diverse", "large-play", "large-diverse")
+    datasets = [f"antmaze-{maze}-v2" for maze in mazes]
+    datasets += [f"{hand}-cloned-v1" for hand in ("pen", "door", "hammer", "relocate")]
+    assert sorted(rows(algorithm)) == sorted([*datasets, "mini/hopper-medium-replay"])
+
+
+def test_corls_file_of_two_phases_loads(tmp_path: Path) -> None:
+    """Its keys, and its rates as text, which YAML reads as such."""
+    text = "env: antmaze-umaze-v2\noffline_iterations: 1000000\nonline_iterations: 1000000\nactor_lr: 3e-4\nbeta: 10.0\n"
+    text += "checkpoints_path: null\nload_model: ''\nname: IQL_antmaze-umaze-v2\nbuffer_size: 10000000\ndevice: cuda\n"
+    (tmp_path / "umaze.yaml").write_text(text)
+    config = read_file(load_twin("torch", "finetune/iql").TrainConfig, "finetune/iql", tmp_path / "umaze.yaml")
+    assert (config.max_timesteps, config.actor_lr, config.iql_tau) == (2_000_000, 3e-4, 0.9)
+
+
 @pytest.mark.parametrize(
     ("algorithm", "dataset", "row"),
     [
@@ -538,6 +556,16 @@ def test_the_ensembles_tables_have_corls_datasets() -> None:
             {"buffer_size": 10_000_000, "iql_deterministic": True, "normalize_reward": True, "tau": 0.001},
         ),
         ("iql", "pen-human-v1", {"buffer_size": 10_000_000, "iql_tau": 0.8, "actor_dropout": 0.1}),
+        (
+            "finetune/iql",
+            "antmaze-large-play-v2",
+            {"buffer_size": 10_000_000, "beta": 10.0, "iql_tau": 0.9, "normalize_reward": True},
+        ),
+        (
+            "finetune/iql",
+            "door-cloned-v1",
+            {"buffer_size": 10_000_000, "actor_dropout": 0.1, "iql_tau": 0.8, "eval_freq": 5000, "n_episodes": 10},
+        ),
         ("cql", "hopper-random-v2", {"buffer_size": 10_000_000, "reward_scale": 1.0, "reward_bias": 0.0}),
         (
             "cql",
