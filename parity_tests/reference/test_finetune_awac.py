@@ -25,6 +25,7 @@ from shared.data.transitions import Batch
 from shared.envs.stepping import Stepper
 from shared.frameworks.torch_online import Ring
 from shared.frameworks.torch_side import take
+from shared.runs.configs import read_file
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -81,6 +82,17 @@ def lives(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Lived]:
 def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
     """The derivation's buffer, batch for batch."""
     assert_same_life(*lives(tmp_path, settings))
+
+
+def test_corls_file_loads(tmp_path: Path) -> None:
+    """Under CORL's names."""
+    text = "env_name: pen-cloned-v1\ngamma: 0.9\neval_frequency: 5000\nn_test_episodes: 10\ntest_seed: 70\nseed: 42\n"
+    text += "hidden_dim: 256\nlearning_rate: 0.0003\nawac_lambda: 0.1\ndeterministic_torch: false\ntau: 0.005\n"
+    text += "offline_iterations: 1000000\nonline_iterations: 500000\nbatch_size: 256\nbuffer_size: 10000000\n"
+    text += "checkpoints_path: null\nproject: CORL\ngroup: awac\ndevice: cuda\nnormalize_reward: false\n"
+    (tmp_path / "pen.yaml").write_text(text)
+    config = read_file(awac.TrainConfig, "finetune/awac", tmp_path / "pen.yaml")
+    assert (config.max_timesteps, config.discount, config.eval_seed) == (1_500_000, 0.9, 70)
 
 
 # ---- mistakes ------------------------------------------------------------------------------------------------------
