@@ -464,10 +464,9 @@ def test_the_tables_of_two_phases_have_corls_datasets(algorithm: str) -> None:
 
 def test_corls_file_of_two_phases_loads(tmp_path: Path) -> None:
     """Its keys, and its rates as text, which YAML reads as such."""
-    text = (
-        "env: antmaze-umaze-v2\noffline_iterations: 1000000\nonline_iterations: 1000000\nactor_lr: 3e-4\nbeta: 10.0\n"
-    )
-    text += "checkpoints_path: null\nload_model: ''\nname: IQL_antmaze-umaze-v2\nbuffer_size: 10000000\ndevice: cuda\n"
+    text = "env: antmaze-umaze-v2\noffline_iterations: 1000000\nonline_iterations: 1000000\nactor_lr: 3e-4\n"
+    text += "beta: 10.0\ncheckpoints_path: null\nload_model: ''\nname: IQL_antmaze-umaze-v2\n"
+    text += "buffer_size: 10000000\ndevice: cuda\n"
     (tmp_path / "umaze.yaml").write_text(text)
     config = read_file(load_twin("torch", "finetune/iql").TrainConfig, "finetune/iql", tmp_path / "umaze.yaml")
     assert (config.max_timesteps, config.actor_lr, config.iql_tau) == (2_000_000, 3e-4, 0.9)
