@@ -40,6 +40,7 @@ CORL_KEYS = {
     "dt": ["model_state"],
 }
 CORL_KEYS["finetune/iql"] = CORL_KEYS["iql"]
+CORL_KEYS["finetune/awac"] = CORL_KEYS["awac"]
 # What it names some of their tensors
 CORL_TENSORS = {
     "any_percent_bc": ["actor.net.4.weight"],
@@ -49,6 +50,7 @@ CORL_TENSORS = {
     "dt": ["model_state.timestep_emb.weight", "model_state.blocks.0.attention.in_proj_weight"],
 }
 CORL_TENSORS["finetune/iql"] = CORL_TENSORS["iql"]
+CORL_TENSORS["finetune/awac"] = CORL_TENSORS["awac"]
 
 
 def settings(pair: Pair) -> dict[str, Any]:

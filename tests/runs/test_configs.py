@@ -453,7 +453,7 @@ def test_the_ensembles_tables_have_corls_datasets() -> None:
         assert sorted(rows(algorithm)) == sorted([*expected, "mini/hopper-medium-replay"])
 
 
-@pytest.mark.parametrize("algorithm", ["finetune/iql"])
+@pytest.mark.parametrize("algorithm", ["finetune/awac", "finetune/iql"])
 def test_the_tables_of_two_phases_have_corls_datasets(algorithm: str) -> None:
     mazes = ("umaze", "umaze-diverse", "medium-play", "medium-diverse", "large-play", "large-diverse")
     datasets = [f"antmaze-{maze}-v2" for maze in mazes]
@@ -546,6 +546,23 @@ def test_the_tables_of_two_phases_have_corls_datasets(algorithm: str) -> None:
             {"buffer_size": 10_000_000, "iql_deterministic": True, "normalize_reward": True, "tau": 0.001},
         ),
         ("iql", "pen-human-v1", {"buffer_size": 10_000_000, "iql_tau": 0.8, "actor_dropout": 0.1}),
+        (
+            "finetune/awac",
+            "antmaze-large-play-v2",
+            {
+                "deterministic_torch": False,
+                "buffer_size": 10_000_000,
+                "awac_lambda": 0.1,
+                "normalize_reward": True,
+                "eval_freq": 50_000,
+                "n_episodes": 100,
+            },
+        ),
+        (
+            "finetune/awac",
+            "door-cloned-v1",
+            {"deterministic_torch": False, "buffer_size": 10_000_000, "awac_lambda": 0.1, "eval_freq": 5000},
+        ),
         (
             "finetune/iql",
             "antmaze-large-play-v2",

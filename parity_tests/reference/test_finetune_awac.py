@@ -1,0 +1,145 @@
+"""AWAC, offline to online: six updates in each phase and a whole loop, equal to the last bit; and mistakes in it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from corl_torch.finetune import awac
+from parity_tests.reference.common import (
+    ACTION_DIM,
+    CPU,
+    ROWS,
+    STATE_DIM,
+    UPDATES,
+    assert_same_log,
+    columns_of,
+    same_draws,
+)
+from parity_tests.reference.finetune import CAPACITY, Lived, assert_same_life, derived, patched, run_of, write_dataset
+from parity_tests.reference.test_awac import ReferenceAWAC, assert_same_awac
+from shared.data.transitions import Batch
+from shared.envs.stepping import Stepper
+from shared.frameworks.torch_online import Ring
+from shared.frameworks.torch_side import take
+from shared.runs.configs import read_file
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "weights at their cap": {"awac_lambda": 0.01, "tau": 0.1, "normalize_reward": True},
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_both_phases(dataset: Batch, settings: dict[str, Any]) -> None:
+    """Six updates before the switch and six after it, between which the policy draws an action each time."""
+    config = awac.TrainConfig(device="cpu", **settings)
+    trainer = awac.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    reference, logs, expected, actions, others = ReferenceAWAC(config, trainer), [], [], [], []
+    state = dataset.observations[:1]
+    same_draws()
+    for step in range(2 * UPDATES):
+        if step >= UPDATES:
+            actions.append(trainer.explore(state, awac.draw_exploration(config, ACTION_DIM, CPU)))
+        indices, noise = awac.draw_noise(config, ROWS, ACTION_DIM, CPU)
+        logs.append(trainer.update(take(dataset, indices), noise))
+    same_draws()
+    for step in range(2 * UPDATES):
+        if step >= UPDATES:
+            others.append(reference.sample(state))
+        expected.append(reference.update(*columns_of(dataset, config.batch_size)))
+    assert_same_log(logs, expected)
+    assert_same_awac(trainer, reference)
+    assert all(torch.equal(mine, other) for mine, other in zip(actions, others, strict=True))
+    assert (reference.at_cap > 0) == bool(settings)
+
+
+def lives(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Lived]:
+    """A short run of the twin, twenty steps of it online, and the derivation's; the ring is overwritten meanwhile."""
+    raw = write_dataset(folder / "line.hdf5")
+    config = awac.TrainConfig(
+        env=str(folder / "line.hdf5"),
+        runs_path=str(folder / "runs"),
+        device="cpu",
+        buffer_size=CAPACITY,
+        offline_iterations=6,
+        online_iterations=20,
+        eval_freq=13,
+        n_episodes=1,
+        batch_size=16,
+        **settings,
+    )
+    ours, fresh, as_it_was = run_of(awac, awac.AWAC, config)
+    reference = ReferenceAWAC(config, fresh)
+    as_it_was()
+    return ours, derived(config, raw, reference.sample, reference.update)
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
+    """The derivation's buffer, batch for batch."""
+    assert_same_life(*lives(tmp_path, settings))
+
+
+def test_corls_file_loads(tmp_path: Path) -> None:
+    """Under CORL's names."""
+    text = "env_name: pen-cloned-v1\ngamma: 0.9\neval_frequency: 5000\nn_test_episodes: 10\ntest_seed: 70\nseed: 42\n"
+    text += "hidden_dim: 256\nlearning_rate: 0.0003\nawac_lambda: 0.1\ndeterministic_torch: false\ntau: 0.005\n"
+    text += "offline_iterations: 1000000\nonline_iterations: 500000\nbatch_size: 256\nbuffer_size: 10000000\n"
+    text += "checkpoints_path: null\nproject: CORL\ngroup: awac\ndevice: cuda\nnormalize_reward: false\n"
+    (tmp_path / "pen.yaml").write_text(text)
+    config = read_file(awac.TrainConfig, "finetune/awac", tmp_path / "pen.yaml")
+    assert (config.max_timesteps, config.discount, config.eval_seed) == (1_500_000, 0.9, 70)
+
+
+# ---- mistakes ------------------------------------------------------------------------------------------------------
+
+take_step, policy = Stepper.step, awac.policy
+
+
+class FromTheWrongEnd(Ring):
+    """Overwrites the newest row of the dataset first."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._pointer = self.size - 1
+
+
+def timeout_as_terminal(self: Stepper, action: Any, then: Any = None) -> Any:
+    """A step whose time limit is stored as an end."""
+    step = take_step(self, action, then)
+    return step._replace(terminal=step.terminal or step.timeout)
+
+
+def noisy_policy(actor: awac.Actor, observations: Tensor) -> Tensor:
+    """What exploration would do."""
+    return policy(actor, observations) + 0.1 * torch.randn(len(observations), ACTION_DIM)
+
+
+def uncut(self: awac.AWAC, observations: Tensor, noise: awac.Exploration) -> Tensor:
+    """A sample beyond the bounds, which the environment would cut after it is stored."""
+    mean, std = self.actor(observations)
+    return (mean + noise.action * std).detach()
+
+
+MISTAKES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
+    "time limit stored as terminal": (Stepper, "step", timeout_as_terminal),
+    "reward of an online step not scaled": (awac, "modify_step_rewards", lambda *args: lambda reward: reward),
+    "buffer overwritten from the wrong end": (awac, "Ring", FromTheWrongEnd),
+    "online steps not stored": (Ring, "push", lambda self, columns: None),
+    "exploration without noise": (awac.AWAC, "explore", lambda self, s, noise: policy(self.actor, s).detach()),
+    "exploration not cut": (awac.AWAC, "explore", uncut),
+    "noise on evaluation": (awac, "policy", noisy_policy),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_the_loop_is_caught(mistake: str, tmp_path: Path) -> None:
+    """The same comparison fails."""
+    with patched(MISTAKES[mistake]):
+        ours, theirs = lives(tmp_path, SETTINGS["weights at their cap"])
+    with pytest.raises(AssertionError):
+        assert_same_life(ours, theirs)
