@@ -102,7 +102,7 @@ def _move_to_the_device(trainer: Any, subject: Subject) -> None:
     for optimizer in optimizers(trainer):
         for group in optimizer.param_groups:
             group["capturable"] = True
-    if subject.name == "iql":
+    if hasattr(trainer, "actor_lr_schedule"):
         trainer.actor_lr_schedule = _Cosine(trainer.actor_lr_schedule)
     if subject.name == "dt":
         _count_on_the_device(trainer, subject.pair.torch)

@@ -17,6 +17,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 import links
+from shared.frameworks.twins import page_of
 from side_by_side.pairs import Checkout
 
 pytestmark = pytest.mark.thorough
@@ -98,7 +99,7 @@ def pages(site: Path) -> list[str]:
 def test_every_link_within_the_site_leads_somewhere(site: Path) -> None:
     """And no page needs anything from elsewhere."""
     assert list(links.faults(site)) == []
-    assert {f"side_by_side/{name}.html" for name in PAIRS} | {"speed.html", "index.html"} <= set(pages(site))
+    assert {f"side_by_side/{page_of(name)}.html" for name in PAIRS} | {"speed.html", "index.html"} <= set(pages(site))
 
 
 def test_no_page_complains_or_scrolls_sideways_on_a_phone(browser: webdriver.Chrome, address: str, site: Path) -> None:
@@ -120,7 +121,7 @@ def test_no_page_complains_or_scrolls_sideways_on_a_phone(browser: webdriver.Chr
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_pair_has_all_sections_beside_each_other(browser: webdriver.Chrome, address: str, name: str) -> None:
     """Equal lines at one height and dimmed, PyTorch's on the left; every note that is pointed to is there."""
-    show(browser, f"{address}/side_by_side/{name}.html", DESK)
+    show(browser, f"{address}/side_by_side/{page_of(name)}.html", DESK)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= DESK[0]
     assert all(browser.find_element(By.ID, section).is_displayed() for section in SECTIONS)
     rows = browser.execute_script("""
