@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import h5py
 import jax
@@ -84,11 +85,8 @@ def simulated() -> Iterator[list[float]]:
         seconds.append(time.perf_counter() - begin)
         return taken
 
-    Stepper.step = timed  # type: ignore[method-assign] # for the time being
-    try:
+    with mock.patch.object(Stepper, "step", timed):
         yield seconds
-    finally:
-        Stepper.step = step  # type: ignore[method-assign] # as it was
 
 
 def measure(name: str) -> dict[str, tuple[float, float]]:

@@ -1,8 +1,8 @@
 """AWAC, offline to online, on the ladder."""
 
-from parity_tests.pair import Facts, Loss, Mistake, Pair, unlikelihood
+from parity_tests.pair import Facts, Mistake, Pair, unlikelihood
 from parity_tests.pairs import awac
-from parity_tests.pairs.finetune_iql import FILLED
+from parity_tests.pairs.finetune_iql import FILLED, OF_A_CALL
 
 PAIR = Pair(
     name="finetune/awac",
@@ -11,10 +11,7 @@ PAIR = Pair(
     url="https://arxiv.org/abs/2006.09359",
     benchmark_updates=150,
     outputs=awac.PAIR.outputs,
-    losses={
-        "critic_loss": Loss(of=("critic_1", "critic_2")),
-        "actor_loss": Loss(of=("actor",)),
-    },
+    losses=awac.PAIR.losses,
     variants=awac.PAIR.variants,
     draw_inputs=lambda dataset, action_dim: (FILLED, action_dim),
     interval_statics=lambda config, start, num_updates: {"size": FILLED},
@@ -23,6 +20,7 @@ PAIR = Pair(
 )
 
 MISTAKES = [
+    *OF_A_CALL,
     Mistake("mean squashed", "mean = self._mlp(observations)", "mean = nn.tanh(self._mlp(observations))",
             "forward"),
     Mistake("deviation for its logarithm", "exp(clamp(self._log_std, -20.0, 2.0))",
@@ -59,22 +57,8 @@ MISTAKES = [
             "action=2.0 * jax.random.normal(action_key, (1, action_dim))", "draws"),
     Mistake("batches from the whole ring", "draw_noise(key, step, state.hp, size, action_dim)",
             "draw_noise(key, step, state.hp, len(dataset), action_dim)", "shipped path"),
-    Mistake("batches of what was there before", "start, num_updates, ring.size)",
-            "start, num_updates, ring.size - num_updates)", "shipped path"),
-    Mistake("update before the step is stored", "ring, num_updates = push(ring, rows), len(rows)",
-            "before, ring, num_updates = ring, push(ring, rows), len(rows)\n"
-            "    ring = ring.replace(rows=before.rows)", "shipped path"),
     Mistake("buffer overwritten from the wrong end", "ring, num_updates = push(ring, rows), len(rows)",
             "ring, num_updates = push(ring.replace(pointer=ring.pointer - 1), rows), len(rows)", "shipped path"),
-    Mistake("the next step's draws are the last one's",
-            "next_action(state, key, start + num_updates, observation), history",
-            "next_action(state, key, start, observation), history", "shipped path"),
-    Mistake("acts on the old weights",
-            "    state, history = train_interval(state, key, ring, start, num_updates, ring.size)\n"
-            "    return state, ring, next_action(state,",
-            "    old = state\n"
-            "    state, history = train_interval(state, key, ring, start, num_updates, ring.size)\n"
-            "    return state, ring, next_action(old,", "shipped path"),
     Mistake("draws begin anew at each interval", "steps, action_dim = start + jnp.arange(num_updates),",
             "steps, action_dim = jnp.arange(num_updates),", "shipped path"),
     Mistake("targets reset at the switch", "    ring, num_updates = push(ring, rows), len(rows)\n",

@@ -1,7 +1,7 @@
 """IQL, offline to online, on the ladder."""
 
-from parity_tests.pair import Facts, Loss, Mistake, Pair, unlikelihood
-from parity_tests.pairs.iql import advantages, outputs
+from parity_tests.pair import Mistake, Pair
+from parity_tests.pairs import iql
 
 # Rows that count as stored so far: fewer than a dataset has, so that a draw beyond them shows.
 FILLED = 150
@@ -12,13 +12,9 @@ PAIR = Pair(
     paper="Kostrikov et al. 2021",
     url="https://arxiv.org/abs/2110.06169",
     benchmark_updates=300,
-    outputs=outputs,
-    corners=("weight at a tie", "bounded std"),
-    losses={
-        "value_loss": Loss(of=("vf",), inputs=("batch",)),
-        "q_loss": Loss(of=("qf",), inputs=("batch",)),
-        "actor_loss": Loss(of=("actor",), inputs=("batch", "noise", "adv")),
-    },
+    outputs=iql.PAIR.outputs,
+    corners=iql.PAIR.corners,
+    losses=iql.PAIR.losses,
     variants={
         "default": {},
         # The switch lies within the ladder's trajectory, after which the rate rises; weights reach their cap, and the
@@ -27,15 +23,34 @@ PAIR = Pair(
         | {"offline_iterations": 40, "vf_lr": 1e-3, "qf_lr": 1e-4, "actor_lr": 1e-3, "expl_noise": 0.5},
         "dropout": {"actor_dropout": 0.1},
     },
-    drawn_inside=lambda twin, noise, hp: twin.Noise(twin.dropout_masks(noise, hp)),
+    drawn_inside=iql.PAIR.drawn_inside,
     draw_inputs=lambda dataset, action_dim: (FILLED, action_dim),
     interval_statics=lambda config, start, num_updates: {"size": FILLED},
-    extra_inputs=advantages,
+    extra_inputs=iql.PAIR.extra_inputs,
     explores=True,
-    facts=Facts(rewarded="q_loss", target_inputs=("batch",), imitation=unlikelihood, sharp={"beta": 100.0}),
+    facts=iql.PAIR.facts,
 )
 
+# Of the call between two steps, in any twin with one ring
+OF_A_CALL = [
+    Mistake("batches of what was there before", "start, num_updates, ring.size)",
+            "start, num_updates, ring.size - num_updates)", "shipped path"),
+    Mistake("update before the step is stored", "ring, num_updates = push(ring, rows), len(rows)",
+            "before, ring, num_updates = ring, push(ring, rows), len(rows)\n"
+            "    ring = ring.replace(rows=before.rows)", "shipped path"),
+    Mistake("the next step's draws are the last one's",
+            "next_action(state, key, start + num_updates, observation), history",
+            "next_action(state, key, start, observation), history", "shipped path"),
+    Mistake("acts on the old weights",
+            "    state, history = train_interval(state, key, ring, start, num_updates, ring.size)\n"
+            "    return state, ring, next_action(state,",
+            "    old = state\n"
+            "    state, history = train_interval(state, key, ring, start, num_updates, ring.size)\n"
+            "    return state, ring, next_action(old,", "shipped path"),
+]  # fmt: skip
+
 MISTAKES = [
+    *OF_A_CALL,
     Mistake("mean not squashed", "mean = tanh(self.net(observations, masks))", "mean = self.net(observations, masks)",
             "forward"),
     Mistake("a tie counted as a loss", "(adv < 0.0)", "(adv <= 0.0)", "forward"),
@@ -71,20 +86,6 @@ MISTAKES = [
             "action=jax.random.normal(keys[0], (1, action_dim))", "draws", "dropout"),
     Mistake("batches from the whole ring", "draw_noise(key, step, hp, size, action_dim)",
             "draw_noise(key, step, hp, len(dataset), action_dim)", "shipped path"),
-    Mistake("batches of what was there before", "start, num_updates, ring.size)",
-            "start, num_updates, ring.size - num_updates)", "shipped path"),
-    Mistake("update before the step is stored", "ring, num_updates = push(ring, rows), len(rows)",
-            "before, ring, num_updates = ring, push(ring, rows), len(rows)\n"
-            "    ring = ring.replace(rows=before.rows)", "shipped path"),
-    Mistake("the next step's draws are the last one's",
-            "next_action(state, key, start + num_updates, observation), history",
-            "next_action(state, key, start, observation), history", "shipped path"),
-    Mistake("acts on the old weights",
-            "    state, history = train_interval(state, key, ring, start, num_updates, ring.size)\n"
-            "    return state, ring, next_action(state,",
-            "    old = state\n"
-            "    state, history = train_interval(state, key, ring, start, num_updates, ring.size)\n"
-            "    return state, ring, next_action(old,", "shipped path"),
     Mistake("draws begin anew at each interval", "steps = start + jnp.arange(num_updates)",
             "steps = jnp.arange(num_updates)", "shipped path"),
     Mistake("same noise at every update",

@@ -150,7 +150,7 @@ class Collection:
         return episodes, {"training_steps": step, "seed": recorder.seed}
 
     def _replay(self, step: int) -> tuple[list[Rows], dict[str, Any]]:
-        episodes = split(load_rows(self._paths[step].parent, step))
+        episodes = split(load_rows(self._paths[step].parent, step, Rows))
         return spread(episodes, self._options.size or step), {"training_steps": step, "seed": self._options.seed}
 
 

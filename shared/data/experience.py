@@ -57,6 +57,11 @@ _OF_A_STEP = {
 }
 
 
+def _names(kind: Any) -> tuple[str, ...]:
+    """The columns of a named tuple; no type says that a tuple is one."""
+    return kind._fields
+
+
 class KeptSteps(Generic[R]):
     """Steps an environment and keeps every step, in memory and in files.
 
@@ -90,13 +95,9 @@ class KeptSteps(Generic[R]):
             "paid": np.zeros(capacity),
             "goals": np.zeros(capacity, bool),
         }
-        self._rows: Any = kind(*(columns[name] for name in self._names))
+        self._rows: Any = kind(*(columns[name] for name in _names(kind)))
         # How many steps the files of each folder hold; others that lie there are not this experience's
         self._saved: dict[Path, int] = {}
-
-    @property
-    def _names(self) -> tuple[str, ...]:
-        return getattr(self._kind, "_fields")  # noqa: B009 - no type says that a tuple is a named one
 
     @property
     def observation(self) -> np.ndarray:
@@ -114,7 +115,7 @@ class KeptSteps(Generic[R]):
         self._stepper.begin(*seeds)
 
     def _keep(self, step: Step) -> None:
-        for name, column in zip(self._names, self._rows, strict=True):
+        for name, column in zip(_names(self._kind), self._rows, strict=True):
             column[self.size] = getattr(step, _OF_A_STEP[name])
         self.size += 1
 
@@ -131,7 +132,7 @@ class KeptSteps(Generic[R]):
         saved = self._saved.get(folder, 0)
         if saved < self.size:
             content = io.BytesIO()
-            np.savez(content, **dict(zip(self._names, self.rows(saved), strict=True)))
+            np.savez(content, **dict(zip(_names(self._kind), self.rows(saved), strict=True)))
             write_atomically(folder / f"experience_{self.size}.npz", sealed_zip(content.getbuffer()))
             self._saved[folder] = self.size
 
@@ -191,7 +192,7 @@ class Experience(KeptSteps[Rows]):
             self.step(np.reshape(action, uniform.shape))
 
 
-def load_rows(folder: Path, size: int, kind: type[R] = Rows) -> R:  # type: ignore[assignment] # mypy#3737
+def load_rows(folder: Path, size: int, kind: type[R]) -> R:
     """The first `size` steps of a run, by the files that it saved in the folder; later ones are left out.
 
     They lie beside a checkpoint; beside a run's last one, in the folder of those before it.
@@ -208,7 +209,7 @@ def load_rows(folder: Path, size: int, kind: type[R] = Rows) -> R:  # type: igno
     wanted = sorted((number, path) for number, path in files.items() if number <= size)
     try:
         parts = [np.load(io.BytesIO(read_verified(path)), allow_pickle=False) for _, path in wanted]
-        columns = [np.concatenate([part[name] for part in parts]) for name in getattr(kind, "_fields")]  # noqa: B009
+        columns = [np.concatenate([part[name] for part in parts]) for name in _names(kind)]
     except InputError:
         raise
     except Exception as error:  # NumPy and zipfile raise a dozen unrelated types on damaged bytes

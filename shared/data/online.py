@@ -63,18 +63,19 @@ class OnlineExperience(KeptSteps[OnlineRows]):
         episodes: Those that are over.
     """
 
-    def __init__(self, stepper: Stepper, seed: int, capacity: int) -> None:
+    def __init__(self, stepper: Stepper, seed: int, capacity: int, offline_iterations: int) -> None:
         """Stands at the start of the first episode.
 
         Args:
             stepper: The environment, which normalises states and modifies rewards as the dataset's were.
             seed: Decides the start states.
             capacity: Steps in all.
+            offline_iterations: Updates before the first step.
         """
         super().__init__(stepper, capacity, OnlineRows, "online_iterations")
-        self._seed = seed
+        self._seed, self._offline_iterations = seed, offline_iterations
         self.episodes: list[Episode] = []
-        self._first = 0
+        self._first = self._failures = 0
         self.begin(seed, 0)
 
     def step(self, action: np.ndarray) -> None:
@@ -91,8 +92,8 @@ class OnlineExperience(KeptSteps[OnlineRows]):
         """Enters the episode that ended with the step of this number, from 1."""
         rows = slice(self._first, step)
         success = bool(self._rows.goals[rows].any())
-        failures = sum(not episode.success for episode in self.episodes) + (not success)
-        regret = failures / (len(self.episodes) + 1)
+        self._failures += not success
+        regret = self._failures / (len(self.episodes) + 1)
         # Added up one after the other, as they came.
         earned = float(np.cumsum(self._rows.paid[rows])[-1])
         self.episodes.append(Episode(step, earned, step - self._first, success, regret))
@@ -105,14 +106,14 @@ class OnlineExperience(KeptSteps[OnlineRows]):
 
         Args:
             path: The checkpoint.
-            content: What it holds: the number of its update, and the run's settings.
+            content: What it holds: the number of its update, with all else.
 
         Raises:
             InputError: As `load`.
         """
-        size = max(0, content["step"] - content["settings"]["offline_iterations"])
+        size = max(0, content["step"] - self._offline_iterations)
         folder = Path(path).parent
-        self.episodes, self._first, self.size = [], 0, 0
+        self.episodes, self._first, self._failures, self.size = [], 0, 0, 0
         if size:
             self.load(folder, size)
         for number, file in experience_files(folder).items():

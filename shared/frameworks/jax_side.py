@@ -25,6 +25,7 @@ from jax.nn.initializers import Initializer, variance_scaling
 from shared.envs.evaluation import ContextPolicy
 from shared.errors import InputError, RunError
 from shared.files import cache_folder, write_atomically
+from shared.frameworks import jax_parts
 from shared.runs import seeds
 from shared.runs.run import Run
 from shared.seals import BLANK, read_verified, sealed
@@ -362,38 +363,11 @@ def load_checkpoint(path: str, algorithm: str | Sequence[str], state: Any) -> di
         raise InputError(f"checkpoint {path} is of {content['algorithm']}, not of {' or '.join(fitting)}")
     try:
         restored = serialization.from_state_dict(state, content["state"])
+        jax_parts.check(restored, content["state"], state)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise InputError(f"checkpoint {path} does not fit this run's networks: {reason}") from None
-    if unknown := _names(content["state"]) - _names(serialization.to_state_dict(state)):
-        raise InputError(f"checkpoint {path} does not fit this run's networks: {min(unknown)} is unknown")
-    found, expected = _leaves(restored), _leaves(state)
-    for name in found | expected:
-        if misfit := _misfit(found.get(name), expected.get(name)):
-            raise InputError(f"checkpoint {path} does not fit this run's networks: {name} {misfit}")
     return {**content, "state": jax.tree.map(jnp.asarray, restored)}
-
-
-def _names(nested: Any) -> set[str]:
-    """The keys that lead to a state's arrays as a checkpoint holds them."""
-    return set(traverse_util.flatten_dict(nested, sep="."))
-
-
-def _leaves(state: Any) -> dict[str, Any]:
-    """A state's arrays, by the names that lead to them."""
-    return {jax.tree_util.keystr(where).lstrip("."): leaf for where, leaf in jax.tree_util.tree_leaves_with_path(state)}
-
-
-def _misfit(leaf: Any, like: Array | None) -> str:
-    """How a leaf of a checkpoint differs from one that a run writes; empty if it does not."""
-    if leaf is None or like is None:
-        return "is missing" if leaf is None else "is unknown"
-    array = np.asarray(leaf)
-    if array.dtype.kind != np.dtype(like.dtype).kind:
-        return "is of another kind"
-    if array.shape != like.shape:
-        return f"has shape {array.shape}, not {like.shape}"
-    return "" if np.isfinite(array).all() else "is not finite"
 
 
 def restore(

@@ -171,7 +171,7 @@ def training_environment(config: Any, task: Task) -> OnlineExperience:
         task.evaluator.close()
         raise
     stepper = Stepper(task.evaluator.fingerprint["env"], task.mean, task.std, task.step_reward)
-    return OnlineExperience(stepper, config.seed, steps)
+    return OnlineExperience(stepper, config.seed, steps, config.offline_iterations)
 
 
 def load_environment(config: Any) -> Task:

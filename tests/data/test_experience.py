@@ -134,7 +134,7 @@ def test_what_is_saved_comes_back_up_to_any_save(tmp_path: Path) -> None:
         experience.save(tmp_path)
         experience.save(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {f"experience_{size}.npz" for size in (10, 20, 30)}
-    same(load_rows(tmp_path, 30), experience.rows())
+    same(load_rows(tmp_path, 30, Rows), experience.rows())
     back = Experience("d4rl/hopper-v2", 50)
     back.load(tmp_path, 20)
     assert back.size == 20
@@ -247,14 +247,14 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(whole: tuple[str, Any, Path]
     resumed = twin.train(config)
     name = f"checkpoint{saved.suffix}"
     assert_same(content(resumed.folder / name), content(run.folder / name))
-    same(load_rows(resumed.folder, 60), load_rows(run.folder, 60))
+    same(load_rows(resumed.folder, 60, Rows), load_rows(run.folder, 60, Rows))
     assert lines(resumed) == [line for line in lines(run) if line["step"] > step]
 
 
 def test_intervals_end_in_a_cut(whole: tuple[str, Any, Path]) -> None:
     """Each evaluation cuts the episode: D4RL's flags say so, in the files too."""
     _, run, _ = whole
-    rows = load_rows(run.folder, 60)
+    rows = load_rows(run.folder, 60, Rows)
     assert (rows.terminals | rows.timeouts)[[19, 39, 59]].all()
     assert np.flatnonzero(rows.timeouts).tolist() == [i for i in (19, 39, 59) if not rows.terminals[i]]
 
@@ -273,7 +273,7 @@ def test_no_update_before_the_random_steps_are_over(side: str, tmp_path: Path) -
     twin = twin_of(side)
     run = twin.train(twin.TrainConfig(**SHORT | {"random_steps": 16, "max_timesteps": 40}, runs_path=str(tmp_path)))
     assert run.result["updates"] == 40 - 16
-    rows = load_rows(run.folder, 40)
+    rows = load_rows(run.folder, 40, Rows)
     assert (np.abs(rows.actions) <= 1).all()
 
 

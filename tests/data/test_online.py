@@ -18,7 +18,7 @@ HOPPER = "d4rl/hopper-v2"
 
 def lived(steps: int, env_id: str = HOPPER, seed: int = 3) -> OnlineExperience:
     """Some steps of noise."""
-    experience = OnlineExperience(Stepper(env_id, 0.5, 2.0, lambda reward: reward - 1), seed, 80)
+    experience = OnlineExperience(Stepper(env_id, 0.5, 2.0, lambda reward: reward - 1), seed, 80, 5)
     go_on(experience, steps)
     return experience
 
@@ -29,13 +29,8 @@ def go_on(experience: OnlineExperience, steps: int) -> None:
         experience.step(np.random.default_rng(experience.size).uniform(-1, 1, experience.action_dim))
 
 
-def content(step: int) -> dict:
-    """What a checkpoint after five offline updates says."""
-    return {"step": 5 + step, "settings": {"offline_iterations": 5}}
-
-
 def test_rows_are_normalised_and_rewards_modified_once() -> None:
-    rows, raw = lived(30).rows(), OnlineExperience(Stepper(HOPPER), 3, 80)
+    rows, raw = lived(30).rows(), OnlineExperience(Stepper(HOPPER), 3, 80, 5)
     go_on(raw, 30)
     np.testing.assert_allclose(rows.observations, (raw.rows().observations - 0.5) / 2, atol=1e-6)
     np.testing.assert_array_equal(rows.paid, raw.rows().paid)
@@ -56,7 +51,7 @@ def test_regret_is_the_share_of_finished_episodes_without_success() -> None:
     experience = lived(13, ENV_ID)
     experience._rows.goals[:] = False
     experience._rows.goals[5] = True
-    experience.episodes, experience._first = [], 0
+    experience.episodes, experience._first, experience._failures = [], 0, 0
     for end in (3, 8, 13):
         experience._end(end)
     assert [episode.success for episode in experience.episodes] == [False, True, False]
@@ -70,9 +65,9 @@ def test_it_goes_on_in_the_middle_of_an_episode(cut: int, tmp_path: Path) -> Non
     saved.save(tmp_path)
     go_on(saved, 40)
     saved.save(tmp_path)
-    back = OnlineExperience(Stepper(HOPPER, 0.5, 2.0, lambda reward: reward - 1), 3, 80)
+    back = OnlineExperience(Stepper(HOPPER, 0.5, 2.0, lambda reward: reward - 1), 3, 80, 5)
     go_on(back, 11)
-    back.go_on_from(str(tmp_path / "step_5.pt"), content(cut))
+    back.go_on_from(str(tmp_path / "step_5.pt"), {"step": 5 + cut})
     assert max(experience_files(tmp_path), default=0) == cut
     assert not back.over or cut == 0
     go_on(back, 45)

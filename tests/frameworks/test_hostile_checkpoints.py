@@ -153,6 +153,20 @@ def test_jax_loads_what_it_can_train_on_and_refuses_the_rest(name: str, tmp_path
     assert outcomes == {True, False}
 
 
+def test_bytes_for_a_name_are_unknown(tmp_path: Path) -> None:
+    """MessagePack allows them as keys."""
+    pair, path = PAIRS["td3_bc"], tmp_path / "checkpoint.msgpack"
+    config = pair.jax.TrainConfig(**settings(pair))
+    state = pair.jax.create_train_state(jax.random.key(0), config, STATE_DIM, ACTION_DIM, 1.0)
+    jax_side.save_checkpoint(path, "td3_bc", state, 2, **FACTS)
+    content = serialization.msgpack_restore(path.read_bytes())
+    content["state"]["actor"]["params"]["surplus"] = np.zeros(1, np.float32)
+    # A text of seven letters, as seven bytes
+    path.write_bytes(serialization.msgpack_serialize(content).replace(b"\xa7surplus", b"\xc4\x07surplus"))
+    with pytest.raises(InputError, match="does not fit this run's networks"):
+        jax_side.load_checkpoint(str(path), "td3_bc", state)
+
+
 # ---- whole runs ----------------------------------------------------------------------------------------------------
 
 Change = Callable[[dict[str, Any]], None]

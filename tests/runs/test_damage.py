@@ -17,7 +17,7 @@ import torch
 
 from corl_jax import td3_bc as jax_td3_bc
 from corl_torch import td3_bc
-from shared.data.experience import load_rows
+from shared.data.experience import Rows, load_rows
 from shared.errors import InputError, RunError, Stopped
 from shared.files import write_atomically
 from shared.frameworks import jax_side, torch_side
@@ -243,7 +243,7 @@ def test_damaged_experience_is_passed_over(side: str, tmp_path: Path, capsys: py
             train(side, "sac", folder, random_steps=3, resume=str(run))
     train(side, "sac", folder, random_steps=3, resume=str(run))
     assert_same_bits(run, reference)
-    for ours, theirs in zip(load_rows(run, 12), load_rows(reference, 12), strict=True):
+    for ours, theirs in zip(load_rows(run, 12, Rows), load_rows(reference, 12, Rows), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
