@@ -22,7 +22,7 @@ from benchmarks.subjects import ACTION_DIM, STATE_DIM, made_up_rows
 from parity_tests.pairs import PAIRS
 from shared.data.online import OnlineExperience
 from shared.envs.stepping import Stepper
-from shared.frameworks import jax_online, jax_side, torch_online, torch_side
+from shared.frameworks import jax_data, jax_online, torch_data, torch_online
 from shared.runs.task import load_task, training_environment
 
 ENV_ID = "d4rl/halfcheetah-v2"
@@ -45,7 +45,7 @@ def torch_side_of(twin: Any, config: Any, task: Any) -> Side:
     """The loop of the PyTorch twin's `train` without what surrounds it."""
     experience, device = training_environment(config, task), torch.device("cpu")
     trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
-    dataset = torch_side.to_device(task.dataset, device)
+    dataset = torch_data.to_device(task.dataset, device)
     ring = torch_online.Ring(dataset, torch_online.room(config, len(dataset.rewards)))
 
     def block() -> None:
@@ -55,7 +55,7 @@ def torch_side_of(twin: Any, config: Any, task: Any) -> Side:
             experience.step(action[0].numpy())
             ring.push(experience.last())
             indices, noise = twin.draw_noise(config, ring.size, ACTION_DIM, device)
-            trainer.update(torch_side.take(ring.rows, indices), noise)
+            trainer.update(torch_data.take(ring.rows, indices), noise)
 
     return Side(block, experience)
 
@@ -65,7 +65,7 @@ def jax_side_of(twin: Any, config: Any, task: Any) -> Side:
     experience, key = training_environment(config, task), jax.random.key(0)
     held = {"state": twin.create_train_state(key, config, STATE_DIM, ACTION_DIM, 1.0), "step": 0}
     online = jax_online.Online(config, experience, key, twin.next_action, twin.train_online)
-    online.begin(jax_side.to_device(task.dataset))
+    online.begin(jax_data.to_device(task.dataset))
 
     def block() -> None:
         held["state"], _ = online.play(held["state"], held["step"], held["step"] + STEPS)

@@ -20,7 +20,7 @@ from parity_tests.pair import Mistake, with_mistake
 from parity_tests.pairs import MISTAKES, PAIRS
 from parity_tests.precision import both_in
 from parity_tests.scene import Scene, cornered_rows
-from shared.frameworks import torch_side
+from shared.frameworks import torch_data
 from shared.frameworks.exchange import part_names
 
 
@@ -243,7 +243,7 @@ def test_pytorch_applies_the_same_rates(name: str) -> None:
     config = pair.torch.TrainConfig(device="cpu", **dict(pair.variants["default"]) | {"batch_size": 4} | settings)
     columns = pair.load(cornered_rows(1.0))
     trainer = pair.torch.create_trainer(config, 11, 3, 1.0)
-    dataset, rates = torch_side.to_device(columns, torch.device("cpu")), []
+    dataset, rates = torch_data.to_device(columns, torch.device("cpu")), []
     optimizer = getattr(trainer, f"{part}_optimizer")
     optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
     draw = pair.torch_draws(config, columns, 3, torch.device("cpu"))

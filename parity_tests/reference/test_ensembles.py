@@ -24,7 +24,7 @@ from parity_tests.reference.common import (
     same_draws,
 )
 from shared.data.transitions import Batch
-from shared.frameworks.torch_side import take
+from shared.frameworks.torch_data import take
 from shared.frameworks.twins import load_twin
 
 OTHER = {"num_critics": 3, "tau": 0.1, "discount": 0.9, "critic_learning_rate": 1e-3, "alpha_learning_rate": 1e-2}

@@ -23,8 +23,8 @@ from parity_tests.reference.finetune import CAPACITY, Lived, assert_same_life, d
 from parity_tests.reference.test_awac import ReferenceAWAC, assert_same_awac
 from shared.data.transitions import Batch
 from shared.envs.stepping import Stepper
+from shared.frameworks.torch_data import take
 from shared.frameworks.torch_online import Ring
-from shared.frameworks.torch_side import take
 from shared.runs.configs import read_file
 
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -14,7 +14,7 @@ from corl_torch import rebrac
 from parity_tests.precision import both_in
 from parity_tests.reference.common import ACTION_DIM, CPU, ROWS, STATE_DIM, UPDATES, assert_same_log, same_draws
 from shared.data.transitions import SarsaBatch
-from shared.frameworks.torch_side import take, to_device
+from shared.frameworks.torch_data import take, to_device
 
 BATCH_SIZE = 256
 

@@ -96,6 +96,16 @@ def scale_rewards(dataset: Batch, env: str) -> Batch:
     return dataset._replace(rewards=rewards)
 
 
+def scale_and_shift_rewards(dataset: Batch, env: str, factor: float, shift: float) -> Batch:
+    """The rule of CQL and Cal-QL: locomotion rewards scaled; then, for every dataset, a factor and a shift.
+
+    Raises:
+        InputError: The returns have no range.
+    """
+    scaled = scale_rewards(dataset, env)
+    return scaled._replace(rewards=scaled.rewards * factor + shift)
+
+
 def _spread(dataset: Batch) -> float:
     """By how much the greatest return exceeds the least.
 

@@ -18,7 +18,8 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from shared.frameworks.jax_side import Network, params_from_torch, params_to_torch
+from shared.frameworks.jax_checkpoints import params_from_torch, params_to_torch
+from shared.frameworks.jax_layers import Network
 
 Named = dict[str, np.ndarray]
 

@@ -26,8 +26,8 @@ from jax import Array
 
 from shared.data.online import OnlineExperience
 from shared.data.transitions import Batch
+from shared.frameworks.jax_data import PackedDataset
 from shared.frameworks.jax_seeds import Stack
-from shared.frameworks.jax_side import PackedDataset
 from shared.runs import seeds
 
 # Calls whose metrics wait on the device; they are fetched together.

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from shared.frameworks.jax_side import PackedDataset
+from shared.frameworks.jax_data import PackedDataset
 from shared.runs import seeds
 
 Interval = Callable[..., tuple[Any, Any]]

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from shared.frameworks.torch_side import store
+from shared.frameworks.torch_data import store
 
 
 class Ring:
