@@ -99,7 +99,7 @@ class ReferenceIQL:
     "settings",
     [
         {},
-        {"actor_dropout": 0.1, "iql_tau": 0.9, "beta": 10.0, "max_timesteps": 4},
+        {"actor_dropout": 0.1, "iql_tau": 0.9, "beta": 100.0, "max_timesteps": 4},
         {"iql_deterministic": True, "tau": 0.001, "discount": 0.9, "batch_size": 64},
         {"iql_deterministic": True, "actor_dropout": 0.3, "vf_lr": 1e-3, "qf_lr": 1e-4, "actor_lr": 1e-2},
     ],
@@ -140,10 +140,14 @@ def test_masks_are_torchs_own(rate: float) -> None:
 
 
 def assert_acting(twin: ModuleType, states: Tensor, without: float | None) -> None:
-    """Actions are those of CORL's policy in evaluation mode, bounded by the largest action."""
-    for dropout in (0.5, without):
+    """Actions are those of CORL's policy in evaluation mode, bounded by the largest action.
+
+    Its layers have CORL's numbers, which count those of dropout.
+    """
+    for dropout, numbers in ((0.5, "036"), (without, "024")):
         config = twin.TrainConfig(device="cpu", actor_dropout=dropout)
         trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 2.0)
+        assert {name[0] for name in trainer.actor.net.net.state_dict()} == set(numbers)
         mean = ReferenceIQL(config, trainer, dropout or None, 6).mean.eval()
         assert_same_actions(trainer.act(states.numpy()), (2.0 * mean(states)).clamp(-2.0, 2.0))
 
