@@ -94,6 +94,15 @@ def reuses_key(draw: Callable[[], Any]) -> bool:
     return False
 
 
+def shares_a_key(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether numbers of two series go with each other, draw by draw, as those from one key do."""
+    series = {
+        name: [[np.asarray(leaf) for leaf in jax.tree.leaves(tuple(draw))] for draw in draws]
+        for name, draws in (("one", one), ("other", other))
+    }
+    return any(_tied(series))
+
+
 def _leaves(draw: Draw, fields: Sequence[str]) -> Leaves:
     """The arrays of a draw; a key as the numbers that it is made of."""
     indices, noise = draw

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from parity_tests.draws import DRAWN_UPDATES, faults, reuses_key
+from parity_tests.draws import DRAWN_UPDATES, faults, reuses_key, shares_a_key
 from parity_tests.errors import error, errors
 from parity_tests.interpreter import interpreted
 from parity_tests.online import explored as jax_explored
@@ -220,7 +220,12 @@ def draws(scene: Scene) -> Errors:
     given = [[[value is None for value in noise] for _, noise in drawn] for drawn in (ours, reference)]
     found["noise that is None"] = float(given[0] != given[1])
     found["keys used twice"] = float(reuses_key(partial(draw, 2, steps[0])))
-    return found | _other_draws(scene) | (_explorations(scene) if scene.pair.explores else {})
+    if scene.pair.explores:
+        # The step in the environment and the update of the same number
+        explored = [jax_explored(scene, jax.random.key(2), step - 1, scene.sizes[1]) for step in steps]
+        found["exploration draws from a key of the update"] = float(shares_a_key([n for _, n in ours], explored))
+        found |= _explorations(scene)
+    return found | _other_draws(scene)
 
 
 # So wide that a bound moved by a twentieth shows in the draws of as many steps as of updates.

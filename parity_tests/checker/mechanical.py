@@ -10,8 +10,8 @@ from parity_tests.checker.figures import Figures, wrong_in
 from parity_tests.checker.port import OwnTwin
 from parity_tests.checker.questions import Question
 from parity_tests.checker.reference import figures_of
-from parity_tests.mutants.climbing import planted
 from parity_tests.mutants.operators import Mutant
+from parity_tests.mutants.planting import planted
 from parity_tests.mutants.results import mutants_of, source_of
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
@@ -51,7 +51,7 @@ def mechanical(
             break
         with suppress(Exception):
             # Many a mutant does not run at all.
-            twin = planted(name, mutant.applied(source))
+            twin = planted(f"a mutant of {name}", mutant.applied(source))
             if _gives(OwnTwin(twin.__name__, twin, pair), group, pairs):
                 found.append(_told(pair, mutant))
     return tuple(dict.fromkeys(found))[:3]

@@ -1,20 +1,24 @@
-"""`python -m parity_tests.mutants cql`: every mutant of a JAX twin climbs the ladder; none may survive unproven."""
+"""`python -m parity_tests.mutants cql`: every mutant of a JAX twin climbs the ladder; none may survive unproven.
+
+With `--side torch` the mutants are the PyTorch twin's, and meet the second derivation of its updates.
+"""
 
 import argparse
 import shlex
 import sys
 import time
 import warnings
+from functools import partial
 
 from tqdm import tqdm
 
-from parity_tests.mutants.climbing import noticed
-from parity_tests.mutants.results import SURVIVED, mutants_of, path_of, read, tally, write
+from parity_tests.mutants import climbing, deriving
+from parity_tests.mutants.operators import Mutant
+from parity_tests.mutants.results import SIDES, SURVIVED, mutants_of, path_of, read, tally, write
 from parity_tests.mutants.results import proof as proof_of
 from parity_tests.pairs import PAIRS
-from parity_tests.scene import forget_programs
 
-# Mutants after which compiled programs are dropped, lest they fill the memory
+# Mutants after which the results are kept: `--changed` goes on from there, should this process end.
 ROUND = 40
 
 
@@ -22,6 +26,7 @@ def main() -> None:
     """Climbs, prints and keeps the results; exits with 1 if a mutant survives that nobody has proven equivalent."""
     parser = argparse.ArgumentParser(prog="python -m parity_tests.mutants", description=__doc__)
     parser.add_argument("algorithm", nargs="*", help="pairs (default: all)")
+    parser.add_argument("--side", choices=[*SIDES, "both"], default="jax", help="whose mutants (default: jax)")
     parser.add_argument("--changed", action="store_true", help="climb only with what is new, or has survived unproven")
     parser.add_argument("--everywhere", action="store_true", help="climb all settings also with what is proven")
     options = parser.parse_args()
@@ -30,33 +35,38 @@ def main() -> None:
     # Mutants bring forth what a right twin does not: infinities, casts, steps in the wrong order.
     warnings.simplefilter("ignore")
     survivors = [
-        mutant for name in options.algorithm or PAIRS for mutant in climb(name, options.changed, options.everywhere)
+        mutant
+        for name in options.algorithm or PAIRS
+        for side in (SIDES if options.side == "both" else [options.side])
+        for mutant in climb(name, side, options.changed, options.everywhere)
     ]
     sys.exit(int(bool(survivors)))
 
 
-def climb(name: str, changed: bool, everywhere: bool) -> list[str]:
-    """Has all mutants of a twin climb and keeps what became of them; returns the survivors."""
-    known, begin = read(name) if changed else {}, time.perf_counter()
+def climb(name: str, side: str, changed: bool, everywhere: bool) -> list[str]:
+    """Tries all mutants of a twin and keeps what became of them; returns the survivors."""
+    climb_side = {"jax": partial(climbing.climb, everywhere=everywhere), "torch": deriving.climb}[side]
+    every, proof, begin = mutants_of(name, side), partial(proof_of, name, side), time.perf_counter()
+    # A survivor climbs again: the tests may see more now.
+    known = {mutant: step for mutant, step in read(name, side).items() if changed and (step or proof(mutant))}
+    found = {mutant.name: known[mutant.name] for mutant in every if mutant.name in known}
+    new = [mutant for mutant in every if mutant.name not in known]
     command = shlex.join(["python", "-m", "parity_tests.mutants", *sys.argv[1:]])
-    found: dict[str, str] = {}
-    for i, mutant in enumerate(tqdm(mutants_of(name), desc=name, disable=None)):
-        proven = bool(proof_of(name, "jax", mutant.name))
-        # A survivor climbs again: the ladder may see more now.
-        if mutant.name in known and (known[mutant.name] or proven):
-            found[mutant.name] = known[mutant.name]
-        else:
-            found[mutant.name] = noticed(name, mutant, shortly=proven and not everywhere)
-        if not found[mutant.name] and not proof_of(name, "jax", mutant.name):
-            tqdm.write(f"  survived: {mutant.name}")
-        if i % ROUND == ROUND - 1:
-            forget_programs()
-            # `--changed` goes on from here, should this process end.
-            write(name, "jax", found, time.perf_counter() - begin, command)
-    write(name, "jax", found, time.perf_counter() - begin, command)
-    survivors = [mutant for mutant, step in found.items() if step == SURVIVED and not proof_of(name, "jax", mutant)]
-    wrong = [mutant for mutant, step in found.items() if step != SURVIVED and proof_of(name, "jax", mutant)]
-    print(f"{name}: {len(found)} mutants: {shown(tally(name, 'jax', found))} ({path_of(name, 'jax').name})")
+    with tqdm(total=len(new), desc=f"{side}/{name}", disable=None) as progress:
+
+        def tell(mutant: Mutant, step: str) -> None:
+            found[mutant.name] = step
+            progress.update()
+            if not step and not proof(mutant.name):
+                progress.write(f"  survived: {mutant.name}")
+            if len(found) % ROUND == 0:
+                write(name, side, found, time.perf_counter() - begin, command)
+
+        climb_side(name, new, tell)
+    write(name, side, found, time.perf_counter() - begin, command)
+    survivors = [mutant for mutant, step in found.items() if step == SURVIVED and not proof(mutant)]
+    wrong = [mutant for mutant, step in found.items() if step != SURVIVED and proof(mutant)]
+    print(f"{side}/{name}: {len(found)} mutants: {shown(tally(name, side, found))} ({path_of(name, side).name})")
     for mutant in wrong:
         print(f"  proven equivalent, and yet noticed by {found[mutant]}: {mutant}")
     return survivors + wrong

@@ -1,25 +1,22 @@
-"""A mutant on the ladder: the first rung that notices it."""
+"""A mutant of a JAX twin on the ladder: the first rung that notices it."""
 
-import signal
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from types import FrameType, ModuleType
-from typing import Any
+from types import ModuleType
 
 from parity_tests.ladder import RUNGS, Errors, tolerance
 from parity_tests.mutants.operators import Mutant
-from parity_tests.mutants.results import ORDER, source_of
+from parity_tests.mutants.planting import ENDLESS, PATIENCE, EndlessError, limited, lines_of, planted
+from parity_tests.mutants.results import ORDER, proof, source_of
 from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
-from parity_tests.scene import DATASETS, Scene
+from parity_tests.scene import DATASETS, Scene, forget_programs
 
+# Mutants after which compiled programs are dropped, lest they fill the memory
+ROUND = 40
 # The dataset that reaches most
 FIRST = "cornered"
-# Seconds after which a rung does not come to an end
-PATIENCE = 120
 
 
 @dataclass(frozen=True)
@@ -43,11 +40,17 @@ def steps(name: str) -> Iterator[Step]:
                     yield Step(rung, variant, dataset)
 
 
-def planted(name: str, source: str) -> ModuleType:
-    """The JAX twin with this source."""
-    twin = ModuleType(f"a mutant of {name}")
-    exec(compile(source, twin.__name__, "exec"), vars(twin))
-    return twin
+def climb(
+    name: str, mutants: Sequence[Mutant], tell: Callable[[Mutant, str], None], *, everywhere: bool = False
+) -> None:
+    """Has each mutant of a pair's JAX twin climb, and tells the step that notices it; empty: it survives.
+
+    Those that are proven equivalent climb a few steps alone, unless it shall be `everywhere`.
+    """
+    for i, mutant in enumerate(mutants, start=1):
+        tell(mutant, noticed(name, mutant, shortly=not everywhere and bool(proof(name, "jax", mutant.name))))
+        if i % ROUND == 0:
+            forget_programs()
 
 
 def noticed(name: str, mutant: Mutant, shortly: bool = False) -> str:
@@ -63,35 +66,31 @@ def noticed(name: str, mutant: Mutant, shortly: bool = False) -> str:
     with both_in("float64"):
         source = source_of(name)
         try:
-            twin = planted(name, mutant.applied(source))
+            twin = planted(f"a mutant of {name}", mutant.applied(source))
         except Exception:
             return "import"
         for step in steps(name):
             if shortly and (step.variant, step.dataset) != ("default", FIRST):
                 continue
-            if _comes_by(name, step, mutant) and not _holds(name, twin, step):
-                return str(step)
+            if mutant.is_passed(passed(name, step)) and (found := _failed(name, twin, step)):
+                return found
     return ""
 
 
-def _comes_by(name: str, step: Step, mutant: Mutant) -> bool:
-    if mutant.lines is None:
-        return True
-    first, last = mutant.lines
-    return any(first <= line <= last for line in passed(name, step))
-
-
-def _holds(name: str, twin: ModuleType, step: Step) -> bool:
+def _failed(name: str, twin: ModuleType, step: Step) -> str:
+    """The step, if the twin fails it, and whether because it does not come to an end."""
     limit = tolerance(PAIRS[name], step.rung, "float64")
     try:
-        with _limited(PATIENCE):
-            found = climb(name, twin, step)
+        with limited(PATIENCE):
+            found = errors_of(name, twin, step)
+    except EndlessError:
+        return f"{step}{ENDLESS}"
     except Exception:
-        return False
-    return all(value <= limit for value in found.values())
+        return str(step)
+    return "" if all(value <= limit for value in found.values()) else str(step)
 
 
-def climb(name: str, twin: ModuleType, step: Step) -> Errors:
+def errors_of(name: str, twin: ModuleType, step: Step) -> Errors:
     """The errors of one step."""
     rung = RUNGS[step.rung]
     return rung.climb(Scene.create(PAIRS[name], twin, step.variant, step.dataset, rung.warm))
@@ -100,43 +99,7 @@ def climb(name: str, twin: ModuleType, step: Step) -> Errors:
 @cache
 def passed(name: str, step: Step) -> frozenset[int]:
     """The lines of the twin that a step comes by."""
-    twin = planted(name, source_of(name))
-    with _lines_of(twin.__name__) as lines:
-        climb(name, twin, step)
+    twin = planted(f"the twin {name}", source_of(name))
+    with lines_of(twin.__name__) as lines:
+        errors_of(name, twin, step)
     return frozenset(lines)
-
-
-@contextmanager
-def _lines_of(file: str) -> Iterator[set[int]]:
-    """Collects the numbers of the lines that are run in a file."""
-    found: set[int] = set()
-
-    def enter(frame: FrameType, event: str, argument: Any) -> Any:
-        return line if frame.f_code.co_filename == file else None
-
-    def line(frame: FrameType, event: str, argument: Any) -> Any:
-        found.add(frame.f_lineno)
-        return line
-
-    before = sys.gettrace()
-    sys.settrace(enter)
-    try:
-        yield found
-    finally:
-        sys.settrace(before)
-
-
-@contextmanager
-def _limited(seconds: int) -> Iterator[None]:
-    """Raises TimeoutError after so many seconds."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise TimeoutError
-
-    before: Callable | int | None = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)

@@ -6,7 +6,7 @@ A mutant is a text edit of one expression or statement, so that the rest of the 
 import ast
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -25,7 +25,7 @@ from parity_tests.mutants.syntax import (
 )
 
 # What the ladder is not about: settings and their defaults, which `test_config.py` compares, the run itself, and files
-OUTSIDE = {"Hyperparameters", "TrainConfig", "train", "save", "load", "load_policy"}
+OUTSIDE = {"Hyperparameters", "TrainConfig", "train", "save", "load", "load_policy", "parts"}
 
 ARITHMETIC: dict[type, str] = {
     ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.Pow: "*", ast.FloorDiv: "*", ast.Mod: "//",
@@ -43,6 +43,7 @@ DROPPED = {
     "stop_gradient", "detach", "clip", "clamp", "tanh", "exp", "expm1", "log", "log1p", "abs", "square", "sqrt",
     "softplus", "relu", "gelu", "erf", "minimum", "maximum", "mean", "sum", "squeeze", "astype", "dropped", "norm",
     "smallest", "softmax", "sigmoid", "reciprocal", "fold_in", "copy", "flip", "clip_norm", "alikeness", "cumsum",
+    "unsqueeze", "item", "requires_grad_", "deepcopy",
 }  # fmt: skip
 # Functions that are taken for each other; a method by its name, a function by that in JAX's or PyTorch's module
 MISTAKEN = {
@@ -59,6 +60,8 @@ UNLIKE = {
 }  # fmt: skip
 # What changes the speed alone
 SPEED = {"unroll"}
+# Within which PyTorch keeps no graph, and what it does as a rule
+NO_GRAPH, GRAPH = "torch.no_grad()", "torch.enable_grad()"
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,13 @@ class Mutant:
         """What it is known by, wherever the line moves to."""
         at = f" #{self.number + 1}" if self.number else ""
         return f"{self.function}: {_one_line(self.old)} -> {_one_line(self.new)}{at} | {self.text}"
+
+    def is_passed(self, lines: Collection[int]) -> bool:
+        """Whether what comes by these lines comes by its own."""
+        if self.lines is None:
+            return bool(lines)
+        first, last = self.lines
+        return any(first <= line <= last for line in lines)
 
     def applied(self, source: str) -> str:
         """The source with the change in it."""
@@ -147,6 +157,8 @@ class _Finder:
         names, self.names = self.names, self.names | bound_names(node)
         self.changed = second_binding(node, "state") if "self" in self.names else math.inf
         if isinstance(node, ast.FunctionDef):
+            self.statement = (node.body[0].lineno, line_range(node)[1])
+            yield from self.with_graphs(node.decorator_list)
             yield from self.block(node.body, {arg.arg for arg in node.args.args})
         else:
             yield from (
@@ -158,7 +170,8 @@ class _Finder:
         """Of the statements of a function, a class or a branch; `bound` are the names that have a value before it."""
         for statement in body:
             if isinstance(statement, ast.FunctionDef | ast.ClassDef):
-                yield from self.definition(statement)
+                if statement.name not in OUTSIDE:
+                    yield from self.definition(statement)
             elif isinstance(statement, ast.If):
                 self.statement = line_range(statement.test)
                 yield self.edit(statement.test, f"not ({self.text(statement.test)})")
@@ -169,6 +182,10 @@ class _Finder:
                 self.statement = line_range(statement.iter)
                 yield from self.within(statement.iter)
                 yield from self.block(statement.body, bound)
+            elif isinstance(statement, ast.With):
+                self.statement = line_range(statement)
+                yield from self.with_graphs([item.context_expr for item in statement.items])
+                yield from self.block(statement.body, bound)
             elif not isinstance(statement, ast.Assert) and not is_docstring(statement):
                 self.statement = line_range(statement)
                 if is_removable(statement, bound):
@@ -177,6 +194,12 @@ class _Finder:
                     if child is not getattr(statement, "annotation", None):
                         yield from self.within(child)
             bound |= set(targets(statement))
+
+    def with_graphs(self, contexts: Sequence[ast.expr]) -> Iterator[Mutant]:
+        """Of a function's decorators or a block's contexts: what keeps no graph keeps one."""
+        for context in contexts:
+            if self.text(context) == NO_GRAPH:
+                yield self.edit(context, GRAPH)
 
     def within(self, root: ast.AST) -> Iterator[Mutant]:
         """Of an expression and all that it is made of."""
@@ -190,7 +213,7 @@ class _Finder:
         for child in ast.iter_child_nodes(root):
             if isinstance(child, ast.keyword) and child.arg in SPEED:
                 continue
-            if isinstance(child, ast.keyword) and child.arg == "axis":
+            if isinstance(child, ast.keyword) and child.arg in ("axis", "dim"):
                 yield from self.axis(child.value)
             elif isinstance(root, ast.UnaryOp) and isinstance(root.operand, ast.Constant):
                 continue
@@ -297,6 +320,11 @@ class _Finder:
         if name == "where":
             for case in node.args[1:]:
                 yield self.edit(node, self.text(case))
+        if name == "Sequential":
+            yield from self.without_a_layer(node)
+        if isinstance(node.func, ast.Attribute) and re.search("[^_]_$", name) and not is_module(node.func.value):
+            # What happens in place happens to a copy.
+            yield self.edit(node.func, f"{self.text(node.func.value)}.{name.rstrip('_')}")
         yield from self.arguments(node)
 
     def forgotten(self, node: ast.Call) -> Iterator[Mutant]:
@@ -306,6 +334,12 @@ class _Finder:
                 yield self.edit(node, f"({self.text(argument)})")
         if isinstance(node.func, ast.Attribute) and not is_module(node.func.value):
             yield self.edit(node, self.text(node.func.value))
+
+    def without_a_layer(self, node: ast.Call) -> Iterator[Mutant]:
+        """A layer left out of those that follow each other."""
+        layers = [self.text(layer) for layer in node.args]
+        for i in range(len(layers) if len(layers) > 1 else 0):
+            yield self.edit(node, f"{self.text(node.func)}({', '.join(layers[:i] + layers[i + 1 :])})")
 
     def mistaken(self, node: ast.Call, other: str) -> Iterator[Mutant]:
         """Another function with the same arguments."""

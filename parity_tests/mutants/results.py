@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from parity_tests.mutants.operators import Mutant, mutants
+from parity_tests.mutants.planting import ENDLESS
 from parity_tests.pairs import PAIRS
 from shared.files import write_atomically
 from shared.runs.machine import hardware, versions
@@ -32,6 +33,8 @@ ORDER = (
     "shipped path",
     "trajectory",
 )
+# The twins of a pair, and where their functions are found by name
+SIDES = {"jax": "jnp", "torch": "torch"}
 # What becomes of a mutant that nothing notices; any other is told by the step that does
 SURVIVED = ""
 
@@ -44,9 +47,10 @@ def source_of(name: str, framework: str = "jax") -> str:
     return Path(module.__file__).read_text(encoding="utf-8")
 
 
+@cache
 def mutants_of(name: str, framework: str = "jax") -> list[Mutant]:
     """A twin's mutants."""
-    return mutants(source_of(name, framework), {"jax": "jnp", "torch": "torch"}[framework])
+    return mutants(source_of(name, framework), SIDES[framework])
 
 
 def path_of(name: str, framework: str) -> Path:
@@ -68,7 +72,7 @@ def write(name: str, framework: str, found: Mapping[str, str], seconds: float, c
         "hardware": hardware(),
         "versions": versions(*packages),
         "seconds": round(seconds, 1),
-        "mutants": dict(found),
+        "mutants": {mutant.name: found[mutant.name] for mutant in mutants_of(name, framework) if mutant.name in found},
     }
     path = path_of(name, framework)
     path.parent.mkdir(exist_ok=True)
@@ -113,18 +117,35 @@ def tally(name: str, framework: str, found: Mapping[str, str]) -> dict[str, int]
 
 def _fate(name: str, framework: str, mutant: str, step: str) -> str:
     if step:
-        return step.partition(" (")[0]
+        # Without the settings, which follow in parentheses or brackets
+        return step.removesuffix(ENDLESS).partition(" (")[0].partition("[")[0]
     return "equivalent" if proof(name, framework, mutant) else "survived"
 
 
-def table() -> str:
-    """What became of every twin's mutants, as Markdown."""
-    tallies = {name: tally(name, "jax", found) for name in PAIRS if (found := read(name))}
-    fates = [fate for fate in (*ORDER, "import", "equivalent", "survived") if any(fate in t for t in tallies.values())]
+def table(framework: str) -> str:
+    """What became of the mutants of every twin of a framework, as Markdown."""
+    tallies = {PAIRS[name].title: tally(name, framework, found) for name in PAIRS if (found := read(name, framework))}
+    tallies["all"] = dict(sum((Counter(counts) for counts in tallies.values()), Counter()))
+    return "\n".join({"jax": _by_rung, "torch": _by_test}[framework](tallies))
+
+
+def _by_rung(tallies: Mapping[str, Mapping[str, int]]) -> list[str]:
+    fates = [fate for fate in (*ORDER, "import", "equivalent", "survived") if fate in tallies["all"]]
     lines = [f"| algorithm | mutants | {' | '.join(fates)} |", "|---" * (2 + len(fates)) + "|"]
-    rows = {PAIRS[name].title: counts for name, counts in tallies.items()}
-    rows["all"] = {fate: sum(counts.get(fate, 0) for counts in tallies.values()) for fate in fates}
-    for title, counts in rows.items():
+    for title, counts in tallies.items():
         cells = [sum(counts.values()), *(counts.get(fate, 0) for fate in fates)]
         lines.append(f"| {title} | {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
+    return lines
+
+
+def _by_test(tallies: Mapping[str, Mapping[str, int]]) -> list[str]:
+    kept = [fate for fate in ("import", "equivalent", "survived") if fate in tallies["all"]]
+    lines = [f"| algorithm | mutants | noticed by | {' | '.join(kept)} |", "|---" * (3 + len(kept)) + "|"]
+    for title, counts in tallies.items():
+        tests = sorted((count, test) for test, count in counts.items() if test.startswith("test_"))
+        told = ", ".join(f"{test.removeprefix('test_').replace('_', ' ')} {count}" for count, test in reversed(tests))
+        told = told if title != "all" else str(sum(count for count, _ in tests))
+        lines.append(
+            f"| {title} | {sum(counts.values())} | {told} | {' | '.join(str(counts.get(fate, 0)) for fate in kept)} |"
+        )
+    return lines

@@ -5,7 +5,7 @@ import math
 from collections.abc import Collection
 from typing import TypeGuard
 
-MODULES = {"jax", "jnp", "nn", "optax", "math", "torch", "np", "F", "struct"}
+MODULES = {"jax", "jnp", "nn", "optax", "math", "torch", "np", "F", "struct", "copy"}
 
 
 class Source:

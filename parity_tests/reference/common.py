@@ -1,7 +1,8 @@
 """What every derivation needs: CORL's optimiser, target update and batches, and the comparison at the end."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from shared.data.transitions import Batch
 
 STATE_DIM, ACTION_DIM, ROWS, UPDATES = 17, 6, 3000, 6
 CPU = torch.device("cpu")
+Network = TypeVar("Network", bound=nn.Module)
 
 
 def adam(parameters: Any, lr: float) -> torch.optim.Adam:
@@ -23,6 +25,32 @@ def polyak(target: nn.Module, source: nn.Module, tau: float) -> None:
     """CORL's target update."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.data.copy_((1 - tau) * old.data + tau * new.data)
+
+
+def mlp(*widths: int, end: nn.Module | None = None) -> nn.Sequential:
+    """Linear layers with ReLU between them, drawn one after the other; what follows the last."""
+    layers = [layer for inputs, outputs in pairwise(widths) for layer in (nn.Linear(inputs, outputs), nn.ReLU())]
+    return nn.Sequential(*layers[:-1], *([] if end is None else [end]))
+
+
+def at_the_weights_of(ours: nn.Module, network: Network) -> Network:
+    """A derivation's network with the weights of the twin's; they are as many, of the same shapes."""
+    for mine, other in zip(ours.parameters(), network.parameters(), strict=True):
+        assert mine.shape == other.shape
+        other.data.copy_(mine.data)
+    return network
+
+
+def assert_same_weights(ours: Sequence[nn.Module], networks: Sequence[nn.Module]) -> None:
+    """Every parameter of all networks, in their order."""
+    for number, (mine, other) in enumerate(zip(ours, networks, strict=True), start=1):
+        for a, b in zip(mine.parameters(), other.parameters(), strict=True):
+            assert torch.equal(a, b), f"network {number}"
+
+
+def assert_same_actions(found: np.ndarray, expected: Tensor) -> None:
+    """What `act` returns, against a derivation's policy."""
+    assert torch.equal(torch.as_tensor(found), expected.detach())
 
 
 def same_draws() -> None:
@@ -55,6 +83,7 @@ def assert_same_log(ours: Sequence[Log], reference: Sequence[Log], tolerance: fl
     for step, (found, expected) in enumerate(zip(ours, reference, strict=True), start=1):
         assert found.keys() == expected.keys(), f"update {step}: {sorted(found.keys() ^ expected.keys())}"
         for name, value in expected.items():
+            assert not getattr(found[name], "requires_grad", False), f"update {step}: {name} keeps its graph"
             right = pytest.approx(_number(value), rel=tolerance, abs=tolerance / 100)
             assert _number(found[name]) == right, f"update {step}: {name}"
 

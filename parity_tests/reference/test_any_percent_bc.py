@@ -1,7 +1,6 @@
 """Behaviour cloning: six updates, equal to the last bit."""
 
-import copy
-
+import pytest
 import torch
 from torch import nn
 from torch.nn.functional import mse_loss
@@ -14,20 +13,30 @@ from parity_tests.reference.common import (
     STATE_DIM,
     UPDATES,
     adam,
+    assert_same_actions,
     assert_same_bits,
     assert_same_log,
+    assert_same_weights,
+    at_the_weights_of,
     columns_of,
+    mlp,
     same_draws,
 )
 from shared.data.transitions import Batch
 from shared.frameworks.torch_data import take
 
 
-def test_any_percent_bc(dataset: Batch) -> None:
-    """The policy."""
+def network() -> nn.Sequential:
+    """CORL's policy, before its actions are scaled."""
+    return mlp(STATE_DIM, 256, 256, ACTION_DIM, end=nn.Tanh())
+
+
+@pytest.mark.parametrize("max_action", [1.0, 2.0])
+def test_any_percent_bc(dataset: Batch, max_action: float) -> None:
+    """The policy, and how it acts afterwards."""
     config = any_percent_bc.TrainConfig(device="cpu")
-    trainer = any_percent_bc.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
-    actor = copy.deepcopy(trainer.actor.net)
+    trainer = any_percent_bc.create_trainer(config, STATE_DIM, ACTION_DIM, max_action)
+    actor = at_the_weights_of(trainer.actor, network())
     optimizer = adam(actor.parameters(), 3e-4)
     logs, expected = [], []
     same_draws()
@@ -37,13 +46,15 @@ def test_any_percent_bc(dataset: Batch) -> None:
     same_draws()
     for _ in range(UPDATES):
         s, a, _, _, _ = columns_of(dataset, config.batch_size)
-        loss = mse_loss(actor(s), a)
+        loss = mse_loss(max_action * actor(s), a)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         expected.append({"actor_loss": loss})
     assert_same_log(logs, expected)
     assert_same_bits(trainer, {"actor": actor})
+    assert_same_actions(trainer.act(dataset.observations.numpy()), max_action * actor(dataset.observations))
+    assert trainer.total_it == UPDATES
 
 
 def test_weights_start_where_the_seed_says() -> None:
@@ -51,5 +62,4 @@ def test_weights_start_where_the_seed_says() -> None:
     torch.manual_seed(7)
     trainer = any_percent_bc.create_trainer(any_percent_bc.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
     torch.manual_seed(7)
-    for mine, sizes in ((trainer.actor.net[0], (STATE_DIM, 256)), (trainer.actor.net[2], (256, 256))):
-        assert torch.equal(mine.weight, nn.Linear(*sizes).weight)
+    assert_same_weights([trainer.actor], [network()])

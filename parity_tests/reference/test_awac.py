@@ -1,6 +1,7 @@
 """AWAC: six updates, equal to the last bit."""
 
 import copy
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,9 +18,13 @@ from parity_tests.reference.common import (
     STATE_DIM,
     UPDATES,
     adam,
+    assert_same_actions,
     assert_same_bits,
     assert_same_log,
+    assert_same_weights,
+    at_the_weights_of,
     columns_of,
+    mlp,
     polyak,
     same_draws,
 )
@@ -27,17 +32,24 @@ from shared.data.transitions import Batch
 from shared.frameworks.torch_data import take
 
 
+def networks(width: int) -> tuple[nn.Sequential, ...]:
+    """The policy's mean and both critics, in the order in which they are drawn."""
+    critic = STATE_DIM + ACTION_DIM, width, width, width, 1
+    return mlp(STATE_DIM, width, width, width, ACTION_DIM), mlp(*critic), mlp(*critic)
+
+
 class ReferenceAWAC:
     """CORL's update: critics, the policy on the new critics, both targets."""
 
     def __init__(self, config: Any, trainer: Any) -> None:
         self.config = config
-        self.mean, self.log_std = copy.deepcopy((trainer.actor._mlp, trainer.actor._log_std))
-        self.q1, self.q2 = copy.deepcopy((trainer.critic_1._mlp, trainer.critic_2._mlp))
+        ours = trainer.actor._mlp, trainer.critic_1._mlp, trainer.critic_2._mlp
+        self.mean, self.q1, self.q2 = map(at_the_weights_of, ours, networks(config.hidden_dim))
+        self.log_std = nn.Parameter(torch.zeros(ACTION_DIM))
         self.q1_t, self.q2_t = copy.deepcopy((self.q1, self.q2))
         # The bare parameter comes first in CORL's module.
-        self.actor_adam = adam([self.log_std, *self.mean.parameters()], 3e-4)
-        self.q1_adam, self.q2_adam = (adam(network.parameters(), 3e-4) for network in (self.q1, self.q2))
+        self.actor_adam = adam([self.log_std, *self.mean.parameters()], config.learning_rate)
+        self.q1_adam, self.q2_adam = (adam(network.parameters(), config.learning_rate) for network in (self.q1, self.q2))
         self.at_cap = 0
 
     def policy(self, s: Tensor) -> Normal:
@@ -53,7 +65,7 @@ class ReferenceAWAC:
         """One gradient step on a batch whose rewards and done flags are (B, 1)."""
         q1, q2, config = self.q1, self.q2, self.config
         with torch.no_grad():
-            y = r + 0.99 * (1.0 - d) * q_min(self.q1_t, self.q2_t, s2, self.sample(s2))
+            y = r + config.discount * (1.0 - d) * q_min(self.q1_t, self.q2_t, s2, self.sample(s2))
         # Drawn here, at the old policy, which does not change before it is used; the critics do.
         a_pi = self.sample(s)
         inputs = torch.cat([s, a], dim=-1)
@@ -82,15 +94,19 @@ def q_min(first: nn.Module, second: nn.Module, s: Tensor, a: Tensor) -> Tensor:
     return torch.min(first(inputs), second(inputs))
 
 
-def assert_same_awac(trainer: Any, reference: ReferenceAWAC) -> None:
-    """Every parameter."""
+def assert_same_awac(trainer: Any, reference: ReferenceAWAC, states: Tensor) -> None:
+    """Every parameter, and how the policy acts."""
     parts = {"critic_1": reference.q1, "critic_2": reference.q2}
     assert_same_bits(trainer, parts | {"critic_1_target": reference.q1_t, "critic_2_target": reference.q2_t})
     assert_same_bits(trainer.actor, {"_mlp": reference.mean})
     assert torch.equal(trainer.actor._log_std, reference.log_std)
+    assert_same_actions(trainer.act(states.numpy()), reference.mean(states))
 
 
-@pytest.mark.parametrize("settings", [{}, {"awac_lambda": 0.01, "tau": 0.1}], ids=["default", "weights at their cap"])
+OTHER = {"hidden_dim": 64, "batch_size": 64, "learning_rate": 1e-3, "discount": 0.9}
+
+
+@pytest.mark.parametrize("settings", [{}, OTHER | {"awac_lambda": 0.01, "tau": 0.1}], ids=["default", "weights at their cap"])
 def test_awac(dataset: Batch, settings: dict[str, Any]) -> None:
     """Critics, the policy on the new critics, both targets."""
     config = awac.TrainConfig(device="cpu", **settings)
@@ -103,16 +119,32 @@ def test_awac(dataset: Batch, settings: dict[str, Any]) -> None:
     same_draws()
     assert_same_log(logs, [reference.update(*columns_of(dataset, config.batch_size)) for _ in range(UPDATES)])
     assert (reference.at_cap > 0) == bool(settings)
-    assert_same_awac(trainer, reference)
+    assert_same_awac(trainer, reference, dataset.observations)
+    assert trainer.total_it == UPDATES
+
+
+def assert_same_start(twin: ModuleType) -> None:
+    """The actor is built first, then critic 1; the deviation starts at 1."""
+    torch.manual_seed(7)
+    trainer = twin.create_trainer(twin.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
+    torch.manual_seed(7)
+    assert_same_weights([trainer.actor._mlp, trainer.critic_1, trainer.critic_2], networks(256))
+    assert not trainer.actor._log_std.any()
+
+
+def assert_bounded_deviation(twin: ModuleType, states: Tensor) -> None:
+    """The logarithm lies between -20 and 2."""
+    trainer = twin.create_trainer(twin.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
+    trainer.actor._log_std.data = torch.tensor([-30.0, -20.0, -1.0, 1.0, 2.0, 3.0])
+    _, std = trainer.actor(states)
+    assert torch.equal(std, trainer.actor._log_std.clamp(-20.0, 2.0).exp().expand(len(states), -1))
 
 
 def test_weights_start_where_the_seed_says() -> None:
-    """The actor is built first, then critic 1."""
-    torch.manual_seed(7)
-    trainer = awac.create_trainer(awac.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
-    torch.manual_seed(7)
-    layers = [nn.Linear(STATE_DIM, 256), nn.Linear(256, 256), nn.Linear(256, 256), nn.Linear(256, ACTION_DIM)]
-    layers += [nn.Linear(STATE_DIM + ACTION_DIM, 256)]
-    built = [layer for part in (trainer.actor, trainer.critic_1) for layer in part._mlp if isinstance(layer, nn.Linear)]
-    for mine, other in zip(built, layers, strict=False):
-        assert torch.equal(mine.weight, other.weight)
+    """In CORL's order."""
+    assert_same_start(awac)
+
+
+def test_the_deviation_is_bounded(dataset: Batch) -> None:
+    """As CORL bounds it."""
+    assert_bounded_deviation(awac, dataset.observations)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.distributions import Normal
 from torch.nn.functional import layer_norm, linear, relu
 
-from corl_torch import lb_sac, sac_n
+from corl_torch import edac, lb_sac
+from parity_tests.precision import both_in
 from parity_tests.reference.common import (
     ACTION_DIM,
     CPU,
@@ -18,6 +19,7 @@ from parity_tests.reference.common import (
     STATE_DIM,
     UPDATES,
     adam,
+    assert_same_actions,
     assert_same_log,
     columns_of,
     polyak,
@@ -27,27 +29,28 @@ from shared.data.transitions import Batch
 from shared.frameworks.torch_data import take
 from shared.frameworks.twins import load_twin
 
-OTHER = {"num_critics": 3, "tau": 0.1, "discount": 0.9, "critic_learning_rate": 1e-3, "alpha_learning_rate": 1e-2}
-CASES = [
+SMALL = {"batch_size": 64, "hidden_dim": 64, "num_critics": 3}
+OTHER = SMALL | {"tau": 0.1, "discount": 0.9, "critic_learning_rate": 1e-3, "alpha_learning_rate": 1e-2}
+CASES: list[tuple[str, dict[str, Any], float]] = [
     ("sac_n", {}, 0.0),
     ("sac_n", OTHER, 0.0),
     ("edac", {}, 3e-6),
     ("edac", OTHER | {"eta": 5.0}, 3e-6),
     ("lb_sac", {"batch_size": 256}, 3e-6),
-    ("lb_sac", {"batch_size": 256, "critic_layernorm": True}, 3e-6),
-    ("lb_sac", {"batch_size": 256, "critic_layernorm": True, "edac_init": True, "tau": 0.1, "discount": 0.9}, 3e-6),
+    ("lb_sac", {"batch_size": 64, "critic_layernorm": True}, 3e-6),
+    ("lb_sac", OTHER | {"critic_layernorm": True, "edac_init": True}, 3e-6),
 ]
 
 
-def policy(actor: nn.Module, s: Tensor) -> tuple[Tensor, Tensor]:
-    """A squashed sample and its log-probability."""
+def policy(actor: nn.Module, s: Tensor, bound: float) -> tuple[Tensor, Tensor]:
+    """A squashed sample, scaled, and its log-probability."""
     for layer in actor.trunk[::2]:
         s = relu(linear(s, layer.weight, layer.bias))
     mu, log_sigma = (linear(s, head.weight, head.bias) for head in (actor.mu, actor.log_sigma))
     normal = Normal(mu, torch.exp(torch.clip(log_sigma, -5, 2)))
     u = normal.rsample()
     squashed = torch.tanh(u)
-    return squashed, normal.log_prob(u).sum(axis=-1) - torch.log(1 - squashed.pow(2) + 1e-6).sum(axis=-1)
+    return bound * squashed, normal.log_prob(u).sum(axis=-1) - torch.log(1 - squashed.pow(2) + 1e-6).sum(axis=-1)
 
 
 def many(x: Tensor, count: int) -> Tensor:
@@ -65,7 +68,7 @@ def ensemble(network: nn.Module, s: Tensor, a: Tensor) -> Tensor:
     for number, layer in enumerate(linears[:-1]):
         x = x @ layer.weight + layer.bias
         if norms:
-            x = layer_norm(x, (256,), norms[number].weight, norms[number].bias, 1e-5)
+            x = layer_norm(x, x.shape[-1:], norms[number].weight, norms[number].bias, 1e-5)
         x = relu(x)
     return (x @ linears[-1].weight + linears[-1].bias).squeeze(-1)
 
@@ -94,7 +97,8 @@ def test_six_updates(dataset: Batch, name: str, settings: dict[str, Any], tolera
     """Temperature; the policy with the new temperature; the critics with the new policy; the target."""
     twin = load_twin("torch", name)
     config = twin.TrainConfig(device="cpu", **settings)
-    trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    bound = 2.0 if "tau" in settings else 1.0
+    trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
     actor, critics = copy.deepcopy((trainer.actor, trainer.critic))
     critics_t = copy.deepcopy(critics)
     log_alpha = torch.tensor([0.0], requires_grad=True)
@@ -111,14 +115,14 @@ def test_six_updates(dataset: Batch, name: str, settings: dict[str, Any], tolera
     for _ in range(UPDATES):
         s, a, r, s2, d = columns_of(dataset, config.batch_size)
         with torch.no_grad():
-            _, log_pi = policy(actor, s)
+            _, log_pi = policy(actor, s, bound)
         alpha_loss = (-log_alpha * (log_pi - ACTION_DIM)).mean()
         alpha_adam.zero_grad()
         alpha_loss.backward()
         alpha_adam.step()
         alpha = log_alpha.exp().detach()
 
-        a_pi, log_pi = policy(actor, s)
+        a_pi, log_pi = policy(actor, s, bound)
         q_pi = ensemble(critics, s, a_pi)
         actor_loss = (alpha * log_pi - q_pi.min(0).values).mean()
         actor_adam.zero_grad()
@@ -126,7 +130,7 @@ def test_six_updates(dataset: Batch, name: str, settings: dict[str, Any], tolera
         actor_adam.step()
 
         with torch.no_grad():
-            a2, log_pi2 = policy(actor, s2)
+            a2, log_pi2 = policy(actor, s2, bound)
             v = (ensemble(critics_t, s2, a2).min(0).values - alpha * log_pi2).unsqueeze(-1)
             y = r + config.discount * (1 - d) * v
         critic_loss = critics_loss(name, config, critics, s, a, y)
@@ -135,7 +139,7 @@ def test_six_updates(dataset: Batch, name: str, settings: dict[str, Any], tolera
         critics_adam.step()
         polyak(critics_t, critics, config.tau)
         with torch.no_grad():
-            q_random = ensemble(critics, s, -1.0 + 2 * 1.0 * torch.rand_like(a))
+            q_random = ensemble(critics, s, -bound + 2 * bound * torch.rand_like(a))
         log = {
             "alpha": alpha,
             "alpha_loss": alpha_loss,
@@ -154,17 +158,61 @@ def test_six_updates(dataset: Batch, name: str, settings: dict[str, Any], tolera
         for mine, other in zip(getattr(trainer, part).parameters(), theirs.parameters(), strict=True)
     ]
     assert max([*apart, (trainer.log_alpha - log_alpha).abs().item()]) <= tolerance
+    assert trainer.total_it == UPDATES
+    assert [*trainer.actor.state_dict()] == CORLS_NAMES
 
 
-def test_sac_ns_weights_start_where_the_seed_says() -> None:
+# The layers' numbers count those of ReLU.
+CORLS_NAMES = [f"{layer}.{part}" for layer in ("trunk.0", "trunk.2", "trunk.4", "mu", "log_sigma") for part in ("weight", "bias")]
+
+
+@pytest.mark.parametrize("name", ["sac_n", "edac", "lb_sac"])
+def test_the_policy(dataset: Batch, name: str) -> None:
+    """Densities in double precision, where actions reach their bounds and deviations pass theirs; and how it acts."""
+    twin = load_twin("torch", name)
+    with both_in("float64"):
+        trainer = twin.create_trainer(twin.TrainConfig(device="cpu", **SMALL), STATE_DIM, ACTION_DIM, 2.0)
+        actor, s = trainer.actor, dataset.observations[:500].double()
+        for head in (actor.mu, actor.log_sigma):
+            head.weight.data *= 6.0 / head(actor.trunk(s)).std()
+        same_draws()
+        expected, log_prob = policy(actor, s, 2.0)
+        same_draws()
+        found, found_log_prob = twin.sample(actor, s, torch.randn(500, ACTION_DIM))
+        assert (expected.abs() > 2.0 - 1e-7).any()
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(found_log_prob, log_prob, rtol=1e-12, atol=1e-12)
+        _, deviation = actor(s)
+        torch.testing.assert_close(deviation, actor.log_sigma(actor.trunk(s)).clip(-5, 2).exp(), rtol=1e-12, atol=0.0)
+        assert deviation.log().min() == -5.0
+        assert deviation.log().max() == 2.0
+        assert_same_actions(trainer.act(s.numpy()), 2.0 * torch.tanh(actor.mu(actor.trunk(s))))
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-10])
+def test_how_alike_critics_are(size: float) -> None:
+    """The mean over rows of all pairs' cosines, over one less than there are critics; short slopes count for less."""
+    slopes = size * torch.randn(3, 50, ACTION_DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x = slopes / (torch.norm(slopes, p=2, dim=2, keepdim=True) + 1e-10)
+    pairs = [(x[i] * x[j]).sum(-1).mean() for i in range(3) for j in range(3) if i != j]
+    torch.testing.assert_close(edac.alikeness(slopes), sum(pairs) / 2.0, rtol=1e-12, atol=0.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "every"), [("sac_n", {}, 2), ("edac", {}, 2), ("lb_sac", {"edac_init": True}, 3)]
+)
+def test_weights_near_0_start_where_the_seed_says(name: str, settings: dict[str, Any], every: int) -> None:
     """The actor's layers, then its heads again; the critics layer by layer, member by member, then the last again."""
+    twin = load_twin("torch", name)
     torch.manual_seed(7)
-    trainer = sac_n.create_trainer(sac_n.TrainConfig(device="cpu", num_critics=3), STATE_DIM, ACTION_DIM, 1.0)
+    trainer = twin.create_trainer(
+        twin.TrainConfig(device="cpu", num_critics=3, **settings), STATE_DIM, ACTION_DIM, 1.0
+    )
     torch.manual_seed(7)
     widths = [(STATE_DIM, 256), (256, 256), (256, 256), (256, ACTION_DIM), (256, ACTION_DIM)]
     layers = [nn.Linear(*width) for width in widths]
     heads = [torch.empty(shape).uniform_(-1e-3, 1e-3) for shape in ((ACTION_DIM, 256), (ACTION_DIM,)) * 2]
-    for mine, other in zip(trainer.actor.trunk[::2], layers, strict=False):
+    for mine, other in zip(trainer.actor.trunk[::2], layers[:3], strict=True):
         assert torch.equal(mine.weight, other.weight)
         assert (mine.bias == 0.1).all()
     mine = (
@@ -175,7 +223,7 @@ def test_sac_ns_weights_start_where_the_seed_says() -> None:
     )
     assert all(torch.equal(a, b) for a, b in zip(mine, heads, strict=True))
     for layer, (fan_in, width) in zip(
-        trainer.critic.critic[::2], [(STATE_DIM + ACTION_DIM, 256), (256, 256), (256, 256), (256, 1)], strict=True
+        trainer.critic.critic[::every], [(STATE_DIM + ACTION_DIM, 256), (256, 256), (256, 256), (256, 1)], strict=True
     ):
         bound = 1 / math.sqrt(width)
         weight = torch.stack([torch.empty(fan_in, width).uniform_(-bound, bound) for _ in range(3)])

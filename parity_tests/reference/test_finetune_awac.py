@@ -20,7 +20,7 @@ from parity_tests.reference.common import (
     same_draws,
 )
 from parity_tests.reference.finetune import CAPACITY, Lived, assert_same_life, derived, patched, run_of, write_dataset
-from parity_tests.reference.test_awac import ReferenceAWAC, assert_same_awac
+from parity_tests.reference.test_awac import OTHER, ReferenceAWAC, assert_bounded_deviation, assert_same_awac, assert_same_start
 from shared.data.transitions import Batch
 from shared.envs.stepping import Stepper
 from shared.frameworks.torch_data import take
@@ -29,7 +29,7 @@ from shared.runs.configs import read_file
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
-    "weights at their cap": {"awac_lambda": 0.01, "tau": 0.1, "normalize_reward": True},
+    "weights at their cap": OTHER | {"awac_lambda": 0.01, "tau": 0.1, "normalize_reward": True},
 }
 
 
@@ -52,9 +52,20 @@ def test_both_phases(dataset: Batch, settings: dict[str, Any]) -> None:
             others.append(reference.sample(state))
         expected.append(reference.update(*columns_of(dataset, config.batch_size)))
     assert_same_log(logs, expected)
-    assert_same_awac(trainer, reference)
+    assert_same_awac(trainer, reference, dataset.observations)
+    assert trainer.total_it == 2 * UPDATES
     assert all(torch.equal(mine, other) for mine, other in zip(actions, others, strict=True))
     assert (reference.at_cap > 0) == bool(settings)
+
+
+def test_weights_start_where_the_seed_says() -> None:
+    """As offline."""
+    assert_same_start(awac)
+
+
+def test_the_deviation_is_bounded(dataset: Batch) -> None:
+    """As offline."""
+    assert_bounded_deviation(awac, dataset.observations)
 
 
 def lives(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Lived]:
@@ -69,8 +80,7 @@ def lives(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Lived]:
         online_iterations=20,
         eval_freq=13,
         n_episodes=1,
-        batch_size=16,
-        **settings,
+        **settings | {"batch_size": 16},
     )
     ours, fresh, as_it_was = run_of(awac, awac.AWAC, config)
     reference = ReferenceAWAC(config, fresh)

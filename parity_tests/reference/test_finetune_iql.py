@@ -24,7 +24,7 @@ from parity_tests.reference.common import (
     same_draws,
 )
 from parity_tests.reference.finetune import CAPACITY, assert_same_life, derived, patched, run_of, write_dataset
-from parity_tests.reference.test_iql import ReferenceIQL
+from parity_tests.reference.test_iql import ReferenceIQL, assert_acting, assert_bounded_deviation, assert_same_start
 from shared.data import online
 from shared.data.transitions import Batch
 from shared.envs.stepping import Step, Stepper
@@ -33,7 +33,7 @@ from shared.frameworks.torch_online import Ring
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
-    "dropout": {"actor_dropout": 0.1, "iql_tau": 0.9, "beta": 10.0},
+    "dropout": {"actor_dropout": 0.1, "iql_tau": 0.9, "beta": 100.0},
     "deterministic": {"iql_deterministic": True, "expl_noise": 0.4, "noise_clip": 0.3, "normalize_reward": True},
 }
 
@@ -73,6 +73,9 @@ def test_both_phases(dataset: Batch, settings: dict[str, Any]) -> None:
     assert_same_log(logs, updates)
     assert_same_bits(trainer, {"qf": reference.q, "q_target": reference.q_t, "vf": reference.v})
     assert_same_bits(trainer.actor, {"net": reference.mean})
+    assert trainer.total_it == 2 * UPDATES
+    if not config.iql_deterministic:
+        assert torch.equal(trainer.actor.log_std, reference.log_std)
     assert rates[UPDATES] == pytest.approx(0.0, abs=1e-18)
     assert rates[UPDATES + 1] > 0.0
     for step, rate in enumerate(rates):
@@ -177,10 +180,41 @@ def test_targets_reset_at_the_switch_are_caught(dataset: Batch) -> None:
 
 def test_evaluation_has_no_noise(dataset: Batch) -> None:
     """Nor dropout: CORL's policy in evaluation mode; what explores is told apart from it."""
-    config = iql.TrainConfig(device="cpu", actor_dropout=0.5)
+    assert_acting(iql, dataset.observations, without=0.0)
+    config, states = iql.TrainConfig(device="cpu", actor_dropout=0.5), dataset.observations[:10]
     trainer = iql.create_trainer(config, STATE_DIM, ACTION_DIM, 2.0)
-    states = dataset.observations[:10]
-    expected = (2.0 * reference_of(config, trainer).mean.eval()(states)).clamp(-2.0, 2.0)
-    assert torch.equal(torch.as_tensor(trainer.act(states.numpy())), expected)
     explored = trainer.explore(states, iql.draw_exploration(config, ACTION_DIM, CPU))
-    assert not np.allclose(explored, expected.detach())
+    assert not np.allclose(explored, trainer.act(states.numpy()))
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_exploration_is_scaled_and_cut(dataset: Batch, settings: dict[str, Any]) -> None:
+    """Noise is added to the mean before both are multiplied by the largest action."""
+    config = iql.TrainConfig(device="cpu", **settings)
+    trainer = iql.create_trainer(config, STATE_DIM, ACTION_DIM, 2.0)
+    if trainer.actor.log_std is not None:
+        trainer.actor.log_std.data += 0.5
+    reference = reference_of(config, trainer)
+    reference.log_std.data += 0.5
+    for state in dataset.observations[:20, None]:
+        same_draws()
+        mine = trainer.explore(state, iql.draw_exploration(config, ACTION_DIM, CPU))
+        same_draws()
+        with torch.no_grad():
+            mean = reference.mean(state)
+            if config.iql_deterministic:
+                noise = (config.expl_noise * torch.randn_like(mean)).clamp(-config.noise_clip, config.noise_clip)
+            else:
+                noise = torch.randn_like(mean) * reference.log_std.exp()
+        assert torch.equal(mine, (2.0 * (mean + noise)).clamp(-2.0, 2.0))
+        assert not mine.requires_grad
+
+
+def test_weights_start_where_the_seed_says() -> None:
+    """As offline."""
+    assert_same_start(iql)
+
+
+def test_the_deviation_is_bounded(dataset: Batch) -> None:
+    """As offline."""
+    assert_bounded_deviation(iql, dataset.observations)

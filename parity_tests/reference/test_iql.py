@@ -1,6 +1,7 @@
 """IQL: six updates in four settings, equal to the last bit."""
 
 import copy
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,9 +18,13 @@ from parity_tests.reference.common import (
     STATE_DIM,
     UPDATES,
     adam,
+    assert_same_actions,
     assert_same_bits,
     assert_same_log,
+    assert_same_weights,
+    at_the_weights_of,
     columns_of,
+    mlp,
     polyak,
     same_draws,
 )
@@ -27,15 +32,26 @@ from shared.data.transitions import Batch
 from shared.frameworks.torch_data import take
 
 
+def networks() -> list[nn.Sequential]:
+    """Both critics, V and the policy's mean before its hyperbolic tangent, in the order in which they are drawn."""
+    inputs_and_outputs = [(STATE_DIM + ACTION_DIM, 1)] * 2 + [(STATE_DIM, 1), (STATE_DIM, ACTION_DIM)]
+    return [mlp(inputs, 256, 256, outputs) for inputs, outputs in inputs_and_outputs]
+
+
+def networks_of(trainer: Any) -> list[nn.Module]:
+    """The twin's, in the same order."""
+    return [trainer.qf.q1, trainer.qf.q2, trainer.vf, trainer.actor.net]
+
+
 class ReferenceIQL:
     """IQL's update, term by term: each network steps before the next one's loss is taken."""
 
     def __init__(self, config: Any, trainer: Any, dropout: float | None, period: int) -> None:
         self.c = config
-        self.q = nn.ModuleList(copy.deepcopy([trainer.qf.q1.net, trainer.qf.q2.net]))
+        q1, q2, v, mean = map(at_the_weights_of, networks_of(trainer), networks())
+        self.q, self.v = nn.ModuleList([q1, q2]), v
         self.q_t = copy.deepcopy(self.q)
-        self.v = copy.deepcopy(trainer.vf.v.net)
-        layers = [layer for layer in copy.deepcopy(trainer.actor.net.net) if isinstance(layer, nn.Linear)]
+        layers = [layer for layer in mean if isinstance(layer, nn.Linear)]
         after = [nn.ReLU()] if dropout is None else [nn.ReLU(), nn.Dropout(dropout)]
         self.mean = nn.Sequential(layers[0], *after, layers[1], *copy.deepcopy(after), layers[2], nn.Tanh())
         self.log_std = nn.Parameter(torch.zeros(ACTION_DIM))
@@ -83,8 +99,8 @@ class ReferenceIQL:
     "settings",
     [
         {},
-        {"actor_dropout": 0.1, "iql_tau": 0.9, "beta": 10.0, "max_timesteps": 4},
-        {"iql_deterministic": True, "tau": 0.001, "discount": 0.9},
+        {"actor_dropout": 0.1, "iql_tau": 0.9, "beta": 100.0, "max_timesteps": 4},
+        {"iql_deterministic": True, "tau": 0.001, "discount": 0.9, "batch_size": 64},
         {"iql_deterministic": True, "actor_dropout": 0.3, "vf_lr": 1e-3, "qf_lr": 1e-4, "actor_lr": 1e-2},
     ],
     ids=["default", "dropout past the cosine's end", "deterministic", "deterministic with dropout"],
@@ -103,6 +119,7 @@ def test_iql(dataset: Batch, settings: dict[str, Any]) -> None:
     assert_same_log(logs, [reference.update(*columns_of(dataset, config.batch_size)) for _ in range(UPDATES)])
     assert_same_bits(trainer, {"qf": reference.q, "q_target": reference.q_t, "vf": reference.v})
     assert_same_bits(trainer.actor, {"net": reference.mean})
+    assert trainer.total_it == UPDATES
     assert trainer.actor_lr_schedule.get_last_lr() == reference.schedule.get_last_lr()
     if not config.iql_deterministic:
         assert trainer.actor.log_std is not None
@@ -122,30 +139,47 @@ def test_masks_are_torchs_own(rate: float) -> None:
     assert all(mask.max() > 1.0 for mask in noise.dropout) == (rate > 0.0)
 
 
+def assert_acting(twin: ModuleType, states: Tensor, without: float | None) -> None:
+    """Actions are those of CORL's policy in evaluation mode, bounded by the largest action.
+
+    Its layers have CORL's numbers, which count those of dropout.
+    """
+    for dropout, numbers in ((0.5, "036"), (without, "024")):
+        config = twin.TrainConfig(device="cpu", actor_dropout=dropout)
+        trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 2.0)
+        assert {name[0] for name in trainer.actor.net.net.state_dict()} == set(numbers)
+        mean = ReferenceIQL(config, trainer, dropout or None, 6).mean.eval()
+        assert_same_actions(trainer.act(states.numpy()), (2.0 * mean(states)).clamp(-2.0, 2.0))
+
+
+def assert_same_start(twin: ModuleType) -> None:
+    """Critic 1 is built first, then critic 2, V and the policy, whose deviation starts at 1."""
+    torch.manual_seed(7)
+    trainer = twin.create_trainer(twin.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
+    torch.manual_seed(7)
+    assert_same_weights(networks_of(trainer), networks())
+    assert trainer.actor.log_std is not None
+    assert not trainer.actor.log_std.any()
+
+
+def assert_bounded_deviation(twin: ModuleType, states: Tensor) -> None:
+    """The logarithm lies between -20 and 2."""
+    trainer = twin.create_trainer(twin.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
+    trainer.actor.log_std.data = torch.tensor([-30.0, -20.0, -1.0, 1.0, 2.0, 3.0])
+    _, std = trainer.actor(states)
+    assert torch.equal(std, trainer.actor.log_std.clamp(-20.0, 2.0).exp().expand(len(states), -1))
+
+
 def test_acting_drops_nothing(dataset: Batch) -> None:
-    """Actions are those of CORL's policy in evaluation mode, bounded by the largest action."""
-    config = iql.TrainConfig(device="cpu", actor_dropout=0.5)
-    trainer = iql.create_trainer(config, STATE_DIM, ACTION_DIM, 2.0)
-    mean = ReferenceIQL(config, trainer, config.actor_dropout, config.max_timesteps).mean.eval()
-    expected = (2.0 * mean(dataset.observations[:10])).clamp(-2.0, 2.0)
-    assert torch.equal(torch.as_tensor(trainer.act(dataset.observations[:10].numpy())), expected)
+    """Nor does it look at the deviation."""
+    assert_acting(iql, dataset.observations, without=None)
 
 
 def test_weights_start_where_the_seed_says() -> None:
-    """Critic 1 is built first, then critic 2, V and the policy."""
-    torch.manual_seed(7)
-    trainer = iql.create_trainer(iql.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
-    torch.manual_seed(7)
-    inputs_and_outputs = (
-        (STATE_DIM + ACTION_DIM, 1),
-        (STATE_DIM + ACTION_DIM, 1),
-        (STATE_DIM, 1),
-        (STATE_DIM, ACTION_DIM),
-    )
-    networks = trainer.qf.q1, trainer.qf.q2, trainer.vf.v, trainer.actor.net
-    for network, (inputs, outputs) in zip(networks, inputs_and_outputs, strict=True):
-        layers = nn.Linear(inputs, 256), nn.Linear(256, 256), nn.Linear(256, outputs)
-        assert all(torch.equal(network.net[2 * i].weight, layer.weight) for i, layer in enumerate(layers))
-        assert all(torch.equal(network.net[2 * i].bias, layer.bias) for i, layer in enumerate(layers))
-    assert trainer.actor.log_std is not None
-    assert not trainer.actor.log_std.any()
+    """In CORL's order."""
+    assert_same_start(iql)
+
+
+def test_the_deviation_is_bounded(dataset: Batch) -> None:
+    """As CORL bounds it."""
+    assert_bounded_deviation(iql, dataset.observations)

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,10 @@ from parity_tests.reference.common import (
     UPDATES,
     adam,
     assert_same_log,
+    assert_same_weights,
+    at_the_weights_of,
     columns_of,
+    mlp,
     polyak,
     same_draws,
 )
@@ -36,15 +40,23 @@ def double() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"learning_rate": 1e-2, "tau": 0.1, "discount": 0.9}], ids=["default", "fast"]
-)
-def test_sac(dataset: Batch, settings: dict[str, Any]) -> None:
+def networks(width: int) -> tuple[nn.Sequential, ...]:
+    """The policy, means before logarithms of deviations, and both critics, in the order in which they are drawn."""
+    critic = STATE_DIM + ACTION_DIM, width, width, 1
+    return mlp(STATE_DIM, width, width, 2 * ACTION_DIM), mlp(*critic), mlp(*critic)
+
+
+OTHER = {"learning_rate": 1e-2, "tau": 0.1, "discount": 0.9, "hidden_dim": 64, "batch_size": 64}
+
+
+@pytest.mark.parametrize(("settings", "bound"), [({}, 1.0), (OTHER, 2.0)], ids=["default", "fast"])
+def test_sac(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     """The critics; the policy on the new ones; the temperature; the targets."""
     dataset = Batch(*(column.double() for column in dataset))
     config = sac.TrainConfig(device="cpu", **settings)
-    trainer = sac.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
-    policy_net, q1, q2 = copy.deepcopy((trainer.actor.net, trainer.critic_1.net, trainer.critic_2.net))
+    trainer = sac.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
+    ours = trainer.actor, trainer.critic_1, trainer.critic_2
+    policy_net, q1, q2 = map(at_the_weights_of, ours, networks(config.hidden_dim))
     q1_t, q2_t = copy.deepcopy((q1, q2))
     log_temperature = nn.Parameter(torch.tensor(0.0))
     rate = config.learning_rate
@@ -56,7 +68,7 @@ def test_sac(dataset: Batch, settings: dict[str, Any]) -> None:
         normal = Normal(loc, log_scale.clip(-20, 2).exp())
         squashed = Independent(TransformedDistribution(normal, TanhTransform(cache_size=1), validate_args=False), 1)
         sample = squashed.rsample()
-        return sample, squashed.log_prob(sample)[:, None]
+        return bound * sample, squashed.log_prob(sample)[:, None]
 
     def smaller(first: nn.Module, second: nn.Module, s: Tensor, a: Tensor) -> Tensor:
         inputs = torch.cat([s, a], dim=-1)
@@ -105,12 +117,38 @@ def test_sac(dataset: Batch, settings: dict[str, Any]) -> None:
     )
     print(f"furthest apart: {worst:.1e}")
     assert worst < 1e-10
+    assert trainer.total_it == UPDATES
+    states, normal = dataset.observations[:50], torch.randn(50, ACTION_DIM)
+    loc, log_scale = policy_net(states).detach().split(ACTION_DIM, dim=-1)
+    explored, acted = trainer.explore(states.numpy(), normal.numpy()), trainer.act(states.numpy())
+    torch.testing.assert_close(torch.as_tensor(explored), bound * torch.tanh(loc + normal * log_scale.exp()))
+    torch.testing.assert_close(torch.as_tensor(acted), bound * torch.tanh(loc))
+
+
+def test_draws_of_steps_are_numpys_own() -> None:
+    """Uniform actions before normal noise."""
+    np.random.seed(3)
+    found = sac.draw_exploration(1000, ACTION_DIM)
+    np.random.seed(3)
+    np.testing.assert_array_equal(found.uniform, 2.0 * np.random.random((1000, ACTION_DIM)) - 1.0)
+    np.testing.assert_array_equal(found.normal, np.random.normal(size=(1000, ACTION_DIM)))
+
+
+def test_the_deviation_is_bounded(dataset: Batch) -> None:
+    """The logarithm lies between -20 and 2."""
+    actor = sac.Actor(STATE_DIM, ACTION_DIM, 1.0, 64)
+    actor.net[4].weight.data.mul_(300.0)
+    states = dataset.observations[:500].double()
+    free = actor.net(states)[:, ACTION_DIM:]
+    assert free.min() < -25.0
+    assert free.max() > 5.0
+    assert torch.equal(actor(states)[1], free.clamp(-20.0, 2.0))
 
 
 def test_the_density_adds_up_to_one() -> None:
     """Over all actions of one dimension."""
     actor = sac.Actor(1, 1, 1.0, 8)
-    noise = torch.linspace(-8, 8, 20_001)[:, None]
+    noise = torch.linspace(-8, 8, 2001)[:, None]
     actions, log_prob = sac.sample(actor, torch.ones(len(noise), 1), noise)
     assert torch.trapezoid(log_prob.exp(), actions[:, 0]).item() == pytest.approx(1.0, abs=1e-6)
 
@@ -128,12 +166,9 @@ def test_the_log_probability_stays_finite_and_right_where_the_tanh_is_1() -> Non
 
 
 def test_weights_start_where_the_seed_says() -> None:
-    """The actor is built first, then critic 1, with PyTorch's own initialisation."""
+    """The actor is built first, then the critics, with PyTorch's own initialisation; the temperature starts at 1."""
     torch.manual_seed(7)
     trainer = sac.create_trainer(sac.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
     torch.manual_seed(7)
-    layers = [nn.Linear(STATE_DIM, 256), nn.Linear(256, 256), nn.Linear(256, 2 * ACTION_DIM)]
-    layers += [nn.Linear(STATE_DIM + ACTION_DIM, 256)]
-    built = [layer for part in (trainer.actor, trainer.critic_1) for layer in part.net if isinstance(layer, nn.Linear)]
-    for mine, other in zip(built, layers, strict=False):
-        assert torch.equal(mine.weight, other.weight)
+    assert_same_weights([trainer.actor, trainer.critic_1, trainer.critic_2], networks(256))
+    assert trainer.log_alpha().item() == 0.0

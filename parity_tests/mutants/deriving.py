@@ -1,0 +1,118 @@
+"""A mutant of a PyTorch twin against the second derivation of its updates: the first reference test that fails.
+
+pytest collects the tests of a derivation once, with their parameters and fixtures. Then it runs them with one mutant
+after the other in the twin's place.
+"""
+
+import contextlib
+import io
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from parity_tests import conftest as of_the_pairs
+from parity_tests.mutants.operators import Mutant
+from parity_tests.mutants.planting import ENDLESS, PATIENCE, EndlessError, limited, lines_of, planted
+from parity_tests.mutants.results import source_of
+from parity_tests.pairs import PAIRS
+from parity_tests.reference import conftest as of_the_derivations
+
+FOLDER = Path(of_the_derivations.__file__).parent
+# Pairs whose derivations stand in one file
+TOGETHER = {"sac_n": "ensembles", "edac": "ensembles", "lb_sac": "ensembles"}
+# Tests that plant mistakes of their own say so in their names.
+OPTIONS = ("--noconftest", "-m", "", "-k", "not caught", "-s", "-o", "tmp_path_retention_policy=none")
+WITHOUT = ("cacheprovider", "terminal", "warnings", "logging", "timeout", "xdist", "benchmark", "junitxml")
+
+
+def climb(name: str, mutants: Sequence[Mutant], tell: Callable[[Mutant, str], None]) -> None:
+    """Runs each mutant of a pair's PyTorch twin, and tells the test that notices it; empty: it survives."""
+    if not mutants:
+        return
+    derivation = _Derivation(name, mutants, tell)
+    file = FOLDER / f"test_{TOGETHER.get(name, name.replace('/', '_'))}.py"
+    options = [str(file), *OPTIONS, *(f"-pno:{plugin}" for plugin in WITHOUT)]
+    code = pytest.main(options, plugins=[of_the_pairs, of_the_derivations, derivation])
+    assert code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), f"pytest ended with {code!r}"
+
+
+class _Derivation:
+    """A plugin that runs the collected tests in its own way."""
+
+    def __init__(self, name: str, mutants: Sequence[Mutant], tell: Callable[[Mutant, str], None]) -> None:
+        self.name, self.mutants, self.tell = name, mutants, tell
+        # What a test ended with, and the lines of the twin that each test comes by
+        self.error: BaseException | None = None
+        self.passed: dict[pytest.Item, frozenset[int]] = {}
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """In place of pytest's own loop."""
+        source = source_of(self.name, "torch")
+        self.passed = self.measured(session.items, source)
+        for mutant in self.mutants:
+            self.tell(mutant, self.noticed(mutant, source))
+        return True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo) -> pytest.TestReport:
+        """Keeps the error, be it of the test, of what it needs or of what comes after it; nothing is formatted."""
+        if call.excinfo is not None:
+            self.error = call.excinfo.value
+        outcome = "passed" if call.excinfo is None else "failed"
+        return pytest.TestReport(item.nodeid, item.location, {}, outcome, None, call.when)
+
+    def measured(self, items: Sequence[pytest.Item], source: str) -> dict[pytest.Item, frozenset[int]]:
+        """The lines of the twin that each test comes by; those that come by none are left out, the fastest is first."""
+        seconds, passed = {}, {}
+        twin = planted(f"the twin {self.name}", source)
+        for item in items:
+            begin = time.perf_counter()
+            with lines_of(twin.__name__) as lines:
+                self.run(item, items, twin)
+            assert self.error is None, f"{item.name}: {self.error}"
+            seconds[item], passed[item] = time.perf_counter() - begin, frozenset(lines)
+        return {item: passed[item] for item in sorted(items, key=lambda item: seconds[item]) if passed[item]}
+
+    def noticed(self, mutant: Mutant, source: str) -> str:
+        """The first test that notices the mutant, of those that come by its line."""
+        try:
+            twin = planted(f"a mutant of {self.name}", mutant.applied(source))
+        except Exception:
+            return "import"
+        for item, lines in self.passed.items():
+            if mutant.is_passed(lines):
+                self.run(item, list(self.passed), twin)
+                if self.error is not None:
+                    return f"{item.name}{ENDLESS if isinstance(self.error, EndlessError) else ''}"
+        return ""
+
+    def run(self, item: pytest.Item, items: Sequence[pytest.Item], twin: ModuleType) -> None:
+        """Runs a test with this twin; what it prints is dropped."""
+        self.error = None
+        # Fixtures of the file are kept, for another test of it.
+        following = next((other for other in items if other is not item), None)
+        with _in_place_of(PAIRS[self.name].torch, twin, item), contextlib.redirect_stdout(io.StringIO()):
+            try:
+                with limited(PATIENCE):
+                    item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+            except EndlessError as error:
+                self.error = error
+
+
+@contextmanager
+def _in_place_of(right: ModuleType, twin: ModuleType, item: pytest.Item) -> Iterator[None]:
+    """What is imported under the right twin's name, and what the test's file has imported already."""
+    file: dict[str, Any] = vars(sys.modules[item.module.__name__])  # type: ignore[attr-defined]
+    package, _, last = right.__name__.rpartition(".")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, right.__name__, twin)
+        patch.setattr(sys.modules[package], last, twin)
+        for name in [name for name, value in file.items() if value is right]:
+            patch.setitem(file, name, twin)
+        yield
