@@ -31,6 +31,7 @@ class Config:
 
     eval_freq: int = 4
     offline_iterations: int = 6
+    switch: int = 6
     max_timesteps: int = 13
     updates_per_call: int = 1
 
