@@ -52,7 +52,8 @@ def online(scene: Scene) -> Errors:
     rows = len(scene.dataset[0])
     ring = jax_online.Ring.create(scene.jax_dataset, rows + ROOM)
     reference = torch_online.Ring(torch_side_columns(scene), rows + ROOM)
-    rng, start, found = np.random.default_rng(3), 5, Errors()
+    # The environment is stepped after the switch.
+    rng, start, found = np.random.default_rng(3), scene.config.switch + 5, Errors()
     expected = given
     for call, count in enumerate(CALLS):
         new = type(scene.dataset)(*(rng.normal(size=(count, *column.shape[1:])) for column in scene.dataset))

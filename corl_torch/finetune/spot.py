@@ -207,9 +207,9 @@ def draw_noise(
     if not pretrains:
         target = torch.randn(hp.batch_size, action_dim, device=device)
     if pretrains or delayed:
-        # CORL's codes lie sample by sample in memory, and are drawn in that order.
+        # CORL's codes lie sample by sample in memory, and the layout decides how PyTorch draws them.
         shape = (1 if pretrains else hp.num_samples, hp.batch_size, latent_dim(hp, action_dim))
-        latent = torch.randn(shape, device=device).transpose(0, 1)
+        latent = torch.empty(shape, device=device).transpose(0, 1).normal_()
     return index_tensor(indices, device), Noise(target, latent)
 
 
@@ -266,7 +266,8 @@ def cooled(hp: Hyperparameters, online_it: int) -> float:
     return hp.lambd * max(hp.lambd_end, 1.0 - online_it / max(hp.online_iterations, 1))
 
 
-TARGETS = ("actor_target", "critic_1_target", "critic_2_target")
+# What learns offline and online, each with a target
+LEARNERS = ("actor", "critic_1", "critic_2")
 
 
 class SPOT:
@@ -395,9 +396,9 @@ class SPOT:
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, under CORL's keys; it leaves out the targets, we do not."""
-        names = ("vae", "critic_1", "critic_2", "actor")
-        optimizers = {f"{name}_optimizer": getattr(self, f"{name}_optimizer") for name in names}
-        return {name: getattr(self, name) for name in (*names, *TARGETS)} | optimizers
+        networks = ("vae", *LEARNERS)
+        names = [*networks, *(f"{part}_target" for part in LEARNERS), *(f"{part}_optimizer" for part in networks)]
+        return {name: getattr(self, name) for name in names}
 
 
 def policy(actor: Actor, observations: Tensor) -> Tensor:
@@ -427,10 +428,10 @@ def save(trainer: SPOT, path: Path, experience: OnlineExperience | None = None, 
 
 def load(trainer: SPOT, path: str) -> dict[str, Any]:
     """Loads a checkpoint of ours, or of CORL's, whose targets start as copies; returns what it holds."""
-    content = load_checkpoint(path, "finetune/spot", trainer.parts(), optional=TARGETS)
-    for name in TARGETS:
-        if name not in content:
-            getattr(trainer, name).load_state_dict(getattr(trainer, name.removesuffix("_target")).state_dict())
+    targets = {f"{part}_target": part for part in LEARNERS}
+    content = load_checkpoint(path, "finetune/spot", trainer.parts(), optional=[*targets])
+    for target in targets.keys() - content.keys():
+        getattr(trainer, target).load_state_dict(getattr(trainer, targets[target]).state_dict())
     trainer.total_it = content["total_it"]
     return content
 
