@@ -85,10 +85,10 @@ def online(scene: Scene) -> Errors:
         draws = explored(scene, key, start, scene.sizes[1])
         acted = single.run(type(expected).explore, expected, observation, draws)
         found[f"call {call}: action"] = error(action, np.asarray(acted))
-    return found | _gone_online(scene)
+    return found
 
 
-def _gone_online(scene: Scene) -> Errors:
+def gone_online(scene: Scene) -> Errors:
     """The states after what happens at the switch alone, if anything does."""
     state, trainer = scene.state(), copy.deepcopy(scene.trainer)
     if not hasattr(trainer, "go_online"):
