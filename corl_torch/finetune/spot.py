@@ -292,6 +292,7 @@ class SPOT:
     def vae_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """The squared error of the reconstruction, and the code's divergence from its prior."""
         vae = self.vae
+        assert noise.latent is not None
         reconstruction, mean, std = vae(batch.observations, batch.actions, noise.latent[:, :1])
         assert reconstruction[:, 0].shape == batch.actions.shape
         error, kl = square(reconstruction[:, 0] - batch.actions).mean(), divergence(mean, std).mean()
@@ -302,6 +303,7 @@ class SPOT:
         """The regression target of both critics, (B,): the smaller target value of a smoothed target action."""
         hp, max_action = self.hp, self.max_action
         actor, critic_1, critic_2 = self.actor_target, self.critic_1_target, self.critic_2_target
+        assert noise.target is not None
         limit = hp.noise_clip * max_action
         smoothing = clamp(noise.target * (hp.policy_noise * max_action), -limit, limit)
         next_actions = clamp(actor(batch.next_observations) + smoothing, -max_action, max_action)

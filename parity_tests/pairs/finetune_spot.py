@@ -12,7 +12,7 @@ SMALL = {"vae_hidden_dim": 32}
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
     """Every network's; the VAE's for the same code in each row, on both sides of its mean."""
-    found = {}
+    found: dict[str, Any] = {}
     for latent in (-0.5, 0.5):
         reconstruction, mean, std = twin.vae(batch.observations, batch.actions, latent)
         found |= {f"reconstruction {latent}": reconstruction, "code's mean": mean, "code's std": std}
