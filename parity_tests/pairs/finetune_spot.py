@@ -128,7 +128,6 @@ MISTAKES = [
             "other"),
     Mistake("exploration not bounded", "return clip(max_action * action, -max_action, max_action)",
             "return max_action * action", "act"),
-    Mistake("head as wide as the other layers", "    if init_w is None:\n", "    if True:\n", "start", "other"),
     Mistake("same noise at every update",
             "index_key, target_key, latent_key, _ = jax.random.split(jax.random.fold_in(key, step), 4)",
             "index_key, target_key, latent_key, _ = jax.random.split(jax.random.fold_in(key, 0 * step), 4)", "draws"),
@@ -143,12 +142,7 @@ MISTAKES = [
             "rest = num_updates - vae_updates", "shipped path"),
     Mistake("batches from the whole ring", "draw_noise(key, step, hp, size, action_dim)",
             "draw_noise(key, step, hp, len(dataset), action_dim)", "shipped path"),
-    Mistake("batches of what was there before", "num_updates, ring.size, vae_updates=0",
-            "num_updates, ring.size - num_updates, vae_updates=0", "shipped path"),
     Mistake("update before the step is stored", "ring, num_updates = push(ring, rows), len(rows)",
             "before, ring, num_updates = ring, push(ring, rows), len(rows)\n"
             "    ring = ring.replace(rows=before.rows)", "shipped path"),
-    Mistake("the next step's draws are the last one's",
-            "next_action(state, key, start + num_updates, observation), history",
-            "next_action(state, key, start, observation), history", "shipped path"),
 ]  # fmt: skip
