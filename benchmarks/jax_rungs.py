@@ -64,7 +64,7 @@ def host_batches(subject: Subject) -> Callable[[], Any]:
         draw, learn = programs(*(tuple(statics.items()) for statics in _statics(subject, step)))
         indices, noise = draw(state, step)
         rows = pair.take(pair.torch, dataset, torch.as_tensor(np.array(indices)), config)
-        return learn(state, jax.tree.map(lambda column: column.numpy(), rows), noise)
+        return learn(state, jax.tree.map(lambda column: column.numpy(), rows), noise, *pair.number(step + 1))
 
     return _one_by_one(subject, update)
 
@@ -76,15 +76,16 @@ def device_batches(subject: Subject) -> Callable[[], Any]:
     @cache
     def program(draw_statics: tuple, update_statics: tuple) -> Callable:
         @partial(jax.jit, donate_argnums=0)
-        def update(state: Any, key: jax.Array, dataset: Any, step: jax.Array) -> tuple[Any, Any]:
+        def update(state: Any, key: jax.Array, dataset: Any, step: jax.Array, *number: jax.Array) -> tuple[Any, Any]:
             indices, noise = _draw(subject, state, key, step, dict(draw_statics))
-            return state.update(pair.take(pair.jax, dataset, indices, config), noise, **dict(update_statics))
+            batch = pair.take(pair.jax, dataset, indices, config)
+            return state.update(batch, noise, *number, **dict(update_statics))
 
         return update
 
     def update(state: Any, step: int) -> tuple[Any, Any]:
         statics = (tuple(statics.items()) for statics in _statics(subject, step))
-        return program(*statics)(state, jax.random.key(DRAWS_SEED), dataset, step)
+        return program(*statics)(state, jax.random.key(DRAWS_SEED), dataset, step, *pair.number(step + 1))
 
     return _one_by_one(subject, update)
 

@@ -5,6 +5,7 @@ update after each step. Blocks take turns, and the best of each side counts. The
 """
 
 import argparse
+import inspect
 import sys
 import tempfile
 import time
@@ -41,9 +42,10 @@ class Side(NamedTuple):
     experience: OnlineExperience
 
 
-def torch_side_of(twin: Any, config: Any, task: Any) -> Side:
+def torch_side_of(name: str, config: Any, task: Any) -> Side:
     """The loop of the PyTorch twin's `train` without what surrounds it."""
-    experience, device = training_environment(config, task), torch.device("cpu")
+    experience, device, pair = training_environment(config, task), torch.device("cpu"), PAIRS[name]
+    twin = pair.torch
     trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     dataset = torch_data.to_device(task.dataset, device)
     ring = torch_online.Ring(dataset, torch_online.room(config, len(dataset.rewards)))
@@ -54,17 +56,25 @@ def torch_side_of(twin: Any, config: Any, task: Any) -> Side:
             action = trainer.explore(observation, twin.draw_exploration(config, ACTION_DIM, device))
             experience.step(action[0].numpy())
             ring.push(experience.last())
-            indices, noise = twin.draw_noise(config, ring.size, ACTION_DIM, device)
+            # SPOT draws codes for some updates only.
+            drawn = [getattr(trainer, name) for name in ("pretrains", "delayed") if hasattr(trainer, name)]
+            indices, noise = twin.draw_noise(config, ring.size, ACTION_DIM, device, *drawn)
             trainer.update(torch_data.take(ring.rows, indices), noise)
 
     return Side(block, experience)
 
 
-def jax_side_of(twin: Any, config: Any, task: Any) -> Side:
+def jax_side_of(name: str, config: Any, task: Any) -> Side:
     """What the JAX twin's `train` calls."""
+    pair, twin = PAIRS[name], PAIRS[name].jax
+    taken = inspect.signature(twin.train_online).parameters
+
+    def statics(start: int, updates: int) -> list[Any]:
+        return [value for key, value in pair.interval_statics(config, start, updates).items() if key in taken]
+
     experience, key = training_environment(config, task), jax.random.key(0)
     held = {"state": twin.create_train_state(key, config, STATE_DIM, ACTION_DIM, 1.0), "step": 0}
-    online = jax_online.Online(config, experience, key, twin.next_action, twin.train_online)
+    online = jax_online.Online(config, experience, key, twin.next_action, twin.train_online, statics=statics)
     online.begin(jax_data.to_device(task.dataset))
 
     def block() -> None:
@@ -99,12 +109,12 @@ def measure(name: str) -> dict[str, tuple[float, float]]:
                 file[key] = values
             file.attrs["env_id"] = ENV_ID
         pair = PAIRS[name]
-        settings = {"env": str(path), "device": "cpu", "offline_iterations": 1000, "n_episodes": 1}
+        settings = {"env": str(path), "device": "cpu", "offline_iterations": 1000, "n_episodes": 1} | pair.timed
         sides = {}
         for side, make in (("PyTorch eager", torch_side_of), ("JAX", jax_side_of)):
             twin = pair.torch if make is torch_side_of else pair.jax
             config = twin.TrainConfig(**settings, online_iterations=(BLOCKS + 1) * STEPS)
-            sides[side] = make(twin, config, load_task(config))
+            sides[side] = make(name, config, load_task(config))
         for block in range(BLOCKS + 1):
             for side, ready in sides.items():
                 with simulated() as seconds:

@@ -21,7 +21,7 @@ from parity_tests.draws import DRAWN_UPDATES, faults, reuses_key, shares_a_key
 from parity_tests.errors import error, errors
 from parity_tests.interpreter import interpreted
 from parity_tests.online import explored as jax_explored
-from parity_tests.online import online, to_jax_draws, torch_explored
+from parity_tests.online import gone_online, online, to_jax_draws, torch_explored
 from parity_tests.pair import Pair
 from parity_tests.scene import Scene
 from parity_tests.starting import start
@@ -142,8 +142,11 @@ def _one_update(scene: Scene) -> tuple[Errors, Errors]:
 
 
 def update(scene: Scene) -> Errors:
-    """Parameters, targets and moments after one step from a warm state, for three steps of different phase."""
-    return _one_update(scene)[0]
+    """Parameters, targets and moments after one step from a warm state, for three steps of different phase.
+
+    For twins in which something happens at the switch, the state after that too.
+    """
+    return _one_update(scene)[0] | gone_online(scene)
 
 
 def log(scene: Scene) -> Errors:

@@ -1,5 +1,7 @@
 """What the ladder asks of twins that go on in the environment: what they draw there, keep there, and do in one call."""
 
+import copy
+import inspect
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +14,7 @@ from parity_tests.errors import error, errors
 from parity_tests.interpreter import interpreted
 from parity_tests.scene import Scene
 from shared.frameworks import jax_online, jax_side, torch_online
-from shared.frameworks.exchange import named, part_names
+from shared.frameworks.exchange import named, part_names, torch_part
 
 Errors = dict[str, float]
 
@@ -50,7 +52,8 @@ def online(scene: Scene) -> Errors:
     rows = len(scene.dataset[0])
     ring = jax_online.Ring.create(scene.jax_dataset, rows + ROOM)
     reference = torch_online.Ring(torch_side_columns(scene), rows + ROOM)
-    rng, start, found = np.random.default_rng(3), 5, Errors()
+    # The environment is stepped after the switch.
+    rng, start, found = np.random.default_rng(3), scene.config.switch + 5, Errors()
     expected = given
     for call, count in enumerate(CALLS):
         new = type(scene.dataset)(*(rng.normal(size=(count, *column.shape[1:])) for column in scene.dataset))
@@ -64,9 +67,10 @@ def online(scene: Scene) -> Errors:
             indices, noise = scene.jax_twin.draw_noise(key, step - 1, hp, reference.size, scene.sizes[1], **statics)
             batch = type(held)(*(column[indices] for column in held))
             update = scene.pair.update_statics(scene.config, step)
-            expected, _ = single.run(type(expected).update, expected, batch, noise, **update)
+            expected, _ = single.run(type(expected).update, expected, batch, noise, *scene.pair.number(step), **update)
         statics = scene.pair.interval_statics(scene.config, start, count)
-        statics = {name: value for name, value in statics.items() if name != "size"}
+        taken = inspect.signature(scene.jax_twin.train_online).parameters
+        statics = {name: value for name, value in statics.items() if name in taken}
         # A compiled call takes the memory of its state and of its ring for its own.
         copies = jax.tree.map(jnp.copy, (given, ring))
         given, ring, action, _ = scene.run(
@@ -82,6 +86,17 @@ def online(scene: Scene) -> Errors:
         acted = single.run(type(expected).explore, expected, observation, draws)
         found[f"call {call}: action"] = error(action, np.asarray(acted))
     return found
+
+
+def gone_online(scene: Scene) -> Errors:
+    """The states after what happens at the switch alone, if anything does."""
+    state, trainer = scene.state(), copy.deepcopy(scene.trainer)
+    if not hasattr(trainer, "go_online"):
+        return {}
+    trainer.go_online()
+    after = scene.run(type(state).go_online, state)
+    pairs = {part: errors(named(getattr(after, part)), torch_part(trainer, part)) for part in part_names(after)}
+    return {f"switch: {part}.{leaf}": value for part, values in pairs.items() for leaf, value in values.items()}
 
 
 def torch_side_columns(scene: Scene) -> Any:

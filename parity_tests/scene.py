@@ -198,7 +198,7 @@ class Scene:
     def update(self, state: Any, step: int, indices: Any, noise: Any) -> tuple[Any, Any]:
         """The JAX twin's state and metrics after its update number `step` (from 1) from a state."""
         statics = self.pair.update_statics(self.config, step)
-        return self.run(type(state).update, state, self.jax_batch(indices), noise, **statics)
+        return self.run(type(state).update, state, self.jax_batch(indices), noise, *self.pair.number(step), **statics)
 
     def losses(self) -> dict[str, Any]:
         """The pair's losses that this config uses."""

@@ -41,6 +41,7 @@ CORL_KEYS = {
 }
 CORL_KEYS["finetune/iql"] = CORL_KEYS["iql"]
 CORL_KEYS["finetune/awac"] = CORL_KEYS["awac"]
+CORL_KEYS["finetune/spot"] = ["vae", "vae_optimizer", *CORL_KEYS["td3_bc"]]
 # What it names some of their tensors
 CORL_TENSORS = {
     "any_percent_bc": ["actor.net.4.weight"],
@@ -51,6 +52,10 @@ CORL_TENSORS = {
 }
 CORL_TENSORS["finetune/iql"] = CORL_TENSORS["iql"]
 CORL_TENSORS["finetune/awac"] = CORL_TENSORS["awac"]
+CORL_TENSORS["finetune/spot"] = [
+    *("vae.encoder_shared.0.weight", "vae.mean.bias", "vae.log_std.weight", "vae.decoder.4.bias"),
+    *CORL_TENSORS["td3_bc"],
+]
 
 
 def settings(pair: Pair) -> dict[str, Any]:

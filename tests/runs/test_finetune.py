@@ -31,6 +31,7 @@ class Config:
 
     eval_freq: int = 4
     offline_iterations: int = 6
+    switch: int = 6
     max_timesteps: int = 13
     updates_per_call: int = 1
 
@@ -49,6 +50,18 @@ def test_an_interval_ends_at_the_switch() -> None:
         {"online_iter": 0},
     ]
     assert [list(phases.steps_since_evaluation(step)) for step in (8, 12, 13)] == [[1, 2], [3, 4, 5, 6], [7]]
+
+
+def test_updates_before_both_phases_are_of_neither() -> None:
+    """A VAE's, say: the run counts them like all others, CORL's numbers begin behind them."""
+    phases = Phases(Config(switch=8, max_timesteps=15))
+    assert list(phases.intervals(0)) == [(0, 4), (4, 8), (8, 12), (12, 15)]
+    assert [phases.counted(step) for step in (2, 3, 8, 9)] == [
+        {},
+        {"offline_iter": 0},
+        {"offline_iter": 5},
+        {"online_iter": 0},
+    ]
 
 
 def test_the_two_regrets_are_kept_apart() -> None:
