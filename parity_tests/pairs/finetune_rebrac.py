@@ -30,7 +30,8 @@ PAIR = Pair(
     load=extract_returns,
     explores=True,
     two_buffers=True,
-    facts=rebrac.PAIR.facts,
+    # When the actor steps is proven of the offline twin, and its phase by the shipped path.
+    facts=replace(rebrac.PAIR.facts, first_delayed=None),
 )
 
 # Of the offline twin, as far as their texts stand here too; some that say something of what is new
