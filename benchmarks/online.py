@@ -47,7 +47,7 @@ def torch_side_of(pair: Pair, config: Any, task: Any) -> Side:
     twin, apart = pair.torch, pair.two_buffers
     experience, device = training_environment(config, task), torch.device("cpu")
     trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
-    dataset = torch_side.to_device(task.dataset, device)
+    dataset = torch_side.to_device(pair.as_rows(task.dataset), device)
     kept = 0 if apart else len(dataset.rewards)
     ring = torch_online.Ring(dataset, torch_online.room(config, kept), keeps_dataset=not apart)
 
@@ -74,7 +74,7 @@ def jax_side_of(pair: Pair, config: Any, task: Any) -> Side:
     twin, apart = pair.jax, pair.two_buffers
     experience, key = training_environment(config, task), jax.random.key(0)
     held = {"state": twin.create_train_state(key, config, STATE_DIM, ACTION_DIM, 1.0), "step": 0}
-    dataset = jax_side.to_device(task.dataset)
+    dataset = jax_side.to_device(pair.as_rows(task.dataset))
 
     def statics(start: int, updates: int) -> tuple:
         return tuple(pair.call_statics(config, start, updates).values())
@@ -121,8 +121,7 @@ def measure(name: str) -> dict[str, tuple[float, float]]:
         for side, make in (("PyTorch eager", torch_side_of), ("JAX", jax_side_of)):
             twin = pair.torch if make is torch_side_of else pair.jax
             config = twin.TrainConfig(**settings, online_iterations=(BLOCKS + 1) * STEPS)
-            extract = (lambda raw, limit: pair.load(raw)) if apart else extract_transitions
-            sides[side] = make(pair, config, load_task(config, extract=extract))
+            sides[side] = make(pair, config, load_task(config))
         for block in range(BLOCKS + 1):
             for side, ready in sides.items():
                 with simulated() as seconds:

@@ -100,6 +100,7 @@ class Pair:
             twin `train_online`.
         two_buffers: Whether what it lives through there has a buffer of its own beside the dataset's: a batch is a mix
             of both, `draw_noise` also takes `online_size`, `train_online` the dataset.
+        as_rows: From the environment's steps, a `Batch`, to the rows that are kept.
         update_statics: Likewise to the static arguments of the JAX `update`.
         interval_statics: From a config, the updates before an interval and its length to those of `train_interval`.
         call_statics: Likewise to those of `train_online`.
@@ -130,6 +131,7 @@ class Pair:
     other_draws: Sequence[str] = ()
     explores: bool = False
     two_buffers: bool = False
+    as_rows: Callable[[Batch], Any] = lambda steps: steps
     update_statics: Callable[[Any, int], dict[str, Any]] = no_statics
     interval_statics: Callable[[Any, int, int], dict[str, Any]] = lambda config, start, num_updates: {}
     call_statics: Callable[[Any, int, int], dict[str, Any]] = lambda config, start, num_updates: {}

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from parity_tests.pair import Mistake, Pair
 from parity_tests.pairs import rebrac
-from shared.data.returns import extract_returns
+from shared.data.returns import extract_returns, online_rows
 
 PAIR = Pair(
     name="finetune/rebrac",
@@ -17,11 +17,11 @@ PAIR = Pair(
     variants={
         "default": rebrac.SMALL,
         # The switch comes with the first warm update, after which the weight falls; a quarter of a batch is new.
-        "other": rebrac.PAIR.variants["other"]
+        "other": dict(rebrac.PAIR.variants["other"])
         | {"offline_iterations": 30, "online_iterations": 8, "min_decay_coef": 0.3, "mixing_ratio": 0.25}
         | {"use_calibration": True, "expl_noise": 0.2},
         # The weight is at its least from the first warm update on; exploration reaches the bounds.
-        "plain": rebrac.PAIR.variants["plain"]
+        "plain": dict(rebrac.PAIR.variants["plain"])
         | {"offline_iterations": 20, "online_iterations": 5, "mixing_ratio": 0.75, "expl_noise": 1.0},
     },
     update_statics=rebrac.PAIR.update_statics,
@@ -30,6 +30,7 @@ PAIR = Pair(
     load=extract_returns,
     explores=True,
     two_buffers=True,
+    as_rows=online_rows,
     # When the actor steps is proven of the offline twin, and its phase by the shipped path.
     facts=replace(rebrac.PAIR.facts, first_delayed=None),
 )

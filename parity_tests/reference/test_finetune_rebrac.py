@@ -132,16 +132,12 @@ def test_both_phases(settings: dict[str, Any]) -> None:
         data = ReturnsBatch(*test_rebrac.rows(), rng.normal(size=ROWS))
         seen = ReturnsBatch(*(column[: ROWS // 10][::-1].copy() for column in data))
         reference, logs, expected = Derivation(config, trainer), [], []
-        columns, further = to_device(data, CPU), to_device(seen, CPU)
+        columns, further, (offline, _) = to_device(data, CPU), to_device(seen, CPU), rebrac.shares(config)
         same_draws()
         for step in range(2 * UPDATES):
             size = len(seen.rewards) if step >= UPDATES else None
             indices, noise = rebrac.draw_noise(config, ROWS, ACTION_DIM, CPU, size)
-            batch = (
-                take(columns, indices)
-                if size is None
-                else take_both(columns, further, indices, rebrac.shares(config)[0])
-            )
+            batch = take(columns, indices) if size is None else take_both(columns, further, indices, offline)
             logs.append(trainer.update(batch, noise))
         same_draws()
         for i in range(2 * UPDATES):
@@ -158,14 +154,14 @@ def test_both_phases(settings: dict[str, Any]) -> None:
 
 
 def derived_life(c: rebrac.TrainConfig, raw: dict[str, np.ndarray], reference: Derivation) -> Lived:
-    """CORL's loop over two buffers; of the second one the columns that weigh anything."""
+    """CORL's loop over two buffers; next actions, which it stores in the second one too, weigh nothing there."""
     s, s2 = raw["observations"][:-1], raw["observations"][1:]
     mean, std = (s.mean(0), s.std(0) + 1e-3) if c.normalize else (np.zeros(STATE_DIM), np.ones(STATE_DIM))
     factor = 100.0 if c.normalize_reward else 1.0
     done, r = raw["terminals"][:-1].astype(np.float32), raw["rewards"][:-1]
-    returns, after = np.zeros(DATA), 0.0
+    returns, earned = np.zeros(DATA), 0.0
     for j in reversed(range(DATA)):
-        returns[j] = after = r[j].item() + c.discount * (1.0 - done[j]) * after
+        returns[j] = earned = r[j].item() + c.discount * (1.0 - float(done[j])) * earned
     columns = ((s - mean) / std, raw["actions"][:-1], factor * r, (s2 - mean) / std, done, raw["actions"][1:], returns)
     data = tuple(np.asarray(column, np.float32) for column in columns)
     ring = tuple(np.zeros((CAPACITY, *column.shape[1:]), np.float32) for column in data)
