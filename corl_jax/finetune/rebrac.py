@@ -363,13 +363,7 @@ CHUNK = 100
 
 @partial(jax.jit, static_argnames=("num_updates", "phase"), donate_argnames="state")
 def train_interval(
-    state: ReBRAC,
-    key: Array,
-    dataset: PackedDataset,
-    start: Array,
-    num_updates: int,
-    phase: int,
-    ring: Ring | None = None,
+    state: ReBRAC, key: Array, dataset: PackedDataset, start: Array, num_updates: int, phase: int, ring: Ring | None
 ) -> tuple[ReBRAC, list[dict[str, Array]]]:
     """The updates `start + 1` to `start + num_updates` as one program, scanned in chunks whose noise is drawn at once.
 
@@ -484,15 +478,15 @@ def train(config: TrainConfig) -> Run:
         # The weights of the distances follow from this run's own steps, whatever it began with.
         state = state.replace(total_it=jnp.asarray(run.step, jnp.int32))
         dataset = to_device(task.dataset)
-        statics = partial(of_a_call, config)
-        online = Online(config, experience, draws_key, next_action, train_online, online_rows, statics, [dataset])
+        call = partial(of_a_call, config)
+        online = Online(config, experience, draws_key, next_action, train_online, online_rows, call, [dataset])
         with run:
             if run.is_due(run.step):
                 evaluate(run, run.step, act, state.actor)
             for start, end in run.intervals():
                 if start < config.offline_iterations:
-                    updates, phase = end - start, start % config.policy_freq
-                    state, history = train_together(train_interval, state, draws_key, dataset, start, updates, phase)
+                    statics = end - start, start % config.policy_freq, None
+                    state, history = train_together(train_interval, state, draws_key, dataset, start, *statics)
                     run.started()
                     metrics = mean_metrics(history)
                 else:

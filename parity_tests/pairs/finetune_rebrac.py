@@ -25,7 +25,7 @@ PAIR = Pair(
         | {"offline_iterations": 20, "online_iterations": 5, "mixing_ratio": 0.75, "expl_noise": 1.0},
     },
     update_statics=rebrac.PAIR.update_statics,
-    interval_statics=rebrac.PAIR.interval_statics,
+    interval_statics=lambda config, start, num_updates: {"phase": start % config.policy_freq, "ring": None},
     call_statics=lambda config, start, num_updates: {"phase": start % config.policy_freq, "idle": 0},
     load=extract_returns,
     explores=True,
