@@ -6,6 +6,9 @@ from parity_tests.pair import Mistake, Pair
 from parity_tests.pairs import rebrac
 from shared.data.returns import extract_returns, online_rows
 
+# The offline twin's ladder has the depths, and full size those of the defaults: fewer layers are compiled sooner.
+SHALLOW = rebrac.SMALL | {"actor_n_hiddens": 1, "critic_n_hiddens": 1}
+
 PAIR = Pair(
     name="finetune/rebrac",
     title="ReBRAC, offline to online",
@@ -15,9 +18,10 @@ PAIR = Pair(
     outputs=rebrac.PAIR.outputs,
     losses=rebrac.PAIR.losses,
     variants={
-        "default": rebrac.SMALL,
+        "default": SHALLOW,
         # The switch comes with the first warm update, after which the weight falls; a quarter of a batch is new.
         "other": dict(rebrac.PAIR.variants["other"])
+        | SHALLOW
         | {"offline_iterations": 30, "online_iterations": 8, "min_decay_coef": 0.3, "mixing_ratio": 0.25}
         | {"use_calibration": True, "expl_noise": 0.2},
         # The weight is at its least from the first warm update on; exploration reaches the bounds.
