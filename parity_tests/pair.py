@@ -98,9 +98,13 @@ class Pair:
         other_draws: Names of further functions that draw, which a run calls between updates.
         explores: Whether a run goes on in the environment: both twins have `draw_exploration` and `explore`, the JAX
             twin `train_online`.
+        two_buffers: Whether what it lives through there has a buffer of its own beside the dataset's: a batch is a mix
+            of both, `draw_noise` also takes `online_size`, `train_online` the dataset.
+        as_rows: From the environment's steps, a `Batch`, to the rows that are kept.
         update_statics: Likewise to the static arguments of the JAX `update`.
         numbered: Whether the JAX `update` takes its number (from 1), behind the noise.
         interval_statics: From a config, the updates before an interval and its length to those of `train_interval`.
+        call_statics: Likewise to those of `train_online`.
         take: From a twin, its dataset on the device, indices and config to a batch.
         load: From a dataset file's arrays to the named tuple of columns that the pair learns from, (N, ...) each.
         gathers: Look-ups by index in one update, the batch's own included.
@@ -128,9 +132,12 @@ class Pair:
     draw_statics: Callable[[Any, int], dict[str, Any]] = no_statics
     other_draws: Sequence[str] = ()
     explores: bool = False
+    two_buffers: bool = False
+    as_rows: Callable[[Batch], Any] = lambda steps: steps
     update_statics: Callable[[Any, int], dict[str, Any]] = no_statics
     numbered: bool = False
     interval_statics: Callable[[Any, int, int], dict[str, Any]] = lambda config, start, num_updates: {}
+    call_statics: Callable[[Any, int, int], dict[str, Any]] = lambda config, start, num_updates: {}
     take: Callable[[ModuleType, Any, Any, Any], Any] = lambda twin, dataset, indices, config: twin.take(
         dataset, indices
     )

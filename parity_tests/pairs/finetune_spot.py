@@ -69,6 +69,7 @@ PAIR = Pair(
     update_statics=update_statics,
     numbered=True,
     interval_statics=interval_statics,
+    call_statics=lambda config, start, num_updates: {"phase": start % config.policy_freq},
     full_size={"vae_iterations": 3},
     timed={"vae_iterations": 0},
     explores=True,

@@ -97,8 +97,8 @@ def run_of(twin: ModuleType, trainer_class: Any, config: Any) -> tuple[Lived, An
             batches.append(tuple(column.clone() for column in batch))
             return update(self, batch, *args)
 
-        def recording_ring(*args: Any) -> Any:
-            rings.append(ring(*args))
+        def recording_ring(*args: Any, **named: Any) -> Any:
+            rings.append(ring(*args, **named))
             return rings[-1]
 
         patch.setattr(twin, "create_trainer", recording_create)

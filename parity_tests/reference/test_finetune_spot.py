@@ -29,8 +29,8 @@ from parity_tests.reference.common import (
 from parity_tests.reference.finetune import CAPACITY, assert_same_life, derived, patched, run_of, write_dataset
 from shared.data.transitions import Batch
 from shared.envs.stepping import Step, Stepper
-from shared.frameworks.torch_online import Ring
 from shared.frameworks.torch_data import take
+from shared.frameworks.torch_online import Ring
 
 # An odd number of the VAE's updates: they count when the actor's turn is asked for.
 PHASES = {"vae_iterations": UPDATES - 1, "offline_iterations": UPDATES, "online_iterations": UPDATES}

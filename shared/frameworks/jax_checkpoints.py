@@ -105,8 +105,16 @@ def read_checkpoint(path: str) -> dict[str, Any]:
     return content
 
 
-def load_checkpoint(path: str, algorithm: str | Sequence[str], state: Any) -> dict[str, Any]:
+def load_checkpoint(
+    path: str, algorithm: str | Sequence[str], state: Any, optional: Sequence[str] = ()
+) -> dict[str, Any]:
     """Reads what `save_checkpoint` wrote, of one of these algorithms, its state into one of the same structure.
+
+    Args:
+        path: The `.msgpack` file.
+        algorithm: Which algorithm the file must be of, or several.
+        state: A state of that structure.
+        optional: Parts that another algorithm's file lacks; they stay as they are in `state`.
 
     Returns:
         What the file holds, by key; `state` as the train state that it was.
@@ -119,8 +127,10 @@ def load_checkpoint(path: str, algorithm: str | Sequence[str], state: Any) -> di
     if content["algorithm"] not in fitting:
         raise InputError(f"checkpoint {path} is of {content['algorithm']}, not of {' or '.join(fitting)}")
     try:
-        restored = serialization.from_state_dict(state, content["state"])
-        jax_parts.check(restored, content["state"], state)
+        own = serialization.to_state_dict(state)
+        saved = {name: own[name] for name in optional} | content["state"]
+        restored = serialization.from_state_dict(state, saved)
+        jax_parts.check(restored, saved, state)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise InputError(f"checkpoint {path} does not fit this run's networks: {reason}") from None

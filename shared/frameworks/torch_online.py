@@ -16,14 +16,15 @@ update each. What a twin of this family provides and calls, in both frameworks:
 
 In PyTorch a `for` over updates begins with a step of the environment once `step > config.switch`. It pushes
 the step's row into a `Ring`, and draws the batch from `ring.size` rows of `ring.rows`. A twin with two buffers keeps
-the dataset beside a ring that begins empty.
+the dataset beside a ring that begins empty, and `take_both` makes its batches.
 """
 
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from shared.frameworks.torch_data import store
+from shared.frameworks.torch_data import store, take
 
 
 class Ring:
@@ -58,6 +59,12 @@ class Ring:
             store(self.rows, type(self.rows)(*(column[row : row + 1] for column in columns)), self._pointer)
             self._pointer = (self._pointer + 1) % capacity
             self.size = min(self.size + 1, capacity)
+
+
+def take_both(dataset: Any, experience: Any, indices: Tensor, offline: int) -> Any:
+    """A batch of two buffers: `offline` of the indices (B,) are of the dataset, those behind them count on from it."""
+    parts = take(dataset, indices[:offline]), take(experience, indices[offline:] - len(dataset[0]))
+    return type(dataset)(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
 
 def room(config: Any, rows: int) -> int:
