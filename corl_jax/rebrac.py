@@ -280,9 +280,6 @@ def act(actor: Network, observations: Array) -> Array:
 
 # ---- training ------------------------------------------------------------------------------------------------------
 
-# Blocks whose noise is drawn at once: enough to leave the draws outside the loop, few enough to fit into any memory
-CHUNK = 100
-
 
 @partial(jax.jit, static_argnames=("num_updates", "phase"), donate_argnames="state")
 def train_interval(
@@ -303,7 +300,7 @@ def train_interval(
         delayed = (phase + place) % hp.policy_freq == 0
         return state.update(take(dataset, indices), noise, delayed)
 
-    return scan_updates(update, draw, state, start, num_updates, hp.policy_freq, CHUNK, unroll=2)
+    return scan_updates(update, draw, state, start, num_updates, hp.policy_freq, unroll=2)
 
 
 def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> ReBRAC:

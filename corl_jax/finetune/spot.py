@@ -395,9 +395,6 @@ def act(actor: Network, observations: Array) -> Array:
 
 # ---- training ------------------------------------------------------------------------------------------------------
 
-# Blocks of updates whose noise is drawn at once
-CHUNK = 100
-
 
 @partial(jax.jit, static_argnames=("num_updates", "vae_updates", "phase"), donate_argnames="state")
 def train_interval(
@@ -425,9 +422,9 @@ def train_interval(
         delayed = (phase + place + 1) % hp.policy_freq == 0
         return state.update(take(dataset, indices), noise, step, pretrains, delayed)
 
-    state, pretraining = scan_updates(partial(update, pretrains=True), draw, state, start, vae_updates, chunk=CHUNK)
+    state, pretraining = scan_updates(partial(update, pretrains=True), draw, state, start, vae_updates)
     start, rest = start + vae_updates, num_updates - vae_updates
-    state, history = scan_updates(update, draw, state, start, rest, hp.policy_freq, CHUNK, unroll=2)
+    state, history = scan_updates(update, draw, state, start, rest, hp.policy_freq, unroll=2)
     return state, pretraining + history
 
 
