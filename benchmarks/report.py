@@ -6,7 +6,7 @@ A page has a place for a table between two comments, `<!-- updates -->` and `<!-
 or one's where its name follows; `<!-- shipped -->`: what ships, timed alone; `<!-- runs -->`: runs from start to end;
 `<!-- programs -->`: what the compiler makes of updates; `<!-- tricks -->`: what they are worth; `<!-- seeds NAME -->`:
 an algorithm's over seeds; `<!-- scores -->`: all of them in short; `<!-- environments -->`: steps replayed;
-`<!-- likeness -->`: how alike the twins are; `<!-- mutants -->`: what noticed each mutant; `<!-- pairs -->` and
+`<!-- likeness -->`: how alike the twins are; `<!-- mutants SIDE -->`: what noticed each mutant; `<!-- pairs -->` and
 `<!-- pages -->`: the pairs, for the README and for the site's menu. What stands between is replaced: no figure is
 typed by hand.
 """
@@ -148,7 +148,7 @@ TABLES: dict[str, Callable[[str | None], str]] = {
     "scores": scores,
     "environments": replayed,
     "likeness": alike,
-    "mutants": lambda _: mutants.table() + "\n",
+    "mutants": lambda side: "\n\n".join(map(mutants.table, [side] if side else mutants.SIDES)) + "\n",
     "pairs": lambda _: listing.table() + "\n",
     "pages": lambda _: listing.toctree() + "\n",
 }

@@ -1,53 +1,73 @@
-"""No small change of a JAX twin passes the ladder, but for those that are proven to change nothing.
+"""No small change of a twin passes its tests, but for those that are proven to change nothing.
 
-`python -m parity_tests.mutants` has them all climb, which takes hours, and keeps what became of each. Here the results
-are held to the twins as they are, and a sample of each pair climbs again.
+`python -m parity_tests.mutants --side both` tries them all, which takes hours, and keeps what became of each: a mutant
+of a JAX twin climbs the ladder, one of a PyTorch twin meets the derivation of its updates. Here the results are held to
+the twins as they are, and a sample of each twin is tried again.
 """
 
+from collections.abc import Callable
 from hashlib import sha256
 
 import pytest
 
-from parity_tests.mutants.climbing import noticed
-from parity_tests.mutants.results import SURVIVED, equivalents, mutants_of, proof, read
+from parity_tests.mutants import climbing, deriving
+from parity_tests.mutants.operators import Mutant
+from parity_tests.mutants.results import SIDES, SURVIVED, equivalents, mutants_of, proof, read
 from parity_tests.pairs import PAIRS
 from parity_tests.scene import forget_programs
 
-# Mutants of each pair that climb here: some twenty seconds
+# Mutants of each twin that are tried here: some twenty seconds
 SAMPLE = 6
-CLIMBED = [name for name in PAIRS if read(name)]
+# Twins whose mutants have not been tried yet
+OUTSTANDING: set[tuple[str, str]] = set()
+TWINS = [(name, side) for name in PAIRS for side in SIDES if (name, side) not in OUTSTANDING]
+CLIMBS: dict[str, Callable] = {"jax": climbing.climb, "torch": deriving.climb}
+each_twin = pytest.mark.parametrize(("name", "side"), TWINS)
 
 
-def test_thousands_have_climbed() -> None:
-    """Of most pairs; a new pair's climb before it is added."""
-    assert sum(len(read(name)) for name in CLIMBED) >= 2500
+def test_thousands_have_been_tried() -> None:
+    """On each side."""
+    for side in SIDES:
+        assert sum(len(read(name, side)) for name in PAIRS) >= 3000
 
 
-@pytest.mark.parametrize("name", CLIMBED)
-def test_every_mutant_of_the_twin_has_climbed(name: str) -> None:
+def test_a_twin_is_outstanding_only_until_it_has_results() -> None:
+    """A new pair is never on the list."""
+    assert not [twin for twin in OUTSTANDING if read(*twin)]
+
+
+@each_twin
+def test_every_mutant_of_the_twin_has_been_tried(name: str, side: str) -> None:
     """The results are of the source as it is; after a change, `python -m parity_tests.mutants --changed` mends them."""
-    assert read(name).keys() == {mutant.name for mutant in mutants_of(name)}
+    assert read(name, side).keys() == {mutant.name for mutant in mutants_of(name, side)}
 
 
-@pytest.mark.parametrize("name", CLIMBED)
-def test_none_survives_without_a_proof(name: str) -> None:
+@each_twin
+def test_none_survives_without_a_proof(name: str, side: str) -> None:
     """What nothing notices is proven equivalent, and what something notices is not."""
-    found = read(name)
-    assert not [mutant for mutant, step in found.items() if (step == SURVIVED) != bool(proof(name, "jax", mutant))]
+    found = read(name, side)
+    assert not [mutant for mutant, step in found.items() if (step == SURVIVED) != bool(proof(name, side, mutant))]
 
 
 def test_every_proof_is_needed() -> None:
     """Each covers a mutant."""
-    names = [(name, mutant) for name in PAIRS for mutant in read(name)]
+    names = [(name, side, mutant) for name in PAIRS for side in SIDES for mutant in read(name, side)]
     for entry in equivalents():
-        assert any(entry.covers(name, "jax", mutant) for name, mutant in names), entry.mutants
+        assert any(entry.covers(*mutant) for mutant in names), entry.mutants
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", PAIRS)
-def test_a_sample_is_noticed(name: str) -> None:
+@each_twin
+def test_a_sample_is_noticed(name: str, side: str) -> None:
     """The same mutants each time, from all over the twin."""
-    unproven = [mutant for mutant in mutants_of(name) if not proof(name, "jax", mutant.name)]
+    unproven = [mutant for mutant in mutants_of(name, side) if not proof(name, side, mutant.name)]
     sample = sorted(unproven, key=lambda mutant: sha256(mutant.name.encode()).digest())[:SAMPLE]
-    assert [mutant.name for mutant in sample if not noticed(name, mutant)] == []
+    found: dict[str, str] = {}
+
+    def tell(mutant: Mutant, step: str) -> None:
+        found[mutant.name] = step
+
+    CLIMBS[side](name, sample, tell)
+    assert len(found) == len(sample)
+    assert [mutant for mutant, step in found.items() if step == SURVIVED] == []
     forget_programs()

@@ -47,8 +47,8 @@ def climb(name: str, side: str, changed: bool, everywhere: bool) -> list[str]:
     """Tries all mutants of a twin and keeps what became of them; returns the survivors."""
     climb_side = {"jax": partial(climbing.climb, everywhere=everywhere), "torch": deriving.climb}[side]
     every, proof, begin = mutants_of(name, side), partial(proof_of, name, side), time.perf_counter()
-    # A survivor climbs again: the tests may see more now.
-    known = {mutant: step for mutant, step in read(name, side).items() if changed and (step or proof(mutant))}
+    # What contradicts a proof, or lacks one, is tried again: the tests may see more now.
+    known = {mutant: step for mutant, step in read(name, side).items() if changed and bool(step) != bool(proof(mutant))}
     found = {mutant.name: known[mutant.name] for mutant in every if mutant.name in known}
     new = [mutant for mutant in every if mutant.name not in known]
     command = shlex.join(["python", "-m", "parity_tests.mutants", *sys.argv[1:]])

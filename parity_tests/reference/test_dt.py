@@ -20,7 +20,9 @@ from shared.data.transitions import Batch
 from shared.frameworks.torch_data import to_device
 from shared.frameworks.torch_side import seed_everything
 
-BATCH_SIZE = 256
+BATCH_SIZE = 64
+# The largest action, which CORL's head is multiplied by
+BOUND = 2.0
 
 
 class ReferenceBlock(nn.Module):
@@ -74,7 +76,7 @@ class ReferenceModel(nn.Module):
         x = self.emb_drop(self.emb_norm(x))
         for block in self.blocks:
             x = block(x, padding)
-        return self.action_head(self.out_norm(x)[:, 1::3])
+        return self.action_head(self.out_norm(x)[:, 1::3]) * BOUND
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +109,7 @@ def both(**settings: Any) -> tuple[dt.TrainConfig, dt.DT, ReferenceModel]:
     """A config, the twin, and CORL's network with the same weights."""
     c = dt.TrainConfig(device="cpu", batch_size=BATCH_SIZE, **{"seq_len": 8, "embedding_dim": 32} | settings)
     torch.manual_seed(7)
-    trainer = dt.create_trainer(c, STATE_DIM, ACTION_DIM, 1.0)
+    trainer = dt.create_trainer(c, STATE_DIM, ACTION_DIM, BOUND)
     torch.manual_seed(7)
     reference = ReferenceModel(c)
     return c, trainer, reference
@@ -172,6 +174,15 @@ def test_forward_and_gradient(trajectories: Trajectories, rate: float, heads: in
         assert (parameter.grad - expected[name]).abs().max() <= 1e-6 * largest, name
 
 
+def test_acting_drops_nothing(trajectories: Trajectories) -> None:
+    """The actions of whole windows, by CORL's network in evaluation mode."""
+    c, trainer, reference = both()
+    seed_everything(4)
+    s, a, g, t, _ = corls_batch(trajectories, c)
+    found = trainer.act(s.numpy(), a.numpy(), g.numpy(), t.numpy())
+    assert np.abs(found - reference.eval()(s, a, g, t).detach().numpy()).max() <= 3e-7
+
+
 @pytest.mark.parametrize("precision", ["float64"], indirect=True)
 @pytest.mark.parametrize("settings", [{}, {"num_heads": 4, "clip_grad": None, "warmup_steps": 4, "weight_decay": 0.1}])
 def test_dt(trajectories: Trajectories, settings: dict[str, Any], precision: str) -> None:
@@ -204,6 +215,7 @@ def test_dt(trajectories: Trajectories, settings: dict[str, Any], precision: str
         schedule.step()
         expected.append({"train_loss": loss, "learning_rate": schedule.get_last_lr()[0]})
     assert_same_log(logs, expected, tolerance=1e-12)
+    assert trainer.total_it == UPDATES
     ours, theirs = dict(trainer.model.named_parameters()), dict(reference.named_parameters())
     largest = max((theirs[name] - start[name]).abs().max().item() for name in theirs)
     for name in theirs:

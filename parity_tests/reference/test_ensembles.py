@@ -159,6 +159,8 @@ def test_six_updates(dataset: Batch, name: str, settings: dict[str, Any], tolera
     ]
     assert max([*apart, (trainer.log_alpha - log_alpha).abs().item()]) <= tolerance
     assert trainer.total_it == UPDATES
+    norms = [layer for layer in critics.critic if isinstance(layer, nn.LayerNorm)]
+    assert len(norms) == (3 if settings.get("critic_layernorm") else 0)
     assert [*trainer.actor.state_dict()] == CORLS_NAMES
 
 

@@ -14,9 +14,10 @@ from corl_torch import rebrac
 from parity_tests.precision import both_in
 from parity_tests.reference.common import ACTION_DIM, CPU, ROWS, STATE_DIM, UPDATES, assert_same_log, same_draws
 from shared.data.transitions import SarsaBatch
+from shared.errors import InputError
 from shared.frameworks.torch_data import take, to_device
 
-BATCH_SIZE = 256
+BATCH_SIZE = 64
 
 
 def rows() -> SarsaBatch:
@@ -140,6 +141,9 @@ def test_rebrac(settings: dict[str, Any]) -> None:
     with both_in("float64"):
         config = rebrac.TrainConfig(device="cpu", batch_size=BATCH_SIZE, **settings)
         trainer, data = rebrac.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0), rows()
+        for policy in (trainer.actor, trainer.actor_target) if settings else ():
+            # Actions near their bounds, so that smoothing leaves them
+            policy.net[-1].weight.data.mul_(200.0)
         critic = jax.tree.map(lambda *pair: jnp.stack(pair), *map(arrays_of, (trainer.critic.q1, trainer.critic.q2)))
         actor, dataset = arrays_of(trainer.actor.net), to_device(data, CPU)
         logs = []
@@ -156,6 +160,9 @@ def test_rebrac(settings: dict[str, Any]) -> None:
                 jax.tree.map(lambda *pair: jnp.stack(pair), *map(arrays_of, (part.q1, part.q2))), expected[name], name
             )
         assert_same_log(logs, expected["logs"], tolerance=1e-12)
+        assert trainer.total_it == UPDATES
+        acted = trainer.act(data.observations[:100])
+        np.testing.assert_allclose(acted, pi(expected["actor"], data.observations[:100]), rtol=0.0, atol=1e-12)
 
 
 def compare(ours: Any, reference: Any, name: str) -> None:
@@ -164,17 +171,27 @@ def compare(ours: Any, reference: Any, name: str) -> None:
         assert np.abs(mine - other).max() <= 1e-12, f"{name}: {np.abs(mine - other).max():g} apart"
 
 
+def test_antmazes_rewards_are_scaled_alone() -> None:
+    """By 100; other rewards are left as they are by not asking for it."""
+    data = to_device(rows(), CPU)
+    assert torch.equal(rebrac.modify_rewards(data, "antmaze-umaze-v2").rewards, 100.0 * data.rewards)
+    with pytest.raises(InputError, match="AntMaze alone"):
+        rebrac.modify_rewards(data, "hopper-medium-v2")
+
+
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_weights_start_as_in_corl(side: str) -> None:
     """Hidden weights uniform within one over the root of the fan-in, biases 0.1; last layers near 0, biases too."""
     config = rebrac.TrainConfig(device="cpu", actor_ln=True)
     if side == "torch":
         trainer = rebrac.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
-        networks = {name: arrays_of(part) for name, part in (("actor", trainer.actor.net), ("q2", trainer.critic.q2))}
+        parts = {"actor": trainer.actor.net, "q1": trainer.critic.q1, "q2": trainer.critic.q2}
+        networks = {name: arrays_of(part) for name, part in parts.items()}
+        assert not torch.equal(trainer.critic.q1[0].weight, trainer.critic.q2[0].weight)
     else:
         jax_config = jax_twin.TrainConfig(device="cpu", actor_ln=True)
         state = jax_twin.create_train_state(jax.random.key(0), jax_config, STATE_DIM, ACTION_DIM, 1.0)
-        found = {"actor": state.actor.params["net"], "q2": state.critic.params["q2"]}
+        found = {"actor": state.actor.params["net"], **{q: state.critic.params[q] for q in ("q1", "q2")}}
         networks = {
             name: [
                 {"weight": layer.get("kernel", layer.get("scale")), "bias": layer["bias"]}
@@ -182,7 +199,11 @@ def test_weights_start_as_in_corl(side: str) -> None:
             ]
             for name, part in found.items()
         }
-    for name, bound, first in (("actor", 1e-3, STATE_DIM), ("q2", 3e-3, STATE_DIM + ACTION_DIM)):
+    for name, bound, first in (
+        ("actor", 1e-3, STATE_DIM),
+        ("q1", 3e-3, STATE_DIM + ACTION_DIM),
+        ("q2", 3e-3, STATE_DIM + ACTION_DIM),
+    ):
         *hidden, last = networks[name]
         assert [layer["weight"].shape for layer in hidden] == [(first, 256), (256,), *[(256, 256), (256,)] * 2]
         for linear, norm in zip(hidden[::2], hidden[1::2], strict=True):

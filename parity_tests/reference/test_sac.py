@@ -148,7 +148,7 @@ def test_the_deviation_is_bounded(dataset: Batch) -> None:
 def test_the_density_adds_up_to_one() -> None:
     """Over all actions of one dimension."""
     actor = sac.Actor(1, 1, 1.0, 8)
-    noise = torch.linspace(-8, 8, 2001)[:, None]
+    noise = torch.linspace(-8, 8, 4001)[:, None]
     actions, log_prob = sac.sample(actor, torch.ones(len(noise), 1), noise)
     assert torch.trapezoid(log_prob.exp(), actions[:, 0]).item() == pytest.approx(1.0, abs=1e-6)
 

@@ -66,6 +66,44 @@ def test_assertions_annotations_docstrings_and_settings_stay() -> None:
     }  # fmt: skip
 
 
+TORCH = """
+class Learner:
+    def __init__(self, critic):
+        self.net = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+        self.critic_target = copy.deepcopy(critic)
+
+    @torch.no_grad()
+    def target(self, x):
+        with torch.no_grad():
+            y = x.detach().add_(1.5)
+        return torch.cat([x, y], dim=-1).unsqueeze(-1)
+
+    def parts(self):
+        return {"x": 1, "y": 2}
+"""
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        "nn.Sequential(nn.Linear(3, 4), nn.ReLU()) -> nn.Sequential(nn.Linear(3, 4))",
+        "copy.deepcopy(critic) -> (critic)",
+        "torch.no_grad() -> torch.enable_grad()",
+        "torch.no_grad() -> torch.enable_grad() #2",
+        "x.detach() -> x",
+        "x.detach().add_ -> x.detach().add",
+        "1.5 -> 1.65",
+        "-1 -> -2",
+        "torch.cat([x, y], dim=-1).unsqueeze(-1) -> torch.cat([x, y], dim=-1)",
+    ],
+)
+def test_pytorchs_idioms_are_changed(expected: str) -> None:
+    changed = [f"{m.old} -> {m.new}" for m in mutants(TORCH, "torch")]
+    text, _, number = expected.partition(" #")
+    assert changed.count(text) >= int(number or 1)
+    assert not [m for m in mutants(TORCH, "torch") if "parts" in m.function]
+
+
 def test_lines_that_set_what_had_a_value_may_go() -> None:
     source = "def update(state):\n    loss = 1 * state\n    state = step(state)\n    return state\n"
     assert "state = step(state)" in {m.old for m in mutants(source) if m.new == "pass"}

@@ -1,0 +1,65 @@
+"""What mutants are planted with: patience in the processor's time, and tests that meet a mutant in the twin's place."""
+
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from corl_torch import any_percent_bc
+from parity_tests.mutants import deriving
+from parity_tests.mutants.operators import Mutant
+from parity_tests.mutants.planting import EndlessError, limited, lines_of, planted
+from parity_tests.mutants.results import mutants_of
+
+
+def test_waiting_uses_up_no_patience() -> None:
+    with limited(0.2):
+        time.sleep(0.5)
+
+
+def test_a_loop_without_an_end_is_ended() -> None:
+    with pytest.raises(EndlessError), limited(0.2):
+        while True:
+            pass
+
+
+def test_patience_ends_with_the_test() -> None:
+    with limited(0.1):
+        pass
+    begin = time.process_time()
+    while time.process_time() - begin < 0.2:
+        pass
+
+
+def test_lines_are_those_of_the_planted_source() -> None:
+    twin = planted("a twin", "def one():\n    return 1\n\n\ndef two():\n    return 2\n")
+    with lines_of("a twin") as lines:
+        twin.two()
+    assert lines == {6}
+
+
+def test_a_derivation_meets_the_mutant_and_afterwards_the_twin() -> None:
+    chosen = {
+        "BC.update: self.total_it += 1 -> pass | self.total_it += 1": True,
+        "BC.actor_loss: actions - batch.actions -> (batch.actions - actions) | "
+        "return square(actions - batch.actions).mean(), {}": False,
+    }
+    found: dict[str, str] = {}
+
+    def tell(mutant: Mutant, step: str) -> None:
+        found[mutant.name] = step
+
+    deriving.climb("any_percent_bc", [m for m in mutants_of("any_percent_bc", "torch") if m.name in chosen], tell)
+    assert {name: bool(step) for name, step in found.items()} == chosen
+    assert sys.modules[any_percent_bc.__name__] is any_percent_bc
+
+
+def test_a_mutant_without_an_end_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deriving, "PATIENCE", 5.0)
+    of_the_twin = mutants_of("any_percent_bc", "torch")
+    (mutant,) = [m for m in of_the_twin if m.name.startswith("BC.update: self.total_it += 1 -> pass")]
+    found: list[str] = []
+    loop = replace(mutant, new="while True: pass")
+    deriving.climb("any_percent_bc", [loop], lambda _, step: found.append(step))
+    assert found[0].endswith(" does not end")
