@@ -295,8 +295,8 @@ class SPOT(struct.PyTreeNode):
     def vae_loss(self, vae: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """The squared error of the reconstruction, and the code's divergence from its prior."""
         reconstruction, mean, std = vae(batch.observations, batch.actions, noise.latent[:, :1])
-        assert reconstruction[:, 0].shape == batch.actions.shape
-        error, kl = square(reconstruction[:, 0] - batch.actions).mean(), divergence(mean, std).mean()
+        assert reconstruction.shape == batch.actions[:, None].shape
+        error, kl = square(reconstruction - batch.actions[:, None]).mean(), divergence(mean, std).mean()
         return error + self.hp.beta * kl, {"VAE/reconstruction_loss": error, "VAE/KL_loss": kl}
 
     def td_target(self, batch: Batch, noise: Noise, discount: Array) -> Array:

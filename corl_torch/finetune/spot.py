@@ -285,8 +285,8 @@ class SPOT:
         vae = self.vae
         assert noise.latent is not None
         reconstruction, mean, std = vae(batch.observations, batch.actions, noise.latent[:, :1])
-        assert reconstruction[:, 0].shape == batch.actions.shape
-        error, kl = square(reconstruction[:, 0] - batch.actions).mean(), divergence(mean, std).mean()
+        assert reconstruction.shape == batch.actions[:, None].shape
+        error, kl = square(reconstruction - batch.actions[:, None]).mean(), divergence(mean, std).mean()
         return error + self.hp.beta * kl, {"VAE/reconstruction_loss": error.detach(), "VAE/KL_loss": kl.detach()}
 
     @torch.no_grad()
