@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from shared.frameworks.twins import load_twin
 from tests.runs.stopped_runs import assert_same_bits, only_run, rows
 
 pytestmark = pytest.mark.thorough
@@ -74,10 +73,10 @@ def step(folder: Path) -> int:
     return int(whole[-1].split(",")[0].split(":")[1]) if whole else 0
 
 
-def test_killed_again_and_again(side: str, start: Start, tmp_path: Path) -> None:
+def test_killed_again_and_again(start: Start, tmp_path: Path) -> None:
     """Half of the kills come at a random moment, half while a file is being written."""
-    twin = load_twin(side, "finetune/iql")
-    whole = twin.train(twin.TrainConfig(**SETTINGS, runs_path=str(tmp_path / "whole"))).folder
+    assert start(tmp_path / "whole").wait(timeout=240) == 0
+    whole = only_run(tmp_path / "whole")
     rng, folder, in_a_save = random.Random(0), tmp_path / "killed", 0
     for kill in range(KILLS):
         process, goal = start(folder), EVERY * (3 * kill + rng.randint(1, 2))
