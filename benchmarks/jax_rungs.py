@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from benchmarks.subjects import ACTION_DIM, STATE_DIM, Subject
-from shared.frameworks import jax_side, torch_side
+from shared.frameworks import jax_data, jax_side, torch_data
 
 DRAWS_SEED, WEIGHTS_SEED = 1, 0
 
@@ -53,7 +53,7 @@ def _statics(subject: Subject, step: int) -> tuple[dict[str, Any], dict[str, Any
 def host_batches(subject: Subject) -> Callable[[], Any]:
     """An update a call, on a batch that the host gathers from its own memory and hands over."""
     pair, config = subject.pair, _config(subject)
-    dataset, key = torch_side.to_device(subject.columns, torch.device("cpu")), jax.random.key(DRAWS_SEED)
+    dataset, key = torch_data.to_device(subject.columns, torch.device("cpu")), jax.random.key(DRAWS_SEED)
 
     @cache
     def programs(draw_statics: tuple, update_statics: tuple) -> tuple[Callable, Callable]:
@@ -64,27 +64,28 @@ def host_batches(subject: Subject) -> Callable[[], Any]:
         draw, learn = programs(*(tuple(statics.items()) for statics in _statics(subject, step)))
         indices, noise = draw(state, step)
         rows = pair.take(pair.torch, dataset, torch.as_tensor(np.array(indices)), config)
-        return learn(state, jax.tree.map(lambda column: column.numpy(), rows), noise)
+        return learn(state, jax.tree.map(lambda column: column.numpy(), rows), noise, *pair.number(step + 1))
 
     return _one_by_one(subject, update)
 
 
 def device_batches(subject: Subject) -> Callable[[], Any]:
     """An update a call, which draws and gathers its batch on the device."""
-    pair, config, dataset = subject.pair, _config(subject), jax_side.to_device(subject.columns)
+    pair, config, dataset = subject.pair, _config(subject), jax_data.to_device(subject.columns)
 
     @cache
     def program(draw_statics: tuple, update_statics: tuple) -> Callable:
         @partial(jax.jit, donate_argnums=0)
-        def update(state: Any, key: jax.Array, dataset: Any, step: jax.Array) -> tuple[Any, Any]:
+        def update(state: Any, key: jax.Array, dataset: Any, step: jax.Array, *number: jax.Array) -> tuple[Any, Any]:
             indices, noise = _draw(subject, state, key, step, dict(draw_statics))
-            return state.update(pair.take(pair.jax, dataset, indices, config), noise, **dict(update_statics))
+            batch = pair.take(pair.jax, dataset, indices, config)
+            return state.update(batch, noise, *number, **dict(update_statics))
 
         return update
 
     def update(state: Any, step: int) -> tuple[Any, Any]:
         statics = (tuple(statics.items()) for statics in _statics(subject, step))
-        return program(*statics)(state, jax.random.key(DRAWS_SEED), dataset, step)
+        return program(*statics)(state, jax.random.key(DRAWS_SEED), dataset, step, *pair.number(step + 1))
 
     return _one_by_one(subject, update)
 
@@ -93,7 +94,7 @@ def interval(subject: Subject) -> tuple[partial[Any], tuple]:
     """The twin's compiled interval, without its arguments' values filled in, and those arguments."""
     statics = subject.pair.interval_statics(_config(subject), 0, subject.updates)
     state = _fresh_state(subject, jax.random.key(WEIGHTS_SEED))
-    arguments = state, jax.random.key(DRAWS_SEED), jax_side.to_device(subject.columns), 0
+    arguments = state, jax.random.key(DRAWS_SEED), jax_data.to_device(subject.columns), 0
     return partial(subject.pair.jax.train_interval, num_updates=subject.updates, **statics), arguments
 
 

@@ -19,10 +19,11 @@ import jax
 import torch
 
 from benchmarks.subjects import ACTION_DIM, STATE_DIM, made_up_rows
+from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
 from shared.data.online import OnlineExperience
 from shared.envs.stepping import Stepper
-from shared.frameworks import jax_online, jax_side, torch_online, torch_side
+from shared.frameworks import jax_data, jax_online, torch_data, torch_online
 from shared.runs.task import load_task, training_environment
 
 ENV_ID = "d4rl/halfcheetah-v2"
@@ -41,31 +42,49 @@ class Side(NamedTuple):
     experience: OnlineExperience
 
 
-def torch_side_of(twin: Any, config: Any, task: Any) -> Side:
+def torch_side_of(pair: Pair, config: Any, task: Any) -> Side:
     """The loop of the PyTorch twin's `train` without what surrounds it."""
+    twin, apart = pair.torch, pair.two_buffers
     experience, device = training_environment(config, task), torch.device("cpu")
     trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
-    dataset = torch_side.to_device(task.dataset, device)
-    ring = torch_online.Ring(dataset, torch_online.room(config, len(dataset.rewards)))
+    dataset = torch_data.to_device(pair.as_rows(task.dataset), device)
+    kept = 0 if apart else len(dataset.rewards)
+    ring = torch_online.Ring(dataset, torch_online.room(config, kept), keeps_dataset=not apart)
 
     def block() -> None:
         for _ in range(STEPS):
             observation = torch.as_tensor(experience.observation[None]).to(dataset.observations)
             action = trainer.explore(observation, twin.draw_exploration(config, ACTION_DIM, device))
             experience.step(action[0].numpy())
-            ring.push(experience.last())
-            indices, noise = twin.draw_noise(config, ring.size, ACTION_DIM, device)
-            trainer.update(torch_side.take(ring.rows, indices), noise)
+            ring.push(pair.as_rows(experience.last()))
+            if apart:
+                indices, noise = twin.draw_noise(config, len(dataset.rewards), ACTION_DIM, device, ring.size)
+                offline, _ = twin.shares(config)
+                batch = torch_online.take_both(dataset, ring.rows, indices, offline)
+            else:
+                # SPOT draws codes for some updates only.
+                drawn = [getattr(trainer, name) for name in ("pretrains", "delayed") if hasattr(trainer, name)]
+                indices, noise = twin.draw_noise(config, ring.size, ACTION_DIM, device, *drawn)
+                batch = torch_data.take(ring.rows, indices)
+            trainer.update(batch, noise)
 
     return Side(block, experience)
 
 
-def jax_side_of(twin: Any, config: Any, task: Any) -> Side:
+def jax_side_of(pair: Pair, config: Any, task: Any) -> Side:
     """What the JAX twin's `train` calls."""
+    twin, apart = pair.jax, pair.two_buffers
     experience, key = training_environment(config, task), jax.random.key(0)
     held = {"state": twin.create_train_state(key, config, STATE_DIM, ACTION_DIM, 1.0), "step": 0}
-    online = jax_online.Online(config, experience, key, twin.next_action, twin.train_online)
-    online.begin(jax_side.to_device(task.dataset))
+    dataset = jax_data.to_device(pair.as_rows(task.dataset))
+
+    def statics(start: int, updates: int) -> tuple:
+        return tuple(pair.call_statics(config, start, updates).values())
+
+    shared = [dataset] if apart else []
+    calls = twin.next_action, twin.train_online
+    online = jax_online.Online(config, experience, key, *calls, pair.as_rows, statics, shared)
+    online.begin(dataset, keeps_dataset=not apart)
 
     def block() -> None:
         held["state"], _ = online.play(held["state"], held["step"], held["step"] + STEPS)
@@ -99,12 +118,12 @@ def measure(name: str) -> dict[str, tuple[float, float]]:
                 file[key] = values
             file.attrs["env_id"] = ENV_ID
         pair = PAIRS[name]
-        settings = {"env": str(path), "device": "cpu", "offline_iterations": 1000, "n_episodes": 1}
+        settings = {"env": str(path), "device": "cpu", "offline_iterations": 1000, "n_episodes": 1} | pair.timed
         sides = {}
         for side, make in (("PyTorch eager", torch_side_of), ("JAX", jax_side_of)):
             twin = pair.torch if make is torch_side_of else pair.jax
             config = twin.TrainConfig(**settings, online_iterations=(BLOCKS + 1) * STEPS)
-            sides[side] = make(twin, config, load_task(config))
+            sides[side] = make(pair, config, load_task(config))
         for block in range(BLOCKS + 1):
             for side, ready in sides.items():
                 with simulated() as seconds:

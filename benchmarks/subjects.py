@@ -58,4 +58,4 @@ class Subject:
 
 def subject(name: str) -> Subject:
     """An algorithm at the benchmark's size."""
-    return Subject(name, UPDATES[name])
+    return Subject(name, UPDATES[name], PAIRS[name].timed)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from benchmarks.subjects import ACTION_DIM, STATE_DIM, Subject
-from shared.frameworks import torch_side
+from shared.frameworks import torch_data, torch_side
 
 Metrics = dict[str, torch.Tensor]
 
@@ -34,7 +34,7 @@ def loop(subject: Subject) -> Loop:
     config = pair.torch.TrainConfig(**subject.settings)
     trainer = pair.torch.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     device = torch_side.resolve_device(config.device)
-    dataset = torch_side.to_device(subject.columns, device)
+    dataset = torch_data.to_device(subject.columns, device)
 
     def learn(indices: torch.Tensor, noise: Any) -> Metrics:
         return trainer.update(pair.take(pair.torch, dataset, indices, config), noise)

@@ -6,7 +6,7 @@ Kumar et al., Conservative Q-Learning for Offline Reinforcement Learning, 2020, 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,33 +19,17 @@ import optax
 from flax import linen as nn
 from flax import struct
 from jax import Array, value_and_grad
-from jax.nn import logsumexp
-from jax.nn.initializers import orthogonal as orthogonal_init
-from jax.nn.initializers import zeros
+from jax.nn import initializers, logsumexp
 from jax.numpy import concatenate, exp, log, minimum, square, std, take_along_axis, tanh
 
-from shared.data.rewards import scale_rewards
+from shared.data.rewards import scale_and_shift_rewards
 from shared.data.transitions import Batch
+from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
+from shared.frameworks.jax_data import PackedDataset, take, to_device
+from shared.frameworks.jax_layers import Linear, Network, Scalar, clamp, softplus, xavier_uniform
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
-from shared.frameworks.jax_side import (
-    Linear,
-    Network,
-    PackedDataset,
-    clamp,
-    enable_compilation_cache,
-    evaluate,
-    load_checkpoint,
-    mean_metrics,
-    narrow,
-    resolve_device,
-    restore,
-    save_checkpoint,
-    softplus,
-    take,
-    to_device,
-    xavier_uniform,
-)
+from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import TransitionsConfig
@@ -120,36 +104,17 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     policy_log_std_multiplier: float = 1.0
 
 
-# ---- rewards -------------------------------------------------------------------------------------------------------
-
-
-def modify_reward(config: TrainConfig, dataset: Batch, env: str) -> Batch:
-    """Locomotion rewards as elsewhere in CORL; then, for every dataset, a factor and a shift."""
-    scaled = scale_rewards(dataset, env)
-    return scaled._replace(rewards=scaled.rewards * config.reward_scale + config.reward_bias)
-
-
 # ---- networks ------------------------------------------------------------------------------------------------------
 
 
 def mlp(output_dim: int, n_hidden_layers: int, orthogonal: bool) -> nn.Sequential:
     """Hidden layers of 256 with ReLU; the last layer starts near 0."""
+    hidden_init = initializers.orthogonal(math.sqrt(2.0))
     layers: list[Callable[..., Any]] = []
     for _ in range(n_hidden_layers):
-        layers += [Linear(256, orthogonal_init(math.sqrt(2.0)), zeros) if orthogonal else Linear(256), nn.relu]
-    last_init = orthogonal_init(1e-2) if orthogonal else xavier_uniform(gain=1e-2)
-    return nn.Sequential([*layers, Linear(output_dim, last_init, zeros)])
-
-
-class Scalar(nn.Module):
-    """A single trained number."""
-
-    value: float
-
-    @nn.compact
-    def __call__(self) -> Array:
-        """The number, as an array without axes."""
-        return self.param("constant", lambda _: jnp.asarray(self.value, dtype=float))
+        layers += [Linear(256, hidden_init, initializers.zeros) if orthogonal else Linear(256), nn.relu]
+    last_init = initializers.orthogonal(1e-2) if orthogonal else xavier_uniform(gain=1e-2)
+    return nn.Sequential([*layers, Linear(output_dim, last_init, initializers.zeros)])
 
 
 class Actor(nn.Module):
@@ -179,11 +144,8 @@ def sample(actor: Network, observations: Array, noise: Array) -> tuple[Array, Ar
     u = mean + noise * std
     actions = actor.module.max_action * tanh(u)
     log_prob = -2.0 * (math.log(2.0) - u - softplus(-2.0 * u))
-    log_prob = log_prob + (-square(u - mean) / (2.0 * square(std)) - log(std) - LOG_SQRT_2PI)
+    log_prob = log_prob + (-square(u - mean) / (2.0 * square(std)) - log(std) - math.log(math.sqrt(2.0 * math.pi)))
     return actions, log_prob.sum(axis=-1)
-
-
-LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
 
 
 class Critic(nn.Module):
@@ -199,9 +161,7 @@ class Critic(nn.Module):
         """The values (B,) of actions (B, A) in observations (B, S), or (B, n) of actions (B, n, A)."""
         if actions.ndim == 3:
             observations = jnp.broadcast_to(observations[:, None], (*actions.shape[:2], observations.shape[-1]))
-        inputs = concatenate([observations, actions], axis=-1)
-        # On a CPU, XLA multiplies matrices a fifth faster than arrays of three axes.
-        return self.network(inputs.reshape(-1, inputs.shape[-1])).reshape(actions.shape[:-1])
+        return self.network(concatenate([observations, actions], axis=-1)).squeeze(-1)
 
 
 # ---- randomness ----------------------------------------------------------------------------------------------------
@@ -256,15 +216,6 @@ def soft_update(target: Network, source: Network, tau: float) -> Network:
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
-class PolicySamples(NamedTuple):
-    """Actions (B, n, A) at which the critics are pushed down, and their log-probabilities (B, n)."""
-
-    current: Array
-    current_log_prob: Array
-    next: Array
-    next_log_prob: Array
-
-
 class CQL(struct.PyTreeNode):
     """All that an update reads and writes."""
 
@@ -284,10 +235,9 @@ class CQL(struct.PyTreeNode):
 
     def alpha(self) -> Array:
         """The entropy temperature: a constant in every loss but its own."""
-        hp = self.hp
-        if not hp.use_automatic_entropy_tuning:
-            return jnp.asarray(hp.alpha_multiplier)
-        return exp(self.log_alpha) * hp.alpha_multiplier
+        if not self.hp.use_automatic_entropy_tuning:
+            return jnp.asarray(self.hp.alpha_multiplier)
+        return exp(self.log_alpha) * self.hp.alpha_multiplier
 
     def alpha_loss(self, log_alpha: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
         """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
@@ -297,9 +247,8 @@ class CQL(struct.PyTreeNode):
         """Soft actor-critic's: the value under the smaller critic, plus entropy."""
         critic_1, critic_2 = self.critic_1, self.critic_2
         actions, log_prob = sample(actor, batch.observations, noise.actor)
-        if noise.bc is None:
-            q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
-        else:
+        q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
+        if noise.bc is not None:
             # CORL's behaviour cloning scores a fresh sample of the policy's own, not the data's action.
             _, q = sample(actor, batch.observations, noise.bc)
         assert log_prob.shape == q.shape == batch.rewards.shape
@@ -319,44 +268,37 @@ class CQL(struct.PyTreeNode):
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + (1.0 - batch.terminals) * hp.discount * next_q, next_q
 
-    def sample_policy(self, batch: Batch, noise: Noise) -> PolicySamples:
-        """The policy's actions at which the critics are pushed down; the next ones are judged in the current states."""
-        current, current_log_prob = sample(self.actor, batch.observations, noise.current)
-        next, next_log_prob = sample(self.actor, batch.next_observations, noise.next)
-        return PolicySamples(current, current_log_prob, next, next_log_prob)
-
     def gap(
-        self, critic: Network, batch: Batch, q: Array, random: Array, samples: PolicySamples
+        self, critic: Network, batch: Batch, q: Array, random: Array, samples: Sequence[tuple[Array, Array]]
     ) -> tuple[Array, dict[str, Array]]:
         """How far the soft maximum over sampled actions lies above the data's value q (B,), on average."""
         hp = self.hp
+        (current, current_log_prob), (next, next_log_prob) = samples
         q_random = critic(batch.observations, random)
-        q_current = critic(batch.observations, samples.current)
-        q_next = critic(batch.observations, samples.next)
+        q_current = critic(batch.observations, current)
+        # The next actions are judged in the current states.
+        q_next = critic(batch.observations, next)
         everything = concatenate([q_random, q[:, None], q_next, q_current], axis=1)
         sampled = everything
         if hp.cql_importance_sample:
             log_density = math.log(0.5 ** random.shape[-1])
-            q_ratios = [q_random - log_density, q_next - samples.next_log_prob, q_current - samples.current_log_prob]
+            q_ratios = [q_random - log_density, q_next - next_log_prob, q_current - current_log_prob]
             sampled = concatenate(q_ratios, axis=1)
         ood = logsumexp(sampled / hp.cql_temp, axis=1) * hp.cql_temp
         assert ood.shape == q.shape
         gap = clamp(ood - q, hp.cql_clip_diff_min, hp.cql_clip_diff_max).mean()
-        metrics = {
+        return gap, {
             "cql_std_q{}": std(everything, axis=1, ddof=1).mean(),
             "cql_q{}_rand": q_random.mean(),
             "cql_q{}_current_actions": q_current.mean(),
             "cql_q{}_next_actions": q_next.mean(),
-            "cql_qf{}_diff": gap,
         }
-        return gap, metrics
 
     def penalty(self, gap: Array, alpha_prime: Array) -> Array:
         """The conservative term; as in CORL, cql_alpha also weighs the Lagrange form."""
-        hp = self.hp
-        if hp.cql_lagrange:
-            return alpha_prime * hp.cql_alpha * (gap - hp.cql_target_action_gap)
-        return hp.cql_alpha * gap
+        if self.hp.cql_lagrange:
+            return alpha_prime * self.hp.cql_alpha * (gap - self.hp.cql_target_action_gap)
+        return self.hp.cql_alpha * gap
 
     def alpha_prime_loss(self, log_alpha_prime: Array, gap_1: Array, gap_2: Array) -> tuple[Array, dict[str, Array]]:
         """Raises the conservative term's weight while the gaps lie above their target."""
@@ -364,34 +306,23 @@ class CQL(struct.PyTreeNode):
         loss = -0.5 * (self.penalty(gap_1, alpha_prime) + self.penalty(gap_2, alpha_prime))
         return loss, {"alpha_prime": alpha_prime}
 
-    def critic_loss(
-        self, critics: tuple[Network, Network], batch: Batch, noise: Noise
-    ) -> tuple[Array, dict[str, Array]]:
+    def critic_loss(self, critics: Sequence[Network], batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """Both critics' squared error to the same target, and their conservative terms."""
-        critic_1, critic_2 = critics
-        q1 = critic_1(batch.observations, batch.actions)
-        q2 = critic_2(batch.observations, batch.actions)
         target, next_q = self.td_target(batch, noise)
-        assert q1.shape == q2.shape == target.shape
-        qf1_loss = square(q1 - target).mean()
-        qf2_loss = square(q2 - target).mean()
-        samples = self.sample_policy(batch, noise)
-        gap_1, metrics_1 = self.gap(critic_1, batch, q1, noise.random, samples)
-        gap_2, metrics_2 = self.gap(critic_2, batch, q2, noise.random, samples)
+        current = sample(self.actor, batch.observations, noise.current)
+        next = sample(self.actor, batch.next_observations, noise.next)
         alpha_prime = clamp(exp(self.log_alpha_prime), 0.0, 1e6)
-        penalty_1, penalty_2 = self.penalty(gap_1, alpha_prime), self.penalty(gap_2, alpha_prime)
-        metrics = {
-            "qf1_loss": qf1_loss,
-            "qf2_loss": qf2_loss,
-            "average_qf1": q1.mean(),
-            "average_qf2": q2.mean(),
-            "average_target_q": next_q.mean(),
-            **{name.format(1): value for name, value in metrics_1.items()},
-            **{name.format(2): value for name, value in metrics_2.items()},
-            "cql_min_qf1_loss": penalty_1,
-            "cql_min_qf2_loss": penalty_2,
-        }
-        return qf1_loss + qf2_loss + penalty_1 + penalty_2, metrics
+        losses, metrics = [], {"average_target_q": next_q.mean()}
+        for number, critic in enumerate(critics, start=1):
+            q = critic(batch.observations, batch.actions)
+            assert q.shape == target.shape
+            td_loss = square(q - target).mean()
+            gap, own = self.gap(critic, batch, q, noise.random, (current, next))
+            penalty = self.penalty(gap, alpha_prime)
+            losses.append(td_loss + penalty)
+            own |= {"qf{}_loss": td_loss, "average_qf{}": q.mean(), "cql_qf{}_diff": gap, "cql_min_qf{}_loss": penalty}
+            metrics |= {name.format(number): value for name, value in own.items()}
+        return losses[0] + losses[1], metrics
 
     def update(self, batch: Batch, noise: Noise, move_targets: bool) -> tuple["CQL", dict[str, Array]]:
         """One gradient step: every loss at the parameters before it, then every step; last the targets."""
@@ -432,9 +363,6 @@ def act(actor: Network, observations: Array) -> Array:
 
 # ---- training ------------------------------------------------------------------------------------------------------
 
-# Blocks whose noise is drawn at once: enough to leave the draws outside the loop, few enough to fit into any memory
-CHUNK = 100
-
 
 @partial(jax.jit, static_argnames=("num_updates", "phase", "bc_updates"), donate_argnames="state")
 def train_interval(
@@ -442,8 +370,8 @@ def train_interval(
 ) -> tuple[CQL, list[dict[str, Array]]]:
     """The updates `start + 1` to `start + num_updates` as one program, the first `bc_updates` of them with `bc` noise.
 
-    Which updates move the targets follows from their place in the scanned block and from `phase`, the updates before
-    the interval modulo `target_update_period`: it is known when the program is compiled, so no branch is left in it.
+    Which updates move the targets is known when it is compiled: by their place in the scanned block, and by `phase`,
+    the updates before the interval modulo `target_update_period`.
     """
     hp, action_dim = state.hp, state.actor.module.action_dim
 
@@ -455,7 +383,7 @@ def train_interval(
         move_targets = (phase + place + 1) % hp.target_update_period == 0
         return state.update(take(dataset, indices), noise, move_targets)
 
-    scan = partial(scan_updates, period=hp.target_update_period, chunk=CHUNK)
+    scan = partial(scan_updates, period=hp.target_update_period)
     state, bc_history = scan(partial(update, phase), partial(draw, True), state, start, bc_updates)
     start, phase, num_updates = start + bc_updates, phase + bc_updates, num_updates - bc_updates
     state, history = scan(partial(update, phase), partial(draw, False), state, start, num_updates)
@@ -464,34 +392,22 @@ def train_interval(
 
 def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> CQL:
     """Fresh networks with PyTorch's initialisation."""
-    hp = narrow(config, Hyperparameters)
-    observations, actions = jnp.zeros((1, state_dim)), jnp.zeros((1, action_dim))
+    inputs = jnp.zeros((1, state_dim)), jnp.zeros((1, action_dim))
     critic_1_key, critic_2_key, actor_key = jax.random.split(key, 3)
-    critic_1_module = Critic(config.q_n_hidden_layers, config.orthogonal_init)
-    critic_1 = Network.create(critic_1_module, critic_1_key, observations, actions)
-    critic_2 = Network.create(Critic(3, config.orthogonal_init), critic_2_key, observations, actions)
     # The actor has no use for orthogonal_init, as in CORL.
     actor_module = Actor(action_dim, max_action, config.policy_log_std_multiplier)
-    actor = Network.create(actor_module, actor_key, observations)
+    parts: dict[str, Any] = {
+        "actor": Network.create(actor_module, actor_key, inputs[0]),
+        "critic_1": Network.create(Critic(config.q_n_hidden_layers, config.orthogonal_init), critic_1_key, *inputs),
+        "critic_2": Network.create(Critic(3, config.orthogonal_init), critic_2_key, *inputs),
+        "log_alpha": jnp.asarray(0.0, dtype=float),
+        "log_alpha_prime": jnp.asarray(1.0, dtype=float),
+    }
     # A donated state may hold no array twice, so the targets are copies.
-    critic_1_target, critic_2_target = jax.tree.map(jnp.copy, (critic_1, critic_2))
-    log_alpha, log_alpha_prime = jnp.asarray(0.0, dtype=float), jnp.asarray(1.0, dtype=float)
-    policy_adam, qf_adam = optax.adam(hp.policy_lr), optax.adam(hp.qf_lr)
-    return CQL(
-        actor=actor,
-        critic_1=critic_1,
-        critic_2=critic_2,
-        critic_1_target=critic_1_target,
-        critic_2_target=critic_2_target,
-        log_alpha=log_alpha,
-        log_alpha_prime=log_alpha_prime,
-        actor_optimizer=policy_adam.init(actor),
-        critic_1_optimizer=qf_adam.init(critic_1),
-        critic_2_optimizer=qf_adam.init(critic_2),
-        log_alpha_optimizer=policy_adam.init(log_alpha),
-        log_alpha_prime_optimizer=qf_adam.init(log_alpha_prime),
-        hp=hp,
-    )
+    targets = {f"{name}_target": jax.tree.map(jnp.copy, parts[name]) for name in ("critic_1", "critic_2")}
+    # Fresh moments are zeros, whatever the learning rate.
+    moments = {f"{name}_optimizer": optax.adam(0.0).init(part) for name, part in parts.items()}
+    return CQL(**parts, **targets, **moments, hp=narrow(config, Hyperparameters))
 
 
 def train(config: TrainConfig) -> Run:
@@ -500,7 +416,8 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    task = load_task(config, partial(modify_reward, config) if config.normalize_reward else None, config.normalize)
+    rewards = partial(scale_and_shift_rewards, factor=config.reward_scale, shift=config.reward_bias)
+    task = load_task(config, rewards if config.normalize_reward else None, config.normalize)
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):
@@ -523,8 +440,7 @@ def train(config: TrainConfig) -> Run:
                 step = start + num_updates
                 run.log(step, mean_metrics(history))
                 run.advance(num_updates)
-                write = partial(save_checkpoint, algorithm="cql", state=state, total_it=total_it + step)
-                run.save(step, write)
+                run.save(step, partial(save_checkpoint, algorithm="cql", state=state, total_it=total_it + step))
                 evaluate(run, step, act, state.actor)
     return run
 

@@ -24,26 +24,11 @@ from jax.numpy import arange, einsum, square, stack, where
 
 from shared.data.sequences import PromptedPolicy, Windows
 from shared.errors import InputError
+from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
+from shared.frameworks.jax_data import PackedDataset, take, to_device
+from shared.frameworks.jax_layers import Linear, Network, dropout_mask, is_key, linear, xavier_uniform
 from shared.frameworks.jax_seeds import train_together
-from shared.frameworks.jax_side import (
-    Linear,
-    Network,
-    PackedDataset,
-    dropout_mask,
-    enable_compilation_cache,
-    evaluate,
-    is_key,
-    linear,
-    load_checkpoint,
-    mean_metrics,
-    narrow,
-    resolve_device,
-    restore,
-    save_checkpoint,
-    take,
-    to_device,
-    xavier_uniform,
-)
+from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
 from shared.runs.fields import bounded, numbers, positive
 from shared.runs.run import Run
 from shared.runs.settings import DeterministicConfig, OfflineConfig

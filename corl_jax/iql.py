@@ -24,25 +24,11 @@ from jax.numpy import broadcast_to, cos, exp, log, minimum, square, tanh
 
 from shared.data.rewards import modify_rewards
 from shared.data.transitions import Batch
+from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
+from shared.frameworks.jax_data import PackedDataset, take, to_device
+from shared.frameworks.jax_layers import Linear, Network, clamp, dropout_mask, is_key
 from shared.frameworks.jax_seeds import train_together
-from shared.frameworks.jax_side import (
-    Linear,
-    Network,
-    PackedDataset,
-    clamp,
-    dropout_mask,
-    enable_compilation_cache,
-    evaluate,
-    is_key,
-    load_checkpoint,
-    mean_metrics,
-    narrow,
-    resolve_device,
-    restore,
-    save_checkpoint,
-    take,
-    to_device,
-)
+from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import TransitionsConfig

@@ -25,23 +25,12 @@ from jax.numpy import amin, clip, concatenate, square, stack, tanh
 
 from shared.data.transitions import SarsaBatch, extract_sarsa
 from shared.errors import InputError
+from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
+from shared.frameworks.jax_data import PackedDataset, take, to_device
+from shared.frameworks.jax_layers import Linear, Network
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
-from shared.frameworks.jax_side import (
-    Linear,
-    Network,
-    PackedDataset,
-    enable_compilation_cache,
-    evaluate,
-    load_checkpoint,
-    mean_metrics,
-    narrow,
-    resolve_device,
-    restore,
-    save_checkpoint,
-    take,
-    to_device,
-)
+from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import EpochsConfig, EvalSeedConfig, TransitionsConfig
@@ -291,9 +280,6 @@ def act(actor: Network, observations: Array) -> Array:
 
 # ---- training ------------------------------------------------------------------------------------------------------
 
-# Blocks whose noise is drawn at once: enough to leave the draws outside the loop, few enough to fit into any memory
-CHUNK = 100
-
 
 @partial(jax.jit, static_argnames=("num_updates", "phase"), donate_argnames="state")
 def train_interval(
@@ -314,7 +300,7 @@ def train_interval(
         delayed = (phase + place) % hp.policy_freq == 0
         return state.update(take(dataset, indices), noise, delayed)
 
-    return scan_updates(update, draw, state, start, num_updates, hp.policy_freq, CHUNK, unroll=2)
+    return scan_updates(update, draw, state, start, num_updates, hp.policy_freq, unroll=2)
 
 
 def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> ReBRAC:

@@ -21,22 +21,11 @@ from jax.numpy import clip, minimum, square
 
 from shared.data.rewards import modify_rewards
 from shared.data.transitions import Batch
+from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
+from shared.frameworks.jax_data import PackedDataset, take, to_device
+from shared.frameworks.jax_layers import Linear, Network
 from shared.frameworks.jax_seeds import train_together
-from shared.frameworks.jax_side import (
-    Linear,
-    Network,
-    PackedDataset,
-    enable_compilation_cache,
-    evaluate,
-    load_checkpoint,
-    mean_metrics,
-    narrow,
-    resolve_device,
-    restore,
-    save_checkpoint,
-    take,
-    to_device,
-)
+from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
 from shared.runs.fields import bounded
 from shared.runs.run import Run
 from shared.runs.settings import TransitionsConfig

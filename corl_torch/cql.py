@@ -7,6 +7,7 @@ Kumar et al., Conservative Q-Learning for Offline Reinforcement Learning, 2020, 
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,20 +20,12 @@ import torch
 from torch import Tensor, clamp, concatenate, exp, log, logsumexp, minimum, nn, square, std, take_along_dim, tanh
 from torch.nn.functional import softplus
 
-from shared.data.rewards import scale_rewards
+from shared.data.rewards import scale_and_shift_rewards
 from shared.data.transitions import Batch
-from shared.frameworks.torch_side import (
-    index_tensor,
-    load_checkpoint,
-    mean_metrics,
-    on_arrays,
-    resolve_device,
-    restore,
-    save_checkpoint,
-    seed_everything,
-    take,
-    to_device,
-)
+from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
+from shared.frameworks.torch_data import index_tensor, take, to_device
+from shared.frameworks.torch_layers import Scalar
+from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import TransitionsConfig
@@ -107,15 +100,6 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     policy_log_std_multiplier: float = 1.0
 
 
-# ---- rewards -------------------------------------------------------------------------------------------------------
-
-
-def modify_reward(config: TrainConfig, dataset: Batch, env: str) -> Batch:
-    """Locomotion rewards as elsewhere in CORL; then, for every dataset, a factor and a shift."""
-    scaled = scale_rewards(dataset, env)
-    return scaled._replace(rewards=scaled.rewards * config.reward_scale + config.reward_bias)
-
-
 # ---- networks ------------------------------------------------------------------------------------------------------
 
 
@@ -135,18 +119,6 @@ def mlp(input_dim: int, output_dim: int, n_hidden_layers: int, orthogonal: bool)
         nn.init.xavier_uniform_(network[-1].weight, gain=1e-2)
     nn.init.zeros_(network[-1].bias)
     return network
-
-
-class Scalar(nn.Module):
-    """A single trained number."""
-
-    def __init__(self, value: float) -> None:
-        super().__init__()
-        self.constant = nn.Parameter(torch.tensor(value))
-
-    def forward(self) -> Tensor:
-        """The number, as a tensor without axes."""
-        return self.constant
 
 
 class Actor(nn.Module):
@@ -175,11 +147,8 @@ def sample(actor: Actor, observations: Tensor, noise: Tensor) -> tuple[Tensor, T
     actions = actor.max_action * tanh(u)
     # The order of these terms is the order in which their gradients are added: another one costs the last bits.
     log_prob = -2.0 * (math.log(2.0) - u - softplus(-2.0 * u))
-    log_prob = log_prob + (-square(u - mean) / (2.0 * square(std)) - log(std) - LOG_SQRT_2PI)
+    log_prob = log_prob + (-square(u - mean) / (2.0 * square(std)) - log(std) - math.log(math.sqrt(2.0 * math.pi)))
     return actions, log_prob.sum(axis=-1)
-
-
-LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
 
 
 class Critic(nn.Module):
@@ -251,15 +220,6 @@ def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
 
-class PolicySamples(NamedTuple):
-    """Actions (B, n, A) at which the critics are pushed down, and their log-probabilities (B, n)."""
-
-    current: Tensor
-    current_log_prob: Tensor
-    next: Tensor
-    next_log_prob: Tensor
-
-
 class CQL:
     """All that an update reads and writes."""
 
@@ -279,10 +239,9 @@ class CQL:
 
     def alpha(self) -> Tensor:
         """The entropy temperature: a constant in every loss but its own."""
-        hp = self.hp
-        if not hp.use_automatic_entropy_tuning:
-            return torch.tensor(hp.alpha_multiplier)
-        return exp(self.log_alpha().detach()) * hp.alpha_multiplier
+        if not self.hp.use_automatic_entropy_tuning:
+            return torch.tensor(self.hp.alpha_multiplier)
+        return exp(self.log_alpha().detach()) * self.hp.alpha_multiplier
 
     def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
@@ -293,9 +252,8 @@ class CQL:
         """Soft actor-critic's: the value under the smaller critic, plus entropy."""
         actor, critic_1, critic_2 = self.actor, self.critic_1, self.critic_2
         actions, log_prob = sample(actor, batch.observations, noise.actor)
-        if noise.bc is None:
-            q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
-        else:
+        q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
+        if noise.bc is not None:
             # CORL's behaviour cloning scores a fresh sample of the policy's own, not the data's action.
             _, q = sample(actor, batch.observations, noise.bc)
         assert log_prob.shape == q.shape == batch.rewards.shape
@@ -316,45 +274,37 @@ class CQL:
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + (1.0 - batch.terminals) * hp.discount * next_q, next_q
 
-    @torch.no_grad()
-    def sample_policy(self, batch: Batch, noise: Noise) -> PolicySamples:
-        """The policy's actions at which the critics are pushed down; the next ones are judged in the current states."""
-        current, current_log_prob = sample(self.actor, batch.observations, noise.current)
-        next, next_log_prob = sample(self.actor, batch.next_observations, noise.next)
-        return PolicySamples(current, current_log_prob, next, next_log_prob)
-
     def gap(
-        self, critic: Critic, batch: Batch, q: Tensor, random: Tensor, samples: PolicySamples
+        self, critic: Critic, batch: Batch, q: Tensor, random: Tensor, samples: Sequence[tuple[Tensor, Tensor]]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """How far the soft maximum over sampled actions lies above the data's value q (B,), on average."""
         hp = self.hp
+        (current, current_log_prob), (next, next_log_prob) = samples
         q_random = critic(batch.observations, random)
-        q_current = critic(batch.observations, samples.current)
-        q_next = critic(batch.observations, samples.next)
+        q_current = critic(batch.observations, current)
+        # The next actions are judged in the current states.
+        q_next = critic(batch.observations, next)
         everything = concatenate([q_random, q[:, None], q_next, q_current], axis=1)
         sampled = everything
         if hp.cql_importance_sample:
             log_density = math.log(0.5 ** random.shape[-1])
-            q_ratios = [q_random - log_density, q_next - samples.next_log_prob, q_current - samples.current_log_prob]
+            q_ratios = [q_random - log_density, q_next - next_log_prob, q_current - current_log_prob]
             sampled = concatenate(q_ratios, axis=1)
         ood = logsumexp(sampled / hp.cql_temp, axis=1) * hp.cql_temp
         assert ood.shape == q.shape
         gap = clamp(ood - q, hp.cql_clip_diff_min, hp.cql_clip_diff_max).mean()
-        metrics = {
+        return gap, {
             "cql_std_q{}": std(everything, axis=1, correction=1).mean(),
             "cql_q{}_rand": q_random.mean(),
             "cql_q{}_current_actions": q_current.mean(),
             "cql_q{}_next_actions": q_next.mean(),
-            "cql_qf{}_diff": gap,
         }
-        return gap, metrics
 
     def penalty(self, gap: Tensor, alpha_prime: Tensor) -> Tensor:
         """The conservative term; as in CORL, cql_alpha also weighs the Lagrange form."""
-        hp = self.hp
-        if hp.cql_lagrange:
-            return alpha_prime * hp.cql_alpha * (gap - hp.cql_target_action_gap)
-        return hp.cql_alpha * gap
+        if self.hp.cql_lagrange:
+            return alpha_prime * self.hp.cql_alpha * (gap - self.hp.cql_target_action_gap)
+        return self.hp.cql_alpha * gap
 
     def alpha_prime_loss(self, gap_1: Tensor, gap_2: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Raises the conservative term's weight while the gaps lie above their target."""
@@ -364,30 +314,22 @@ class CQL:
 
     def critic_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """Both critics' squared error to the same target, and their conservative terms."""
-        critic_1, critic_2 = self.critic_1, self.critic_2
-        q1 = critic_1(batch.observations, batch.actions)
-        q2 = critic_2(batch.observations, batch.actions)
         target, next_q = self.td_target(batch, noise)
-        assert q1.shape == q2.shape == target.shape
-        qf1_loss = square(q1 - target).mean()
-        qf2_loss = square(q2 - target).mean()
-        samples = self.sample_policy(batch, noise)
-        gap_1, metrics_1 = self.gap(critic_1, batch, q1, noise.random, samples)
-        gap_2, metrics_2 = self.gap(critic_2, batch, q2, noise.random, samples)
-        alpha_prime = clamp(exp(self.log_alpha_prime().detach()), 0.0, 1e6)
-        penalty_1, penalty_2 = self.penalty(gap_1, alpha_prime), self.penalty(gap_2, alpha_prime)
-        metrics = {
-            "qf1_loss": qf1_loss,
-            "qf2_loss": qf2_loss,
-            "average_qf1": q1.mean(),
-            "average_qf2": q2.mean(),
-            "average_target_q": next_q.mean(),
-            **{name.format(1): value for name, value in metrics_1.items()},
-            **{name.format(2): value for name, value in metrics_2.items()},
-            "cql_min_qf1_loss": penalty_1,
-            "cql_min_qf2_loss": penalty_2,
-        }
-        return qf1_loss + qf2_loss + penalty_1 + penalty_2, metrics
+        with torch.no_grad():
+            current = sample(self.actor, batch.observations, noise.current)
+            next = sample(self.actor, batch.next_observations, noise.next)
+            alpha_prime = clamp(exp(self.log_alpha_prime()), 0.0, 1e6)
+        losses, metrics = [], {"average_target_q": next_q.mean()}
+        for number, critic in enumerate((self.critic_1, self.critic_2), start=1):
+            q = critic(batch.observations, batch.actions)
+            assert q.shape == target.shape
+            td_loss = square(q - target).mean()
+            gap, own = self.gap(critic, batch, q, noise.random, (current, next))
+            penalty = self.penalty(gap, alpha_prime)
+            losses.append(td_loss + penalty)
+            own |= {"qf{}_loss": td_loss, "average_qf{}": q.mean(), "cql_qf{}_diff": gap, "cql_min_qf{}_loss": penalty}
+            metrics |= {name.format(number): value for name, value in own.items()}
+        return losses[0] + losses[1], metrics
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
         """One gradient step: every loss at the parameters before it, then every step; last the targets."""
@@ -474,7 +416,8 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    task = load_task(config, partial(modify_reward, config) if config.normalize_reward else None, config.normalize)
+    rewards = partial(scale_and_shift_rewards, factor=config.reward_scale, shift=config.reward_bias)
+    task = load_task(config, rewards if config.normalize_reward else None, config.normalize)
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)

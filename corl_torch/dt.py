@@ -19,19 +19,10 @@ from torch import Tensor, arange, einsum, nn, softmax, square, stack, where
 
 from shared.data.sequences import PromptedPolicy, Trajectories, Windows, trajectory_lengths
 from shared.errors import InputError
-from shared.frameworks.torch_side import (
-    dropout_mask,
-    index_tensor,
-    load_checkpoint,
-    mean_metrics,
-    on_arrays,
-    resolve_device,
-    restore,
-    save_checkpoint,
-    seed_everything,
-    take,
-    to_device,
-)
+from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
+from shared.frameworks.torch_data import index_tensor, take, to_device
+from shared.frameworks.torch_layers import dropout_mask
+from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, numbers, positive
 from shared.runs.run import Run
 from shared.runs.settings import DeterministicConfig, OfflineConfig

@@ -20,18 +20,9 @@ import torch
 from torch import Tensor, clamp, concatenate, exp, log, nn, square, std, tanh
 
 from shared.data.transitions import Batch
-from shared.frameworks.torch_side import (
-    index_tensor,
-    load_checkpoint,
-    mean_metrics,
-    on_arrays,
-    resolve_device,
-    restore,
-    save_checkpoint,
-    seed_everything,
-    take,
-    to_device,
-)
+from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
+from shared.frameworks.torch_data import index_tensor, take, to_device
+from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import EnsembleConfig

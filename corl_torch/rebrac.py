@@ -20,18 +20,9 @@ from torch import Tensor, amin, clip, concatenate, nn, square, stack, tanh
 
 from shared.data.transitions import SarsaBatch, extract_sarsa
 from shared.errors import InputError
-from shared.frameworks.torch_side import (
-    index_tensor,
-    load_checkpoint,
-    mean_metrics,
-    on_arrays,
-    resolve_device,
-    restore,
-    save_checkpoint,
-    seed_everything,
-    take,
-    to_device,
-)
+from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
+from shared.frameworks.torch_data import index_tensor, take, to_device
+from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import EpochsConfig, EvalSeedConfig, TransitionsConfig

@@ -14,7 +14,7 @@ from jax.nn.initializers import Initializer
 from shared import names
 from shared.data import transitions
 from shared.data.transitions import Batch
-from shared.frameworks.jax_side import Linear
+from shared.frameworks.jax_layers import Linear
 
 UPDATES = 300
 BATCH_SIZE = 64

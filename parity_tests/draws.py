@@ -14,7 +14,7 @@ import numpy as np
 
 from shared.errors import InputError
 from shared.frameworks.exchange import Named
-from shared.frameworks.jax_side import is_key
+from shared.frameworks.jax_layers import is_key
 
 # An update's indices and noise
 Draw = tuple[Any, Any]

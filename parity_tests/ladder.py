@@ -21,7 +21,7 @@ from parity_tests.draws import DRAWN_UPDATES, faults, reuses_key, shares_a_key
 from parity_tests.errors import error, errors
 from parity_tests.interpreter import interpreted
 from parity_tests.online import explored as jax_explored
-from parity_tests.online import online, to_jax_draws, torch_explored
+from parity_tests.online import gone_online, online, to_jax_draws, torch_explored
 from parity_tests.pair import Pair
 from parity_tests.scene import Scene
 from parity_tests.starting import start
@@ -142,8 +142,11 @@ def _one_update(scene: Scene) -> tuple[Errors, Errors]:
 
 
 def update(scene: Scene) -> Errors:
-    """Parameters, targets and moments after one step from a warm state, for three steps of different phase."""
-    return _one_update(scene)[0]
+    """Parameters, targets and moments after one step from a warm state, for three steps of different phase.
+
+    For twins in which something happens at the switch, the state after that too.
+    """
+    return _one_update(scene)[0] | gone_online(scene)
 
 
 def log(scene: Scene) -> Errors:
@@ -201,6 +204,25 @@ def interval(scene: Scene, state: Any, start: int, num_updates: int) -> tuple[Er
 
 def draws(scene: Scene) -> Errors:
     """Updates' indices and noise: of the torch twin's kinds, shapes and distributions, never the same twice."""
+    rows, *_ = scene.pair.draw_inputs(scene.dataset, scene.sizes[1])
+    found = _draws(scene, rows) | _other_draws(scene)
+    if scene.pair.two_buffers:
+        mixing = replace(scene.pair, draw_statics=lambda config, step: {"online_size": SEEN})
+        scene = replace(scene, pair=mixing)
+        found |= {f"online {name}": value for name, value in _draws(scene, rows + SEEN).items()}
+        steps = range(DRAWN_UPDATES)
+        drawn = [scene.jax_draw(jax.random.key(2), step, {"online_size": SEEN})[0] for step in steps]
+        # What lies within, the last row of one buffer and the first one of the other
+        found["online ends"] = float(not {rows - 1, rows} <= set(np.ravel(drawn).tolist()))
+    return found | (_explorations(scene) if scene.pair.explores else {})
+
+
+# Rows that count as lived through, where they have a buffer of their own
+SEEN = 50
+
+
+def _draws(scene: Scene, num_rows: int) -> Errors:
+    """Those of updates whose rows are so many."""
     steps = range(scene.updates + 1, scene.updates + 1 + DRAWN_UPDATES)
 
     def draw(seed: int, step: int) -> tuple[Any, Any]:
@@ -212,7 +234,6 @@ def draws(scene: Scene) -> Errors:
 
     hp = jax_side.narrow(scene.jax_config, scene.jax_twin.Hyperparameters)
     ours, reference = [draw(2, step) for step in steps], list(islice(scene.draws(), DRAWN_UPDATES))
-    num_rows, *_ = scene.pair.draw_inputs(scene.dataset, scene.sizes[1])
     found: Errors = {}
     for what, figures in faults([*ours, draw(2, steps[0]), draw(3, steps[0])], reference, num_rows).items():
         found |= {f"{what} {name}": float(np.abs(value).max()) for name, value in figures.items()}
@@ -224,8 +245,7 @@ def draws(scene: Scene) -> Errors:
         # The step in the environment and the update of the same number
         explored = [jax_explored(scene, jax.random.key(2), step - 1, scene.sizes[1]) for step in steps]
         found["exploration draws from a key of the update"] = float(shares_a_key([n for _, n in ours], explored))
-        found |= _explorations(scene)
-    return found | _other_draws(scene)
+    return found
 
 
 # So wide that a bound moved by a twentieth shows in the draws of as many steps as of updates.

@@ -1,5 +1,6 @@
 """What the ladder asks of twins that go on in the environment: what they draw there, keep there, and do in one call."""
 
+import copy
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from parity_tests.errors import error, errors
 from parity_tests.interpreter import interpreted
 from parity_tests.scene import Scene
 from shared.frameworks import jax_online, jax_side, torch_online
-from shared.frameworks.exchange import named, part_names
+from shared.frameworks.exchange import named, part_names, torch_part
 
 Errors = dict[str, float]
 
@@ -47,41 +48,54 @@ def online(scene: Scene) -> Errors:
     weights after the update.
     """
     given, key, single = scene.state(), jax.random.key(1), replace(scene, engine=interpreted)
-    rows = len(scene.dataset[0])
-    ring = jax_online.Ring.create(scene.jax_dataset, rows + ROOM)
-    reference = torch_online.Ring(torch_side_columns(scene), rows + ROOM)
-    rng, start, found = np.random.default_rng(3), 5, Errors()
-    expected = given
+    columns, rows, apart = torch_side_columns(scene), len(scene.dataset[0]), scene.pair.two_buffers
+    capacity = ROOM if apart else rows + ROOM
+    ring = jax_online.Ring.create(scene.jax_dataset, capacity, keeps_dataset=not apart)
+    reference = torch_online.Ring(columns, capacity, keeps_dataset=not apart)
+    rng, start, found = np.random.default_rng(3), scene.config.switch, Errors()
+    expected, shared = given, [scene.jax_dataset] if apart else []
     for call, count in enumerate(CALLS):
         new = type(scene.dataset)(*(rng.normal(size=(count, *column.shape[1:])) for column in scene.dataset))
         packed = np.concatenate([np.reshape(column, (count, -1)) for column in new], axis=1)
         reference.push(new)
         observation = jnp.asarray(rng.normal(size=(1, scene.sizes[0])), dtype=float)
-        held = scene.pair.jax.Batch(*(jnp.asarray(column.numpy()) for column in reference.rows))
+        held = type(scene.dataset)(*(jnp.asarray(column.numpy()) for column in reference.rows))
+        if apart:
+            held = type(held)(*map(jnp.concatenate, zip(map(np.asarray, columns), held, strict=True)))
+        sizes = (rows, scene.sizes[1], reference.size) if apart else (reference.size, scene.sizes[1])
         for step in range(start + 1, start + count + 1):
             statics = scene.pair.draw_statics(scene.config, step)
             hp = jax_side.narrow(scene.jax_config, scene.jax_twin.Hyperparameters)
-            indices, noise = scene.jax_twin.draw_noise(key, step - 1, hp, reference.size, scene.sizes[1], **statics)
+            indices, noise = scene.jax_twin.draw_noise(key, step - 1, hp, *sizes, **statics)
             batch = type(held)(*(column[indices] for column in held))
             update = scene.pair.update_statics(scene.config, step)
-            expected, _ = single.run(type(expected).update, expected, batch, noise, **update)
-        statics = scene.pair.interval_statics(scene.config, start, count)
-        statics = {name: value for name, value in statics.items() if name != "size"}
+            expected, _ = single.run(type(expected).update, expected, batch, noise, *scene.pair.number(step), **update)
         # A compiled call takes the memory of its state and of its ring for its own.
         copies = jax.tree.map(jnp.copy, (given, ring))
         given, ring, action, _ = scene.run(
             scene.jax_twin.train_online, copies[0], key, copies[1], start, jnp.asarray(packed, dtype=float),
-            observation, **statics,
+            observation, *shared, **scene.pair.call_statics(scene.config, start, count),
         )  # fmt: skip
         start += count
         found |= {f"call {call}: {name}": value for name, value in _states(given, expected).items()}
-        whole = np.concatenate([np.reshape(column, (rows + ROOM, -1)) for column in reference.rows], axis=1)
+        whole = np.concatenate([np.reshape(column, (capacity, -1)) for column in reference.rows], axis=1)
         found[f"call {call}: ring"] = error(np.asarray(ring.rows), whole)
         found[f"call {call}: size"] = float(int(ring.size) != reference.size)
         draws = explored(scene, key, start, scene.sizes[1])
         acted = single.run(type(expected).explore, expected, observation, draws)
         found[f"call {call}: action"] = error(action, np.asarray(acted))
     return found
+
+
+def gone_online(scene: Scene) -> Errors:
+    """The states after what happens at the switch alone, if anything does."""
+    state, trainer = scene.state(), copy.deepcopy(scene.trainer)
+    if not hasattr(trainer, "go_online"):
+        return {}
+    trainer.go_online()
+    after = scene.run(type(state).go_online, state)
+    pairs = {part: errors(named(getattr(after, part)), torch_part(trainer, part)) for part in part_names(after)}
+    return {f"switch: {part}.{leaf}": value for part, values in pairs.items() for leaf, value in values.items()}
 
 
 def torch_side_columns(scene: Scene) -> Any:

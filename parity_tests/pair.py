@@ -98,12 +98,18 @@ class Pair:
         other_draws: Names of further functions that draw, which a run calls between updates.
         explores: Whether a run goes on in the environment: both twins have `draw_exploration` and `explore`, the JAX
             twin `train_online`.
+        two_buffers: Whether what it lives through there has a buffer of its own beside the dataset's: a batch is a mix
+            of both, `draw_noise` also takes `online_size`, `train_online` the dataset.
+        as_rows: From the environment's steps, a `Batch`, to the rows that are kept.
         update_statics: Likewise to the static arguments of the JAX `update`.
+        numbered: Whether the JAX `update` takes its number (from 1), behind the noise.
         interval_statics: From a config, the updates before an interval and its length to those of `train_interval`.
+        call_statics: Likewise to those of `train_online`.
         take: From a twin, its dataset on the device, indices and config to a batch.
         load: From a dataset file's arrays to the named tuple of columns that the pair learns from, (N, ...) each.
         gathers: Look-ups by index in one update, the batch's own included.
         full_size: Settings of the ladder's variant of full size, where a default is too large for a test.
+        timed: Settings under which updates are timed, where CORL's defaults begin with others than those that count.
         drawn_inside: Where the noise holds a key: from JAX twin, noise and hyperparameters to what is drawn from it.
         draws_inside: Whether the scanned loop itself draws, what would be too large to draw ahead.
         float32: A rung's tolerance in single precision, by its name, where the ladder's own cannot be had.
@@ -126,14 +132,19 @@ class Pair:
     draw_statics: Callable[[Any, int], dict[str, Any]] = no_statics
     other_draws: Sequence[str] = ()
     explores: bool = False
+    two_buffers: bool = False
+    as_rows: Callable[[Batch], Any] = lambda steps: steps
     update_statics: Callable[[Any, int], dict[str, Any]] = no_statics
+    numbered: bool = False
     interval_statics: Callable[[Any, int, int], dict[str, Any]] = lambda config, start, num_updates: {}
+    call_statics: Callable[[Any, int, int], dict[str, Any]] = lambda config, start, num_updates: {}
     take: Callable[[ModuleType, Any, Any, Any], Any] = lambda twin, dataset, indices, config: twin.take(
         dataset, indices
     )
     load: Callable[[dict[str, np.ndarray]], Any] = load_transitions
     gathers: int = 1
     full_size: Mapping[str, Any] = field(default_factory=dict)
+    timed: Mapping[str, Any] = field(default_factory=dict)
     drawn_inside: Callable[[ModuleType, Any, Any], Any] | None = None
     draws_inside: bool = False
     float32: Mapping[str, float] = field(default_factory=dict)
@@ -145,11 +156,17 @@ class Pair:
         inputs = (self.torch_draw_inputs or self.draw_inputs)(dataset, action_dim)
         return partial(self.torch.draw_noise, config, *inputs, device)
 
+    def number(self, step: int) -> tuple:
+        """What the JAX `update` takes behind the noise, in the update of this number (from 1)."""
+        return (np.asarray(step),) if self.numbered else ()
+
     def lasting(self, updates: int) -> dict[str, int]:
         """Settings of a run of so many updates: of two phases, the online one has the last third."""
-        if hasattr(self.torch.TrainConfig, "offline_iterations"):
-            return {"offline_iterations": 2 * updates // 3, "online_iterations": updates - 2 * updates // 3}
-        return {"max_timesteps": updates}
+        if not hasattr(self.torch.TrainConfig, "switch"):
+            return {"max_timesteps": updates}
+        config = self.torch.TrainConfig(**self.variants["default"])
+        before = config.switch - config.offline_iterations
+        return {"offline_iterations": 2 * updates // 3 - before, "online_iterations": updates - 2 * updates // 3}
 
     @property
     def torch(self) -> ModuleType:

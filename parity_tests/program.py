@@ -9,7 +9,7 @@ from jax.extend.core import jaxprs_in_params
 
 from parity_tests.pair import Pair
 from parity_tests.scene import bundled_rows
-from shared.frameworks import jax_side
+from shared.frameworks import jax_data
 
 
 def equations(jaxpr: Any) -> list:
@@ -36,7 +36,7 @@ def drawn(counted: Counter[str]) -> bool:
 def program(pair: Pair, twin: ModuleType, num_updates: int) -> Any:
     """The program of an interval of `num_updates` updates under the twin's default settings."""
     config = twin.TrainConfig()
-    dataset = jax_side.to_device(pair.load(bundled_rows()))
+    dataset = jax_data.to_device(pair.load(bundled_rows()))
     (state_dim,), (action_dim,), *_ = dataset.shapes
     state = twin.create_train_state(jax.random.key(0), config, state_dim, action_dim, 1.0)
     statics = pair.interval_statics(config, 0, num_updates)

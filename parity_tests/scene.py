@@ -22,7 +22,7 @@ from parity_tests.pairs import PAIRS
 from parity_tests.stretching import SPREAD, stretched
 from shared import names
 from shared.data import transitions
-from shared.frameworks import jax_side, torch_side
+from shared.frameworks import jax_data, jax_side, torch_data, torch_side
 from shared.frameworks.exchange import blank_state, to_jax
 
 # From a function to one that computes the same
@@ -171,12 +171,12 @@ class Scene:
 
     @cached_property
     def _torch_dataset(self) -> Any:
-        return torch_side.to_device(self.dataset, torch.device("cpu"))
+        return torch_data.to_device(self.dataset, torch.device("cpu"))
 
     @cached_property
     def jax_dataset(self) -> Any:
         """The dataset, packed."""
-        return jax_side.to_device(self.dataset)
+        return jax_data.to_device(self.dataset)
 
     def jax_noise(self, noise: Any) -> Any:
         """The torch twin's noise as the JAX twin's."""
@@ -198,7 +198,7 @@ class Scene:
     def update(self, state: Any, step: int, indices: Any, noise: Any) -> tuple[Any, Any]:
         """The JAX twin's state and metrics after its update number `step` (from 1) from a state."""
         statics = self.pair.update_statics(self.config, step)
-        return self.run(type(state).update, state, self.jax_batch(indices), noise, **statics)
+        return self.run(type(state).update, state, self.jax_batch(indices), noise, *self.pair.number(step), **statics)
 
     def losses(self) -> dict[str, Any]:
         """The pair's losses that this config uses."""

@@ -8,16 +8,16 @@ import torch
 
 from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
-from shared.frameworks import jax_side
+from shared.frameworks import jax_layers
 
 CORNERS = [-25.0, -20.0, -3.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 19.9, 20.0, 20.1, 50.0]
 FUNCTIONS = {
-    "clamp": (lambda x: torch.clamp(x, -20.0, 2.0), lambda x: jax_side.clamp(x, -20.0, 2.0)),
+    "clamp": (lambda x: torch.clamp(x, -20.0, 2.0), lambda x: jax_layers.clamp(x, -20.0, 2.0)),
     "clamp without bounds": (
         lambda x: torch.clamp(x, -np.inf, np.inf),
-        lambda x: jax_side.clamp(x, -np.inf, np.inf),
+        lambda x: jax_layers.clamp(x, -np.inf, np.inf),
     ),
-    "softplus": (torch.nn.functional.softplus, jax_side.softplus),
+    "softplus": (torch.nn.functional.softplus, jax_layers.softplus),
     "relu": (torch.relu, jax.nn.relu),
     "minimum at a tie": (lambda x: torch.minimum(x, x.detach()), lambda x: jnp.minimum(x, jax.lax.stop_gradient(x))),
     "square": (torch.square, jnp.square),
@@ -41,13 +41,13 @@ def test_values_and_gradients_at_corners(name: str) -> None:
 def test_clip_would_not_do() -> None:
     """`jnp.clip` halves the gradient at its bound: why there is a `clamp` of our own."""
     assert float(jax.grad(lambda x: jnp.clip(x, -20.0, 2.0))(2.0)) == 0.5
-    assert float(jax.grad(lambda x: jax_side.clamp(x, -20.0, 2.0))(2.0)) == 1.0
+    assert float(jax.grad(lambda x: jax_layers.clamp(x, -20.0, 2.0))(2.0)) == 1.0
 
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_linear_starts_as_torch_does(bias: bool) -> None:
     """Kernel and bias have PyTorch's default distribution: uniform within one over the root of the fan-in."""
-    layer = jax_side.Linear(400)
+    layer = jax_layers.Linear(400)
     parameters = layer.init(jax.random.key(0), jnp.zeros((1, 100)))["params"]
     reference = torch.nn.Linear(100, 400)
     ours = np.asarray(parameters["bias" if bias else "kernel"]).ravel()
@@ -59,7 +59,7 @@ def test_linear_starts_as_torch_does(bias: bool) -> None:
 
 def test_xavier_uniform_has_torchs_bound() -> None:
     """Uniform within gain * sqrt(6 / (fan_in + fan_out))."""
-    ours = np.asarray(jax_side.xavier_uniform(gain=1e-2)(jax.random.key(0), (300, 200)))
+    ours = np.asarray(jax_layers.xavier_uniform(gain=1e-2)(jax.random.key(0), (300, 200)))
     reference = torch.nn.init.xavier_uniform_(torch.empty(200, 300), gain=1e-2)
     assert np.abs(ours).max() == pytest.approx(float(reference.abs().max()), rel=1e-3)
     assert ours.std() == pytest.approx(float(reference.std()), rel=0.02)

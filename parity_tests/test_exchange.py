@@ -14,7 +14,7 @@ from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
 from parity_tests.scene import Scene
 from shared.commands import convert
-from shared.frameworks import jax_side
+from shared.frameworks import jax_checkpoints
 from shared.frameworks.exchange import to_torch
 from shared.runs.configs import dump
 
@@ -61,7 +61,7 @@ def test_a_torch_checkpoint_goes_on_in_jax(name: str, variant: str, tmp_path: Pa
     scene.pair.torch.save(scene.trainer, tmp_path / "checkpoint.pt", **STATISTICS)
     convert.main([str(tmp_path / "checkpoint"), "--to", "jax"])
     fresh = scene.pair.jax.create_train_state(jax.random.key(3), scene.jax_config, *scene.sizes)
-    content = jax_side.load_checkpoint(str(tmp_path / "checkpoint.msgpack"), name, fresh)
+    content = jax_checkpoints.load_checkpoint(str(tmp_path / "checkpoint.msgpack"), name, fresh)
     state = content["state"]
     assert content["total_it"] == scene.trainer.total_it
     assert not any(compare_states(state, scene.trainer).values())
@@ -80,7 +80,7 @@ def test_a_jax_checkpoint_goes_on_in_torch(name: str, variant: str, tmp_path: Pa
     for step, draw in enumerate(draws, start=first):
         state = update(scene, state, step, draw)
     total_it = scene.updates + UPDATES
-    jax_side.save_checkpoint(tmp_path / "checkpoint.msgpack", name, state, total_it, **STATISTICS)
+    jax_checkpoints.save_checkpoint(tmp_path / "checkpoint.msgpack", name, state, total_it, **STATISTICS)
     convert.main([str(tmp_path), "--to", "torch"])
     trainer = fresh_trainer(scene)
     scene.pair.torch.load(trainer, str(tmp_path / "checkpoint.pt"))

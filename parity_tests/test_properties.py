@@ -20,7 +20,7 @@ from parity_tests.pair import Mistake, with_mistake
 from parity_tests.pairs import MISTAKES, PAIRS
 from parity_tests.precision import both_in
 from parity_tests.scene import Scene, cornered_rows
-from shared.frameworks import torch_side
+from shared.frameworks import torch_data
 from shared.frameworks.exchange import part_names
 
 
@@ -36,6 +36,12 @@ def flat(tree: Any) -> np.ndarray:
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
 
 
+def given_to(scene: Scene, batch: Any, noise: Any) -> dict[str, Any]:
+    """What losses are given, by name."""
+    extra = scene.pair.extra_inputs(np.random.default_rng(0), len(batch.rewards))
+    return {"batch": batch, "noise": noise} | {name: jnp.asarray(value) for name, value in extra.items()}
+
+
 def gradient_of(scene: Scene, state: Any, loss: str, given: Mapping[str, Any]) -> np.ndarray:
     """The gradient of a loss at these inputs."""
     loss_and_state = loss_of(state, loss, scene.pair.losses[loss].of)
@@ -48,7 +54,7 @@ def rewards_belong_to_their_rows(name: str, twin: ModuleType) -> None:
     state, batch, noise, scene = scene_of(name, twin)
     rolled = batch._replace(rewards=jnp.roll(batch.rewards, 1))
     loss = scene.pair.facts.rewarded
-    here, there = (gradient_of(scene, state, loss, {"batch": each, "noise": noise}) for each in (batch, rolled))
+    here, there = (gradient_of(scene, state, loss, given_to(scene, each, noise)) for each in (batch, rolled))
     assert np.abs(here - there).max() > 1e-3 * np.abs(here).max()
 
 
@@ -58,7 +64,7 @@ def terminals_are_masked(name: str, twin: ModuleType) -> None:
     assert 0 < batch.terminals.sum() < len(batch.terminals)
 
     def target(**columns: jax.Array) -> jax.Array:
-        given = {"batch": batch._replace(**columns), "noise": noise}
+        given = given_to(scene, batch._replace(**columns), noise)
         # CQL's returns the next values besides.
         found = scene.run(type(state).td_target, state, *(given[x] for x in scene.pair.facts.target_inputs))
         return jax.tree.leaves(found)[0]
@@ -74,7 +80,7 @@ def actor_does_more_than_imitate(name: str, twin: ModuleType) -> None:
     state, batch, noise, scene = scene_of(name, twin)
     facts = scene.pair.facts
     state = state.replace(hp=dataclasses.replace(state.hp, **facts.sharp))
-    given = {"batch": batch, "noise": noise}
+    given = given_to(scene, batch, noise)
     if "adv" in scene.pair.losses["actor_loss"].inputs:
         given["adv"] = state.value_loss(state.vf, batch)[1]["adv"]
     ours = gradient_of(scene, state, "actor_loss", given)
@@ -94,8 +100,8 @@ def targets_move_once_when_due(name: str, twin: ModuleType) -> None:
     assert targets
     for step in range(1, 7):
         statics = PAIRS[name].update_statics(scene.config, step)
-        due = all(statics.values())
-        after, _ = scene.run(type(state).update, state, batch, noise, **statics)
+        due = all(value for name, value in statics.items() if name != "pretrains")
+        after, _ = scene.run(type(state).update, state, batch, noise, *PAIRS[name].number(step), **statics)
         for target in targets:
             source = {"q_target": "qf"}.get(target, target.removesuffix("_target"))
             followed = state if target in facts.lagging else after
@@ -243,7 +249,7 @@ def test_pytorch_applies_the_same_rates(name: str) -> None:
     config = pair.torch.TrainConfig(device="cpu", **dict(pair.variants["default"]) | {"batch_size": 4} | settings)
     columns = pair.load(cornered_rows(1.0))
     trainer = pair.torch.create_trainer(config, 11, 3, 1.0)
-    dataset, rates = torch_side.to_device(columns, torch.device("cpu")), []
+    dataset, rates = torch_data.to_device(columns, torch.device("cpu")), []
     optimizer = getattr(trainer, f"{part}_optimizer")
     optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
     draw = pair.torch_draws(config, columns, 3, torch.device("cpu"))

@@ -20,6 +20,8 @@ from parity_tests.sides import Sides, TorchSides, jax_sides, missing
 UNREACHABLE = {
     ("logsumexp(", "abs"): "JAX's function asks for the sign of a sum of exponentials, which are positive",
     ("logsumexp(", "sign"): "likewise",
+    ("- logsumexp(", "select_n"): "JAX's function asks whether the largest summand is finite, and these are"
+    " logarithms of densities",
     ("take_along_axis(", "select_n"): "JAX counts an index below 0 from the end, and a place of a maximum is none",
     ("timestep_emb(", "select_n"): "likewise, and steps are counted from 0",
     ("std(", "select_n"): "JAX asks whether there are more numbers than `ddof`",

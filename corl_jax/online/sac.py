@@ -25,24 +25,10 @@ from jax.numpy import concatenate, exp, minimum, square, tanh
 from shared.data.experience import Experience
 from shared.data.transitions import Batch
 from shared.errors import InputError
-from shared.frameworks.jax_side import (
-    Linear,
-    Network,
-    PackedDataset,
-    clamp,
-    enable_compilation_cache,
-    evaluate,
-    load_checkpoint,
-    mean_metrics,
-    narrow,
-    resolve_device,
-    restore,
-    save_checkpoint,
-    softplus,
-    store,
-    take,
-    to_device,
-)
+from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
+from shared.frameworks.jax_data import PackedDataset, store, take, to_device
+from shared.frameworks.jax_layers import Linear, Network, clamp, softplus
+from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import RunConfig

@@ -23,20 +23,10 @@ from torch.nn.functional import softplus
 from shared.data.experience import Experience
 from shared.data.transitions import Batch
 from shared.errors import InputError
-from shared.frameworks.torch_side import (
-    index_tensor,
-    load_checkpoint,
-    mean_metrics,
-    on_arrays,
-    resolve_device,
-    restore,
-    restore_generators,
-    save_checkpoint,
-    seed_everything,
-    store,
-    take,
-    to_device,
-)
+from shared.frameworks.torch_checkpoints import load_checkpoint, restore, restore_generators, save_checkpoint
+from shared.frameworks.torch_data import index_tensor, store, take, to_device
+from shared.frameworks.torch_layers import Scalar
+from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import RunConfig
@@ -97,18 +87,6 @@ def mlp(input_dim: int, hidden_dim: int, output_dim: int) -> nn.Sequential:
         nn.ReLU(),
         nn.Linear(hidden_dim, output_dim),
     )
-
-
-class Scalar(nn.Module):
-    """A single trained number."""
-
-    def __init__(self, value: float) -> None:
-        super().__init__()
-        self.constant = nn.Parameter(torch.tensor(value))
-
-    def forward(self) -> Tensor:
-        """The number, as a tensor without axes."""
-        return self.constant
 
 
 class Actor(nn.Module):

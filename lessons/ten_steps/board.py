@@ -14,7 +14,7 @@ from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
 from parity_tests.program import count, drawn, equations, program, scans
 from parity_tests.scene import Scene
-from shared.frameworks import jax_side
+from shared.frameworks import jax_data
 
 PAIR = PAIRS["td3_bc"]
 NUMBERS = range(1, 11)
@@ -32,7 +32,7 @@ def as_twin(number: int) -> ModuleType:
     """A step as the ladder takes a twin: with a way to fetch a batch, which early steps do not need themselves."""
     step = step_module(number)
     twin = ModuleType(step.__name__, step.__doc__)
-    vars(twin).update({"take": jax_side.take} | vars(step))
+    vars(twin).update({"take": jax_data.take} | vars(step))
     return twin
 
 

@@ -7,7 +7,8 @@ from flax import struct
 from jax import Array
 
 from corl_torch.td3_bc import Hyperparameters, TrainConfig
-from shared.frameworks.jax_side import Linear, Network, narrow
+from shared.frameworks.jax_layers import Linear, Network
+from shared.frameworks.jax_side import narrow
 
 # ---- networks ------------------------------------------------------------------------------------------------------
 

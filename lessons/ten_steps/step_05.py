@@ -13,7 +13,8 @@ from jax.numpy import clip, minimum, square
 
 from corl_torch.td3_bc import Hyperparameters, TrainConfig
 from shared.data.transitions import Batch
-from shared.frameworks.jax_side import Linear, Network, narrow
+from shared.frameworks.jax_layers import Linear, Network
+from shared.frameworks.jax_side import narrow
 
 # ---- networks ------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lessons.measured import Error, Figure
 from lessons.traps.compare import distances, gradient_distances
-from shared.frameworks import jax_side
+from shared.frameworks import jax_layers
 
 PYTORCH = "1"
 JAX = "0.5"
@@ -28,7 +28,7 @@ def wrong(log_std: Array) -> Array:
 
 
 def right(log_std: Array) -> Array:
-    return jax_side.clamp(log_std, -20.0, 2.0)
+    return jax_layers.clamp(log_std, -20.0, 2.0)
 
 
 def _first_step(way: Callable[..., Array], optimizer: optax.GradientTransformation) -> float:

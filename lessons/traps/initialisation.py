@@ -9,7 +9,7 @@ from jax.nn.initializers import lecun_normal, zeros
 
 from lessons import cloning
 from lessons.measured import Error, Figure
-from shared.frameworks.jax_side import Linear
+from shared.frameworks.jax_layers import Linear
 
 PYTORCH = "`Linear`: uniform within 1 / sqrt(fan-in), biases too; `Embedding`: N(0, 1)"
 JAX = "`Dense`: normal of deviation 1 / sqrt(fan-in), biases 0; `Embed`: deviation 1 / sqrt(features)"

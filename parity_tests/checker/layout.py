@@ -16,7 +16,7 @@ import numpy as np
 
 from shared.errors import InputError
 from shared.frameworks.exchange import Named
-from shared.frameworks.jax_side import params_from_torch
+from shared.frameworks.jax_checkpoints import params_from_torch
 
 FromTorch = Callable[[str, Named], Any]
 Leaf = tuple[str, tuple[int, ...]]

@@ -61,10 +61,10 @@ MISTAKES = [
             "    log_prob = 0.0\n", "loss"),
     Mistake("mean for a sum over actions", "log_prob.sum(axis=-1)", "log_prob.mean(axis=-1)", "loss"),
     Mistake("temperature loss without a sign", "return -(log_alpha * ", "return (log_alpha * ", "loss"),
-    Mistake("next samples judged in next states", "q_next = critic(batch.observations, samples.next)",
-            "q_next = critic(batch.next_observations, samples.next)", "loss"),
-    Mistake("densities swapped", "q_next - samples.next_log_prob, q_current - samples.current_log_prob",
-            "q_next - samples.current_log_prob, q_current - samples.next_log_prob", "loss"),
+    Mistake("next samples judged in next states", "q_next = critic(batch.observations, next)",
+            "q_next = critic(batch.next_observations, next)", "loss"),
+    Mistake("densities swapped", "q_next - next_log_prob, q_current - current_log_prob",
+            "q_next - current_log_prob, q_current - next_log_prob", "loss"),
     Mistake("count subtracted from the soft maximum", "ood = logsumexp(sampled / hp.cql_temp, axis=1) * hp.cql_temp",
             "ood = (logsumexp(sampled / hp.cql_temp, axis=1) - math.log(sampled.shape[1])) * hp.cql_temp", "loss"),
     Mistake("soft maximum over the batch", "logsumexp(sampled / hp.cql_temp, axis=1)",
@@ -77,11 +77,11 @@ MISTAKES = [
             "            log_prob = take_along_axis(log_prob, best, 1).squeeze(-1)\n",
             "            log_prob = log_prob[:, 0]\n", "loss", "fixed temperature"),
     Mistake("entropy not in the target", "next_q = next_q - self.alpha() * log_prob", "pass", "loss", "unweighted"),
-    Mistake("policy samples not detached", "samples = self.sample_policy(batch, noise)\n        gap_1",
-            "samples = self.sample_policy(batch, noise)\n        samples = samples._replace("
-            "next_log_prob=samples.next_log_prob + 0 * q1[:, None] + critic_1(batch.observations, samples.next) "
-            "- jax.lax.stop_gradient(critic_1(batch.observations, samples.next)))\n        gap_1", "gradient"),
-    Mistake("Lagrange without cql_alpha", "return alpha_prime * hp.cql_alpha * (gap", "return alpha_prime * (gap",
+    Mistake("policy samples not detached", "gap, own = self.gap(critic, batch, q, noise.random, (current, next))\n",
+            "moved = critic(batch.observations, next[0])\n"
+            "            moved = next[0], next[1] + moved - jax.lax.stop_gradient(moved)\n"
+            "            gap, own = self.gap(critic, batch, q, noise.random, (current, moved))\n", "gradient"),
+    Mistake("Lagrange without cql_alpha", "return alpha_prime * self.hp.cql_alpha * (gap", "return alpha_prime * (gap",
             "loss", "antmaze"),
     Mistake("biased standard deviation", "ddof=1", "ddof=0", "log"),
     Mistake("actor sees the new critics",

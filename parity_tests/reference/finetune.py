@@ -97,8 +97,8 @@ def run_of(twin: ModuleType, trainer_class: Any, config: Any) -> tuple[Lived, An
             batches.append(tuple(column.clone() for column in batch))
             return update(self, batch, *args)
 
-        def recording_ring(*args: Any) -> Any:
-            rings.append(ring(*args))
+        def recording_ring(*args: Any, **named: Any) -> Any:
+            rings.append(ring(*args, **named))
             return rings[-1]
 
         patch.setattr(twin, "create_trainer", recording_create)
@@ -118,7 +118,9 @@ def derived(
 ) -> Lived:
     """CORL's loop over one ring: `act` draws and makes an action (1, A) of a state (1, S), `update` takes a batch."""
     states, following = raw["observations"][:-1], raw["observations"][1:]
-    mean, std = states.mean(0), states.std(0) + 1e-3
+    mean, std = np.zeros(STATE_DIM, np.float32), np.ones(STATE_DIM, np.float32)
+    if getattr(config, "normalize", True):  # AWAC always does
+        mean, std = states.mean(0), states.std(0) + 1e-3
     done, rewards = raw["terminals"][:-1].astype(np.float32), raw["rewards"][:-1]
     episodes = np.split(rewards.astype(np.float64), np.flatnonzero(done) + 1)[:-1]
     returns = [episode.sum() for episode in episodes]
@@ -133,8 +135,8 @@ def derived(
     env, moves = Line(), 0
     state, _ = env.reset()
     state = (state - mean) / std
-    for t in range(config.offline_iterations + config.online_iterations):
-        if t >= config.offline_iterations:
+    for t in range(config.max_timesteps):
+        if t >= config.switch:
             moves += 1
             action = act(torch.tensor(state[None], dtype=torch.float32))[0].numpy()
             after, reward, ended, *_ = env.step(action)

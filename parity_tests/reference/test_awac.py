@@ -29,7 +29,7 @@ from parity_tests.reference.common import (
     same_draws,
 )
 from shared.data.transitions import Batch
-from shared.frameworks.torch_side import take
+from shared.frameworks.torch_data import take
 
 
 def networks(width: int) -> tuple[nn.Sequential, ...]:
@@ -49,7 +49,9 @@ class ReferenceAWAC:
         self.q1_t, self.q2_t = copy.deepcopy((self.q1, self.q2))
         # The bare parameter comes first in CORL's module.
         self.actor_adam = adam([self.log_std, *self.mean.parameters()], config.learning_rate)
-        self.q1_adam, self.q2_adam = (adam(network.parameters(), config.learning_rate) for network in (self.q1, self.q2))
+        self.q1_adam, self.q2_adam = (
+            adam(network.parameters(), config.learning_rate) for network in (self.q1, self.q2)
+        )
         self.at_cap = 0
 
     def policy(self, s: Tensor) -> Normal:
@@ -106,7 +108,9 @@ def assert_same_awac(trainer: Any, reference: ReferenceAWAC, states: Tensor) -> 
 OTHER = {"hidden_dim": 64, "batch_size": 64, "learning_rate": 1e-3, "discount": 0.9}
 
 
-@pytest.mark.parametrize("settings", [{}, OTHER | {"awac_lambda": 0.001, "tau": 0.1}], ids=["default", "weights at their cap"])
+@pytest.mark.parametrize(
+    "settings", [{}, OTHER | {"awac_lambda": 0.001, "tau": 0.1}], ids=["default", "weights at their cap"]
+)
 def test_awac(dataset: Batch, settings: dict[str, Any]) -> None:
     """Critics, the policy on the new critics, both targets."""
     config = awac.TrainConfig(device="cpu", **settings)

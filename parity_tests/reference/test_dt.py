@@ -17,7 +17,8 @@ from corl_torch import dt
 from parity_tests.reference.common import ACTION_DIM, CPU, ROWS, STATE_DIM, UPDATES, assert_same_log
 from shared.data.sequences import Trajectories, split_trajectories, trajectory_lengths
 from shared.data.transitions import Batch
-from shared.frameworks.torch_side import seed_everything, to_device
+from shared.frameworks.torch_data import to_device
+from shared.frameworks.torch_side import seed_everything
 
 BATCH_SIZE = 64
 # The largest action, which CORL's head is multiplied by

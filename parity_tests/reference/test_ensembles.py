@@ -26,7 +26,7 @@ from parity_tests.reference.common import (
     same_draws,
 )
 from shared.data.transitions import Batch
-from shared.frameworks.torch_side import take
+from shared.frameworks.torch_data import take
 from shared.frameworks.twins import load_twin
 
 SMALL = {"batch_size": 64, "hidden_dim": 64, "num_critics": 3}
@@ -165,7 +165,9 @@ def test_six_updates(dataset: Batch, name: str, settings: dict[str, Any], tolera
 
 
 # The layers' numbers count those of ReLU.
-CORLS_NAMES = [f"{layer}.{part}" for layer in ("trunk.0", "trunk.2", "trunk.4", "mu", "log_sigma") for part in ("weight", "bias")]
+CORLS_NAMES = [
+    f"{layer}.{part}" for layer in ("trunk.0", "trunk.2", "trunk.4", "mu", "log_sigma") for part in ("weight", "bias")
+]
 
 
 @pytest.mark.parametrize("name", ["sac_n", "edac", "lb_sac"])
@@ -207,9 +209,7 @@ def test_weights_near_0_start_where_the_seed_says(name: str, settings: dict[str,
     """The actor's layers, then its heads again; the critics layer by layer, member by member, then the last again."""
     twin = load_twin("torch", name)
     torch.manual_seed(7)
-    trainer = twin.create_trainer(
-        twin.TrainConfig(device="cpu", num_critics=3, **settings), STATE_DIM, ACTION_DIM, 1.0
-    )
+    trainer = twin.create_trainer(twin.TrainConfig(device="cpu", num_critics=3, **settings), STATE_DIM, ACTION_DIM, 1.0)
     torch.manual_seed(7)
     widths = [(STATE_DIM, 256), (256, 256), (256, 256), (256, ACTION_DIM), (256, ACTION_DIM)]
     layers = [nn.Linear(*width) for width in widths]

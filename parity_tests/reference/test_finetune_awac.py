@@ -20,11 +20,17 @@ from parity_tests.reference.common import (
     same_draws,
 )
 from parity_tests.reference.finetune import CAPACITY, Lived, assert_same_life, derived, patched, run_of, write_dataset
-from parity_tests.reference.test_awac import OTHER, ReferenceAWAC, assert_bounded_deviation, assert_same_awac, assert_same_start
+from parity_tests.reference.test_awac import (
+    OTHER,
+    ReferenceAWAC,
+    assert_bounded_deviation,
+    assert_same_awac,
+    assert_same_start,
+)
 from shared.data.transitions import Batch
 from shared.envs.stepping import Stepper
+from shared.frameworks.torch_data import take
 from shared.frameworks.torch_online import Ring
-from shared.frameworks.torch_side import take
 from shared.runs.configs import read_file
 
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -28,8 +28,8 @@ from parity_tests.reference.test_iql import ReferenceIQL, assert_acting, assert_
 from shared.data import online
 from shared.data.transitions import Batch
 from shared.envs.stepping import Step, Stepper
+from shared.frameworks.torch_data import take
 from shared.frameworks.torch_online import Ring
-from shared.frameworks.torch_side import take
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},

@@ -15,7 +15,7 @@ from parity_tests.precision import both_in
 from parity_tests.reference.common import ACTION_DIM, CPU, ROWS, STATE_DIM, UPDATES, assert_same_log, same_draws
 from shared.data.transitions import SarsaBatch
 from shared.errors import InputError
-from shared.frameworks.torch_side import take, to_device
+from shared.frameworks.torch_data import take, to_device
 
 BATCH_SIZE = 64
 

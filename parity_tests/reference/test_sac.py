@@ -30,7 +30,7 @@ from parity_tests.reference.common import (
     same_draws,
 )
 from shared.data.transitions import Batch
-from shared.frameworks.torch_side import take
+from shared.frameworks.torch_data import take
 
 
 @pytest.fixture(autouse=True)

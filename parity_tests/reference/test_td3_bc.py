@@ -27,7 +27,7 @@ from parity_tests.reference.common import (
     same_draws,
 )
 from shared.data.transitions import Batch
-from shared.frameworks.torch_side import take
+from shared.frameworks.torch_data import take
 
 OTHER = {"policy_noise": 0.4, "noise_clip": 0.3, "policy_freq": 3, "alpha": 1.0, "tau": 0.1, "discount": 0.9}
 
@@ -63,7 +63,9 @@ def test_td3_bc(dataset: Batch, settings: dict[str, Any], bound: float, stretch:
     for step in range(1, UPDATES + 1):
         s, a, r, s2, d = columns_of(dataset, c.batch_size)
         with torch.no_grad():
-            smoothing = (torch.randn_like(a) * (c.policy_noise * bound)).clamp(-c.noise_clip * bound, c.noise_clip * bound)
+            smoothing = (torch.randn_like(a) * (c.policy_noise * bound)).clamp(
+                -c.noise_clip * bound, c.noise_clip * bound
+            )
             smoothed = bound * actor_t(s2) + smoothing
             a2 = torch.cat([s2, smoothed.clamp(-bound, bound)], 1)
             y = r + (1 - d) * c.discount * torch.min(q1_t(a2), q2_t(a2))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shared.commands.common import Parser, check_free
 from shared.errors import InputError
-from shared.frameworks import jax_side, saved, torch_side
+from shared.frameworks import jax_checkpoints, saved, torch_side
 from shared.frameworks.saved import SUFFIXES, Saved
 from shared.runs.configs import algorithms
 
@@ -41,7 +41,7 @@ def convert(source: Saved, framework: str, output: Path) -> None:
     """
     if framework == "jax":
         state, total_it = source.state()
-        jax_side.save_checkpoint(output, source.algorithm, state, total_it, **source.facts)
+        jax_checkpoints.save_checkpoint(output, source.algorithm, state, total_it, **source.facts)
     else:
         # PyTorch's checkpoints say where the random generators stand: at the beginning.
         torch_side.seed_everything(source.config.seed)

@@ -63,17 +63,17 @@ class OnlineExperience(KeptSteps[OnlineRows]):
         episodes: Those that are over.
     """
 
-    def __init__(self, stepper: Stepper, seed: int, capacity: int, offline_iterations: int) -> None:
+    def __init__(self, stepper: Stepper, seed: int, capacity: int, switch: int) -> None:
         """Stands at the start of the first episode.
 
         Args:
             stepper: The environment, which normalises states and modifies rewards as the dataset's were.
             seed: Decides the start states.
             capacity: Steps in all.
-            offline_iterations: Updates before the first step.
+            switch: Updates before the first step.
         """
         super().__init__(stepper, capacity, OnlineRows, "online_iterations")
-        self._seed, self._offline_iterations = seed, offline_iterations
+        self._seed, self._switch = seed, switch
         self.episodes: list[Episode] = []
         self._first = self._failures = 0
         self.begin(seed, 0)
@@ -111,7 +111,7 @@ class OnlineExperience(KeptSteps[OnlineRows]):
         Raises:
             InputError: As `load`.
         """
-        size = max(0, content["step"] - self._offline_iterations)
+        size = max(0, content["step"] - self._switch)
         folder = Path(path).parent
         self.episodes, self._first, self._failures, self.size = [], 0, 0, 0
         if size:

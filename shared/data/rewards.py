@@ -4,6 +4,7 @@ Both need trajectories, which the extraction of transitions leaves no mark of: C
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -96,6 +97,16 @@ def scale_rewards(dataset: Batch, env: str) -> Batch:
     return dataset._replace(rewards=rewards)
 
 
+def scale_and_shift_rewards(dataset: Batch, env: str, factor: float, shift: float) -> Batch:
+    """The rule of CQL and Cal-QL: locomotion rewards scaled; then, for every dataset, a factor and a shift.
+
+    Raises:
+        InputError: The returns have no range.
+    """
+    scaled = scale_rewards(dataset, env)
+    return scaled._replace(rewards=scaled.rewards * factor + shift)
+
+
 def _spread(dataset: Batch) -> float:
     """By how much the greatest return exceeds the least.
 
@@ -131,3 +142,24 @@ def modify_step_rewards(dataset: Batch, env: str) -> Callable[[float], float]:
         return lambda reward: reward
     spread = _spread(dataset)
     return lambda reward: reward / spread * 1000
+
+
+def modify_rewards_times_100(dataset: Any, env: str) -> Any:
+    """ReBRAC's rule: antmaze rewards times 100, not shifted.
+
+    Raises:
+        InputError: It is no antmaze dataset.
+    """
+    if "antmaze" not in env.lower():
+        raise InputError("rewards are scaled for AntMaze alone: set normalize_reward to false")
+    return dataset._replace(rewards=100.0 * dataset.rewards)
+
+
+def modify_step_rewards_times_100(dataset: Any, env: str) -> Callable[[float], float]:
+    """What `modify_rewards_times_100` does to a dataset, for the reward of one step in the environment.
+
+    Raises:
+        InputError: As `modify_rewards_times_100`.
+    """
+    modify_rewards_times_100(dataset, env)
+    return lambda reward: 100.0 * reward

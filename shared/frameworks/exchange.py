@@ -18,7 +18,8 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from shared.frameworks.jax_side import Network, params_from_torch, params_to_torch
+from shared.frameworks.jax_checkpoints import params_from_torch, params_to_torch
+from shared.frameworks.jax_layers import Network
 
 Named = dict[str, np.ndarray]
 
@@ -43,7 +44,7 @@ def named(part: Any) -> Named:
         return {name: value.detach().cpu().numpy().copy() for name, value in parameters(part).items()}
     if isinstance(part, Network):
         return params_to_torch(part.params)
-    if isinstance(part, jax.Array):
+    if isinstance(part, jax.Array | int):
         return {"constant": np.asarray(part)}
     if isinstance(part, Optimizer):
         raise TypeError("a torch optimiser does not know its parameters' names: use torch_moments")
@@ -106,11 +107,13 @@ def _filled(values: Named, like: Any) -> Any:
 def to_torch(state: Any, trainer: Any) -> None:
     """Fills a fresh torch trainer, in place, with a JAX state's weights, targets and moments, and moves its schedules.
 
-    What PyTorch counts in the trainer itself, `total_it`, a JAX state does not hold.
+    What PyTorch counts in the trainer itself, `total_it`, a JAX state holds only where an update depends on it.
     """
     for name in part_names(state):
         values, part = named(getattr(state, name)), getattr(trainer, name)
-        if isinstance(part, Optimizer):
+        if isinstance(part, int):
+            setattr(trainer, name, int(values["constant"]))
+        elif isinstance(part, Optimizer):
             _fill_moments(part, _stepped(trainer, name), values)
         else:
             _fill_parameters(part, values)

@@ -26,8 +26,8 @@ from jax import Array
 
 from shared.data.online import OnlineExperience
 from shared.data.transitions import Batch
+from shared.frameworks.jax_data import PackedDataset, take
 from shared.frameworks.jax_seeds import Stack
-from shared.frameworks.jax_side import PackedDataset
 from shared.runs import seeds
 
 # Calls whose metrics wait on the device; they are fetched together.
@@ -76,6 +76,12 @@ def push(ring: Ring, rows: Array) -> Ring:
 
 
 _push = jax.jit(push, donate_argnames="ring")
+
+
+def take_both(dataset: PackedDataset, ring: Ring, indices: Array, offline: int) -> Any:
+    """A batch of two buffers: `offline` of the indices (B,) are of the dataset, those behind them count on from it."""
+    parts = take(dataset, indices[:offline]), take(ring, indices[offline:] - len(dataset))
+    return dataset.kind(*(jnp.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 def room(config: Any, rows: int) -> int:

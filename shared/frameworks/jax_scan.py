@@ -20,7 +20,7 @@ def scan_updates(
     start: Array,
     num_updates: int,
     period: int | None = None,
-    chunk: int | None = None,
+    chunk: int | None = 100,
     unroll: int = 1,
 ) -> tuple[State, list[Metrics]]:
     """The updates `start + 1` to `start + num_updates`, to be compiled as a part of `train_interval`.
@@ -36,7 +36,8 @@ def scan_updates(
         start: The number of the first update.
         num_updates: How many; known when the program is compiled.
         period: The updates of a block; None where all updates are alike, which then have the place 0.
-        chunk: Blocks, or updates that are alike, whose noise is drawn at once and held in memory; None for all.
+        chunk: Blocks, or updates that are alike, whose noise is drawn at once and held in memory; None for all. By
+            default enough to leave the draws outside the loop, few enough to fit into any memory.
         unroll: As many of them in one pass of the compiled loop.
 
     Returns:

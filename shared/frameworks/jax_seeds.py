@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from shared.frameworks.jax_side import PackedDataset
+from shared.frameworks.jax_data import PackedDataset
 from shared.runs import seeds
 
 Interval = Callable[..., tuple[Any, Any]]
@@ -18,7 +18,7 @@ _AXIS = "seeds"
 
 
 def train_together(
-    interval: Interval, state: Any, key: Array, dataset: PackedDataset, start: int, *static: int
+    interval: Interval, state: Any, key: Array, dataset: PackedDataset, start: int, *static: Any
 ) -> tuple[Any, Any]:
     """`interval(state, key, dataset, start, *static)`, in one program with the other seeds where there are any.
 
@@ -42,7 +42,7 @@ def train_together(
 
 
 def _train_all(
-    interval: Interval, dataset: PackedDataset, start: int, static: Sequence[int], parts: Sequence[tuple[Any, Array]]
+    interval: Interval, dataset: PackedDataset, start: int, static: Sequence[Any], parts: Sequence[tuple[Any, Array]]
 ) -> list[tuple[Any, Any]]:
     (home,) = dataset.rows.devices()
     mesh = _mesh(len(parts), home.platform)
@@ -73,7 +73,7 @@ def _unstacked(tree: Any, number: int) -> list[Any]:
 
 @partial(jax.jit, static_argnames=("interval", "static"), donate_argnames="states")
 def _vmapped(
-    interval: Interval, states: Any, keys: Array, dataset: PackedDataset, start: Array, static: tuple[int, ...]
+    interval: Interval, states: Any, keys: Array, dataset: PackedDataset, start: Array, static: tuple[Any, ...]
 ) -> tuple[Any, Any]:
     return jax.vmap(lambda state, key: interval(state, key, dataset, start, *static))(states, keys)
 

@@ -1,40 +1,32 @@
 """The plumbing of the JAX twins. `shared/frameworks/torch_side.py` holds the same names for PyTorch.
 
-Beyond those: evaluation beside the training, PyTorch's initialisers and corner cases, a network that carries its
-weights, and weight conversion.
+Beyond those: the cache of compiled programs, and evaluation beside the training.
 """
 
-import math
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
-from pathlib import Path
-from typing import Any, Self, TypeGuard, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
-from flax import serialization, struct, traverse_util
 from jax import Array
-from jax.nn.initializers import Initializer, variance_scaling
 
 from shared.envs.evaluation import ContextPolicy
-from shared.errors import InputError, RunError
-from shared.files import cache_folder, write_atomically
-from shared.frameworks import jax_parts
-from shared.runs import seeds
+from shared.errors import InputError
+from shared.files import cache_folder
+from shared.frameworks.jax_layers import Network
 from shared.runs.run import Run
-from shared.seals import BLANK, read_verified, sealed
 
 T = TypeVar("T")
 # A dataclass of hyper-parameters
 H = TypeVar("H", bound=Any)
 
-# ---- device, dataset, metrics --------------------------------------------------------------------------------------
+# ---- device, metrics --------------------------------------------------------------------------------------
 
 
 _DEVICE = re.compile(r"(cpu|cuda|gpu|tpu)(?::(\d{1,4}))?")
@@ -109,58 +101,6 @@ def narrow(config: Any, hyperparameters: type[H]) -> H:
     return hyperparameters(**{field.name: getattr(config, field.name) for field in fields(hyperparameters)})
 
 
-class PackedDataset(struct.PyTreeNode):
-    """A dataset as one array with a row per transition, (N, 2S + A + 2) for a `Batch`: a batch is a single gather.
-
-    Attributes:
-        rows: The columns, flattened and side by side.
-        kind: The named tuple that a batch is.
-        shapes: The shape of each column's rows.
-    """
-
-    rows: Array
-    kind: type = struct.field(pytree_node=False)
-    shapes: tuple[tuple[int, ...], ...] = struct.field(pytree_node=False)
-
-    def __len__(self) -> int:
-        return self.rows.shape[0]
-
-
-def to_device(dataset: Any) -> PackedDataset:
-    """The dataset on JAX's default device, packed, in JAX's default float type; once for all seeds that share it."""
-    return seeds.once(dataset, lambda: _packed(dataset))
-
-
-def _packed(dataset: Any) -> PackedDataset:
-    columns = [np.reshape(column, (len(column), math.prod(np.shape(column)[1:]))) for column in dataset]
-    rows = jnp.asarray(np.concatenate(columns, axis=1), dtype=float)
-    return PackedDataset(rows, type(dataset), tuple(np.shape(column)[1:] for column in dataset))
-
-
-def take(dataset: PackedDataset, indices: Array) -> Any:
-    """The rows `indices`, (B,) for a batch or (B, K) for windows, of the dataset: a tuple of its kind."""
-    ends = np.cumsum([math.prod(shape) for shape in dataset.shapes])
-    columns = jnp.split(dataset.rows[indices], ends[:-1], axis=-1)
-    pairs = zip(columns, dataset.shapes, strict=True)
-    return dataset.kind(*(column.reshape(*indices.shape, *shape) for column, shape in pairs))
-
-
-def store(dataset: PackedDataset, columns: Any, at: int) -> PackedDataset:
-    """The dataset with rows from number `at` on overwritten by NumPy columns (n, ...); the one given is used up.
-
-    Raises:
-        IndexError: There is no room for them, where XLA would write them further up.
-    """
-    if at + len(columns[0]) > len(dataset):
-        raise IndexError(f"{len(columns[0])} rows at {at} do not fit into {len(dataset)}")
-    return _overwrite(dataset, _packed(columns).rows, at)
-
-
-@partial(jax.jit, donate_argnames="dataset")
-def _overwrite(dataset: PackedDataset, rows: Array, at: Array) -> PackedDataset:
-    return dataset.replace(rows=jax.lax.dynamic_update_slice(dataset.rows, rows, (at, 0)))
-
-
 @jax.jit
 def mean_metrics(history: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
     """The mean of each metric over the updates that reported it.
@@ -171,224 +111,6 @@ def mean_metrics(history: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
     names = sorted({name for metrics in history for name in metrics})
     values = {name: jnp.concatenate([jnp.ravel(m[name]) for m in history if name in m]) for name in names}
     return {name: reports.mean() for name, reports in values.items() if reports.size}
-
-
-# ---- networks ------------------------------------------------------------------------------------------------------
-
-Params = Mapping[str, Any]
-
-
-def torch_bias(fan_in: int) -> Callable[..., Array]:
-    """PyTorch's default for a bias: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), with its layer's fan-in."""
-
-    def init(key: Array, shape: Sequence[int], dtype: Any = None) -> Array:
-        return jax.random.uniform(key, shape, dtype, -(fan_in**-0.5), fan_in**-0.5)
-
-    return init
-
-
-def xavier_uniform(gain: float) -> Initializer:
-    """`torch.nn.init.xavier_uniform_`: U(-b, b) with b = gain * sqrt(6 / (fan_in + fan_out))."""
-    return variance_scaling(gain**2, "fan_avg", "uniform")
-
-
-def linear(inputs: Array, kernel: Array, bias: Array) -> Array:
-    """Maps (..., in) to (..., out) by a kernel (in, out) and a bias (out,).
-
-    All leading axes are one in the product: on a CPU, XLA multiplies matrices faster than arrays of three axes.
-    """
-    rows = inputs.reshape(-1, inputs.shape[-1])
-    return (rows @ kernel).reshape(*inputs.shape[:-1], kernel.shape[-1]) + bias
-
-
-class Linear(nn.Module):
-    """`torch.nn.Linear` with PyTorch's initialisation; the kernel is (in, out), PyTorch's weight transposed.
-
-    `bias_init=None` is PyTorch's default, which needs the fan-in that flax does not tell a bias.
-    """
-
-    features: int
-    # U(-1/sqrt(fan_in), 1/sqrt(fan_in)): PyTorch's Kaiming-uniform with a = sqrt(5)
-    kernel_init: Initializer = variance_scaling(1 / 3, "fan_in", "uniform")
-    bias_init: Initializer | None = None
-
-    @nn.compact
-    def __call__(self, inputs: Array) -> Array:
-        """Maps (..., in) to (..., features)."""
-        fan_in = inputs.shape[-1]
-        kernel = self.param("kernel", self.kernel_init, (fan_in, self.features), inputs.dtype)
-        bias = self.param("bias", self.bias_init or torch_bias(fan_in), (self.features,), inputs.dtype)
-        return linear(inputs, kernel, bias)
-
-
-class Network(struct.PyTreeNode):
-    """A flax module together with its weights: a pytree that can be called, differentiated and averaged."""
-
-    params: Params
-    module: nn.Module = struct.field(pytree_node=False)
-
-    @classmethod
-    def create(cls, module: nn.Module, key: Array, *inputs: Any) -> Self:
-        """Initialises the weights for inputs of these shapes."""
-        return cls(module.init(key, *inputs)["params"], module)
-
-    def __call__(self, *inputs: Any) -> Any:
-        """Applies the module."""
-        return self.module.apply({"params": self.params}, *inputs)
-
-
-# ---- dropout -------------------------------------------------------------------------------------------------------
-
-
-def is_key(dropout: Any) -> TypeGuard[Array]:
-    """Whether noise carries a random key in place of what is drawn from it."""
-    return isinstance(dropout, Array) and jnp.issubdtype(dropout.dtype, jax.dtypes.prng_key)
-
-
-def dropout_mask(key: Array, rate: float, shape: Sequence[int]) -> Array:
-    """A mask to multiply by: 0 at the rate given, else 1 / (1 - rate)."""
-    return jax.random.bernoulli(key, 1.0 - rate, shape) / (1.0 - rate)
-
-
-# ---- PyTorch's corner cases ----------------------------------------------------------------------------------------
-
-
-def clamp(inputs: Array, low: float, high: float) -> Array:
-    """`torch.clamp`: its gradient is 1 at the bounds too, where `jnp.clip` has one half."""
-    return jnp.where(inputs < low, low, jnp.where(inputs > high, high, inputs))
-
-
-def softplus(inputs: Array) -> Array:
-    """`torch.nn.functional.softplus`: the identity above 20, where ln(1 + e^x) still differs by 2e-9."""
-    return jnp.where(inputs > 20.0, inputs, jax.nn.softplus(inputs))
-
-
-# ---- weights and checkpoints ---------------------------------------------------------------------------------------
-
-
-def _torch_name(path: Sequence[str]) -> str:
-    """`('net', 'layers_0', 'kernel')` is PyTorch's `net.0.weight`."""
-    leaf = {"kernel": "weight", "scale": "weight", "embedding": "weight"}.get(path[-1], path[-1])
-    return ".".join([*(part.removeprefix("layers_") for part in path[:-1]), leaf])
-
-
-def _transposed(path: Sequence[str], values: np.ndarray) -> np.ndarray:
-    """A kernel of two axes is stored the other way round; an ensemble's (E, in, out) is not."""
-    return values.T if path[-1] == "kernel" and values.ndim == 2 else values
-
-
-def params_from_torch(state_dict: Mapping[str, Any], like: Params) -> Params:
-    """A torch `state_dict` as flax parameters with the structure and dtypes of `like`.
-
-    Raises:
-        KeyError: the state dict lacks a parameter, or has one that `like` has not.
-        ValueError: a shape differs.
-    """
-    flat = traverse_util.flatten_dict(like)
-    names = {path: _torch_name(path) for path in flat}
-    if surplus := set(state_dict) - set(names.values()):
-        raise KeyError(f"no place for {sorted(surplus)}")
-    params = {}
-    for path, name in names.items():
-        values = _transposed(path, np.asarray(state_dict[name]))
-        if values.shape != flat[path].shape:
-            raise ValueError(f"{name}: shape {values.shape}, expected {flat[path].shape}")
-        params[path] = jnp.asarray(values, flat[path].dtype)
-    return traverse_util.unflatten_dict(params)
-
-
-def params_to_torch(params: Params) -> dict[str, np.ndarray]:
-    """Flax parameters under PyTorch's names and in PyTorch's layout, as NumPy arrays."""
-    flat = traverse_util.flatten_dict(params)
-    return {_torch_name(path): _transposed(path, np.asarray(values)) for path, values in flat.items()}
-
-
-def save_checkpoint(path: Path, algorithm: str, state: Any, total_it: int, **facts: Any) -> None:
-    """Writes a train state as sealed MessagePack (data only, no code), atomically.
-
-    Args:
-        path: Such as `checkpoint.msgpack`.
-        algorithm: Such as `td3_bc`.
-        state: The train state.
-        total_it: The updates behind it.
-        facts: Further arrays, and plain values, by name.
-
-    Raises:
-        RunError: A number of the state is not finite.
-        OSError: The file cannot be written.
-    """
-    state = jax.device_get(state)
-    for key_path, leaf in jax.tree_util.tree_leaves_with_path(state):
-        if jnp.issubdtype(leaf.dtype, jnp.floating) and not np.isfinite(leaf).all():
-            raise RunError(f"{jax.tree_util.keystr(key_path).lstrip('.')} is not finite")
-    content = {"algorithm": algorithm, "total_it": total_it, "state": serialization.to_state_dict(state), **facts}
-    # In place, since the seal must stay last and a copy would be sorted.
-    write_atomically(path, sealed(serialization.msgpack_serialize({**content, "seal": BLANK}, in_place=True)))
-
-
-def read_checkpoint(path: str) -> dict[str, Any]:
-    """What a checkpoint holds, by key; only data are read, no code is run.
-
-    Raises:
-        InputError: The file is missing, damaged, or no checkpoint.
-    """
-    try:
-        content = serialization.msgpack_restore(read_verified(Path(path)))
-    except FileNotFoundError:
-        raise InputError(f"checkpoint {path} does not exist: check --load_model") from None
-    except InputError:
-        raise
-    except Exception:  # MessagePack raises a dozen unrelated types on damaged bytes
-        content = None
-    if not isinstance(content, dict) or not {"algorithm", "total_it", "state"} <= content.keys():
-        raise InputError(f"checkpoint {path} cannot be read: is it a .msgpack file of a JAX run?")
-    from shared.runs.facts import check_facts
-
-    check_facts(content, path)
-    return content
-
-
-def load_checkpoint(path: str, algorithm: str | Sequence[str], state: Any) -> dict[str, Any]:
-    """Reads what `save_checkpoint` wrote, of one of these algorithms, its state into one of the same structure.
-
-    Returns:
-        What the file holds, by key; `state` as the train state that it was.
-
-    Raises:
-        InputError: The file is missing, damaged, of another algorithm or of other shapes.
-    """
-    content = read_checkpoint(path)
-    fitting = [algorithm] if isinstance(algorithm, str) else list(algorithm)
-    if content["algorithm"] not in fitting:
-        raise InputError(f"checkpoint {path} is of {content['algorithm']}, not of {' or '.join(fitting)}")
-    try:
-        restored = serialization.from_state_dict(state, content["state"])
-        jax_parts.check(restored, content["state"], state)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise InputError(f"checkpoint {path} does not fit this run's networks: {reason}") from None
-    return {**content, "state": jax.tree.map(jnp.asarray, restored)}
-
-
-def restore(
-    run: Run,
-    load: Callable[[str], Mapping[str, Any]],
-    state: T,
-    go_on: Callable[[str, Mapping[str, Any]], None] = lambda path, content: None,
-) -> tuple[T, int]:
-    """Loads what the run begins with, if there is anything; see `Run.restore`.
-
-    Returns:
-        That state, or the fresh one given, and the updates that were made before this run.
-    """
-    saved = run.saved_steps
-    if seeds.count() == 1 or saved is None:
-        content = run.restore(load, go_on=go_on)
-    else:
-        # The same bits come of the same program, which has as many seeds as before from the same step on.
-        last = seeds.meet(-1, saved, lambda parts: [seeds.last_in_common(parts)] * len(parts))
-        content = run.restore(load, last, go_on)
-    return (content["state"], content["total_it"] - run.step) if content else (state, 0)
 
 
 # ---- evaluation ----------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import numpy as np
 from shared.data.sequences import PromptedPolicy
 from shared.envs.evaluation import ContextPolicy, Evaluator, Policy
 from shared.errors import InputError
-from shared.frameworks import exchange, jax_side, torch_side
+from shared.frameworks import exchange, jax_checkpoints, jax_side, torch_checkpoints
 from shared.frameworks.twins import load_twin
 from shared.names import nearest
 from shared.runs.checkpoints import Checkpoints
@@ -86,7 +86,7 @@ class Saved:
         """
         framework = "jax" if path.suffix == SUFFIXES["jax"] else "torch"
         try:
-            content = _SIDES[framework].read_checkpoint(str(path))
+            content = _CHECKPOINTS[framework].read_checkpoint(str(path))
         except InputError:
             if algorithm is None:
                 raise
@@ -205,7 +205,7 @@ class Saved:
             InputError: As `trainer`.
         """
         if self.framework == "jax":
-            content = jax_side.load_checkpoint(str(self.path), self.algorithm, self._empty_state())
+            content = jax_checkpoints.load_checkpoint(str(self.path), self.algorithm, self._empty_state())
             return content["state"], content["total_it"]
         trainer = self.trainer()
         return exchange.to_jax(trainer, self._empty_state()), trainer.total_it
@@ -227,4 +227,4 @@ def _config(path: Path, algorithm: str, facts: dict[str, Any], config_path: Path
     return read_file(config_class, algorithm, beside)
 
 
-_SIDES = {"torch": torch_side, "jax": jax_side}
+_CHECKPOINTS = {"torch": torch_checkpoints, "jax": jax_checkpoints}

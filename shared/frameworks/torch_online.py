@@ -1,9 +1,10 @@
 """The online phase of the PyTorch twins of `finetune/`. `shared/frameworks/jax_online.py` is its counterpart.
 
-A run has two phases: `offline_iterations` updates on a dataset, then `online_iterations` steps of the environment with
-an update each. What a twin of this family provides and calls, in both frameworks:
+A run has two phases: updates on a dataset, `switch` of them, then `online_iterations` steps of the environment with an
+update each. What a twin of this family provides and calls, in both frameworks:
 
-- `TrainConfig` inherits `FinetuneConfig`, so that a run's length is the sum of both phases (`max_timesteps`).
+- `TrainConfig` inherits `FinetuneConfig`, so that a run's length is the sum of both phases (`max_timesteps`). One with
+  further updates before them, of a VAE say, overrides `switch`: they are updates of the run like all others.
 - `task = load_task(...)` also takes `step_rewards`: what is done to the reward of a step, as to those of the dataset.
 - `experience = training_environment(config, task)` steps the environment. It normalises states by the dataset's
   statistics, keeps every step, its rows hold what is learnt from, and `episodes` what training episodes earned.
@@ -13,16 +14,17 @@ an update each. What a twin of this family provides and calls, in both framework
 - `run.log(step, metrics, experience.episodes)` writes the episodes since the last evaluation, too; `run.intervals()`
   ends an interval at the switch.
 
-In PyTorch a `for` over updates begins with a step of the environment once `step > config.offline_iterations`. It pushes
+In PyTorch a `for` over updates begins with a step of the environment once `step > config.switch`. It pushes
 the step's row into a `Ring`, and draws the batch from `ring.size` rows of `ring.rows`. A twin with two buffers keeps
-the dataset beside a ring that begins empty.
+the dataset beside a ring that begins empty, and `take_both` makes its batches.
 """
 
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from shared.frameworks.torch_side import store
+from shared.frameworks.torch_data import store, take
 
 
 class Ring:
@@ -57,6 +59,12 @@ class Ring:
             store(self.rows, type(self.rows)(*(column[row : row + 1] for column in columns)), self._pointer)
             self._pointer = (self._pointer + 1) % capacity
             self.size = min(self.size + 1, capacity)
+
+
+def take_both(dataset: Any, experience: Any, indices: Tensor, offline: int) -> Any:
+    """A batch of two buffers: `offline` of the indices (B,) are of the dataset, those behind them count on from it."""
+    parts = take(dataset, indices[:offline]), take(experience, indices[offline:] - len(dataset[0]))
+    return type(dataset)(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
 
 def room(config: Any, rows: int) -> int:

@@ -1,23 +1,16 @@
 """The plumbing of the PyTorch twins. `shared/frameworks/jax_side.py` holds the same names for JAX."""
 
-import codecs
-import io
 import random
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shared.errors import InputError, RunError, reason
-from shared.files import write_atomically
-from shared.frameworks import torch_parts
-from shared.runs.run import Run
-from shared.seals import read_verified, sealed_zip
+from shared.errors import InputError, reason
 
 # A named tuple of columns, such as a `Batch`
 Rows = TypeVar("Rows", bound=tuple)
@@ -74,34 +67,6 @@ def seed_everything(seed: int, deterministic: bool = False) -> None:
     torch.use_deterministic_algorithms(deterministic)
 
 
-def to_device(dataset: Rows, device: torch.device) -> Rows:
-    """The dataset as tensors of torch's default dtype on `device`, shapes and kind of tuple kept."""
-    dtype = torch.get_default_dtype()
-    return type(dataset)(*(torch.as_tensor(column, dtype=dtype, device=device) for column in dataset))
-
-
-def take(dataset: Rows, indices: Tensor) -> Rows:
-    """The rows `indices`, (B,) for a batch or (B, K) for windows, of the dataset: a tuple of its kind."""
-    return type(dataset)(*(column[indices] for column in dataset))
-
-
-def index_tensor(indices: np.ndarray, device: torch.device) -> Tensor:
-    """NumPy's indices (B,) on the device; the host goes on before a GPU has them."""
-    return torch.as_tensor(indices).to(device, non_blocking=True)
-
-
-def store(dataset: Rows, columns: Rows, at: int) -> Rows:
-    """The dataset with rows from number `at` on overwritten by NumPy columns (n, ...), in place."""
-    for whole, column in zip(dataset, columns, strict=True):
-        whole[at : at + len(column)] = torch.as_tensor(column, dtype=whole.dtype)
-    return dataset
-
-
-def dropout_mask(rate: float, shape: Sequence[int], device: torch.device) -> Tensor:
-    """A mask to multiply by: 0 at the rate given, else 1 / (1 - rate); the draw of `torch.nn.functional.dropout`."""
-    return torch.empty(*shape, device=device).bernoulli_(1.0 - rate).div_(1.0 - rate)
-
-
 @torch.no_grad()
 def on_arrays(policy: Callable[..., Tensor], network: nn.Module, *arrays: np.ndarray) -> np.ndarray:
     """What a network's policy makes of NumPy's arrays: real numbers become the network's type, whole ones stay."""
@@ -115,195 +80,3 @@ def mean_metrics(history: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
     """The mean of each metric over the updates that reported it: one device sync for a whole interval."""
     names = {name for metrics in history for name in metrics}
     return {name: torch.stack([m[name] for m in history if name in m]).mean().item() for name in sorted(names)}
-
-
-def generator_states() -> dict[str, Any]:
-    """Where NumPy's global generator, Python's and torch's stand, as a checkpoint can hold it."""
-    _, words, *rest = np.random.get_state(legacy=True)
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return {
-        "numpy": (torch.as_tensor(np.asarray(words).astype(np.int64)), *rest),
-        "python": random.getstate(),
-        "torch": torch.get_rng_state(),
-        "cuda": cuda,
-    }
-
-
-def restore_generators(states: Mapping[str, Any]) -> None:
-    """Sets the generators to where they stood; those of GPUs only where there are as many."""
-    words, *rest = states["numpy"]
-    np.random.set_state(("MT19937", words.numpy().astype(np.uint32), *rest))
-    if "python" in states:  # SAC's older checkpoints lack it, and SAC does not draw from it
-        random.setstate(states["python"])
-    torch.set_rng_state(states["torch"])
-    if len(states["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(states["cuda"])
-
-
-# What NumPy's arrays of numbers are pickled as: by its first major version and by later ones
-_ARRAYS = [
-    *((np.empty(0).__reduce__()[0], f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),
-    *(np.ndarray, np.dtype, *map(type, map(np.dtype, (np.float32, np.float64))), codecs.encode),
-]
-
-
-def save_checkpoint(path: Path, algorithm: str, parts: Mapping[str, Any]) -> None:
-    """Writes a sealed file that plain `torch.load` reads; atomically.
-
-    Args:
-        path: Such as `checkpoint.pt`.
-        algorithm: Such as `td3_bc`.
-        parts: Under CORL's keys modules and optimisers, of which the `state_dict`s are written, arrays, which become
-            tensors, and plain values. `history`, if there is one, holds the metrics of single updates. Where the random
-            generators stand is written too.
-
-    Raises:
-        RunError: A number of the state is not finite.
-        OSError: The file cannot be written.
-    """
-    content = {"algorithm": algorithm, **{name: _storable(part) for name, part in parts.items()}}
-    if "history" in parts:
-        content["history"] = _stacked(parts["history"])
-    for name, tensor in _tensors(content):
-        if tensor.is_floating_point() and not tensor.isfinite().all():
-            raise RunError(f"{name} is not finite")
-    buffer = io.BytesIO()
-    torch.save({**content, "generators": generator_states()}, buffer)
-    write_atomically(path, sealed_zip(buffer.getbuffer()))
-
-
-def _storable(part: Any) -> Any:
-    if hasattr(part, "state_dict"):
-        return part.state_dict()
-    return torch.as_tensor(part) if isinstance(part, np.ndarray) else part
-
-
-def _stacked(history: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Each metric's values as one tensor: thousands of single numbers would take long to write."""
-    names = sorted({name for metrics in history for name in metrics})
-    return {name: torch.stack([metrics[name] for metrics in history if name in metrics]) for name in names}
-
-
-def _tensors(content: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    """All tensors of a checkpoint, by the keys that lead to them."""
-    if isinstance(content, Tensor):
-        yield name, content
-    elif isinstance(content, Mapping | list | tuple):
-        items = content.items() if isinstance(content, Mapping) else enumerate(content)
-        for key, value in items:
-            yield from _tensors(value, f"{name}.{key}" if name else str(key))
-
-
-def restore(
-    run: Run,
-    load: Callable[[str], dict[str, Any]],
-    device: torch.device,
-    go_on: Callable[[str, Mapping[str, Any]], None] = lambda path, content: None,
-) -> list[dict[str, Tensor]]:
-    """Loads what the run begins with, if there is anything; see `Run.restore`.
-
-    Returns:
-        The metrics of the updates since the last evaluation, as a run has them that was stopped between two.
-    """
-    content = run.restore(load, go_on=go_on)
-    if not run.step:
-        return []
-    restore_generators(content["generators"])
-    values = {name: stacked.to(device).unbind() for name, stacked in content.get("history", {}).items()}
-    return [{name: value} for name, column in values.items() for value in column]
-
-
-def load_checkpoint(
-    path: str,
-    algorithm: str | Sequence[str],
-    parts: Mapping[str, Any],
-    optional: Sequence[str] = (),
-    pickled: Sequence[type] = (),
-    numbers: Sequence[str] = (),
-) -> dict[str, Any]:
-    """Loads one of our checkpoints, or one of CORL's, into `parts`, in place, once all that it holds is checked.
-
-    Args:
-        path: the `.pt` file.
-        algorithm: which algorithm the file must be of, or several.
-        parts: modules and optimisers by the file's key, as given to `save_checkpoint`.
-        optional: keys that CORL's files lack; such a part stays as it is when the file has none.
-        pickled: classes that CORL pickled whole, under its script's name; no class but NumPy's arrays besides.
-        numbers: further keys, of finite numbers, which the caller loads itself.
-
-    Returns:
-        What the file holds, by key.
-
-    Raises:
-        InputError: the file is missing, damaged, of another algorithm, of other shapes, or holds what no run writes.
-    """
-    # CORL's files are scripts, so what they pickle whole is named after __main__.
-    content = read_checkpoint(path, [(cls, f"__main__.{cls.__name__}") for cls in pickled])
-    fitting = [algorithm] if isinstance(algorithm, str) else list(algorithm)
-    if (found := content.get("algorithm", fitting[0])) not in fitting:
-        raise InputError(f"checkpoint {path} is of {found}, not of {' or '.join(fitting)}")
-    if missing := [name for name in [*parts, *numbers, "total_it"] if name not in content and name not in optional]:
-        raise InputError(f"checkpoint {path} is not of {fitting[0]}: it has no {', '.join(missing)}")
-    states = {name: _state(content[name]) for name in parts if name in content}
-    _check_all(path, parts, states, content, numbers)
-    for name, state in states.items():
-        parts[name].load_state_dict(state)
-    return content
-
-
-def _state(saved: Any) -> Any:
-    return saved.state_dict() if isinstance(saved, nn.Module) else saved
-
-
-def _check_all(
-    path: str, parts: Mapping[str, Any], states: Mapping[str, Any], content: Mapping[str, Any], numbers: Sequence[str]
-) -> None:
-    """Raises an InputError for the first entry that a run would not have written."""
-    name = ""
-    try:
-        for name, state in states.items():
-            torch_parts.check(parts[name], state)
-        for name in numbers:
-            torch_parts.check_finite(content[name])
-        for name, check in (("generators", torch_parts.check_generators), ("history", torch_parts.check_history)):
-            if name in content:
-                check(content[name])
-    except torch_parts.MisfitError as error:
-        raise InputError(f"checkpoint {path} does not fit this run's networks: {name} {error}") from None
-
-
-def read_checkpoint(path: str, allowed: Sequence[tuple[type, str]] = ()) -> dict[str, Any]:
-    """What a checkpoint of ours or of CORL's holds, by key, on the CPU; only data are read, no code is run.
-
-    Args:
-        path: The `.pt` file.
-        allowed: Classes that it may hold besides NumPy's arrays, with the name that each goes by there.
-
-    Raises:
-        InputError: The file is missing, damaged, or no checkpoint.
-    """
-    try:
-        content = io.BytesIO(read_verified(Path(path)))
-        with torch.serialization.safe_globals([*_ARRAYS, *allowed]):
-            content = torch.load(content, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise InputError(f"checkpoint {path} does not exist: check --load_model") from None
-    except InputError:
-        raise
-    except OSError as error:
-        raise InputError(f"checkpoint {path} cannot be read ({error.strerror}): check --load_model") from None
-    except Exception:  # PyTorch raises a dozen unrelated types, and some of their texts tell how to run a file's code
-        raise InputError(
-            f"checkpoint {path} cannot be read: it is damaged or holds more than data, and no code is run from a file; "
-            "take a .pt file that a run of ours or of CORL's has saved"
-        ) from None
-    if not isinstance(content, dict):
-        raise InputError(f"checkpoint {path} holds no networks by name: is it a run's checkpoint?")
-    from shared.runs.facts import check_facts
-
-    check_facts(content, path)
-    return content
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -20,7 +20,7 @@ def _finite(default: float | None) -> str:
     return "finite and " if isinstance(default, float) else ""
 
 
-def positive(default: float) -> Any:
+def positive(default: float | None) -> Any:
     """A field for finite numbers greater than 0, such as a learning rate."""
     return _restricted(default, lambda value: 0 < value < math.inf, f"{_finite(default)}greater than 0")
 

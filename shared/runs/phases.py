@@ -1,4 +1,4 @@
-"""The phases of a run: on a dataset, then, if it has `offline_iterations`, in the environment; and what that earns."""
+"""The phases of a run: on a dataset, then, if it has a `switch`, in the environment; and what that earns."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -19,10 +19,12 @@ class Phases:
     """
 
     def __init__(self, config: Any) -> None:
-        """Takes the run's settings: `eval_freq`, `max_timesteps` and, for two phases, `offline_iterations`."""
+        """Takes the run's settings: `eval_freq`, `max_timesteps`; for two phases `switch` and `offline_iterations`."""
         self._every, self._last = config.eval_freq, config.max_timesteps
         self.updates_per_call: int | None = getattr(config, "updates_per_call", None)
-        self.switch: int | None = getattr(config, "offline_iterations", None)
+        self.switch: int | None = getattr(config, "switch", None)
+        # What comes before, a VAE's updates say, is of neither phase.
+        self._before = 0 if self.switch is None else self.switch - config.offline_iterations
 
     def is_due(self, step: int) -> bool:
         """Whether an evaluation follows this many updates: every `eval_freq`, the last offline one, and the last."""
@@ -44,10 +46,12 @@ class Phases:
         return range(before - switch + 1, step - switch + 1)
 
     def counted(self, step: int) -> dict[str, int]:
-        """How CORL counts the update of this number, from 0 in each phase; nothing for a run of one phase."""
-        if self.switch is None:
+        """How CORL counts the update of this number, from 0 in each phase; nothing for one that is of neither."""
+        if self.switch is None or step <= self._before:
             return {}
-        return {"offline_iter": step - 1} if step <= self.switch else {"online_iter": step - 1 - self.switch}
+        if step <= self.switch:
+            return {"offline_iter": step - 1 - self._before}
+        return {"online_iter": step - 1 - self.switch}
 
 
 class Fortunes:

@@ -77,9 +77,14 @@ class FinetuneConfig(DatasetConfig):
     updates_per_call: int = bounded(1, low=1)
 
     @property
+    def switch(self) -> int:
+        """Updates before the first step in the environment: those on the dataset, and any that come before them."""
+        return self.offline_iterations
+
+    @property
     def max_timesteps(self) -> int:
         """Updates in all."""
-        return self.offline_iterations + self.online_iterations
+        return self.switch + self.online_iterations
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,7 @@ def training_environment(config: Any, task: Task) -> OnlineExperience:
     States are normalised by the dataset's statistics, rewards modified by its returns; neither is ever taken anew.
 
     Args:
-        config: Has `offline_iterations`, `online_iterations` and `seed`.
+        config: Has `switch`, `online_iterations` and `seed`.
         task: Of the run.
 
     Raises:
@@ -171,7 +171,7 @@ def training_environment(config: Any, task: Task) -> OnlineExperience:
         task.evaluator.close()
         raise
     stepper = Stepper(task.evaluator.fingerprint["env"], task.mean, task.std, task.step_reward)
-    return OnlineExperience(stepper, config.seed, steps, config.offline_iterations)
+    return OnlineExperience(stepper, config.seed, steps, config.switch)
 
 
 def load_environment(config: Any) -> Task:

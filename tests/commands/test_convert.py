@@ -17,7 +17,7 @@ from corl_jax import td3_bc as jax_td3_bc
 from corl_torch import cql, td3_bc
 from shared.commands import convert
 from shared.commands.common import ended
-from shared.frameworks import jax_side
+from shared.frameworks import jax_checkpoints
 from shared.runs.configs import cli, dump
 
 STATE_DIM, ACTION_DIM = 11, 3
@@ -65,7 +65,7 @@ def test_each_twin_trains_on_from_the_others_run(
     assert said(str(first / "checkpoint"), "--to", "jax") == (0, f"{first / 'checkpoint.msgpack'}\n")
     load = ("--load_model", str(first / "checkpoint.msgpack"))
     second = trained_with("corl_jax/td3_bc.py", jax_td3_bc, tmp_path, monkeypatch, *load)
-    assert jax_side.read_checkpoint(str(second / "checkpoint.msgpack"))["total_it"] == 8
+    assert jax_checkpoints.read_checkpoint(str(second / "checkpoint.msgpack"))["total_it"] == 8
     assert said(str(second), "--to", "torch") == (0, f"{second / 'checkpoint.pt'}\n")
     third = trained_with(
         "corl_torch/td3_bc.py", td3_bc, tmp_path, monkeypatch, "--load_model", str(second / "checkpoint.pt")
@@ -105,7 +105,7 @@ def test_corls_files_become_jax_states(said: Callable, tmp_path: Path) -> None:
     assert (status, "name it with --algorithm" in message) == (2, True)
     status, message = said(str(tmp_path / "corl/checkpoint_9"), "--to", "jax", "--algorithm", "td3_bc")
     assert status == 0, message
-    content = jax_side.read_checkpoint(message.strip())
+    content = jax_checkpoints.read_checkpoint(message.strip())
     assert content["total_it"] == 10
     for name in ("critic_1", "critic_1_target"):
         kernel = content["state"][name]["params"]["net"]["layers_0"]["kernel"]
@@ -131,7 +131,7 @@ def test_corls_cql_file_becomes_a_jax_state(said: Callable, tmp_path: Path, monk
     corls(tmp_path / "corl", content, config)
     status, message = said(str(tmp_path / "corl/checkpoint_9.pt"), "--to", "jax", "--algorithm", "cql")
     assert status == 0, message
-    state = jax_side.read_checkpoint(message.strip())["state"]
+    state = jax_checkpoints.read_checkpoint(message.strip())["state"]
     assert (state["log_alpha"], state["log_alpha_prime"]) == (jnp.float32(-0.25), jnp.float32(0.75))
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shared.data.rewards import keep_best, modify_rewards, return_range, scale_rewards
+from shared.data.rewards import keep_best, modify_rewards, return_range, scale_and_shift_rewards, scale_rewards
 from shared.data.transitions import Batch
 from shared.errors import InputError
 
@@ -81,6 +81,15 @@ def test_locomotion_rewards_are_scaled_in_two_float32_steps(env: str) -> None:
         assert scaled.rewards.dtype == np.float32
         np.testing.assert_array_equal(scaled.rewards, expected)
     np.testing.assert_array_equal(dataset.rewards, before)
+
+
+def test_rewards_are_scaled_then_multiplied_then_shifted() -> None:
+    dataset = transitions([0.1, 0.2, 0.7, 3.3, 0.3], [0, 1, 0, 1, 0])
+    scaled = scale_rewards(dataset, "hopper-medium-v2").rewards
+    ours = scale_and_shift_rewards(dataset, "hopper-medium-v2", factor=5.0, shift=-1.0)
+    np.testing.assert_array_equal(ours.rewards, scaled * 5 - 1)
+    elsewhere = scale_and_shift_rewards(dataset, "antmaze-umaze-v2", factor=10.0, shift=-5.0)
+    np.testing.assert_array_equal(elsewhere.rewards, dataset.rewards * 10 - 5)
 
 
 def test_antmaze_rewards_lose_one_and_others_stay() -> None:

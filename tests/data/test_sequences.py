@@ -19,7 +19,7 @@ from shared.data.sequences import PromptedPolicy, Trajectories
 from shared.envs.evaluation import ContextPolicy, Evaluator
 from shared.envs.registry import make_env
 from shared.errors import InputError
-from shared.frameworks import jax_side, torch_side
+from shared.frameworks import jax_checkpoints, jax_data, jax_side, torch_checkpoints, torch_data, torch_side
 from shared.runs.run import Run
 from shared.runs.task import load_task, load_trajectories
 
@@ -149,7 +149,7 @@ def test_trajectories_longer_than_the_table_are_refused(write_hdf5: WriteHDF5) -
     config = dt.TrainConfig(**SMALL | {"episode_len": 19, "batch_size": 200}, device="cpu")
     trajectories = sequences.split_trajectories(file_rows(LENGTHS))
     last = torch.full((1,), int(np.argmax(trajectories.timesteps)))
-    windows = dt.take_windows(torch_side.to_device(trajectories, CPU), last, config.seq_len)
+    windows = dt.take_windows(torch_data.to_device(trajectories, CPU), last, config.seq_len)
     assert windows.timesteps.max() == config.episode_len + config.seq_len - 1
 
 
@@ -174,8 +174,8 @@ def test_windows_of_every_row(seq_len: int) -> None:
         for column in zip(*(plain_window(rows, first, seq_len) for first in range(sum(LENGTHS))), strict=True)
     ]
     indices = np.arange(sum(LENGTHS))
-    ours = dt.take_windows(torch_side.to_device(rows, CPU), torch.as_tensor(indices), seq_len)
-    theirs = jax_dt.take_windows(jax_side.to_device(rows), jnp.asarray(indices), seq_len)
+    ours = dt.take_windows(torch_data.to_device(rows, CPU), torch.as_tensor(indices), seq_len)
+    theirs = jax_dt.take_windows(jax_data.to_device(rows), jnp.asarray(indices), seq_len)
     for mine, other, column in zip(ours, theirs, expected, strict=True):
         np.testing.assert_array_equal(mine.numpy(), column)
         np.testing.assert_array_equal(other, column)
@@ -224,7 +224,7 @@ def test_weights_start_alike() -> None:
     torch.manual_seed(0)
     reference = dt.create_trainer(dt.TrainConfig(**settings, device="cpu"), 11, 3, 1.0).model
     state = jax_dt.create_train_state(jax.random.key(0), jax_dt.TrainConfig(**settings), 11, 3, 1.0)
-    ours = jax_side.params_to_torch(state.model.params)
+    ours = jax_checkpoints.params_to_torch(state.model.params)
     assert ours.keys() == dict(reference.named_parameters()).keys()
     for name, parameter in reference.named_parameters():
         theirs = parameter.detach().numpy()
@@ -369,7 +369,7 @@ def proceed(trainer: dt.DT, updates: int) -> list[float]:
     """Further updates on draws that depend on nothing before; their learning rates."""
     torch_side.seed_everything(1)
     trajectories = sequences.split_trajectories(file_rows(LENGTHS))
-    rows, lengths, logs = torch_side.to_device(trajectories, CPU), sequences.trajectory_lengths(trajectories), []
+    rows, lengths, logs = torch_data.to_device(trajectories, CPU), sequences.trajectory_lengths(trajectories), []
     for _ in range(updates):
         indices, noise = dt.draw_noise(trainer.hp, lengths, CPU)
         logs.append(trainer.update(dt.take_windows(rows, indices, trainer.hp.seq_len), noise))
@@ -386,7 +386,7 @@ def test_a_torch_checkpoint_goes_on_where_it_was_saved(tmp_path: Path) -> None:
     assert proceed(other, 3) == rates == pytest.approx([4 / 5 * 1e-4, 1e-4, 1e-4])
     for mine, theirs in zip(trainer.model.parameters(), other.model.parameters(), strict=True):
         assert torch.equal(mine, theirs)
-    content = torch_side.load_checkpoint(str(tmp_path / "checkpoint.pt"), "dt", other.parts())
+    content = torch_checkpoints.load_checkpoint(str(tmp_path / "checkpoint.pt"), "dt", other.parts())
     assert content["state_mean"].tolist() == [[2.0] * 11]
     assert content["state_std"].tolist() == [[3.0] * 11]
 
@@ -415,11 +415,11 @@ def test_a_jax_checkpoint_goes_on_where_it_was_saved(tmp_path: Path) -> None:
     rates = dict.fromkeys(("embedding_dropout", "attention_dropout", "residual_dropout"), 0.0)
     config = jax_dt.TrainConfig(**SMALL | rates, batch_size=4)
     state, other = (jax_dt.create_train_state(jax.random.key(seed), config, 11, 3, 1.0) for seed in (0, 1))
-    trajectories = jax_side.to_device(sequences.split_trajectories(file_rows(LENGTHS)))
+    trajectories = jax_data.to_device(sequences.split_trajectories(file_rows(LENGTHS)))
     state, _ = jax_dt.train_interval(state, jax.random.key(2), trajectories, 0, 2)
     path = tmp_path / "checkpoint.msgpack"
-    jax_side.save_checkpoint(path, "dt", state, 2, state_mean=np.zeros(11), state_std=np.ones(11))
-    content = jax_side.load_checkpoint(str(path), "dt", other)
+    jax_checkpoints.save_checkpoint(path, "dt", state, 2, state_mean=np.zeros(11), state_std=np.ones(11))
+    content = jax_checkpoints.load_checkpoint(str(path), "dt", other)
     restored = content["state"]
     assert content["total_it"] == 2
     assert jax.tree.structure(restored) == jax.tree.structure(state)

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from PIL import Image
 
+import picture
 from side_by_side.align import Kind, Misaligned, align
 from side_by_side.html import Page, blocks
 from side_by_side.notes import NoteError, place, read_notes
@@ -251,3 +253,9 @@ def test_a_build_fails_where_a_note_has_lost_its_code(tmp_path: Path) -> None:
     assert "stop-gradient: td3_bc has no line" in done.stderr
     jax.write_text(source)
     assert build(docs, tmp_path / "html").returncode == 0
+
+
+def test_the_readmes_picture_shows_the_files_as_they_are() -> None:
+    """`make docs`, then `python docs/_ext/picture.py docs/_build/html`, takes it anew."""
+    with Image.open(picture.PICTURE) as image:
+        assert {name: image.text[name] for name in ("torch", "jax")} == picture.shown_lines()

@@ -18,7 +18,7 @@ from flax import serialization
 
 from parity_tests.pairs import PAIRS
 from shared.errors import InputError
-from shared.frameworks import jax_side, torch_side
+from shared.frameworks import jax_checkpoints, torch_checkpoints
 from shared.frameworks.saved import Saved
 from tests.runs.stopped_runs import only_run, read, train
 from tests.runs.test_checkpoints import ACTION_DIM, STATE_DIM, STATISTICS, numbers, proceed, settings, trained
@@ -118,7 +118,7 @@ def test_torch_loads_what_it_can_train_on_and_refuses_the_rest(name: str, tmp_pa
         def load() -> None:
             loaded = pair.torch.load(trainer, str(path))
             if "generators" in loaded:
-                torch_side.restore_generators(loaded["generators"])
+                torch_checkpoints.restore_generators(loaded["generators"])
             proceed(pair, trainer, 1)
 
         outcome = refused(load, f"{where} = {value!r}")
@@ -136,7 +136,7 @@ def test_jax_loads_what_it_can_train_on_and_refuses_the_rest(name: str, tmp_path
     state = pair.jax.create_train_state(
         jax.random.key(0), pair.jax.TrainConfig(**settings(pair)), STATE_DIM, ACTION_DIM, 1.0
     )
-    jax_side.save_checkpoint(path, name, state, 2, **FACTS)
+    jax_checkpoints.save_checkpoint(path, name, state, 2, **FACTS)
     content = serialization.msgpack_restore(path.read_bytes())
     like = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), state)
     outcomes = set()
@@ -144,7 +144,7 @@ def test_jax_loads_what_it_can_train_on_and_refuses_the_rest(name: str, tmp_path
         path.write_bytes(serialization.msgpack_serialize(changed))
 
         def load() -> None:
-            found = jax_side.load_checkpoint(str(path), name, state)
+            found = jax_checkpoints.load_checkpoint(str(path), name, state)
             assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), found["state"]) == like
             assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found["state"]))
             assert found["total_it"] >= 0
@@ -158,13 +158,13 @@ def test_bytes_for_a_name_are_unknown(tmp_path: Path) -> None:
     pair, path = PAIRS["td3_bc"], tmp_path / "checkpoint.msgpack"
     config = pair.jax.TrainConfig(**settings(pair))
     state = pair.jax.create_train_state(jax.random.key(0), config, STATE_DIM, ACTION_DIM, 1.0)
-    jax_side.save_checkpoint(path, "td3_bc", state, 2, **FACTS)
+    jax_checkpoints.save_checkpoint(path, "td3_bc", state, 2, **FACTS)
     content = serialization.msgpack_restore(path.read_bytes())
     content["state"]["actor"]["params"]["surplus"] = np.zeros(1, np.float32)
     # A text of seven letters, as seven bytes
     path.write_bytes(serialization.msgpack_serialize(content).replace(b"\xa7surplus", b"\xc4\x07surplus"))
     with pytest.raises(InputError, match="does not fit this run's networks"):
-        jax_side.load_checkpoint(str(path), "td3_bc", state)
+        jax_checkpoints.load_checkpoint(str(path), "td3_bc", state)
 
 
 # ---- whole runs ----------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
 from parity_tests.scene import cornered_rows
 from shared.errors import InputError
-from shared.frameworks import jax_side, torch_side
+from shared.frameworks import jax_checkpoints, torch_data
 from shared.frameworks.exchange import parameters
 
 STATE_DIM, ACTION_DIM = 5, 2
@@ -41,6 +41,7 @@ CORL_KEYS = {
 }
 CORL_KEYS["finetune/iql"] = CORL_KEYS["iql"]
 CORL_KEYS["finetune/awac"] = CORL_KEYS["awac"]
+CORL_KEYS["finetune/spot"] = ["vae", "vae_optimizer", *CORL_KEYS["td3_bc"]]
 # What it names some of their tensors
 CORL_TENSORS = {
     "any_percent_bc": ["actor.net.4.weight"],
@@ -51,6 +52,10 @@ CORL_TENSORS = {
 }
 CORL_TENSORS["finetune/iql"] = CORL_TENSORS["iql"]
 CORL_TENSORS["finetune/awac"] = CORL_TENSORS["awac"]
+CORL_TENSORS["finetune/spot"] = [
+    *("vae.encoder_shared.0.weight", "vae.mean.bias", "vae.log_std.weight", "vae.decoder.4.bias"),
+    *CORL_TENSORS["td3_bc"],
+]
 
 
 def settings(pair: Pair) -> dict[str, Any]:
@@ -74,7 +79,7 @@ def proceed(pair: Pair, trainer: Any, updates: int) -> None:
     random.seed(1)
     torch.manual_seed(1)
     columns = pair.load(cornered_rows(1.0, STATE_DIM, ACTION_DIM))
-    rows = torch_side.to_device(columns, CPU)
+    rows = torch_data.to_device(columns, CPU)
     draw = pair.torch_draws(trainer.hp, columns, ACTION_DIM, CPU)
     for _ in range(updates):
         indices, noise = draw()
@@ -112,8 +117,8 @@ def test_jax_goes_on_where_it_was_saved(pair: Pair, tmp_path: Path) -> None:
         pair.jax.create_train_state(jax.random.key(seed), config, STATE_DIM, ACTION_DIM, 1.0) for seed in (0, 1)
     )
     path = tmp_path / "checkpoint.msgpack"
-    jax_side.save_checkpoint(path, pair.name, state, total_it=7)
-    content = jax_side.load_checkpoint(str(path), pair.name, other)
+    jax_checkpoints.save_checkpoint(path, pair.name, state, total_it=7)
+    content = jax_checkpoints.load_checkpoint(str(path), pair.name, other)
     restored = content["state"]
     assert content["total_it"] == 7
     assert jax.tree.structure(restored) == jax.tree.structure(state)
@@ -254,6 +259,6 @@ def test_other_shapes_are_refused(pair: Pair, tmp_path: Path) -> None:
         pair.jax.create_train_state(jax.random.key(0), config, size, ACTION_DIM, 1.0)
         for size in (STATE_DIM, STATE_DIM + 1)
     )
-    jax_side.save_checkpoint(tmp_path / "checkpoint.msgpack", pair.name, narrow, 1)
+    jax_checkpoints.save_checkpoint(tmp_path / "checkpoint.msgpack", pair.name, narrow, 1)
     with pytest.raises(InputError, match="does not fit"):
-        jax_side.load_checkpoint(str(tmp_path / "checkpoint.msgpack"), pair.name, wide)
+        jax_checkpoints.load_checkpoint(str(tmp_path / "checkpoint.msgpack"), pair.name, wide)

@@ -453,7 +453,7 @@ def test_the_ensembles_tables_have_corls_datasets() -> None:
         assert sorted(rows(algorithm)) == sorted([*expected, "mini/hopper-medium-replay"])
 
 
-@pytest.mark.parametrize("algorithm", ["finetune/awac", "finetune/iql"])
+@pytest.mark.parametrize("algorithm", ["finetune/awac", "finetune/iql", "finetune/rebrac", "finetune/spot"])
 def test_the_tables_of_two_phases_have_corls_datasets(algorithm: str) -> None:
     mazes = ("umaze", "umaze-diverse", "medium-play", "medium-diverse", "large-play", "large-diverse")
     datasets = [f"antmaze-{maze}-v2" for maze in mazes]
@@ -572,6 +572,51 @@ def test_the_tables_of_two_phases_have_corls_datasets(algorithm: str) -> None:
             "finetune/iql",
             "door-cloned-v1",
             {"buffer_size": 10_000_000, "actor_dropout": 0.1, "iql_tau": 0.8, "eval_freq": 5000, "n_episodes": 10},
+        ),
+        (
+            "finetune/spot",
+            "antmaze-medium-play-v2",
+            {
+                "buffer_size": 2_000_000,
+                "eval_freq": 50_000,
+                "n_episodes": 100,
+                "actor_init_w": 1e-3,
+                "critic_init_w": 3e-3,
+                "lambd": 0.05,
+                "lambd_cool": True,
+            },
+        ),
+        (
+            "finetune/spot",
+            "pen-cloned-v1",
+            {
+                "buffer_size": 2_000_000,
+                "actor_init_w": 1e-3,
+                "critic_init_w": 3e-3,
+                "lambd_cool": True,
+                "lambd_end": 0.5,
+                "normalize_reward": False,
+                "online_discount": 0.99,
+            },
+        ),
+        (
+            "finetune/rebrac",
+            "antmaze-medium-diverse-v2",
+            {
+                "critic_learning_rate": 5e-5,
+                "discount": 0.999,
+                "normalize_reward": True,
+                "eval_freq": 50_000,
+                "n_episodes": 100,
+                "seed": 0,
+                "actor_bc_coef": 0.001,
+                "critic_bc_coef": 0.0,
+            },
+        ),
+        (
+            "finetune/rebrac",
+            "relocate-cloned-v1",
+            {"eval_freq": 50_000, "n_episodes": 100, "seed": 0, "actor_bc_coef": 0.1, "critic_bc_coef": 0.01},
         ),
         ("cql", "hopper-random-v2", {"buffer_size": 10_000_000, "reward_scale": 1.0, "reward_bias": 0.0}),
         (

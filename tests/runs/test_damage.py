@@ -20,7 +20,7 @@ from corl_torch import td3_bc
 from shared.data.experience import Rows, load_rows
 from shared.errors import InputError, RunError, Stopped
 from shared.files import write_atomically
-from shared.frameworks import jax_side, torch_side
+from shared.frameworks import jax_checkpoints, torch_checkpoints
 from shared.runs.configs import cli
 from shared.runs.metrics import MetricsFile
 from tests.runs.stopped_runs import assert_same_bits, last_checkpoint, only_run, read, rows, train
@@ -322,11 +322,11 @@ def test_a_state_that_is_not_finite_is_not_saved(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     parts = {"actor": {"net.0.weight": torch.tensor([1.0, torch.nan])}, "total_it": 3}
     with pytest.raises(RunError, match=r"actor.net.0.weight is not finite"):
-        torch_side.save_checkpoint(path, "td3_bc", parts)
+        torch_checkpoints.save_checkpoint(path, "td3_bc", parts)
     with pytest.raises(RunError, match=r"history.critic_loss is not finite"):
-        torch_side.save_checkpoint(path, "td3_bc", {"history": [{"critic_loss": torch.tensor(torch.inf)}]})
+        torch_checkpoints.save_checkpoint(path, "td3_bc", {"history": [{"critic_loss": torch.tensor(torch.inf)}]})
     with pytest.raises(RunError, match=r"'actor'.* is not finite"):
-        jax_side.save_checkpoint(path, "td3_bc", {"actor": jnp.array([1.0, jnp.nan])}, 3)
+        jax_checkpoints.save_checkpoint(path, "td3_bc", {"actor": jnp.array([1.0, jnp.nan])}, 3)
     assert not path.exists()
 
 

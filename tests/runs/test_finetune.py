@@ -31,6 +31,7 @@ class Config:
 
     eval_freq: int = 4
     offline_iterations: int = 6
+    switch: int = 6
     max_timesteps: int = 13
     updates_per_call: int = 1
 
@@ -49,6 +50,18 @@ def test_an_interval_ends_at_the_switch() -> None:
         {"online_iter": 0},
     ]
     assert [list(phases.steps_since_evaluation(step)) for step in (8, 12, 13)] == [[1, 2], [3, 4, 5, 6], [7]]
+
+
+def test_updates_before_both_phases_are_of_neither() -> None:
+    """A VAE's, say: the run counts them like all others, CORL's numbers begin behind them."""
+    phases = Phases(Config(switch=8, max_timesteps=15))
+    assert list(phases.intervals(0)) == [(0, 4), (4, 8), (8, 12), (12, 15)]
+    assert [phases.counted(step) for step in (2, 3, 8, 9)] == [
+        {},
+        {"offline_iter": 0},
+        {"offline_iter": 5},
+        {"online_iter": 0},
+    ]
 
 
 def test_the_two_regrets_are_kept_apart() -> None:
@@ -141,6 +154,20 @@ def test_several_updates_in_a_call(tmp_path: Path) -> None:
     assert (result["updates"], result["updates_per_call"]) == (80, 6)
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("side", ["torch", "jax"])
+def test_a_warm_up_has_no_update(side: str, tmp_path: Path) -> None:
+    """Its steps count, and so does the number by which ReBRAC's weight falls; an interval of them alone has no loss."""
+    given = TWO_PHASES | {"num_warmup_steps": 19, "hidden_dim": 8, "batch_size": 4, "actor_bc_coef": 1.0}
+    run = train(side, "finetune/rebrac", tmp_path, **given)
+    weights = {row["step"]: row["actor_bc_coef"] for row in rows(run) if "actor_bc_coef" in row}
+    falling = [max(0.5, 1.0 - (step - 35) / 64) for step in range(35, 80)]
+    expected = {16: 1.0, 48: np.mean(falling[:13]), 64: np.mean(falling[13:29]), 80: np.mean(falling[29:])}
+    assert weights == pytest.approx(expected, rel=1e-6)
+    result = json.loads((run / "result.json").read_text())
+    assert result["updates"] == 80
+
+
 # ---- where it begins -----------------------------------------------------------------------------------------------
 
 
@@ -155,6 +182,20 @@ def test_an_offline_run_goes_on_online(side: str, tmp_path: Path) -> None:
     run = train(side, NAME, tmp_path / "online", **env, **settings)
     assert json.loads((run / "result.json").read_text())["before_online"] is None
     assert "q_loss" in rows(run)[-2]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("side", ["torch", "jax"])
+def test_the_weight_falls_from_the_first_online_update_whatever_was_before(side: str, tmp_path: Path) -> None:
+    """ReBRAC's offline run brings its networks; how many updates it made counts for nothing."""
+    env = {"env": "mini/hopper-medium-replay", "n_episodes": 1, "eval_freq": 12, "hidden_dim": 8, "batch_size": 4}
+    env |= {"actor_n_hiddens": 1, "critic_n_hiddens": 1}
+    offline = train(side, "rebrac", tmp_path, **env, max_timesteps=12)
+    settings = {"offline_iterations": 0, "online_iterations": 12, "load_model": str(last_checkpoint(offline))}
+    run = train(side, "finetune/rebrac", tmp_path / "online", **env, **settings, actor_bc_coef=1.0, min_decay_coef=0.0)
+    (found,) = (row for row in rows(run) if "actor_bc_coef" in row)
+    assert found["actor_bc_coef"] == pytest.approx(np.mean(1.0 - np.arange(12) / 12), rel=1e-6)
+    assert found["critic_bc_coef"] == 0.0
 
 
 @pytest.mark.parametrize("side", ["torch", "jax"])

@@ -179,7 +179,7 @@ def test_copies_that_do_not_fit_end_no_run(tmp_path: Path, capsys: pytest.Captur
                 raise OSError(28, "No space left on device", str(path))
             write(path, content)
 
-        patch.setattr("shared.frameworks.torch_side.write_atomically", full)
+        patch.setattr("shared.frameworks.torch_checkpoints.write_atomically", full)
         run = train("torch", "td3_bc", tmp_path / "runs", checkpoints_path=str(tmp_path / "copies"))
     assert (run / "result.json").exists()
     told = [line for line in capsys.readouterr().err.splitlines() if "No space left" in line]

@@ -103,9 +103,11 @@ def test_a_stopped_run_ends_as_one_that_was_not(whole: tuple[str, str, Path], tm
     assert train(side, name, tmp_path, resume="auto") == run
     assert_same_bits(run, reference)
     if side == "jax":
-        # All intervals and all evaluations of all these starts: one program for the ones, one for the others.
-        twin = load_twin("jax", name)
-        assert (twin.train_interval._cache_size(), twin.act._cache_size()) == (1, 1)
+        # All evaluations of all these starts are one program, and all intervals that need no other one.
+        twin, given = load_twin("jax", name), config("jax", name, tmp_path)
+        starts = range(0, getattr(given, "switch", given.max_timesteps), 4)
+        kinds = {tuple(PAIRS[name].interval_statics(given, start, 4).items()) for start in starts}
+        assert (twin.train_interval._cache_size(), twin.act._cache_size()) == (len(kinds), 1)
 
 
 def test_a_checkpoint_says_what_it_belongs_to(whole: tuple[str, str, Path]) -> None:

@@ -16,7 +16,7 @@ from corl_jax import td3_bc as jax_td3_bc
 from corl_torch import td3_bc
 from shared.data.experience import Experience
 from shared.data.transitions import Batch
-from shared.frameworks import jax_side, torch_side
+from shared.frameworks import jax_checkpoints, jax_data, torch_data
 
 pytestmark = pytest.mark.thorough
 
@@ -45,12 +45,12 @@ def torch_costs(folder: Path) -> tuple[float, float]:
     """Seconds of 50 updates, and of a save."""
     config = td3_bc.TrainConfig(device="cpu")
     trainer = td3_bc.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
-    dataset = torch_side.to_device(columns(), torch.device("cpu"))
+    dataset = torch_data.to_device(columns(), torch.device("cpu"))
 
     def learn() -> None:
         for _ in range(50):
             indices, noise = td3_bc.draw_noise(config, ROWS, ACTION_DIM, torch.device("cpu"))
-            trainer.update(torch_side.take(dataset, indices), noise)
+            trainer.update(torch_data.take(dataset, indices), noise)
 
     return best_of_three(learn), best_of_three(partial(td3_bc.save, trainer, folder / "step_1.pt"))
 
@@ -59,7 +59,7 @@ def jax_costs(folder: Path) -> tuple[float, float]:
     """Seconds of 50 updates, compilation left out, and of a save."""
     config = jax_td3_bc.TrainConfig()
     state = jax_td3_bc.create_train_state(jax.random.key(0), config, STATE_DIM, ACTION_DIM, 1.0)
-    dataset = jax_side.to_device(columns())
+    dataset = jax_data.to_device(columns())
 
     def learn() -> None:
         # The state is given away, so each time a copy is.
@@ -67,7 +67,7 @@ def jax_costs(folder: Path) -> tuple[float, float]:
         jax.block_until_ready(jax_td3_bc.train_interval(given, jax.random.key(1), dataset, 0, 50, 0))
 
     path = folder / "step_1.msgpack"
-    return best_of_three(learn), best_of_three(partial(jax_side.save_checkpoint, path, "td3_bc", state, 1))
+    return best_of_three(learn), best_of_three(partial(jax_checkpoints.save_checkpoint, path, "td3_bc", state, 1))
 
 
 @pytest.mark.parametrize("costs", [torch_costs, jax_costs])

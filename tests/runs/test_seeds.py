@@ -22,7 +22,7 @@ from parity_tests.errors import errors
 from parity_tests.pairs import PAIRS
 from parity_tests.scene import bundled_rows
 from shared.errors import InputError, RunError, Stopped
-from shared.frameworks.jax_side import to_device
+from shared.frameworks.jax_data import to_device
 from shared.frameworks.twins import load_twin
 from shared.runs import seeds
 from shared.runs.checkpoints import Checkpoints

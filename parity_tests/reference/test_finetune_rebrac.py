@@ -1,0 +1,332 @@
+"""ReBRAC, offline to online: six updates in each phase and a whole loop, in float64; and mistakes in it.
+
+The networks are those of the offline derivation, in bare JAX arrays, so that the last bits differ.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import h5py
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from corl_torch.finetune import rebrac
+from parity_tests.precision import both_in
+from parity_tests.reference import finetune, test_rebrac
+from parity_tests.reference.common import ACTION_DIM, CPU, ROWS, STATE_DIM, UPDATES, assert_same_log, same_draws
+from parity_tests.reference.finetune import LIMIT, Line, Lived, patched, run_of, write_dataset
+from parity_tests.reference.test_rebrac import adam, arrays_of, compare, pi, polyak, qs
+from shared.data.returns import ReturnsBatch, extract_returns
+from shared.envs.stepping import Stepper
+from shared.frameworks.torch_data import take, to_device
+from shared.frameworks.torch_online import Ring, take_both
+from shared.runs.configs import read_file
+
+# Of a family whose rewards are scaled here
+ENV_ID = "reference/antmaze-line"
+gymnasium.register(ENV_ID, entry_point=f"{finetune.__name__}:Line", max_episode_steps=LIMIT)
+
+# Rows of the experience's buffer, which is full before the online phase ends
+CAPACITY, DATA = 12, finetune.ROWS
+SETTINGS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "other": {"policy_freq": 3, "normalize_q": False, "actor_bc_coef": 0.1, "critic_bc_coef": 0.01, "discount": 0.9}
+    | {"tau": 0.1, "mixing_ratio": 0.3, "expl_noise": 0.4, "min_decay_coef": 0.8, "use_calibration": True},
+}
+
+
+class Derivation:
+    """ReBRAC's updates by CORL's loop index, from a fresh trainer's weights."""
+
+    def __init__(self, c: rebrac.TrainConfig, trainer: rebrac.ReBRAC) -> None:
+        self.c, self.actor = c, arrays_of(trainer.actor.net)
+        critics = arrays_of(trainer.critic.q1), arrays_of(trainer.critic.q2)
+        self.critic = jax.tree.map(lambda *pair: jnp.stack(pair), *critics)
+        self.actor_t, self.critic_t = self.actor, self.critic
+        self.moments = {name: self._fresh(getattr(self, name)) for name in ("actor", "critic")}
+
+    @staticmethod
+    def _fresh(part: Any) -> tuple[Any, Any, int]:
+        zeros = jax.tree.map(jnp.zeros_like, part)
+        return zeros, zeros, 0
+
+    def act(self, state: np.ndarray) -> np.ndarray:
+        """CORL's sum of the policy and NumPy's noise, which it draws again for a next action of no weight."""
+        noise = np.random.normal(0.0, self.c.expl_noise, ACTION_DIM)
+        np.random.normal(0.0, self.c.expl_noise, ACTION_DIM)
+        return np.clip(np.asarray(pi(self.actor, jnp.asarray(state))) + noise, -1.0, 1.0)
+
+    def weights(self, i: int) -> tuple[float, float]:
+        """Those of both distances."""
+        c = self.c
+        if i < c.offline_iterations:
+            return c.actor_bc_coef, c.critic_bc_coef
+        left = (c.online_iterations + c.offline_iterations - i + c.num_warmup_steps) / c.online_iterations
+        return c.actor_bc_coef * max(c.min_decay_coef, left), 0.0
+
+    def update(self, i: int, rows: tuple[np.ndarray, ...]) -> dict[str, Any]:
+        """One update on a batch (s, a, r, s', d, a', G); what it logs."""
+        c, (beta_1, beta_2) = self.c, self.weights(i)
+        s, a, r, s2, d, a2_data, g = map(jnp.asarray, rows)
+        normal = jnp.asarray(torch.randn(c.batch_size, ACTION_DIM).numpy())
+        uniform = jnp.asarray(torch.empty(c.batch_size, ACTION_DIM).uniform_(-1, 1).numpy())
+        a2 = jnp.clip(pi(self.actor_t, s2) + jnp.clip(c.policy_noise * normal, -c.noise_clip, c.noise_clip), -1, 1)
+        q2 = qs(self.critic_t, s2, a2).min(0) - beta_2 * ((a2 - a2_data) ** 2).sum(-1)
+        y = r + (1 - d) * c.discount * q2
+        if c.use_calibration:
+            y = jnp.where(y > g, y, g)
+
+        def critic_loss(critic: Any) -> jax.Array:
+            return ((qs(critic, s, a) - y[None]) ** 2).mean(1).sum(0)
+
+        log: dict[str, Any] = {"actor_bc_coef": beta_1, "critic_bc_coef": beta_2}
+        log["q_min"] = qs(self.critic, s, a).min(0).mean()
+        log["critic_loss"], gradient = jax.value_and_grad(critic_loss)(self.critic)
+        self.critic = self._stepped("critic", gradient, c.critic_learning_rate)
+        if i % c.policy_freq == 0:
+            critic, before = self.critic, self.actor
+
+            def actor_loss(actor: Any) -> jax.Array:
+                q = qs(critic, s, pi(actor, s)).min(0)
+                scale = jax.lax.stop_gradient(1 / jnp.abs(q).mean()) if c.normalize_q else 1
+                return (beta_1 * ((pi(actor, s) - a) ** 2).sum(-1) - scale * q).mean()
+
+            log["bc_mse_policy"] = ((pi(before, s) - a) ** 2).sum(-1).mean()
+            log["bc_mse_random"] = ((uniform - a) ** 2).sum(-1).mean()
+            log["action_mse"] = ((pi(before, s) - a) ** 2).mean()
+            log["actor_loss"], gradient = jax.value_and_grad(actor_loss)(before)
+            self.actor = self._stepped("actor", gradient, c.actor_learning_rate)
+            self.actor_t = polyak(self.actor_t, before, c.tau)
+            self.critic_t = polyak(self.critic_t, critic, c.tau)
+        return log
+
+    def _stepped(self, name: str, gradient: Any, lr: float) -> Any:
+        part, self.moments[name] = adam(getattr(self, name), gradient, self.moments[name], lr)
+        return part
+
+
+def drawn(c: rebrac.TrainConfig, data: tuple, ring: tuple, size: int, online: bool) -> tuple[np.ndarray, ...]:
+    """A batch as CORL draws it: the dataset's rows, then those of the environment."""
+    new = int(c.mixing_ratio * c.batch_size) if online else 0
+    old = np.random.randint(0, len(data[0]), size=c.batch_size - new)
+    if not online:
+        return tuple(column[old] for column in data)
+    chosen = np.random.randint(0, size, size=new)
+    return tuple(np.concatenate([x[old], y[chosen]]) for x, y in zip(data, ring, strict=True))
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_both_phases(settings: dict[str, Any]) -> None:
+    """Six updates before the switch and six after it: every weight and every logged number, 1e-12 apart at most."""
+    with both_in("float64"):
+        config = rebrac.TrainConfig(
+            device="cpu", batch_size=256, offline_iterations=UPDATES, online_iterations=UPDATES, **settings
+        )
+        trainer = rebrac.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+        rng = np.random.default_rng(1)
+        data = ReturnsBatch(*test_rebrac.rows(), rng.normal(size=ROWS))
+        seen = ReturnsBatch(*(column[: ROWS // 10][::-1].copy() for column in data))
+        reference, logs, expected = Derivation(config, trainer), [], []
+        columns, further, (offline, _) = to_device(data, CPU), to_device(seen, CPU), rebrac.shares(config)
+        same_draws()
+        for step in range(2 * UPDATES):
+            size = len(seen.rewards) if step >= UPDATES else None
+            indices, noise = rebrac.draw_noise(config, ROWS, ACTION_DIM, CPU, size)
+            batch = take(columns, indices) if size is None else take_both(columns, further, indices, offline)
+            logs.append(trainer.update(batch, noise))
+        same_draws()
+        for i in range(2 * UPDATES):
+            expected.append(reference.update(i, drawn(config, data, seen, len(seen.rewards), i >= UPDATES)))
+        assert_same_log(logs, expected, tolerance=1e-12)
+        for name, part in (("actor", trainer.actor), ("actor_t", trainer.actor_target)):
+            compare(arrays_of(part.net), getattr(reference, name), name)
+        for name, part in (("critic", trainer.critic), ("critic_t", trainer.critic_target)):
+            both = jax.tree.map(lambda *pair: jnp.stack(pair), arrays_of(part.q1), arrays_of(part.q2))
+            compare(both, getattr(reference, name), name)
+
+
+# ---- the loop ------------------------------------------------------------------------------------------------------
+
+
+def derived_life(c: rebrac.TrainConfig, raw: dict[str, np.ndarray], reference: Derivation) -> Lived:
+    """CORL's loop over two buffers; next actions, which it stores in the second one too, weigh nothing there."""
+    s, s2 = raw["observations"][:-1], raw["observations"][1:]
+    mean, std = (s.mean(0), s.std(0) + 1e-3) if c.normalize else (np.zeros(STATE_DIM), np.ones(STATE_DIM))
+    factor = 100.0 if c.normalize_reward else 1.0
+    done, r = raw["terminals"][:-1].astype(np.float32), raw["rewards"][:-1]
+    returns, earned = np.zeros(DATA), 0.0
+    for j in reversed(range(DATA)):
+        returns[j] = earned = r[j].item() + c.discount * (1.0 - float(done[j])) * earned
+    columns = ((s - mean) / std, raw["actions"][:-1], factor * r, (s2 - mean) / std, done, raw["actions"][1:], returns)
+    data = tuple(np.asarray(column, np.float32) for column in columns)
+    ring = tuple(np.zeros((CAPACITY, *column.shape[1:]), np.float32) for column in data)
+    size, pointer, moves, env, batches = 0, 0, 0, Line(), []
+    state = ((env.reset()[0] - mean) / std).astype(np.float32)
+    for i in range(c.offline_iterations + c.online_iterations):
+        if i >= c.offline_iterations:
+            moves += 1
+            action = reference.act(state).astype(np.float32)
+            after, reward, ended, *_ = env.step(action)
+            after = (after - mean) / std
+            kept = (state, action, factor * reward, after, ended and moves < LIMIT)
+            for whole, value in zip(ring[:5], kept, strict=True):
+                whole[pointer] = value
+            pointer, size = (pointer + 1) % CAPACITY, min(size + 1, CAPACITY)
+            state = after.astype(np.float32)
+            if ended or moves == LIMIT:
+                state, moves = ((env.reset()[0] - mean) / std).astype(np.float32), 0
+            if i < c.offline_iterations + c.num_warmup_steps:
+                continue
+        rows = drawn(c, data, ring, size, i >= c.offline_iterations)
+        batches.append(rows)
+        reference.update(i, tuple(column.astype(np.float64) for column in rows))
+    return Lived(batches, list(ring))
+
+
+def life(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Callable[[], Lived]]:
+    """A short run of the twin, twenty steps of it online, and what lives the derivation's; the ring is overwritten."""
+    raw = write_dataset(folder / "line.hdf5")
+    with h5py.File(folder / "line.hdf5", "a") as file:
+        file.attrs["env_id"] = ENV_ID
+    config = rebrac.TrainConfig(
+        env=str(folder / "line.hdf5"),
+        runs_path=str(folder / "runs"),
+        device="cpu",
+        buffer_size=max(CAPACITY, DATA),
+        offline_iterations=6,
+        online_iterations=20,
+        eval_freq=13,
+        n_episodes=1,
+        batch_size=16,
+        hidden_dim=32,
+        **settings,
+    )
+    with both_in("float64"), patched((rebrac, "room", lambda config, rows: CAPACITY)):
+        ours, fresh, as_it_was = run_of(rebrac, rebrac.ReBRAC, config)
+
+    def theirs() -> Lived:
+        with both_in("float64"):
+            as_it_was()
+            return derived_life(config, raw, Derivation(config, fresh))
+
+    return ours, theirs
+
+
+def assert_same_life(ours: Lived, theirs: Lived) -> None:
+    """Batch for batch, row for row, to single precision, to which the policies' last bits are rounded."""
+    assert len(ours.batches) == len(theirs.batches)
+    for step, (mine, other) in enumerate(zip(ours.batches, theirs.batches, strict=True), start=1):
+        for column, (a, b) in enumerate(zip(mine, other, strict=True)):
+            np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6, err_msg=f"update {step}: column {column}")
+    for column, (a, b) in enumerate(zip(ours.ring, theirs.ring, strict=True)):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6, err_msg=f"column {column} of the ring")
+
+
+LOOPS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "all that can be otherwise": SETTINGS["other"]
+    | {"normalize": True, "normalize_reward": True, "num_warmup_steps": 3, "expl_noise": 1.0, "critic_bc_coef": 1.0},
+}
+
+
+@pytest.mark.parametrize("settings", LOOPS.values(), ids=LOOPS)
+def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
+    """The derivation's buffers, batch for batch."""
+    ours, theirs = life(tmp_path, settings)
+    assert_same_life(ours, theirs())
+
+
+def test_corls_file_loads(tmp_path: Path) -> None:
+    """Under CORL's names."""
+    text = (
+        "dataset_name: pen-cloned-v1\ngamma: 0.9\neval_every: 50000\neval_episodes: 100\ntrain_seed: 0\neval_seed: 42\n"
+    )
+    text += (
+        "num_offline_updates: 1000000\nnum_online_updates: 500000\nnum_warmup_steps: 0\nreplay_buffer_size: 2000000\n"
+    )
+    text += "mixing_ratio: 0.5\nmin_decay_coef: 0.5\nexpl_noise: 0.0\nnormalize_q: true\nnormalize_states: false\n"
+    text += (
+        "normalize_reward: false\nuse_calibration: false\nreset_opts: false\nproject: CORL\ngroup: rebrac-finetune\n"
+    )
+    text += "actor_bc_coef: 0.05\ncritic_bc_coef: 0.5\nactor_learning_rate: 0.0003\nname: rebrac-finetune\n"
+    (tmp_path / "pen.yaml").write_text(text)
+    config = read_file(rebrac.TrainConfig, "finetune/rebrac", tmp_path / "pen.yaml")
+    assert (config.max_timesteps, config.discount, config.eval_freq) == (1_500_000, 0.9, 50_000)
+    assert (config.seed, config.n_episodes, config.env) == (0, 100, "pen-cloned-v1")
+
+
+# ---- mistakes ------------------------------------------------------------------------------------------------------
+
+take_step, bc_coefs, policy, shares = Stepper.step, rebrac.ReBRAC.bc_coefs, rebrac.policy, rebrac.shares
+
+
+class FromTheWrongEnd(Ring):
+    """Goes backwards."""
+
+    def push(self, columns: Any) -> None:
+        """Each row below the one before."""
+        super().push(columns)
+        self._pointer = (self._pointer - 2) % len(self.rows[0])
+
+
+def timeout_as_terminal(self: Stepper, action: Any, then: Any = None) -> Any:
+    """A step whose time limit is stored as an end."""
+    step = take_step(self, action, then)
+    return step._replace(terminal=step.terminal or step.timeout)
+
+
+def next_state_of_the_reset(self: Stepper, action: Any, then: Any = None) -> Any:
+    """A step whose next state is where the environment then stands."""
+    return take_step(self, action, then)._replace(next_observation=self.observation)
+
+
+def uncut(self: rebrac.ReBRAC, observations: torch.Tensor, noise: rebrac.Exploration) -> torch.Tensor:
+    """An action beyond the bounds."""
+    return (self.actor(observations) + self.hp.expl_noise * noise.action).detach()
+
+
+def drawn_once(hp: Any, action_dim: int, device: Any) -> rebrac.Exploration:
+    """Without what CORL draws for the next action."""
+    return rebrac.Exploration(torch.as_tensor(np.random.normal(size=(1, action_dim))))
+
+
+MISTAKES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
+    "time limit stored as terminal": (Stepper, "step", timeout_as_terminal),
+    "reset's state stored as the next one": (Stepper, "step", next_state_of_the_reset),
+    "reward of an online step not scaled": (rebrac, "modify_step_rewards", lambda *args: lambda reward: reward),
+    "buffer overwritten from the wrong end": (rebrac, "Ring", FromTheWrongEnd),
+    "online steps not stored": (Ring, "push", lambda self, columns: setattr(self, "size", 1)),
+    "mixing ratio inverted": (rebrac, "shares", lambda hp: shares(hp)[::-1]),
+    "exploration without noise": (rebrac.ReBRAC, "explore", lambda self, s, noise: policy(self.actor, s).detach()),
+    "exploration not cut": (rebrac.ReBRAC, "explore", uncut),
+    "half of the draws of a step": (rebrac, "draw_exploration", drawn_once),
+    "returns of another discount": (
+        rebrac, "extract_returns", lambda raw, limit, discount: extract_returns(raw, limit, 1.0)
+    ),
+    "the data's weight kept online": (
+        rebrac.ReBRAC, "bc_coefs", lambda self: (bc_coefs(self)[0], self.hp.critic_bc_coef)
+    ),
+    "weight of the policy's distance kept": (
+        rebrac.ReBRAC, "bc_coefs", lambda self: (self.hp.actor_bc_coef, bc_coefs(self)[1])
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Lived:
+    """The derivation's life, which no mistake of the twin's changes."""
+    return life(tmp_path_factory.mktemp("right"), LOOPS["all that can be otherwise"])[1]()
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_the_loop_is_caught(mistake: str, theirs: Lived, tmp_path: Path) -> None:
+    """The same comparison fails."""
+    with patched(MISTAKES[mistake]):
+        ours, _ = life(tmp_path, LOOPS["all that can be otherwise"])
+    with pytest.raises(AssertionError):
+        assert_same_life(ours, theirs)

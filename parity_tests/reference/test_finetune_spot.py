@@ -1,0 +1,329 @@
+"""SPOT, offline to online: six updates in each phase and a whole loop, equal to the last bit; and mistakes in it."""
+
+import copy
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributions import Normal
+from torch.nn.functional import mse_loss
+
+from corl_torch.finetune import spot
+from parity_tests.reference.common import (
+    ACTION_DIM,
+    CPU,
+    ROWS,
+    STATE_DIM,
+    UPDATES,
+    adam,
+    assert_same_bits,
+    assert_same_log,
+    columns_of,
+    polyak,
+    same_draws,
+)
+from parity_tests.reference.finetune import CAPACITY, assert_same_life, derived, patched, run_of, write_dataset
+from shared.data.transitions import Batch
+from shared.envs.stepping import Step, Stepper
+from shared.frameworks.torch_data import take
+from shared.frameworks.torch_online import Ring
+
+# An odd number of the VAE's updates: they count when the actor's turn is asked for.
+PHASES = {"vae_iterations": UPDATES - 1, "offline_iterations": UPDATES, "online_iterations": UPDATES}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "corls files": {"lambd_cool": True, "lambd_end": 0.5, "online_discount": 0.9, "policy_freq": 3, "normalize": True}
+    | {"expl_noise": 0.4, "noise_clip": 0.3, "actor_init_w": 1e-3, "critic_init_w": 3e-3, "normalize_reward": False},
+}
+
+
+class ReferenceSPOT:
+    """CORL's updates of VAE, critics, actor and targets, on copies of a trainer's networks."""
+
+    def __init__(self, config: spot.TrainConfig, trainer: spot.SPOT) -> None:
+        self.config, self.total_it, self.online_it = config, 0, 0
+        self.vae, self.actor = copy.deepcopy(trainer.vae), copy.deepcopy(trainer.actor.net)
+        self.q1, self.q2 = copy.deepcopy((trainer.critic_1.net, trainer.critic_2.net))
+        self.actor_t, self.q1_t, self.q2_t = copy.deepcopy((self.actor, self.q1, self.q2))
+        self.vae_adam = adam(self.vae.parameters(), config.vae_lr)
+        self.begin()
+
+    def begin(self) -> None:
+        """Optimisers from new: at the beginning, and at the switch."""
+        self.actor_adam = adam(self.actor.parameters(), self.config.actor_lr)
+        self.q_adams = [adam(q.parameters(), self.config.critic_lr) for q in (self.q1, self.q2)]
+
+    def encode(self, s: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and deviation of the code."""
+        h = self.vae.encoder_shared(torch.cat([s, a], -1))
+        return self.vae.mean(h), self.vae.log_std(h).clamp(-4, 15).exp()
+
+    def decode(self, s: Tensor, z: Tensor) -> Tensor:
+        """Actions of codes, whatever the axes before the last."""
+        return torch.tanh(self.vae.decoder(torch.cat([s, z], -1)))
+
+    def elbo(self, s: Tensor, a: Tensor) -> Tensor:
+        """How unlikely each action is, (B,), for codes that lie sample by sample in memory."""
+        k, (mean, std) = self.config.num_samples, self.encode(s, a)
+        many_means, many_stds, many_s = (x.repeat(k, 1, 1).permute(1, 0, 2) for x in (mean, std, s))
+        z = many_means + many_stds * torch.randn_like(many_stds)
+        errors = (self.decode(many_s, z) - a[:, None]) ** 2
+        kl = -0.5 * (1 + std.pow(2).log() - mean.pow(2) - std.pow(2))
+        return errors.mean((1, 2)) + self.config.beta * kl.mean(-1)
+
+    def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Any]:
+        """Whichever update is due; the optimisers begin anew with the first one online."""
+        config = self.config
+        self.total_it += 1
+        if self.total_it <= config.vae_iterations:
+            return self.learn_vae(s, a)
+        if self.total_it > config.vae_iterations + config.offline_iterations:
+            self.online_it += 1
+            if self.online_it == 1:
+                self.begin()
+        return self.learn(s, a, r, s2, d)
+
+    def learn_vae(self, s: Tensor, a: Tensor) -> dict[str, Any]:
+        """Without an axis for samples."""
+        mean, std = self.encode(s, a)
+        error = mse_loss(self.decode(s, mean + std * torch.randn_like(std)), a)
+        kl = -0.5 * (1 + torch.log(std.pow(2)) - mean.pow(2) - std.pow(2)).mean()
+        loss = error + self.config.beta * kl
+        self.vae_adam.zero_grad()
+        loss.backward()
+        self.vae_adam.step()
+        return {"VAE/reconstruction_loss": error, "VAE/KL_loss": kl, "VAE/vae_loss": loss}
+
+    def learn(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Any]:
+        """Critics; then the actor and all targets where it is their turn."""
+        c = self.config
+        with torch.no_grad():
+            smoothing = (torch.randn_like(a) * c.policy_noise).clamp(-c.noise_clip, c.noise_clip)
+            a2 = torch.cat([s2, (self.actor_t(s2) + smoothing).clamp(-1.0, 1.0)], 1)
+            discount = c.online_discount if self.online_it else c.discount
+            y = r + (1 - d) * discount * torch.min(self.q1_t(a2), self.q2_t(a2))
+        sa = torch.cat([s, a], 1)
+        loss = mse_loss(self.q1(sa), y) + mse_loss(self.q2(sa), y)
+        for optimizer in self.q_adams:
+            optimizer.zero_grad()
+        loss.backward()
+        for optimizer in self.q_adams:
+            optimizer.step()
+        log = {"critic_loss": loss}
+        if self.total_it % c.policy_freq == 0:
+            pi = self.actor(s)
+            q, unlikely = self.q1(torch.cat([s, pi], 1)), self.elbo(s, pi)
+            cooling = max(c.lambd_end, 1.0 - self.online_it / c.online_iterations) if c.lambd_cool else 1.0
+            lambd = c.lambd * cooling
+            loss = -(1.0 / q.abs().mean().detach()) * q.mean() + lambd * unlikely.mean()
+            self.actor_adam.zero_grad()
+            loss.backward()
+            self.actor_adam.step()
+            log |= {"actor_loss": loss, "neg_log_beta_mean": unlikely.mean(), "neg_log_beta_max": unlikely.max()}
+            log |= {"lambd": torch.tensor(lambd)}
+            for target, source in ((self.q1_t, self.q1), (self.q2_t, self.q2), (self.actor_t, self.actor)):
+                polyak(target, source, c.tau)
+        return log
+
+
+def parts(reference: ReferenceSPOT) -> dict[str, nn.Module | Tensor]:
+    """The derivation's networks by the twin's names."""
+    found = {"vae": reference.vae, "actor": reference.actor, "actor_target": reference.actor_t}
+    found |= {"critic_1": reference.q1, "critic_1_target": reference.q1_t}
+    return found | {"critic_2": reference.q2, "critic_2_target": reference.q2_t}
+
+
+def acting(reference: ReferenceSPOT, config: spot.TrainConfig) -> Callable[[Tensor], Tensor]:
+    """CORL's policy as it acts online."""
+
+    def act(state: Tensor) -> Tensor:
+        with torch.no_grad():
+            action = reference.actor(state)
+            noise = config.expl_noise * torch.randn_like(action)
+            return (action + noise.clamp(-config.noise_clip, config.noise_clip)).clamp(-1.0, 1.0)
+
+    return act
+
+
+def three_phases(dataset: Batch, settings: dict[str, Any]) -> tuple[list, list, spot.SPOT, ReferenceSPOT]:
+    """What each side logs, and what it has in the end."""
+    config = spot.TrainConfig(device="cpu", **PHASES | settings)
+    trainer = spot.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    reference, logs = ReferenceSPOT(config, trainer), []
+    same_draws()
+    for step in range(config.max_timesteps):
+        if step == config.switch:
+            trainer.go_online()
+        indices, noise = spot.draw_noise(config, ROWS, ACTION_DIM, CPU, trainer.pretrains, trainer.delayed)
+        logs.append(trainer.update(take(dataset, indices), noise))
+    same_draws()
+    updates = [reference.update(*columns_of(dataset, config.batch_size)) for _ in range(config.max_timesteps)]
+    return logs, updates, trainer, reference
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_three_phases(dataset: Batch, settings: dict[str, Any]) -> None:
+    """The VAE's updates, those on the data and those after the switch."""
+    logs, updates, trainer, reference = three_phases(dataset, settings)
+    assert_same_log(logs, updates)
+    assert_same_bits(trainer, parts(reference))
+
+
+def test_several_codes(dataset: Batch) -> None:
+    """CORL multiplies rows in another order, which rounds otherwise."""
+    logs, updates, trainer, reference = three_phases(dataset, {"num_samples": 3, "vae_hidden_dim": 64})
+    assert_same_log(logs, updates, tolerance=1e-5)
+    for name, part in parts(reference).items():
+        for mine, other in zip(getattr(trainer, name).parameters(), part.parameters(), strict=True):
+            torch.testing.assert_close(mine, other, rtol=0.0, atol=1e-6)
+
+
+def test_the_estimate_is_the_likelihood(dataset: Batch) -> None:
+    """By importance sampling, with torch's own densities; the decoder's deviation for codes twice an action's size."""
+    config = spot.TrainConfig(device="cpu", iwae=True, num_samples=50, vae_hidden_dim=64)
+    trainer = spot.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    reference, s, a = ReferenceSPOT(config, trainer), dataset.observations[:20], dataset.actions[:20]
+    latent = torch.randn(20, 50, 2 * ACTION_DIM)
+    with torch.no_grad():
+        mean, std = reference.encode(s, a)
+        codes = Normal(mean[:, None], std[:, None])
+        z = mean[:, None] + std[:, None] * latent
+        decoder = Normal(reference.decode(s[:, None].expand(-1, 50, -1), z), math.sqrt(config.beta / 4))
+        log_joint = decoder.log_prob(a[:, None]).sum(-1) + Normal(0.0, 1.0).log_prob(z).sum(-1)
+        expected = -(log_joint - codes.log_prob(z).sum(-1)).exp().mean(1).log()
+        torch.testing.assert_close(trainer.neg_log_beta(s, a, latent), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_start_where_the_seed_says() -> None:
+    """The VAE is built first; of actor and critics, the last layer, twice where it starts in bounds of its own."""
+    torch.manual_seed(7)
+    config = spot.TrainConfig(device="cpu", actor_init_w=1e-3, vae_hidden_dim=64)
+    trainer = spot.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    torch.manual_seed(7)
+    z, width = 2 * ACTION_DIM, 64
+    of_vae = [(STATE_DIM + ACTION_DIM, width), (width, width), (width, z), (width, z)]
+    of_vae += [(STATE_DIM + z, width), (width, width), (width, ACTION_DIM)]
+    expected = [nn.Linear(*sizes) for sizes in of_vae]
+    last = nn.Linear(256, ACTION_DIM)
+    nn.init.uniform_(last.weight, -1e-3, 1e-3)
+    nn.init.uniform_(last.bias, -1e-3, 1e-3)
+    expected += [nn.Linear(STATE_DIM, 256), nn.Linear(256, 256), last]
+    critic = nn.Linear(256, 1), nn.Linear(STATE_DIM + ACTION_DIM, 256)
+    layers = [m for network in (trainer.vae, trainer.actor) for m in network.modules() if isinstance(m, nn.Linear)]
+    ours = [*layers, trainer.critic_1.net[4], trainer.critic_1.net[0]]
+    for mine, other in zip(ours, [*expected, *critic], strict=True):
+        assert torch.equal(mine.weight, other.weight)
+        assert torch.equal(mine.bias, other.bias)
+
+
+def lives(folder: Path, settings: dict[str, Any]) -> tuple[Any, Any]:
+    """A short run of the twin, twenty steps of it online, and the derivation's; the ring is overwritten meanwhile."""
+    raw = write_dataset(folder / "line.hdf5")
+    short: dict[str, Any] = {
+        "vae_iterations": 3,
+        "vae_hidden_dim": 16,
+        "offline_iterations": 4,
+        "online_iterations": 20,
+        "eval_freq": 13,
+        "n_episodes": 1,
+        "batch_size": 16,
+    }
+    config = spot.TrainConfig(
+        env=str(folder / "line.hdf5"),
+        runs_path=str(folder / "runs"),
+        device="cpu",
+        buffer_size=CAPACITY,
+        **short | settings,
+    )
+    ours, fresh, as_it_was = run_of(spot, spot.SPOT, config)
+    reference = ReferenceSPOT(config, fresh)
+    as_it_was()
+    return ours, derived(config, raw, acting(reference, config), reference.update)
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
+    """The derivation's buffer, batch for batch."""
+    assert_same_life(*lives(tmp_path, settings))
+
+
+# ---- mistakes ------------------------------------------------------------------------------------------------------
+
+
+def _taken(change: Callable[[Stepper, Step], Step]) -> tuple[Any, str, Any]:
+    """Every step of the environment changed."""
+    take_step = Stepper.step
+    return Stepper, "step", lambda self, action, then=None: change(self, take_step(self, action, then))
+
+
+def _drawn_for_all(hp: Any, size: int, action_dim: int, device: Any, pretrains: bool, delayed: bool) -> Any:
+    """Codes for critics too."""
+    return _draw_noise(hp, size, action_dim, device, pretrains, delayed=True)
+
+
+_draw_noise = spot.draw_noise
+LOOP_MISTAKES = {
+    "time limit stored as terminal": lambda: _taken(lambda _, s: s._replace(terminal=s.terminal or s.timeout)),
+    "reset's state stored as the next one": lambda: _taken(
+        lambda stepper, step: step._replace(next_observation=stepper.observation)
+    ),
+    "no ring: the batches of the data alone": lambda: (Ring, "push", lambda self, columns: None),
+    "exploration without noise": lambda: (
+        spot.SPOT, "explore", lambda self, s, noise: spot.policy(self.actor, s).detach()
+    ),
+    "codes drawn for critics too": lambda: (spot, "draw_noise", _drawn_for_all),
+    "optimisers kept at the switch": lambda: (spot.SPOT, "go_online", _only_at_first),
+}  # fmt: skip
+
+
+def _only_at_first(self: spot.SPOT) -> None:
+    if not hasattr(self, "actor_optimizer"):
+        _go_online(self)
+
+
+_go_online = spot.SPOT.go_online
+
+
+@pytest.mark.parametrize("mistake", LOOP_MISTAKES)
+def test_a_mistake_in_the_loop_is_caught(mistake: str, tmp_path: Path) -> None:
+    """The same comparison fails."""
+    with patched(LOOP_MISTAKES[mistake]()):
+        ours, theirs = lives(tmp_path, SETTINGS["corls files"])
+    with pytest.raises(AssertionError):
+        assert_same_life(ours, theirs)
+
+
+UPDATE_MISTAKES = {
+    "VAE trained on": lambda: (spot.SPOT, "pretrains", property(lambda self: self.total_it in (2, 9) or _due(self))),
+    "lambd not cooled": lambda: (spot, "cooled", lambda hp, online_it: hp.lambd),
+    "divergence forgotten": lambda: (spot, "divergence", lambda mean, std: 0.0 * mean),
+    "optimisers kept at the switch": lambda: (spot.SPOT, "go_online", _only_at_first),
+}
+
+
+def _due(trainer: spot.SPOT) -> bool:
+    return trainer.total_it < trainer.hp.vae_iterations
+
+
+@pytest.mark.parametrize("mistake", UPDATE_MISTAKES)
+def test_a_mistake_in_the_updates_is_caught(mistake: str, dataset: Batch) -> None:
+    """Likewise of the three phases."""
+    with patched(UPDATE_MISTAKES[mistake]()):
+        logs, updates, *_ = three_phases(dataset, SETTINGS["corls files"] | {"vae_hidden_dim": 64})
+    with pytest.raises((AssertionError, KeyError)):
+        assert_same_log(logs, updates)
+
+
+def test_evaluation_has_no_noise(dataset: Batch) -> None:
+    """CORL's policy in evaluation; what explores is told apart from it, and scaled by the largest action twice."""
+    config = spot.TrainConfig(device="cpu", vae_hidden_dim=16)
+    trainer = spot.create_trainer(config, STATE_DIM, ACTION_DIM, 2.0)
+    states = dataset.observations[:10]
+    expected = (2.0 * trainer.actor.net(states)).detach()
+    assert torch.equal(torch.as_tensor(trainer.act(states.numpy())), expected)
+    noise = spot.Exploration(torch.zeros(1, ACTION_DIM))
+    assert torch.equal(trainer.explore(states, noise), (2.0 * expected).clamp(-2.0, 2.0))

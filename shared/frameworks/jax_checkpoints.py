@@ -1,0 +1,158 @@
+"""Checkpoints of the JAX twins, and weights in PyTorch's names and layout.
+
+`shared/frameworks/torch_checkpoints.py` holds the same names for PyTorch's checkpoints.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import serialization, traverse_util
+
+from shared.errors import InputError, RunError
+from shared.files import write_atomically
+from shared.frameworks import jax_parts
+from shared.frameworks.jax_layers import Params
+from shared.runs import seeds
+from shared.runs.run import Run
+from shared.seals import BLANK, read_verified, sealed
+
+T = TypeVar("T")
+
+
+def _torch_name(path: Sequence[str]) -> str:
+    """`('net', 'layers_0', 'kernel')` is PyTorch's `net.0.weight`."""
+    leaf = {"kernel": "weight", "scale": "weight", "embedding": "weight"}.get(path[-1], path[-1])
+    return ".".join([*(part.removeprefix("layers_") for part in path[:-1]), leaf])
+
+
+def _transposed(path: Sequence[str], values: np.ndarray) -> np.ndarray:
+    """A kernel of two axes is stored the other way round; an ensemble's (E, in, out) is not."""
+    return values.T if path[-1] == "kernel" and values.ndim == 2 else values
+
+
+def params_from_torch(state_dict: Mapping[str, Any], like: Params) -> Params:
+    """A torch `state_dict` as flax parameters with the structure and dtypes of `like`.
+
+    Raises:
+        KeyError: the state dict lacks a parameter, or has one that `like` has not.
+        ValueError: a shape differs.
+    """
+    flat = traverse_util.flatten_dict(like)
+    names = {path: _torch_name(path) for path in flat}
+    if surplus := set(state_dict) - set(names.values()):
+        raise KeyError(f"no place for {sorted(surplus)}")
+    params = {}
+    for path, name in names.items():
+        values = _transposed(path, np.asarray(state_dict[name]))
+        if values.shape != flat[path].shape:
+            raise ValueError(f"{name}: shape {values.shape}, expected {flat[path].shape}")
+        params[path] = jnp.asarray(values, flat[path].dtype)
+    return traverse_util.unflatten_dict(params)
+
+
+def params_to_torch(params: Params) -> dict[str, np.ndarray]:
+    """Flax parameters under PyTorch's names and in PyTorch's layout, as NumPy arrays."""
+    flat = traverse_util.flatten_dict(params)
+    return {_torch_name(path): _transposed(path, np.asarray(values)) for path, values in flat.items()}
+
+
+def save_checkpoint(path: Path, algorithm: str, state: Any, total_it: int, **facts: Any) -> None:
+    """Writes a train state as sealed MessagePack (data only, no code), atomically.
+
+    Args:
+        path: Such as `checkpoint.msgpack`.
+        algorithm: Such as `td3_bc`.
+        state: The train state.
+        total_it: The updates behind it.
+        facts: Further arrays, and plain values, by name.
+
+    Raises:
+        RunError: A number of the state is not finite.
+        OSError: The file cannot be written.
+    """
+    state = jax.device_get(state)
+    for key_path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        if jnp.issubdtype(leaf.dtype, jnp.floating) and not np.isfinite(leaf).all():
+            raise RunError(f"{jax.tree_util.keystr(key_path).lstrip('.')} is not finite")
+    content = {"algorithm": algorithm, "total_it": total_it, "state": serialization.to_state_dict(state), **facts}
+    # In place, since the seal must stay last and a copy would be sorted.
+    write_atomically(path, sealed(serialization.msgpack_serialize({**content, "seal": BLANK}, in_place=True)))
+
+
+def read_checkpoint(path: str) -> dict[str, Any]:
+    """What a checkpoint holds, by key; only data are read, no code is run.
+
+    Raises:
+        InputError: The file is missing, damaged, or no checkpoint.
+    """
+    try:
+        content = serialization.msgpack_restore(read_verified(Path(path)))
+    except FileNotFoundError:
+        raise InputError(f"checkpoint {path} does not exist: check --load_model") from None
+    except InputError:
+        raise
+    except Exception:  # MessagePack raises a dozen unrelated types on damaged bytes
+        content = None
+    if not isinstance(content, dict) or not {"algorithm", "total_it", "state"} <= content.keys():
+        raise InputError(f"checkpoint {path} cannot be read: is it a .msgpack file of a JAX run?")
+    from shared.runs.facts import check_facts
+
+    check_facts(content, path)
+    return content
+
+
+def load_checkpoint(
+    path: str, algorithm: str | Sequence[str], state: Any, optional: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Reads what `save_checkpoint` wrote, of one of these algorithms, its state into one of the same structure.
+
+    Args:
+        path: The `.msgpack` file.
+        algorithm: Which algorithm the file must be of, or several.
+        state: A state of that structure.
+        optional: Parts that another algorithm's file lacks; they stay as they are in `state`.
+
+    Returns:
+        What the file holds, by key; `state` as the train state that it was.
+
+    Raises:
+        InputError: The file is missing, damaged, of another algorithm or of other shapes.
+    """
+    content = read_checkpoint(path)
+    fitting = [algorithm] if isinstance(algorithm, str) else list(algorithm)
+    if content["algorithm"] not in fitting:
+        raise InputError(f"checkpoint {path} is of {content['algorithm']}, not of {' or '.join(fitting)}")
+    try:
+        own = serialization.to_state_dict(state)
+        saved = {name: own[name] for name in optional} | content["state"]
+        restored = serialization.from_state_dict(state, saved)
+        jax_parts.check(restored, saved, state)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise InputError(f"checkpoint {path} does not fit this run's networks: {reason}") from None
+    return {**content, "state": jax.tree.map(jnp.asarray, restored)}
+
+
+def restore(
+    run: Run,
+    load: Callable[[str], Mapping[str, Any]],
+    state: T,
+    go_on: Callable[[str, Mapping[str, Any]], None] = lambda path, content: None,
+) -> tuple[T, int]:
+    """Loads what the run begins with, if there is anything; see `Run.restore`.
+
+    Returns:
+        That state, or the fresh one given, and the updates that were made before this run.
+    """
+    saved = run.saved_steps
+    if seeds.count() == 1 or saved is None:
+        content = run.restore(load, go_on=go_on)
+    else:
+        # The same bits come of the same program, which has as many seeds as before from the same step on.
+        last = seeds.meet(-1, saved, lambda parts: [seeds.last_in_common(parts)] * len(parts))
+        content = run.restore(load, last, go_on)
+    return (content["state"], content["total_it"] - run.step) if content else (state, 0)

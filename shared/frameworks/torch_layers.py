@@ -1,0 +1,23 @@
+"""What PyTorch's own layers lack. `shared/frameworks/jax_layers.py` holds the same names for JAX."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+def dropout_mask(rate: float, shape: Sequence[int], device: torch.device) -> Tensor:
+    """A mask to multiply by: 0 at the rate given, else 1 / (1 - rate); the draw of `torch.nn.functional.dropout`."""
+    return torch.empty(*shape, device=device).bernoulli_(1.0 - rate).div_(1.0 - rate)
+
+
+class Scalar(nn.Module):
+    """A single trained number."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.constant = nn.Parameter(torch.tensor(value))
+
+    def forward(self) -> Tensor:
+        """The number, as a tensor without axes."""
+        return self.constant
