@@ -118,9 +118,10 @@ def test_sac(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     print(f"furthest apart: {worst:.1e}")
     assert worst < 1e-10
     assert trainer.total_it == UPDATES
-    states, normal = dataset.observations[:50], torch.randn(50, ACTION_DIM)
+    # As an environment gives them, in single precision or in double
+    states, normal = dataset.observations[:50].float().double(), torch.randn(50, ACTION_DIM)
     loc, log_scale = policy_net(states).detach().split(ACTION_DIM, dim=-1)
-    explored, acted = trainer.explore(states.numpy(), normal.numpy()), trainer.act(states.numpy())
+    explored, acted = trainer.explore(states.float().numpy(), normal.numpy()), trainer.act(states.numpy())
     torch.testing.assert_close(torch.as_tensor(explored), bound * torch.tanh(loc + normal * log_scale.exp()))
     torch.testing.assert_close(torch.as_tensor(acted), bound * torch.tanh(loc))
 
@@ -147,6 +148,7 @@ def test_the_deviation_is_bounded(dataset: Batch) -> None:
 
 def test_the_density_adds_up_to_one() -> None:
     """Over all actions of one dimension."""
+    torch.manual_seed(7)
     actor = sac.Actor(1, 1, 1.0, 8)
     noise = torch.linspace(-8, 8, 4001)[:, None]
     actions, log_prob = sac.sample(actor, torch.ones(len(noise), 1), noise)

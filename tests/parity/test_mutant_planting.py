@@ -1,5 +1,6 @@
 """What mutants are planted with: patience in the processor's time, and tests that meet a mutant in the twin's place."""
 
+import math
 import sys
 import time
 from dataclasses import replace
@@ -18,18 +19,21 @@ def test_waiting_uses_up_no_patience() -> None:
         time.sleep(0.5)
 
 
+def work(seconds: float) -> None:
+    begin = time.process_time()
+    while time.process_time() - begin < seconds:
+        pass
+
+
 def test_a_loop_without_an_end_is_ended() -> None:
     with pytest.raises(EndlessError), limited(0.2):
-        while True:
-            pass
+        work(math.inf)
 
 
 def test_patience_ends_with_the_test() -> None:
     with limited(0.1):
         pass
-    begin = time.process_time()
-    while time.process_time() - begin < 0.2:
-        pass
+    work(0.2)
 
 
 def test_lines_are_those_of_the_planted_source() -> None:
