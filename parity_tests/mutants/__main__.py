@@ -45,7 +45,7 @@ def main() -> None:
 
 def climb(name: str, side: str, changed: bool, everywhere: bool) -> list[str]:
     """Tries all mutants of a twin and keeps what became of them; returns the survivors."""
-    climb_side = {"jax": partial(climbing.climb, everywhere=everywhere), "torch": deriving.climb}[side]
+    climb_side = partial(climbing.climb, everywhere=everywhere) if side == "jax" else deriving.climb
     every, proof, begin = mutants_of(name, side), partial(proof_of, name, side), time.perf_counter()
     # What contradicts a proof, or lacks one, is tried again: the tests may see more now.
     known = {mutant: step for mutant, step in read(name, side).items() if changed and bool(step) != bool(proof(mutant))}

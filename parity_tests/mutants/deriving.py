@@ -62,10 +62,11 @@ class _Derivation:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo) -> pytest.TestReport:
         """Keeps the error, be it of the test, of what it needs or of what comes after it; nothing is formatted."""
-        if call.excinfo is not None:
-            self.error = call.excinfo.value
-        outcome = "passed" if call.excinfo is None else "failed"
-        return pytest.TestReport(item.nodeid, item.location, {}, outcome, None, call.when)
+        assert call.when != "collect"
+        if call.excinfo is None:
+            return pytest.TestReport(item.nodeid, item.location, {}, "passed", None, call.when)
+        self.error = call.excinfo.value
+        return pytest.TestReport(item.nodeid, item.location, {}, "failed", None, call.when)
 
     def measured(self, items: Sequence[pytest.Item], source: str) -> dict[pytest.Item, frozenset[int]]:
         """The lines of the twin that each test comes by; those that come by none are left out, the fastest is first."""

@@ -175,12 +175,14 @@ def test_forward_and_gradient(trajectories: Trajectories, rate: float, heads: in
 
 
 def test_acting_drops_nothing(trajectories: Trajectories) -> None:
-    """The actions of whole windows, by CORL's network in evaluation mode."""
+    """The actions of whole windows, and of shorter ones, by CORL's network in evaluation mode."""
     c, trainer, reference = both()
     seed_everything(4)
     s, a, g, t, _ = corls_batch(trajectories, c)
-    found = trainer.act(s.numpy(), a.numpy(), g.numpy(), t.numpy())
-    assert np.abs(found - reference.eval()(s, a, g, t).detach().numpy()).max() <= 3e-7
+    for steps in (c.seq_len, 5):
+        windows = [column[:, :steps] for column in (s, a, g, t)]
+        found = trainer.act(*(column.numpy() for column in windows))
+        assert np.abs(found - reference.eval()(*windows).detach().numpy()).max() <= 3e-7
 
 
 @pytest.mark.parametrize("precision", ["float64"], indirect=True)
