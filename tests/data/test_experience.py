@@ -17,7 +17,7 @@ import torch
 from shared.data.experience import Experience, Rows, load_rows
 from shared.data.transitions import Batch
 from shared.errors import InputError
-from shared.frameworks import jax_side, torch_side
+from shared.frameworks import jax_data, torch_data
 from shared.frameworks.twins import load_twin
 
 SHORT = {
@@ -179,7 +179,7 @@ def columns(rows: int, offset: float) -> Batch:
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_rows_are_stored_where_they_belong(side: str) -> None:
     """And nowhere else; both sides' plumbing alike."""
-    plumbing, device = (torch_side, [torch.device("cpu")]) if side == "torch" else (jax_side, [])
+    plumbing, device = (torch_data, [torch.device("cpu")]) if side == "torch" else (jax_data, [])
     dataset = plumbing.to_device(columns(9, 0.0), *device)
     dataset = plumbing.store(dataset, columns(3, 1000.0), 4)
     indices = np.arange(9)

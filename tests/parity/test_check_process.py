@@ -64,7 +64,7 @@ def watched(tmp_path: Path, capsys: pytest.CaptureFixture) -> Callable[..., tupl
         ("os.kill(os.getpid(), signal.SIGKILL)",
          "was killed (SIGKILL), as by a system that is out of memory, while it ran update"),
         ("os.closerange(3, 99)\ntell('line', '')", "ended the process, with exit status 1, while it ran update"),
-        ("while True:\n    pass",
+        ("while True: pass",
          "gave no answer within 8 s, while it ran update (line 4); --time-limit SECONDS allows more"),
         ("signal.signal(signal.SIGABRT, signal.SIG_IGN)\ntime.sleep(99)",
          "gave no answer within 8 s, while it ran update; --time-limit SECONDS allows more"),

@@ -123,7 +123,7 @@ LOSSES = (
     PortCase("errors broadcast in CQL", *CQL,
              (("jnp.mean((q - target) ** 2)", "jnp.mean((q[:, None] - target) ** 2)"),),
              "default", "Every value is compared with every row's target, (B, B).",
-             "loss", ("(B, B)", "broadcast", "q1 - target"), ("qf1_loss = square(q1 - target).mean()",)),
+             "loss", ("(B, B)", "broadcast", "q - target"), ("td_loss = square(q - target).mean()",)),
     PortCase("quantile for an expectile", *IQL,
              (("config.iql_tau) * adv**2)", "config.iql_tau) * jnp.abs(adv))"),),
              "default", "The asymmetric loss is of absolute advantages; the reference's is of squared ones.",
