@@ -42,8 +42,9 @@ _TWO_TARGETS = """\
 """
 _THREE_PASSES = """\
         q_random = critic(batch.observations, random)
-        q_current = critic(batch.observations, samples.current)
-        q_next = critic(batch.observations, samples.next)
+        q_current = critic(batch.observations, current)
+        # The next actions are judged in the current states.
+        q_next = critic(batch.observations, next)
 """
 _THREE_GRADIENTS = """\
         (value_loss, aux), vf_gradient = value_and_grad(state.value_loss, has_aux=True)(state.vf, batch)
@@ -115,7 +116,7 @@ TRICKS = {
     )]),
     "the critics' passes over sampled actions merged": Trick("cql", [(
         _THREE_PASSES,
-        "        actions = concatenate([random, samples.current, samples.next], axis=1)\n"
+        "        actions = concatenate([random, current, next], axis=1)\n"
         "        q_random, q_current, q_next = jnp.split(critic(batch.observations, actions), 3, axis=1)\n",
     )]),
     "one gradient of all losses together": Trick("iql", [(

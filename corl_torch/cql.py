@@ -278,14 +278,12 @@ class CQL:
         self, critic: Critic, batch: Batch, q: Tensor, random: Tensor, samples: Sequence[tuple[Tensor, Tensor]]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """How far the soft maximum over sampled actions lies above the data's value q (B,), on average."""
-        hp = self.hp
-        (current, current_log_prob), (next, next_log_prob) = samples
+        hp, (current, current_log_prob), (next, next_log_prob) = self.hp, *samples
         q_random = critic(batch.observations, random)
         q_current = critic(batch.observations, current)
         # The next actions are judged in the current states.
         q_next = critic(batch.observations, next)
-        everything = concatenate([q_random, q[:, None], q_next, q_current], axis=1)
-        sampled = everything
+        sampled = everything = concatenate([q_random, q[:, None], q_next, q_current], axis=1)
         if hp.cql_importance_sample:
             log_density = math.log(0.5 ** random.shape[-1])
             q_ratios = [q_random - log_density, q_next - next_log_prob, q_current - current_log_prob]
@@ -302,9 +300,10 @@ class CQL:
 
     def penalty(self, gap: Tensor, alpha_prime: Tensor) -> Tensor:
         """The conservative term; as in CORL, cql_alpha also weighs the Lagrange form."""
-        if self.hp.cql_lagrange:
-            return alpha_prime * self.hp.cql_alpha * (gap - self.hp.cql_target_action_gap)
-        return self.hp.cql_alpha * gap
+        hp = self.hp
+        if hp.cql_lagrange:
+            return alpha_prime * hp.cql_alpha * (gap - hp.cql_target_action_gap)
+        return hp.cql_alpha * gap
 
     def alpha_prime_loss(self, gap_1: Tensor, gap_2: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Raises the conservative term's weight while the gaps lie above their target."""

@@ -81,7 +81,7 @@ MISTAKES = [
             "moved = critic(batch.observations, next[0])\n"
             "            moved = next[0], next[1] + moved - jax.lax.stop_gradient(moved)\n"
             "            gap, own = self.gap(critic, batch, q, noise.random, (current, moved))\n", "gradient"),
-    Mistake("Lagrange without cql_alpha", "return alpha_prime * self.hp.cql_alpha * (gap", "return alpha_prime * (gap",
+    Mistake("Lagrange without cql_alpha", "return alpha_prime * hp.cql_alpha * (gap", "return alpha_prime * (gap",
             "loss", "antmaze"),
     Mistake("biased standard deviation", "ddof=1", "ddof=0", "log"),
     Mistake("actor sees the new critics",

