@@ -145,7 +145,8 @@ def test_the_time_limit_is_that_of_the_name_not_of_the_copy(
     assert sources.read("hopper-medium-v2").max_episode_steps == 1000
 
 
-def test_the_second_start_with_a_million_transitions_takes_less_than_a_second(tmp_path: Path) -> None:
+def test_the_second_start_with_a_million_transitions_takes_less_than_two_thirds_of_the_first(tmp_path: Path) -> None:
+    """A share of the first start: how many seconds that is depends on the processor."""
     rows, rng = 1_000_000, np.random.default_rng(0)
     path = tmp_path / "halfcheetah.hdf5"
     with h5py.File(path, "w") as file:
@@ -165,7 +166,7 @@ def test_the_second_start_with_a_million_transitions_takes_less_than_a_second(tm
         task.evaluator.close()
     print(f"a million transitions: {seconds[0]:.2f} s at the first start, {min(seconds[1:]):.2f} s at later ones")
     assert len(task.dataset.rewards) == rows - 1000
-    assert min(seconds[1:]) < 1
+    assert min(seconds[1:]) < seconds[0] * 2 / 3
 
 
 @pytest.mark.parametrize("chosen", ["", ".", "cache"])
