@@ -1,13 +1,13 @@
 """A mutant of a JAX twin on the ladder: the first rung that notices it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 
 from parity_tests.ladder import RUNGS, Errors, tolerance
 from parity_tests.mutants.operators import Mutant
-from parity_tests.mutants.planting import ENDLESS, PATIENCE, EndlessError, limited, lines_of, planted
+from parity_tests.mutants.planting import ENDLESS, IMPORT, PATIENCE, EndlessError, limited, lines_of, planted
 from parity_tests.mutants.results import ORDER, proof, source_of
 from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
@@ -64,17 +64,34 @@ def noticed(name: str, mutant: Mutant, shortly: bool = False) -> str:
         shortly: Under the default settings and on the made-up rows alone.
     """
     with both_in("float64"):
-        source = source_of(name)
-        try:
-            twin = planted(f"a mutant of {name}", mutant.applied(source))
-        except Exception:
-            return "import"
+        if (twin := _twin_with(name, mutant)) is None:
+            return IMPORT
         for step in steps(name):
             if shortly and (step.variant, step.dataset) != ("default", FIRST):
                 continue
             if mutant.is_passed(passed(name, step)) and (found := _failed(name, twin, step)):
                 return found
     return ""
+
+
+def climb_again(name: str, mutants: Sequence[Mutant], known: Mapping[str, str], tell: Callable) -> None:
+    """Has each mutant climb the one step that is known to notice it, and tells the step as `climb` does."""
+    by_name = {str(step): step for step in steps(name)}
+    with both_in("float64"):
+        for mutant in mutants:
+            if (twin := _twin_with(name, mutant)) is None:
+                tell(mutant, IMPORT)
+            else:
+                step = by_name.get(known[mutant.name].removesuffix(ENDLESS))
+                tell(mutant, _failed(name, twin, step) if step else "")
+
+
+def _twin_with(name: str, mutant: Mutant) -> ModuleType | None:
+    """The twin with the mutant in it; None: it cannot be imported."""
+    try:
+        return planted(f"a mutant of {name}", mutant.applied(source_of(name)))
+    except Exception:
+        return None
 
 
 def _failed(name: str, twin: ModuleType, step: Step) -> str:

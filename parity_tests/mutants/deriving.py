@@ -8,7 +8,7 @@ import contextlib
 import io
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +18,7 @@ import pytest
 
 from parity_tests import conftest as of_the_pairs
 from parity_tests.mutants.operators import Mutant
-from parity_tests.mutants.planting import ENDLESS, PATIENCE, EndlessError, limited, lines_of, planted
+from parity_tests.mutants.planting import ENDLESS, IMPORT, PATIENCE, EndlessError, limited, lines_of, planted
 from parity_tests.mutants.results import source_of
 from parity_tests.pairs import PAIRS
 from parity_tests.reference import conftest as of_the_derivations
@@ -33,9 +33,18 @@ WITHOUT = ("cacheprovider", "terminal", "warnings", "logging", "timeout", "xdist
 
 def climb(name: str, mutants: Sequence[Mutant], tell: Callable[[Mutant, str], None]) -> None:
     """Runs each mutant of a pair's PyTorch twin, and tells the test that notices it; empty: it survives."""
-    if not mutants:
-        return
-    derivation = _Derivation(name, mutants, tell)
+    if mutants:
+        _meet(_Derivation(name, mutants, tell))
+
+
+def climb_again(name: str, mutants: Sequence[Mutant], known: Mapping[str, str], tell: Callable) -> None:
+    """Has each mutant meet the one test that is known to notice it, and tells the test as `climb` does."""
+    _meet(_Again(name, mutants, tell, known))
+
+
+def _meet(derivation: "_Derivation") -> None:
+    """Lets pytest collect the derivation's tests, and the plugin run them."""
+    name = derivation.name
     file = FOLDER / f"test_{TOGETHER.get(name, name.replace('/', '_'))}.py"
     options = [str(file), *OPTIONS, *(f"-pno:{plugin}" for plugin in WITHOUT)]
     code = pytest.main(options, plugins=[of_the_pairs, of_the_derivations, derivation])
@@ -53,11 +62,18 @@ class _Derivation:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """In place of pytest's own loop."""
-        source = source_of(self.name, "torch")
-        self.passed = self.measured(session.items, source)
+        self.prepare(session.items)
         for mutant in self.mutants:
-            self.tell(mutant, self.noticed(mutant, source))
+            self.tell(mutant, self.noticed(mutant, session.items))
         return True
+
+    def prepare(self, items: Sequence[pytest.Item]) -> None:
+        """Finds out what each test comes by."""
+        self.passed = self.measured(items)
+
+    def tests_of(self, mutant: Mutant, items: Sequence[pytest.Item]) -> list[pytest.Item]:
+        """The tests that a mutant meets, the fastest first."""
+        return [item for item, lines in self.passed.items() if mutant.is_passed(lines)]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo) -> pytest.TestReport:
@@ -68,10 +84,10 @@ class _Derivation:
         self.error = call.excinfo.value
         return pytest.TestReport(item.nodeid, item.location, {}, "failed", None, call.when)
 
-    def measured(self, items: Sequence[pytest.Item], source: str) -> dict[pytest.Item, frozenset[int]]:
+    def measured(self, items: Sequence[pytest.Item]) -> dict[pytest.Item, frozenset[int]]:
         """The lines of the twin that each test comes by; those that come by none are left out, the fastest is first."""
         seconds, passed = {}, {}
-        twin = planted(f"the twin {self.name}", source)
+        twin = planted(f"the twin {self.name}", source_of(self.name, "torch"))
         for item in items:
             begin = time.perf_counter()
             with lines_of(twin.__name__) as lines:
@@ -80,17 +96,16 @@ class _Derivation:
             seconds[item], passed[item] = time.perf_counter() - begin, frozenset(lines)
         return {item: passed[item] for item in sorted(items, key=lambda item: seconds[item]) if passed[item]}
 
-    def noticed(self, mutant: Mutant, source: str) -> str:
-        """The first test that notices the mutant, of those that come by its line."""
+    def noticed(self, mutant: Mutant, items: Sequence[pytest.Item]) -> str:
+        """The first test that notices the mutant."""
         try:
-            twin = planted(f"a mutant of {self.name}", mutant.applied(source))
+            twin = planted(f"a mutant of {self.name}", mutant.applied(source_of(self.name, "torch")))
         except Exception:
-            return "import"
-        for item, lines in self.passed.items():
-            if mutant.is_passed(lines):
-                self.run(item, list(self.passed), twin)
-                if self.error is not None:
-                    return f"{item.name}{ENDLESS if isinstance(self.error, EndlessError) else ''}"
+            return IMPORT
+        for item in self.tests_of(mutant, items):
+            self.run(item, items, twin)
+            if self.error is not None:
+                return f"{item.name}{ENDLESS if isinstance(self.error, EndlessError) else ''}"
         return ""
 
     def run(self, item: pytest.Item, items: Sequence[pytest.Item], twin: ModuleType) -> None:
@@ -106,10 +121,25 @@ class _Derivation:
                 self.error = error
 
 
+class _Again(_Derivation):
+    """Runs the one test alone that is known to notice a mutant."""
+
+    def __init__(self, name: str, mutants: Sequence[Mutant], tell: Callable, known: Mapping[str, str]) -> None:
+        super().__init__(name, mutants, tell)
+        self.known = known
+
+    def prepare(self, items: Sequence[pytest.Item]) -> None:
+        """Nothing is to be found out."""
+
+    def tests_of(self, mutant: Mutant, items: Sequence[pytest.Item]) -> list[pytest.Item]:
+        """The known one."""
+        return [item for item in items if item.name == self.known[mutant.name].removesuffix(ENDLESS)]
+
+
 @contextmanager
 def _in_place_of(right: ModuleType, twin: ModuleType, item: pytest.Item) -> Iterator[None]:
     """What is imported under the right twin's name, and what the test's file has imported already."""
-    file: dict[str, Any] = vars(sys.modules[item.module.__name__])  # type: ignore[attr-defined]
+    file: dict[str, Any] = vars(sys.modules[item.module.__name__])  # type: ignore[attr-defined]  # items of a Python file have `module`
     package, _, last = right.__name__.rpartition(".")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, right.__name__, twin)

@@ -11,6 +11,8 @@ from typing import Any
 PATIENCE = 120.0
 # What is added to the step that did not come to an end
 ENDLESS = " does not end"
+# What notices a mutant that cannot be imported
+IMPORT = "import"
 
 
 class EndlessError(BaseException):

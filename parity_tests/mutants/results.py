@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from parity_tests.mutants.operators import Mutant, mutants
-from parity_tests.mutants.planting import ENDLESS
+from parity_tests.mutants.planting import ENDLESS, IMPORT
 from parity_tests.pairs import PAIRS
 from shared.files import write_atomically
 from shared.runs.machine import hardware, versions
@@ -130,7 +130,7 @@ def table(framework: str) -> str:
 
 
 def _by_rung(tallies: Mapping[str, Mapping[str, int]]) -> list[str]:
-    fates = [fate for fate in (*ORDER, "import", "equivalent", "survived") if fate in tallies["all"]]
+    fates = [fate for fate in (*ORDER, IMPORT, "equivalent", "survived") if fate in tallies["all"]]
     lines = [f"| algorithm | mutants | {' | '.join(fates)} |", "|---" * (2 + len(fates)) + "|"]
     for title, counts in tallies.items():
         cells = [sum(counts.values()), *(counts.get(fate, 0) for fate in fates)]
@@ -139,7 +139,7 @@ def _by_rung(tallies: Mapping[str, Mapping[str, int]]) -> list[str]:
 
 
 def _by_test(tallies: Mapping[str, Mapping[str, int]]) -> list[str]:
-    kept = [fate for fate in ("import", "equivalent", "survived") if fate in tallies["all"]]
+    kept = [fate for fate in (IMPORT, "equivalent", "survived") if fate in tallies["all"]]
     lines = [f"| algorithm | mutants | noticed by | {' | '.join(kept)} |", "|---" * (3 + len(kept)) + "|"]
     for title, counts in tallies.items():
         tests = sorted((count, test) for test, count in counts.items() if test.startswith("test_"))
