@@ -21,6 +21,8 @@ Errors = dict[str, float]
 ROOM = 3
 # Rows of each call, by which the ring overwrites its first ones
 CALLS = (1, 1, 2, 1)
+# XLA takes seconds for each kind of call, and a run makes calls of one step.
+COMPILED_CALLS = (1, 1)
 
 
 def torch_explored(scene: Scene, action_dim: int, rows: int = 1) -> Any:
@@ -54,7 +56,7 @@ def online(scene: Scene) -> Errors:
     reference = torch_online.Ring(columns, capacity, keeps_dataset=not apart)
     rng, start, found = np.random.default_rng(3), scene.config.switch, Errors()
     expected, shared = given, [scene.jax_dataset] if apart else []
-    for call, count in enumerate(CALLS):
+    for call, count in enumerate(CALLS if scene.engine is interpreted else COMPILED_CALLS):
         new = type(scene.dataset)(*(rng.normal(size=(count, *column.shape[1:])) for column in scene.dataset))
         packed = np.concatenate([np.reshape(column, (count, -1)) for column in new], axis=1)
         reference.push(new)
