@@ -23,8 +23,8 @@ from jax.lax import stop_gradient
 from jax.nn.initializers import constant
 from jax.numpy import amin, clip, concatenate, square, stack, tanh
 
+from shared.data.rewards import modify_rewards_times_100 as modify_rewards
 from shared.data.transitions import SarsaBatch, extract_sarsa
-from shared.errors import InputError
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
 from shared.frameworks.jax_layers import Linear, Network
@@ -96,20 +96,6 @@ class TrainConfig(Hyperparameters, EvalSeedConfig, EpochsConfig, TransitionsConf
         "eval_episodes": "n_episodes",
         "train_seed": "seed",
     }
-
-
-# ---- rewards -------------------------------------------------------------------------------------------------------
-
-
-def modify_rewards(dataset: SarsaBatch, env: str) -> SarsaBatch:
-    """AntMaze's rewards times 100, without the shift by 1 of CORL's other algorithms.
-
-    Raises:
-        InputError: It is no AntMaze dataset.
-    """
-    if "antmaze" not in env.lower():
-        raise InputError("rewards are scaled for AntMaze alone: set normalize_reward to false")
-    return dataset._replace(rewards=100.0 * dataset.rewards)
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------

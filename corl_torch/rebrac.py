@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, amin, clip, concatenate, nn, square, stack, tanh
 
+from shared.data.rewards import modify_rewards_times_100 as modify_rewards
 from shared.data.transitions import SarsaBatch, extract_sarsa
-from shared.errors import InputError
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
@@ -88,20 +88,6 @@ class TrainConfig(Hyperparameters, EvalSeedConfig, EpochsConfig, TransitionsConf
         "eval_episodes": "n_episodes",
         "train_seed": "seed",
     }
-
-
-# ---- rewards -------------------------------------------------------------------------------------------------------
-
-
-def modify_rewards(dataset: SarsaBatch, env: str) -> SarsaBatch:
-    """AntMaze's rewards times 100, without the shift by 1 of CORL's other algorithms.
-
-    Raises:
-        InputError: It is no AntMaze dataset.
-    """
-    if "antmaze" not in env.lower():
-        raise InputError("rewards are scaled for AntMaze alone: set normalize_reward to false")
-    return dataset._replace(rewards=100.0 * dataset.rewards)
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from corl_torch import rebrac
 from parity_tests.precision import both_in
 from parity_tests.reference.common import ACTION_DIM, CPU, ROWS, STATE_DIM, UPDATES, assert_same_log, same_draws
 from shared.data.transitions import SarsaBatch
-from shared.errors import InputError
 from shared.frameworks.torch_data import take, to_device
 
 BATCH_SIZE = 64
@@ -169,14 +168,6 @@ def compare(ours: Any, reference: Any, name: str) -> None:
     """Leaf by leaf."""
     for mine, other in zip(jax.tree.leaves(ours), jax.tree.leaves(reference), strict=True):
         assert np.abs(mine - other).max() <= 1e-12, f"{name}: {np.abs(mine - other).max():g} apart"
-
-
-def test_antmazes_rewards_are_scaled_alone() -> None:
-    """By 100; other rewards are left as they are by not asking for it."""
-    data = to_device(rows(), CPU)
-    assert torch.equal(rebrac.modify_rewards(data, "antmaze-umaze-v2").rewards, 100.0 * data.rewards)
-    with pytest.raises(InputError, match="AntMaze alone"):
-        rebrac.modify_rewards(data, "hopper-medium-v2")
 
 
 @pytest.mark.parametrize("side", ["torch", "jax"])

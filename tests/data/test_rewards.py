@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from shared.data.rewards import keep_best, modify_rewards, return_range, scale_and_shift_rewards, scale_rewards
+from shared.data.rewards import (
+    keep_best,
+    modify_rewards,
+    modify_rewards_times_100,
+    modify_step_rewards_times_100,
+    return_range,
+    scale_and_shift_rewards,
+    scale_rewards,
+)
 from shared.data.transitions import Batch
 from shared.errors import InputError
 
@@ -103,3 +111,13 @@ def test_antmaze_rewards_lose_one_and_others_stay() -> None:
 def test_rewards_without_a_range_cannot_be_scaled(terminals: list[int], message: str) -> None:
     with pytest.raises(InputError, match=message):
         scale_rewards(transitions([1, 1], terminals), "hopper-medium-v2")
+
+
+def test_antmazes_rewards_are_multiplied_alone() -> None:
+    """By 100; other rewards are left as they are by not asking for it."""
+    dataset = transitions([1, -2, 3], [0, 1, 0])
+    assert modify_rewards_times_100(dataset, "antmaze-umaze-v2").rewards.tolist() == [100, -200, 300]
+    assert modify_step_rewards_times_100(dataset, "antmaze-umaze-v2")(-2.5) == -250
+    for modify in (modify_rewards_times_100, modify_step_rewards_times_100):
+        with pytest.raises(InputError, match="AntMaze alone"):
+            modify(dataset, "hopper-medium-v2")
