@@ -1,11 +1,10 @@
-"""`python -m benchmarks.online finetune/iql`: environment steps per second of the online phase, in both frameworks.
+"""`python -m benchmarks.online [finetune/iql ...]`: environment steps per second of the online phase.
 
 Both twins step HalfCheetah, whose states and actions have the sizes of all benchmarks here, under CORL's defaults, an
 update after each step. Blocks take turns, and the best of each side counts. The simulator's share stands beside it.
 """
 
 import argparse
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -17,17 +16,22 @@ from unittest import mock
 import h5py
 import jax
 import torch
+from tqdm import tqdm
 
+from benchmarks.blocks import Processes
+from benchmarks.results import write
 from benchmarks.subjects import ACTION_DIM, STATE_DIM, made_up_rows
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
 from shared.data.online import OnlineExperience
 from shared.envs.stepping import Stepper
 from shared.frameworks import jax_data, jax_online, torch_data, torch_online
+from shared.runs.machine import load, versions
 from shared.runs.task import load_task, training_environment
 
 ENV_ID = "d4rl/halfcheetah-v2"
 ROWS, BLOCKS, STEPS = 20_000, 5, 200
+TORCH, JAX = "PyTorch eager", "JAX"
 
 
 class Side(NamedTuple):
@@ -62,9 +66,7 @@ def torch_side_of(pair: Pair, config: Any, task: Any) -> Side:
                 offline, _ = twin.shares(config)
                 batch = torch_online.take_both(dataset, ring.rows, indices, offline)
             else:
-                # SPOT draws codes for some updates only.
-                drawn = [getattr(trainer, name) for name in ("pretrains", "delayed") if hasattr(trainer, name)]
-                indices, noise = twin.draw_noise(config, ring.size, ACTION_DIM, device, *drawn)
+                indices, noise = twin.draw_noise(config, ring.size, ACTION_DIM, device, *pair.torch_phase(trainer))
                 batch = torch_data.take(ring.rows, indices)
             trainer.update(batch, noise)
 
@@ -108,42 +110,70 @@ def simulated() -> Iterator[list[float]]:
         yield seconds
 
 
-def measure(name: str) -> dict[str, tuple[float, float]]:
-    """Each side's best rate, in environment steps per second, and the simulator's share of that block's time."""
-    best: dict[str, tuple[float, float]] = {}
+def measure(name: str) -> dict[str, dict[str, float]]:
+    """Each side's fastest block: environment steps per second, and the simulator's share of its time."""
+    best: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "rows.hdf5"
-        with h5py.File(path, "w") as file:
-            for key, values in made_up_rows(ROWS).items():
-                file[key] = values
-            file.attrs["env_id"] = ENV_ID
-        pair = PAIRS[name]
-        settings = {"env": str(path), "device": "cpu", "offline_iterations": 1000, "n_episodes": 1} | pair.timed
-        sides = {}
-        for side, make in (("PyTorch eager", torch_side_of), ("JAX", jax_side_of)):
-            twin = pair.torch if make is torch_side_of else pair.jax
-            config = twin.TrainConfig(**settings, online_iterations=(BLOCKS + 1) * STEPS)
-            sides[side] = make(pair, config, load_task(config))
+        sides = sides_of(PAIRS[name], Path(folder) / "rows.hdf5")
         for block in range(BLOCKS + 1):
             for side, ready in sides.items():
                 with simulated() as seconds:
                     begin = time.perf_counter()
                     ready.block()
                     elapsed = time.perf_counter() - begin
-                if block:  # the first compiles
-                    best[side] = max(best.get(side, (0.0, 0.0)), (STEPS / elapsed, sum(seconds) / elapsed))
+                found = {"steps_per_second": STEPS / elapsed, "simulator": sum(seconds) / elapsed}
+                # The first block compiles.
+                if block and (side not in best or found["steps_per_second"] > best[side]["steps_per_second"]):
+                    best[side] = found
     return best
 
 
-def main(arguments: list[str]) -> None:
-    """Prints a line for each side."""
+def sides_of(pair: Pair, path: Path) -> dict[str, Side]:
+    """Both twins of a pair, ready to go on from made-up rows."""
+    with h5py.File(path, "w") as file:
+        for key, values in made_up_rows(ROWS).items():
+            file[key] = values
+        file.attrs["env_id"] = ENV_ID
+    settings = {"env": str(path), "device": "cpu", "offline_iterations": 1000, "n_episodes": 1} | pair.timed
+    sides = {}
+    for side, twin, make in ((TORCH, pair.torch, torch_side_of), (JAX, pair.jax, jax_side_of)):
+        config = twin.TrainConfig(**settings, online_iterations=(BLOCKS + 1) * STEPS)
+        sides[side] = make(pair, config, load_task(config))
+    return sides
+
+
+def table(summary: dict[str, Any]) -> str:
+    """A results file as Markdown."""
+    lines = [
+        f"| algorithm | {TORCH}, steps/s | {JAX}, steps/s | ratio | the simulator's share ({TORCH}, {JAX}) |",
+        "|---|---|---|---|---|",
+    ]
+    for name, sides in summary["algorithms"].items():
+        torch_side, jax_side = sides[TORCH], sides[JAX]
+        lines.append(
+            f"| {PAIRS[name].title} | {torch_side['steps_per_second']:.0f} | {jax_side['steps_per_second']:.0f} "
+            f"| {jax_side['steps_per_second'] / torch_side['steps_per_second']:.2f} "
+            f"| {torch_side['simulator']:.0%}, {jax_side['simulator']:.0%} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Prints the table; of all pairs of the family, writes `benchmarks/results/online-<machine>.json`."""
+    family = [name for name, pair in PAIRS.items() if pair.explores]
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("algorithm", choices=[name for name, pair in PAIRS.items() if pair.explores])
-    found = measure(parser.parse_args(arguments).algorithm)
-    for side, (rate, share) in found.items():
-        print(f"{side}: {rate:.1f} environment steps per second, {share:.0%} of the time in the simulator")
-    print(f"JAX over PyTorch eager: {found['JAX'][0] / found['PyTorch eager'][0]:.2f}")
+    parser.add_argument("algorithm", nargs="*", help="pairs (default: all that go online)")
+    names = parser.parse_args().algorithm
+    if unknown := [name for name in names if name not in family]:
+        parser.error(f"{', '.join(unknown)}: choose from {', '.join(family)}")
+    before, processes = load(), Processes()
+    measured = {name: processes.run(measure, name) for name in tqdm(names or family, disable=None)}
+    processes.close()
+    summary = {"versions": versions("jax", "torch", "numpy", "mujoco"), "load_before": before, "algorithms": measured}
+    print(table(summary))
+    if not names:
+        write("online", "online", summary)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

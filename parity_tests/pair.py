@@ -94,6 +94,7 @@ class Pair:
         extra_inputs: From a generator and a batch size to further inputs of losses, by name.
         draw_inputs: From the dataset's columns and A to what `draw_noise` is told of them, between config and device.
         torch_draw_inputs: Likewise for the PyTorch twin, where CORL's draws need to know more; None: the same.
+        torch_phase: From the PyTorch trainer to what its draws for the next update depend on besides.
         draw_statics: From a config and an update's number (from 1) to the further arguments of `draw_noise`.
         other_draws: Names of further functions that draw, which a run calls between updates.
         explores: Whether a run goes on in the environment: both twins have `draw_exploration` and `explore`, the JAX
@@ -129,6 +130,7 @@ class Pair:
     extra_inputs: Callable[[np.random.Generator, int], dict[str, Any]] = lambda rng, size: {}
     draw_inputs: Callable[[Any, int], tuple] = lambda dataset, action_dim: (len(dataset[0]), action_dim)
     torch_draw_inputs: Callable[[Any, int], tuple] | None = None
+    torch_phase: Callable[[Any], tuple] = lambda trainer: ()
     draw_statics: Callable[[Any, int], dict[str, Any]] = no_statics
     other_draws: Sequence[str] = ()
     explores: bool = False

@@ -4,7 +4,7 @@ What follows from a changed operation is computed anew, the rest is not.
 """
 
 import ast
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -83,8 +83,11 @@ class Program:
         self.inputs: dict[str, Atom] = dict(zip(names, closed.jaxpr.invars, strict=True))
         self.outputs: list[Atom] = list(closed.jaxpr.outvars)
         self.operations = self._needed([self._operation(eqn) for eqn in closed.jaxpr.eqns])
-        # How many operations an expression does
-        self.crowd = Counter(op.key[0] for op in self.operations if op.name not in SHAPES)
+        # The kinds of operations that an expression does; in a loop it does each of them several times.
+        self.kinds: dict[tuple, set[str]] = defaultdict(set)
+        for op in self.operations:
+            if op.name not in SHAPES:
+                self.kinds[op.key[0]].add(op.name)
         self.by_key = {operation.key: number for number, operation in enumerate(self.operations)}
         self.made_by = {var: number for number, op in enumerate(self.operations) for var in op.writes}
         self.heavy = self._before_products()

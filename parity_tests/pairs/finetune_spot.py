@@ -66,6 +66,7 @@ PAIR = Pair(
     },
     extra_inputs=lambda rng, size: {"discount": np.asarray(0.9), "lambd": np.asarray(0.4)},
     draw_inputs=lambda dataset, action_dim: (FILLED, action_dim),
+    torch_phase=lambda trainer: (trainer.pretrains, trainer.delayed),
     update_statics=update_statics,
     numbered=True,
     interval_statics=interval_statics,

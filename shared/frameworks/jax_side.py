@@ -26,7 +26,7 @@ T = TypeVar("T")
 # A dataclass of hyper-parameters
 H = TypeVar("H", bound=Any)
 
-# ---- device, metrics --------------------------------------------------------------------------------------
+# ---- device, metrics -----------------------------------------------------------------------------------------------
 
 
 _DEVICE = re.compile(r"(cpu|cuda|gpu|tpu)(?::(\d{1,4}))?")

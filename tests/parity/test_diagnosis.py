@@ -225,7 +225,7 @@ IN_TWINS = {
         ("jnp.abs(q).mean()", "jnp.abs(q).max()", "  * `max` for `mean` (corl_jax/rebrac.py:"),
     ],
     "dt": [("weight_decay=hp.weight_decay", "weight_decay=0.0", "decay of `model` is 0 in place of 0.0001.")],
-    "cql": [("return hp.cql_alpha * gap", "return gap", "  * `*` left out (corl_jax/cql.py:")],
+    "cql": [("return hp.cql_alpha * gap", "return gap", "  * `hp.cql_alpha` left out (corl_jax/cql.py:")],
 }  # fmt: skip
 
 

@@ -50,7 +50,7 @@ def called(node: ast.Call) -> str:
 
 def alone(program: Program, operation: Operation) -> bool:
     """Whether the operation is all that its expression does."""
-    return program.crowd[operation.key[0]] == 1
+    return program.kinds[operation.key[0]] == {operation.name}
 
 
 def bracketed(text: str) -> str:
