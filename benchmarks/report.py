@@ -6,9 +6,9 @@ A page has a place for a table between two comments, `<!-- updates -->` and `<!-
 or one's where its name follows; `<!-- shipped -->`: what ships, timed alone; `<!-- runs -->`: runs from start to end;
 `<!-- programs -->`: what the compiler makes of updates; `<!-- tricks -->`: what they are worth; `<!-- seeds NAME -->`:
 an algorithm's over seeds; `<!-- scores -->`: all of them in short; `<!-- environments -->`: steps replayed;
-`<!-- likeness -->`: how alike the twins are; `<!-- mutants SIDE -->`: what noticed each mutant; `<!-- pairs -->` and
-`<!-- pages -->`: the pairs, for the README and for the site's menu. What stands between is replaced: no figure is
-typed by hand.
+`<!-- online -->`: steps of the online phase; `<!-- likeness -->`: how alike the twins are; `<!-- mutants SIDE -->`:
+what noticed each mutant; `<!-- pairs -->` and `<!-- pages -->`: the pairs, for the README and for the site's menu. What
+stands between is replaced: no figure is typed by hand.
 """
 
 import json
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import chart, environments, programs, results, seeds, tricks, whole_runs
+from benchmarks import chart, environments, online, programs, results, seeds, tricks, whole_runs
 from benchmarks.results import ROOT
 from parity_tests import likeness, listing
 from parity_tests.mutants import results as mutants
@@ -32,7 +32,7 @@ _PLACE = re.compile(r"(<!-- (\w+)(?: (\w+))? -->\n)(.*?)(<!-- /\2 -->)", re.DOTA
 
 
 def files(kind: str) -> list[Path]:
-    """All results files of a kind: `updates`, `shipped`, `runs`, `programs`, `tricks`, `seeds` or `environments`."""
+    """All results files of a kind, such as `updates`, `runs` or `environments`."""
     return sorted(results.FOLDER.glob(f"{kind}-*.json"))
 
 
@@ -133,6 +133,12 @@ def replayed(_: str | None) -> str:
     )
 
 
+def played(_: str | None) -> str:
+    """Steps per second of the online phase, on every machine that measured them."""
+    summaries = [json.loads(path.read_text()) for path in files("online")]
+    return "\n".join(f"{benchmarked(summary)}:\n\n{online.table(summary)}\n" for summary in summaries)
+
+
 def alike(_: str | None) -> str:
     """How many lines the twins share."""
     return likeness.table() + "\n"
@@ -147,6 +153,7 @@ TABLES: dict[str, Callable[[str | None], str]] = {
     "tricks": tried,
     "scores": scores,
     "environments": replayed,
+    "online": played,
     "likeness": alike,
     "mutants": lambda side: "\n\n".join(map(mutants.table, [side] if side else mutants.SIDES)) + "\n",
     "pairs": lambda _: listing.table() + "\n",
