@@ -2,7 +2,7 @@
 
 XLA takes seconds to compile what the ladder runs once or thrice. A trace takes a tenth of that, and NumPy needs no
 preparation. The program is the same: `jax.jit` traces the function, and its operations are computed one by one. NumPy
-computes those that it has; any other, random bits say, is handed to JAX itself.
+computes those that it has, random bits among them (`threefry.py`). Any other is handed to JAX itself.
 
 The rung `shipped path` holds what XLA compiles to what is computed here.
 """
@@ -10,6 +10,7 @@ The rung `shipped path` holds what XLA compiles to what is computed here.
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,6 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal, Var
 from scipy import special
+
+from parity_tests import threefry
 
 Rule = Callable[..., Any]
 # What is told, while `watched`, of each operation, from the call around it inwards, with its inputs and its outputs
@@ -44,9 +47,9 @@ def interpreted(function: Callable) -> Callable:
         key = structure, tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves), jax.enable_x64.value
         if key not in programs:
             traced = jax.jit(function).trace(*args)
-            programs[key] = _program(traced.jaxpr), jax.tree.structure(traced.out_info)
-        run, outputs = programs[key]
-        return jax.tree.unflatten(outputs, [_to_jax(value) for value in run(*leaves)])
+            programs[key] = (_program(traced.jaxpr), traced.jaxpr.out_avals), jax.tree.structure(traced.out_info)
+        (run, kinds), outputs = programs[key]
+        return jax.tree.unflatten(outputs, list(map(_to_jax, run(*leaves), kinds)))
 
     return call
 
@@ -74,15 +77,17 @@ def interpreted_jit(function: Callable) -> Callable:
     return call
 
 
-def _to_jax(value: Any) -> jax.Array:
-    return value if isinstance(value, jax.Array) else jnp.asarray(value)
+def _to_jax(value: Any, aval: Any) -> jax.Array:
+    if isinstance(value, jax.Array):
+        return value
+    return threefry.unpacked(value) if threefry.is_key(aval) else jnp.asarray(value)
 
 
 # ---- programs ------------------------------------------------------------------------------------------------------
 
 
 def _program(closed: ClosedJaxpr) -> Callable[..., list]:
-    """From a program's inputs to its outputs: NumPy's arrays, and JAX's where they are random keys."""
+    """From a program's inputs to its outputs, NumPy's arrays; JAX's where they are keys that NumPy has no rules for."""
     jaxpr = closed.jaxpr
     constants = [_to_numpy(value) for value in closed.consts]
     steps = [
@@ -94,7 +99,7 @@ def _program(closed: ClosedJaxpr) -> Callable[..., list]:
     def run(*inputs: Any) -> list:
         values: dict[Var, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
         for var, value in zip(jaxpr.invars, inputs, strict=True):
-            values[var] = value if _is_key(var.aval) else np.asarray(value, var.aval.dtype)
+            values[var] = _to_numpy(value) if _is_key(var.aval) else np.asarray(value, var.aval.dtype)
         # An overflow is a number here as in XLA, which does not warn of it.
         with np.errstate(all="ignore"):
             for rule, readers, targets, several in steps:
@@ -133,8 +138,11 @@ def _rule(eqn: Any) -> Rule:
 
 def rule_of(eqn: Any) -> Rule:
     """What computes an operation, its parameters given."""
-    if eqn.primitive.name in RULES and not any(_is_key(atom.aval) for atom in [*eqn.invars, *eqn.outvars]):
-        return RULES[eqn.primitive.name](**eqn.params)
+    keys = [_is_key(atom.aval) for atom in [*eqn.invars, *eqn.outvars]]
+    known = all(threefry.is_key(atom.aval) for atom in [*eqn.invars, *eqn.outvars] if _is_key(atom.aval))
+    if eqn.primitive.name in RULES and known:
+        rule = RULES[eqn.primitive.name](**eqn.params)
+        return (lambda *inputs: rule(*map(_to_numpy, inputs))) if any(keys) else rule
     inner = [eqn.params[name] for name in ("jaxpr", "call_jaxpr", "fun_jaxpr") if name in eqn.params]
     if inner and eqn.primitive.name in CALLS:
         return _program(inner[0] if isinstance(inner[0], ClosedJaxpr) else ClosedJaxpr(inner[0], ()))
@@ -149,7 +157,8 @@ def _by_jax(eqn: Any) -> Rule:
     """What JAX itself computes."""
 
     def rule(*inputs: Any) -> Any:
-        found = eqn.primitive.bind(*map(_to_jax, inputs), **eqn.params)
+        given = (_to_jax(value, atom.aval) for value, atom in zip(inputs, eqn.invars, strict=True))
+        found = eqn.primitive.bind(*given, **eqn.params)
         return [_to_numpy(value) for value in found] if eqn.primitive.multiple_results else _to_numpy(found)
 
     return rule
@@ -160,7 +169,9 @@ def _is_key(aval: Any) -> bool:
 
 
 def _to_numpy(value: Any) -> Any:
-    return value if isinstance(value, jax.Array) and _is_key(value) else np.asarray(value)
+    if isinstance(value, jax.Array) and _is_key(value):
+        return threefry.packed(value) if threefry.is_key(value) else value
+    return np.asarray(value)
 
 
 # ---- operations ----------------------------------------------------------------------------------------------------
@@ -289,6 +300,18 @@ def _scan(jaxpr: ClosedJaxpr, length: int, num_consts: int, num_carry: int, reve
     return scan
 
 
+def _bitcast(new_dtype: Any) -> Rule:
+    def bitcast(x: np.ndarray) -> np.ndarray:
+        assert x.dtype.itemsize == np.dtype(new_dtype).itemsize
+        return x.view(new_dtype)
+
+    return bitcast
+
+
+def _random(function: Callable) -> Callable[..., Rule]:
+    return lambda **params: partial(function, **params)
+
+
 def _empty(avals: Sequence[Any]) -> list[np.ndarray]:
     return [np.zeros((0, *aval.shape), aval.dtype) for aval in avals]
 
@@ -355,4 +378,10 @@ RULES: Mapping[str, Callable[..., Rule]] = {
     "argmax": _arg(np.argmax),
     "argmin": _arg(np.argmin),
     "scan": _scan,
+    "bitcast_convert_type": _bitcast,
+    "shift_left": _plain(np.left_shift),
+    "shift_right_logical": _plain(np.right_shift),
+    "random_bits": _random(threefry.random_bits),
+    "random_split": _random(threefry.random_split),
+    "random_fold_in": _plain(threefry.random_fold_in),
 }

@@ -369,7 +369,7 @@ RUNGS: Mapping[str, Rung] = {
     "update": Rung(update, 1e-10, 1e-5),
     "log": Rung(log, 1e-10, 1e-4),
     "trajectory": Rung(trajectory, 1e-9, None, warm=False),
-    "draws": Rung(draws, 0.0, 0.0, warm=False),
+    "draws": Rung(draws, 0.0, 0.0, warm=False, one_dataset=True),
     "act": Rung(act, 1e-12, 2e-6),
     "rewards": Rung(rewards, 0.0, None, warm=False, one_dataset=True),
     "start": Rung(start, 0.0, None, warm=False, one_dataset=True),

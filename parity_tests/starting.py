@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from parity_tests.draws import spread
@@ -46,7 +45,7 @@ def start(scene: Scene) -> dict[str, float]:
     together = jax.tree.map(np.asarray, interpreted(jax.vmap(create))(keys))
     ours = []
     for i in range(len(theirs)):
-        state = jax.tree.map(lambda leaf, i=i: jnp.asarray(leaf[i]), together)
+        state = jax.tree.map(lambda leaf, i=i: np.asarray(leaf[i]), together)
         ours.append({part: _some(named(getattr(state, part))) for part in theirs[0]})
     # `train_interval` donates its state, and JAX refuses to donate an array twice.
     found = {"arrays held twice": float(not all(once))}

@@ -44,7 +44,7 @@ def named(part: Any) -> Named:
         return {name: value.detach().cpu().numpy().copy() for name, value in parameters(part).items()}
     if isinstance(part, Network):
         return params_to_torch(part.params)
-    if isinstance(part, jax.Array | int):
+    if isinstance(part, jax.Array | np.ndarray | int):
         return {"constant": np.asarray(part)}
     if isinstance(part, Optimizer):
         raise TypeError("a torch optimiser does not know its parameters' names: use torch_moments")

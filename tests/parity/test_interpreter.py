@@ -89,6 +89,19 @@ CASES: dict[str, tuple[Callable, tuple]] = {
     "scan of no steps": (lambda x: lax.scan(lambda sum, row: (sum + row, sum), x[0, 0], x[0, :0]), (X,)),
     "what NumPy has not": (lambda x: (jnp.sort(x, axis=1), x[jnp.array([1, 0])], jax.nn.softplus(x)), (X,)),
     "a function's own derivative": (jax.grad(lambda x: jax.nn.relu(x).sum() + jax.nn.gelu(x).sum()), (X,)),
+    "bitcast_convert_type": (lambda x: lax.bitcast_convert_type(x.astype(jnp.float32), jnp.int32), (X,)),
+    "shift_left": (lambda x: lax.shift_left(x, jnp.full_like(x, 5)), (INTEGERS.astype(np.uint32),)),
+    "shift_right_logical": (lambda x: lax.shift_right_logical(x, jnp.full_like(x, 5)), (INTEGERS.astype(np.uint32),)),
+    "random_bits": (lambda: [jax.random.bits(KEY, (3, 2), kind) for kind in ("uint8", "uint16", "uint32")], ()),
+    "random_bits of each key": (lambda: jax.vmap(lambda key: jax.random.bits(key, (5,)))(jax.random.split(KEY, 4)), ()),
+    "random_split": (lambda: jax.random.key_data(jax.random.split(KEY, (2, 3)))[1], ()),
+    "random_fold_in": (lambda x: jax.random.key_data(jax.random.fold_in(KEY, x)), (INTEGERS[1, 2, 3],)),
+    "scan of keys": (
+        lambda x: lax.scan(lambda s, key: (s, s * jax.random.uniform(key)), x[0, 0], jax.random.split(KEY, 3)),
+        (X,),
+    ),
+    "keys that are chosen": (lambda: jax.random.normal(jax.random.split(KEY, 3)[1:][0], (4,)), ()),
+    "another generator's keys": (lambda: jax.random.uniform(jax.random.key(3, impl="rbg"), (4,)), ()),
     "random keys": (lambda: jax.random.normal(jax.random.split(jax.random.fold_in(KEY, 5), 3)[1], (4,)), ()),
 }
 
