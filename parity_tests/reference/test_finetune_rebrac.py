@@ -169,6 +169,16 @@ def test_weights_start_as_in_corl(side: str) -> None:
     assert_corls_start(rebrac, jax_twin, side)
 
 
+def test_a_step_draws_twice_as_much_as_it_uses() -> None:
+    """NumPy's noise, of which CORL keeps the second half for a next action."""
+    config = rebrac.TrainConfig(device="cpu")
+    np.random.seed(3)
+    found = [rebrac.draw_exploration(config, ACTION_DIM, CPU).action for _ in range(2)]
+    np.random.seed(3)
+    drawn = np.random.normal(size=(2, 2, 1, ACTION_DIM))
+    np.testing.assert_array_equal(torch.stack(found), drawn[:, 0])
+
+
 # ---- the loop ------------------------------------------------------------------------------------------------------
 
 
