@@ -7,6 +7,7 @@ after the other in the twin's place.
 import contextlib
 import io
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -38,7 +39,10 @@ def climb(name: str, mutants: Sequence[Mutant], tell: Callable[[Mutant, str], No
     derivation = _Derivation(name, mutants, tell)
     file = FOLDER / f"test_{TOGETHER.get(name, name.replace('/', '_'))}.py"
     options = [str(file), *OPTIONS, *(f"-pno:{plugin}" for plugin in WITHOUT)]
-    code = pytest.main(options, plugins=[of_the_pairs, of_the_derivations, derivation])
+    # Another pytest's end removes folders that none keeps from where they stand by default.
+    with tempfile.TemporaryDirectory() as folder:
+        options.append(f"--basetemp={folder}/tests")
+        code = pytest.main(options, plugins=[of_the_pairs, of_the_derivations, derivation])
     assert code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), f"pytest ended with {code!r}"
 
 
@@ -57,6 +61,8 @@ class _Derivation:
         self.passed = self.measured(session.items, source)
         for mutant in self.mutants:
             self.tell(mutant, self.noticed(mutant, source))
+        # A test that fails whatever the twin notices nothing.
+        self.measured(session.items, source)
         return True
 
     @pytest.hookimpl(tryfirst=True)

@@ -81,7 +81,8 @@ class ReferenceSPOT:
     """CORL's updates of VAE, critics, actor and targets, from a trainer's weights."""
 
     def __init__(self, config: spot.TrainConfig, trainer: spot.SPOT, bound: float = 1.0) -> None:
-        self.config, self.total_it, self.online_it, self.bound, self.cut = config, 0, 0, bound, False
+        self.config, self.online_it, self.bound, self.cut = config, 0, bound, False
+        self.total_it = self.earlier = trainer.total_it
         self.vae, self.actor, self.q1, self.q2 = map(at_the_weights_of, networks_of(trainer), networks(config))
         self.actor_t, self.q1_t, self.q2_t = copy.deepcopy((self.actor, self.q1, self.q2))
         self.vae_adam = adam(self.vae.parameters(), config.vae_lr)
@@ -114,9 +115,10 @@ class ReferenceSPOT:
         """Whichever update is due; the optimisers begin anew with the first one online."""
         config = self.config
         self.total_it += 1
-        if self.total_it <= config.vae_iterations:
+        of_this_run = self.total_it - self.earlier
+        if of_this_run <= config.vae_iterations:
             return self.learn_vae(s, a)
-        if self.total_it > config.vae_iterations + config.offline_iterations:
+        if of_this_run > config.vae_iterations + config.offline_iterations:
             self.online_it += 1
             if self.online_it == 1:
                 self.begin()
@@ -188,14 +190,18 @@ def acting(reference: ReferenceSPOT, config: spot.TrainConfig) -> Callable[[Tens
 
 
 def three_phases(
-    dataset: Batch, settings: dict[str, Any], bound: float = 1.0, stretch: float = 1.0
+    dataset: Batch, settings: dict[str, Any], bound: float = 1.0, stretch: float = 1.0, earlier: int = 0
 ) -> tuple[list, list, spot.SPOT, ReferenceSPOT]:
-    """What each side logs, and what it has in the end; the policy's last layer and the code's deviations stretched."""
+    """What each side logs, and what it has in the end.
+
+    The policy's last layer and the code's deviations are stretched. So many updates were made in an earlier run.
+    """
     config = spot.TrainConfig(device="cpu", **PHASES | settings)
     torch.manual_seed(7)
     trainer = spot.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
     for layer in (trainer.actor.net[4], trainer.actor_target.net[4], trainer.vae.log_std):
         layer.weight.data.mul_(stretch)
+    trainer.total_it = trainer.earlier = earlier
     reference, logs = ReferenceSPOT(config, trainer, bound), []
     same_draws()
     for step in range(config.max_timesteps):
@@ -211,12 +217,20 @@ def three_phases(
 @pytest.mark.parametrize("name", SETTINGS)
 def test_three_phases(dataset: Batch, name: str) -> None:
     """The VAE's updates, those on the data and those after the switch."""
-    bound, stretch = (2.0, 20.0) if name == "at the bounds" else (1.0, 1.0)
-    logs, updates, trainer, reference = three_phases(dataset, SETTINGS[name], bound, stretch)
+    further = (2.0, 20.0, 7) if name == "at the bounds" else ()
+    logs, updates, trainer, reference = three_phases(dataset, SETTINGS[name], *further)
     assert_same_log(logs, updates)
     assert_same_bits(trainer, parts(reference))
     assert reference.cut == (name == "at the bounds")
     assert trainer.total_it == reference.total_it
+
+
+def test_the_vae_learns_from_the_first_code(dataset: Batch) -> None:
+    """Of however many."""
+    trainer = spot.create_trainer(spot.TrainConfig(device="cpu", **SMALL), STATE_DIM, ACTION_DIM, 1.0)
+    batch, latent = take(dataset, torch.arange(20)), torch.randn(20, 3, 2 * ACTION_DIM)
+    losses = [trainer.vae_loss(batch, spot.Noise(None, codes))[0] for codes in (latent, latent[:, :1])]
+    assert torch.equal(*losses)
 
 
 @pytest.mark.parametrize("online_iterations", [0, 1, 10])
