@@ -45,7 +45,7 @@ LOOPS: dict[str, dict[str, Any]] = {
 }
 
 
-SMALL = {"vae_hidden_dim": 64, "batch_size": 64}
+SMALL: dict[str, Any] = {"vae_hidden_dim": 64, "batch_size": 64}
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
     "corls files": LOOPS["corls files"] | SMALL,
