@@ -65,10 +65,17 @@ def online(scene: Scene) -> Errors:
         if apart:
             held = type(held)(*map(jnp.concatenate, zip(map(np.asarray, columns), held, strict=True)))
         sizes = (rows, scene.sizes[1], reference.size) if apart else (reference.size, scene.sizes[1])
-        for step in range(start + 1, start + count + 1):
-            statics = scene.pair.draw_statics(scene.config, step)
+        statics = scene.pair.call_statics(scene.config, start, count)
+        if of_a_call := getattr(scene.jax_twin, "of_a_call", None):
+            given_by_run = of_a_call(scene.jax_config, start, count)
+            found[f"call {call}: what is known beforehand"] = float(given_by_run != tuple(statics.values()))
+        # Steps of a warm-up count, and nothing is learnt in them.
+        if idle := statics.get("idle", 0):
+            expected = expected.replace(total_it=expected.total_it + idle)
+        for step in range(start + idle + 1, start + count + 1):
+            of_draw = scene.pair.draw_statics(scene.config, step)
             hp = jax_side.narrow(scene.jax_config, scene.jax_twin.Hyperparameters)
-            indices, noise = scene.jax_twin.draw_noise(key, step - 1, hp, *sizes, **statics)
+            indices, noise = scene.jax_twin.draw_noise(key, step - 1, hp, *sizes, **of_draw)
             batch = type(held)(*(column[indices] for column in held))
             update = scene.pair.update_statics(scene.config, step)
             expected, _ = single.run(type(expected).update, expected, batch, noise, *scene.pair.number(step), **update)
@@ -76,7 +83,7 @@ def online(scene: Scene) -> Errors:
         copies = jax.tree.map(jnp.copy, (given, ring))
         given, ring, action, _ = scene.run(
             scene.jax_twin.train_online, copies[0], key, copies[1], start, jnp.asarray(packed, dtype=float),
-            observation, *shared, **scene.pair.call_statics(scene.config, start, count),
+            observation, *shared, **statics,
         )  # fmt: skip
         start += count
         found |= {f"call {call}: {name}": value for name, value in _states(given, expected).items()}

@@ -13,8 +13,8 @@ from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
 from parity_tests.scene import DATASETS, Scene, forget_programs
 
-# Mutants after which compiled programs are dropped, lest they fill the memory
-ROUND = 40
+# Mutants after which compiled programs are dropped, lest they fill the memory: 40 leave 1.6 GiB and 2800 memory maps
+ROUND = 200
 # The dataset that reaches most
 FIRST = "cornered"
 

@@ -7,6 +7,7 @@ after the other in the twin's place.
 import contextlib
 import io
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,7 +48,10 @@ def _meet(derivation: "_Derivation") -> None:
     name = derivation.name
     file = FOLDER / f"test_{TOGETHER.get(name, name.replace('/', '_'))}.py"
     options = [str(file), *OPTIONS, *(f"-pno:{plugin}" for plugin in WITHOUT)]
-    code = pytest.main(options, plugins=[of_the_pairs, of_the_derivations, derivation])
+    # Another pytest's end removes folders that none keeps from where they stand by default.
+    with tempfile.TemporaryDirectory() as folder:
+        options.append(f"--basetemp={folder}/tests")
+        code = pytest.main(options, plugins=[of_the_pairs, of_the_derivations, derivation])
     assert code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), f"pytest ended with {code!r}"
 
 
@@ -65,6 +69,8 @@ class _Derivation:
         self.prepare(session.items)
         for mutant in self.mutants:
             self.tell(mutant, self.noticed(mutant, session.items))
+        # A test that fails whatever the twin notices nothing.
+        self.prepare(session.items)
         return True
 
     def prepare(self, items: Sequence[pytest.Item]) -> None:

@@ -8,8 +8,8 @@ SMALL = {"cql_n_actions": 4}
 
 
 def corner(trainer: Any) -> None:
-    """The Lagrange multiplier beyond its bound."""
-    trainer.log_alpha_prime.constant.data.fill_(14.5)
+    """The Lagrange multiplier beyond its bound, or so small that any bound but 0 would show."""
+    trainer.log_alpha_prime.constant.data.fill_(14.5 if trainer.hp.use_automatic_entropy_tuning else -5.0)
 
 
 PAIR = Pair(
@@ -42,7 +42,7 @@ PAIR = Pair(
         "fixed temperature": SMALL
         | {"use_automatic_entropy_tuning": False, "alpha_multiplier": 0.3}
         | {"backup_entropy": True, "cql_max_target_backup": True}
-        | {"cql_clip_diff_min": 3.9, "cql_clip_diff_max": 4.3},
+        | {"cql_clip_diff_min": 3.9, "cql_clip_diff_max": 4.3, "cql_lagrange": True},
     },
     corner=corner,
     extra_inputs=lambda rng, size: {"log_prob": rng.normal(size=size), "gap_1": rng.normal(), "gap_2": rng.normal()},

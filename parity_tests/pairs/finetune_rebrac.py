@@ -1,6 +1,7 @@
 """ReBRAC, offline to online, on the ladder."""
 
 from dataclasses import replace
+from typing import Any
 
 from parity_tests.pair import Mistake, Pair
 from parity_tests.pairs import rebrac
@@ -8,6 +9,13 @@ from shared.data.returns import extract_returns, online_rows
 
 # The offline twin's ladder has the depths, and full size those of the defaults: fewer layers are compiled sooner.
 SHALLOW = rebrac.SMALL | {"actor_n_hiddens": 1, "critic_n_hiddens": 1}
+
+
+def call_statics(config: Any, start: int, num_updates: int) -> dict[str, int]:
+    """The phase of the first update in a call, and how many steps of the warm-up lie before it."""
+    idle = sum(step < config.switch + config.num_warmup_steps for step in range(start, start + num_updates))
+    return {"phase": (start + idle) % config.policy_freq, "idle": idle}
+
 
 PAIR = Pair(
     name="finetune/rebrac",
@@ -19,10 +27,12 @@ PAIR = Pair(
     losses=rebrac.PAIR.losses,
     variants={
         "default": SHALLOW,
-        # The switch comes with the first warm update, after which the weight falls; a quarter of a batch is new.
+        # The switch comes with the first warm update; the weight falls after the warm-up's steps, which end within a
+        # call. A quarter of a batch is new.
         "other": dict(rebrac.PAIR.variants["other"])
         | SHALLOW
         | {"offline_iterations": 30, "online_iterations": 8, "min_decay_coef": 0.3, "mixing_ratio": 0.25}
+        | {"num_warmup_steps": 3}
         | {"use_calibration": True, "expl_noise": 0.2},
         # The weight is at its least from the first warm update on; exploration reaches the bounds.
         "plain": dict(rebrac.PAIR.variants["plain"])
@@ -30,7 +40,7 @@ PAIR = Pair(
     },
     update_statics=rebrac.PAIR.update_statics,
     interval_statics=lambda config, start, num_updates: {"phase": start % config.policy_freq, "ring": None},
-    call_statics=lambda config, start, num_updates: {"phase": start % config.policy_freq, "idle": 0},
+    call_statics=call_statics,
     load=extract_returns,
     explores=True,
     two_buffers=True,
@@ -102,6 +112,10 @@ MISTAKES = [
     Mistake("buffer overwritten from the wrong end", "ring, end = push(ring, rows), start + len(rows)",
             "ring, end = push(ring.replace(pointer=ring.pointer - 1), rows), start + len(rows)", "shipped path",
             "plain"),
+    Mistake("phase of the updates that of the warm-up's first step", "return (start + idle) % config.policy_freq, idle",
+            "return start % config.policy_freq, idle", "shipped path", "other"),
+    Mistake("steps of the warm-up not counted", "    state = state.replace(total_it=state.total_it + idle)\n", "",
+            "shipped path", "other"),
     Mistake("phase of the updates forgotten online",
             "train_interval(state, key, dataset, start + idle, len(rows) - idle, phase, ring)",
             "train_interval(state, key, dataset, start + idle, len(rows) - idle, 0, ring)", "shipped path"),

@@ -1,4 +1,4 @@
-"""CQL: six updates in five settings, equal to the last bit."""
+"""CQL: six updates in six settings, equal to the last bit."""
 
 import copy
 import math
@@ -20,9 +20,13 @@ from parity_tests.reference.common import (
     STATE_DIM,
     UPDATES,
     adam,
+    assert_same_actions,
     assert_same_bits,
     assert_same_log,
+    assert_same_weights,
+    at_the_weights_of,
     columns_of,
+    mlp,
     polyak,
     same_draws,
 )
@@ -30,15 +34,25 @@ from shared.data.transitions import Batch
 from shared.frameworks.torch_data import take
 
 
+def networks(depth: int) -> list[nn.Sequential]:
+    """Critic 1 with so many hidden layers, critic 2 and the policy, in the order in which they are drawn."""
+    critic_2, policy = [STATE_DIM + ACTION_DIM, 256, 256, 256, 1], [STATE_DIM, 256, 256, 256, 2 * ACTION_DIM]
+    return [mlp(STATE_DIM + ACTION_DIM, *[256] * depth, 1), mlp(*critic_2), mlp(*policy)]
+
+
+def networks_of(trainer: cql.CQL) -> list[nn.Sequential]:
+    """The twin's, in the same order."""
+    return [trainer.critic_1.network, trainer.critic_2.network, trainer.actor.base_network]
+
+
 class ReferenceCQL:
     """CQL's update, term by term."""
 
-    def __init__(self, config: cql.TrainConfig, trainer: cql.CQL) -> None:
-        self.c = config
-        self.base = copy.deepcopy(trainer.actor.base_network)
-        self.multiplier = copy.deepcopy(trainer.actor.log_std_multiplier.constant)
-        self.offset = copy.deepcopy(trainer.actor.log_std_offset.constant)
-        self.q1, self.q2 = copy.deepcopy((trainer.critic_1.network, trainer.critic_2.network))
+    def __init__(self, config: cql.TrainConfig, trainer: cql.CQL, bound: float) -> None:
+        self.c, self.bound, self.cut = config, bound, {"low": False, "high": False}
+        self.q1, self.q2, self.base = map(at_the_weights_of, networks_of(trainer), networks(config.q_n_hidden_layers))
+        self.multiplier = nn.Parameter(torch.tensor(config.policy_log_std_multiplier))
+        self.offset = nn.Parameter(torch.tensor(-1.0))
         self.q1_t, self.q2_t = copy.deepcopy((self.q1, self.q2))
         self.log_alpha, self.log_alpha_prime = nn.Parameter(torch.tensor(0.0)), nn.Parameter(torch.tensor(1.0))
         self.actor_adam = adam([*self.base.parameters(), self.multiplier, self.offset], config.policy_lr)
@@ -54,7 +68,7 @@ class ReferenceCQL:
         std = torch.exp(torch.clamp(self.multiplier * log_std + self.offset, -20.0, 2.0))
         squashed = TransformedDistribution(Normal(mean, std), TanhTransform(cache_size=1), validate_args=False)
         sample = squashed.rsample()
-        return sample, torch.sum(squashed.log_prob(sample), dim=-1)
+        return self.bound * sample, torch.sum(squashed.log_prob(sample), dim=-1)
 
     @staticmethod
     def q(network: nn.Module, s: Tensor, a: Tensor) -> Tensor:
@@ -118,6 +132,8 @@ class ReferenceCQL:
             if c.cql_importance_sample:
                 columns = [at_random - np.log(0.5**ACTION_DIM), at_next - log_following, at_current - log_current]
             ood = torch.logsumexp(torch.cat(columns, 1) / c.cql_temp, dim=1) * c.cql_temp
+            self.cut["low"] |= bool((ood - q < c.cql_clip_diff_min).any())
+            self.cut["high"] |= bool((ood - q > c.cql_clip_diff_max).any())
             gaps.append(torch.clamp(ood - q, c.cql_clip_diff_min, c.cql_clip_diff_max).mean())
         penalties = [gap * c.cql_alpha for gap in gaps]
         alpha_prime = alpha_prime_loss = torch.tensor(0.0)
@@ -146,23 +162,38 @@ class ReferenceCQL:
             optimizer.step()
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"cql_lagrange": True, "cql_max_target_backup": True, "cql_clip_diff_min": -200.0, "q_n_hidden_layers": 5},
-        {"cql_importance_sample": False, "cql_temp": 2.0, "backup_entropy": True, "bc_steps": 3},
-        {"cql_max_target_backup": True, "backup_entropy": True, "target_update_period": 2, "orthogonal_init": False},
-        {"use_automatic_entropy_tuning": False, "cql_clip_diff_min": -1.0, "cql_clip_diff_max": 15.0},
-        {"use_automatic_entropy_tuning": False, "alpha_multiplier": 0.3, "cql_lagrange": True},
-    ],
-    ids=["default", "Lagrange", "unweighted", "max backup", "fixed temperature", "fixed temperature, Lagrange"],
-)
-def test_cql(dataset: Batch, settings: dict[str, Any]) -> None:
+# Settings at full size would be slow to no end.
+SMALL: dict[str, Any] = {"batch_size": 32, "cql_n_actions": 3}
+OTHER: dict[str, Any] = SMALL | {"policy_lr": 1e-3, "qf_lr": 1e-4, "discount": 0.9, "soft_target_update_rate": 0.1}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "Lagrange": SMALL
+    | {"cql_lagrange": True, "cql_max_target_backup": True, "cql_clip_diff_min": -200.0, "q_n_hidden_layers": 5},
+    "unweighted": OTHER | {"cql_importance_sample": False, "cql_temp": 2.0, "backup_entropy": True, "bc_steps": 3},
+    "max backup": OTHER
+    | {"cql_max_target_backup": True, "backup_entropy": True, "target_update_period": 2, "orthogonal_init": False}
+    | {"policy_log_std_multiplier": 0.5, "alpha_multiplier": 0.3},
+    "fixed temperature": SMALL
+    | {"use_automatic_entropy_tuning": False, "cql_clip_diff_min": 5.5, "cql_clip_diff_max": 6.5},
+    "fixed temperature, Lagrange": OTHER
+    | {"use_automatic_entropy_tuning": False, "alpha_multiplier": 0.3, "cql_lagrange": True, "cql_alpha": 5.0}
+    | {"cql_target_action_gap": 0.8, "backup_entropy": True},
+}
+# Factors on the critics' last layers, with which gaps lie beyond both of their bounds
+STRETCHED = {"fixed temperature": 100.0}
+# Where the largest action is not 1
+WIDE = {"unweighted": 2.0, "max backup": 2.0}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_cql(dataset: Batch, name: str) -> None:
     """CQL: the policy, both critics and their targets, both temperatures, and what each update logs."""
-    config = cql.TrainConfig(device="cpu", **settings)
-    trainer = cql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
-    reference = ReferenceCQL(config, trainer)
+    config, bound = cql.TrainConfig(device="cpu", **SETTINGS[name]), WIDE.get(name, 1.0)
+    torch.manual_seed(7)
+    trainer = cql.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
+    for critic in (trainer.critic_1, trainer.critic_2, trainer.critic_1_target, trainer.critic_2_target):
+        critic.network[-1].weight.data.mul_(STRETCHED.get(name, 1.0))
+    reference = ReferenceCQL(config, trainer, bound)
     logs = []
     same_draws()
     for step in range(1, UPDATES + 1):
@@ -171,24 +202,66 @@ def test_cql(dataset: Batch, settings: dict[str, Any]) -> None:
     same_draws()
     expected = [reference.update(step, *columns_of(dataset, config.batch_size)) for step in range(1, UPDATES + 1)]
     assert_same_log(logs, expected)
-    networks = {"critic_1": reference.q1, "critic_2": reference.q2}
-    networks |= {"critic_1_target": reference.q1_t, "critic_2_target": reference.q2_t}
+    assert set(reference.cut.values()) == {name in STRETCHED}
+    parts = {"critic_1": reference.q1, "critic_2": reference.q2}
+    parts |= {"critic_1_target": reference.q1_t, "critic_2_target": reference.q2_t}
     temperatures = {"log_alpha": reference.log_alpha, "log_alpha_prime": reference.log_alpha_prime}
-    assert_same_bits(trainer, networks | temperatures)
-    own = [*trainer.actor.base_network.parameters(), *trainer.actor.log_std_multiplier.parameters()]
-    theirs = [*reference.base.parameters(), reference.multiplier]
-    assert all(torch.equal(mine, other) for mine, other in zip(own, theirs, strict=True))
-    assert torch.equal(trainer.actor.log_std_offset.constant, reference.offset)
+    assert_same_bits(trainer, parts | temperatures)
+    own = {"base_network": reference.base, "log_std_multiplier": reference.multiplier}
+    assert_same_bits(trainer.actor, own | {"log_std_offset": reference.offset})
+    means = reference.base(dataset.observations)[:, :ACTION_DIM]
+    assert_same_actions(trainer.act(dataset.observations.numpy()), bound * torch.tanh(means))
+    assert trainer.total_it == UPDATES
 
 
-def test_weights_start_where_the_seed_says() -> None:
-    """Critic 1 is built first, its layers made orthogonal after all of them are drawn."""
+def started(network: nn.Sequential, orthogonal: bool) -> nn.Sequential:
+    """CORL's weights in place of PyTorch's, layer by layer."""
+    *hidden, last = (layer for layer in network if isinstance(layer, nn.Linear))
+    for layer in hidden if orthogonal else ():
+        nn.init.orthogonal_(layer.weight, gain=math.sqrt(2.0))
+        nn.init.zeros_(layer.bias)
+    (nn.init.orthogonal_ if orthogonal else nn.init.xavier_uniform_)(last.weight, gain=1e-2)
+    nn.init.zeros_(last.bias)
+    return network
+
+
+@pytest.mark.parametrize("orthogonal", [True, False])
+def test_weights_start_where_the_seed_says(orthogonal: bool) -> None:
+    """Critic 1 is built first; the policy is never orthogonal."""
+    config = cql.TrainConfig(device="cpu", orthogonal_init=orthogonal, q_n_hidden_layers=2)
     torch.manual_seed(7)
-    trainer = cql.create_trainer(cql.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
+    trainer = cql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     torch.manual_seed(7)
-    layers = [nn.Linear(STATE_DIM + ACTION_DIM, 256), nn.Linear(256, 256), nn.Linear(256, 256), nn.Linear(256, 1)]
-    for layer in layers:
-        nn.init.orthogonal_(layer.weight, gain=1e-2 if layer is layers[-1] else math.sqrt(2.0))
-    built = [layer for layer in trainer.critic_1.network if isinstance(layer, nn.Linear)]
-    for mine, other in zip(built, layers, strict=True):
-        assert torch.equal(mine.weight, other.weight)
+    expected = [
+        started(mlp(STATE_DIM + ACTION_DIM, 256, 256, 1), orthogonal),
+        started(mlp(STATE_DIM + ACTION_DIM, 256, 256, 256, 1), orthogonal),
+        started(mlp(STATE_DIM, 256, 256, 256, 2 * ACTION_DIM), False),
+    ]
+    assert_same_weights(networks_of(trainer), expected)
+    assert_same_weights([trainer.critic_1_target, trainer.critic_2_target], expected[:2])
+    scalars = trainer.actor.log_std_multiplier, trainer.actor.log_std_offset, trainer.log_alpha, trainer.log_alpha_prime
+    assert [scalar().item() for scalar in scalars] == [1.0, -1.0, 0.0, 1.0]
+
+
+def test_the_deviation_is_bounded(dataset: Batch) -> None:
+    """Its logarithm lies between -20 and 2."""
+    actor = cql.create_trainer(cql.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0).actor
+    actor.base_network[-1].weight.data.mul_(30_000.0)
+    free = actor.base_network(dataset.observations)[:, ACTION_DIM:] - 1.0
+    assert free.min() < -25.0
+    assert free.max() > 5.0
+    assert torch.equal(actor(dataset.observations)[1], free.clamp(-20.0, 2.0).exp())
+
+
+def test_the_multiplier_is_bounded(dataset: Batch) -> None:
+    """At a million, beyond which it is not learnt; it may be as small as it likes."""
+    config = cql.TrainConfig(device="cpu", cql_lagrange=True, **SMALL)
+    for start, expected in ((-5.0, math.exp(-5.0)), (13.0, math.exp(13.0)), (15.0, 1e6)):
+        trainer = cql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+        trainer.log_alpha_prime.constant.data.fill_(start)
+        indices, noise = cql.draw_noise(config, ROWS, ACTION_DIM, CPU)
+        log = trainer.update(take(dataset, indices), noise)
+        assert log["alpha_prime"].item() == pytest.approx(expected, rel=1e-6)
+        penalty = expected * config.cql_alpha * (log["cql_qf1_diff"].item() - config.cql_target_action_gap)
+        assert log["cql_min_qf1_loss"].item() == pytest.approx(penalty, rel=1e-5)
+        assert (trainer.log_alpha_prime().item() == start) == (start > math.log(1e6))

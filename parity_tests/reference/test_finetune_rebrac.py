@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 import torch
 
+from corl_jax.finetune import rebrac as jax_twin
 from corl_torch.finetune import rebrac
 from parity_tests.precision import both_in
 from parity_tests.reference import finetune, test_rebrac
 from parity_tests.reference.common import ACTION_DIM, CPU, ROWS, STATE_DIM, UPDATES, assert_same_log, same_draws
 from parity_tests.reference.finetune import LIMIT, Line, Lived, patched, run_of, write_dataset
-from parity_tests.reference.test_rebrac import adam, arrays_of, compare, pi, polyak, qs
+from parity_tests.reference.test_rebrac import adam, arrays_of, assert_corls_start, compare, pi, polyak, qs
 from shared.data.returns import ReturnsBatch, extract_returns
 from shared.envs.stepping import Stepper
 from shared.frameworks.torch_data import take, to_device
@@ -120,14 +121,23 @@ def drawn(c: rebrac.TrainConfig, data: tuple, ring: tuple, size: int, online: bo
     return tuple(np.concatenate([x[old], y[chosen]]) for x, y in zip(data, ring, strict=True))
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-def test_both_phases(settings: dict[str, Any]) -> None:
+# Other networks and rates, and a weight that falls later
+FURTHER: dict[str, Any] = {
+    "other": {"batch_size": 64, "hidden_dim": 64, "actor_ln": True, "critic_ln": False, "critic_n_hiddens": 1}
+    | {"actor_learning_rate": 1e-3, "noise_clip": 0.3, "policy_noise": 0.4, "num_warmup_steps": 2}
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_both_phases(name: str) -> None:
     """Six updates before the switch and six after it: every weight and every logged number, 1e-12 apart at most."""
     with both_in("float64"):
-        config = rebrac.TrainConfig(
-            device="cpu", batch_size=256, offline_iterations=UPDATES, online_iterations=UPDATES, **settings
-        )
+        phases = {"offline_iterations": UPDATES, "online_iterations": UPDATES}
+        config = rebrac.TrainConfig(device="cpu", **phases | SETTINGS[name] | FURTHER.get(name, {}))
         trainer = rebrac.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+        for policy in (trainer.actor, trainer.actor_target) if name in FURTHER else ():
+            # Actions near their bounds, so that smoothing leaves them
+            policy.net[-1].weight.data.mul_(200.0)
         rng = np.random.default_rng(1)
         data = ReturnsBatch(*test_rebrac.rows(), rng.normal(size=ROWS))
         seen = ReturnsBatch(*(column[: ROWS // 10][::-1].copy() for column in data))
@@ -143,11 +153,30 @@ def test_both_phases(settings: dict[str, Any]) -> None:
         for i in range(2 * UPDATES):
             expected.append(reference.update(i, drawn(config, data, seen, len(seen.rewards), i >= UPDATES)))
         assert_same_log(logs, expected, tolerance=1e-12)
-        for name, part in (("actor", trainer.actor), ("actor_t", trainer.actor_target)):
-            compare(arrays_of(part.net), getattr(reference, name), name)
-        for name, part in (("critic", trainer.critic), ("critic_t", trainer.critic_target)):
+        for key, part in (("actor", trainer.actor), ("actor_t", trainer.actor_target)):
+            compare(arrays_of(part.net), getattr(reference, key), key)
+        for key, part in (("critic", trainer.critic), ("critic_t", trainer.critic_target)):
             both = jax.tree.map(lambda *pair: jnp.stack(pair), arrays_of(part.q1), arrays_of(part.q2))
-            compare(both, getattr(reference, name), name)
+            compare(both, getattr(reference, key), key)
+        assert trainer.total_it == 2 * UPDATES
+        states = data.observations[:100]
+        np.testing.assert_allclose(trainer.act(states), pi(reference.actor, states), rtol=0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("side", ["torch", "jax"])
+def test_weights_start_as_in_corl(side: str) -> None:
+    """As those of the offline twin."""
+    assert_corls_start(rebrac, jax_twin, side)
+
+
+def test_a_step_draws_twice_as_much_as_it_uses() -> None:
+    """NumPy's noise, of which CORL keeps the second half for a next action."""
+    config = rebrac.TrainConfig(device="cpu")
+    np.random.seed(3)
+    found = [rebrac.draw_exploration(config, ACTION_DIM, CPU).action for _ in range(2)]
+    np.random.seed(3)
+    drawn = np.random.normal(size=(2, 2, 1, ACTION_DIM))
+    np.testing.assert_array_equal(torch.stack(found), drawn[:, 0])
 
 
 # ---- the loop ------------------------------------------------------------------------------------------------------
@@ -212,9 +241,22 @@ def life(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Callable[[], Li
     def theirs() -> Lived:
         with both_in("float64"):
             as_it_was()
-            return derived_life(config, raw, Derivation(config, fresh))
+            begun = beginning(settings, fresh)
+            if begun not in LIVED:
+                LIVED[begun] = derived_life(config, raw, Derivation(config, fresh))
+            return LIVED[begun]
 
     return ours, theirs
+
+
+# What the derivation lived, by where it began: a mistake that leaves the beginning as it is need not wait for it again.
+LIVED: dict[tuple, Lived] = {}
+
+
+def beginning(settings: dict[str, Any], fresh: rebrac.ReBRAC) -> tuple:
+    """All that a life follows from: the settings, the weights and both generators."""
+    weights = [p.detach().numpy().tobytes() for part in (fresh.actor, fresh.critic) for p in part.parameters()]
+    return repr(settings), *weights, repr(np.random.get_state()), torch.get_rng_state().numpy().tobytes()
 
 
 def assert_same_life(ours: Lived, theirs: Lived) -> None:

@@ -20,9 +20,13 @@ from parity_tests.reference.common import (
     STATE_DIM,
     UPDATES,
     adam,
+    assert_same_actions,
     assert_same_bits,
     assert_same_log,
+    assert_same_weights,
+    at_the_weights_of,
     columns_of,
+    mlp,
     polyak,
     same_draws,
 )
@@ -34,20 +38,52 @@ from shared.frameworks.torch_online import Ring
 
 # An odd number of the VAE's updates: they count when the actor's turn is asked for.
 PHASES = {"vae_iterations": UPDATES - 1, "offline_iterations": UPDATES, "online_iterations": UPDATES}
-SETTINGS: dict[str, dict[str, Any]] = {
+LOOPS: dict[str, dict[str, Any]] = {
     "default": {},
     "corls files": {"lambd_cool": True, "lambd_end": 0.5, "online_discount": 0.9, "policy_freq": 3, "normalize": True}
     | {"expl_noise": 0.4, "noise_clip": 0.3, "actor_init_w": 1e-3, "critic_init_w": 3e-3, "normalize_reward": False},
 }
 
 
-class ReferenceSPOT:
-    """CORL's updates of VAE, critics, actor and targets, on copies of a trainer's networks."""
+SMALL: dict[str, Any] = {"vae_hidden_dim": 64, "batch_size": 64}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "corls files": LOOPS["corls files"] | SMALL,
+    "at the bounds": SMALL
+    | {"policy_noise": 0.4, "noise_clip": 0.3, "lambd": 0.3, "beta": 2.0, "vae_latent_dim": 5, "tau": 0.1}
+    | {"discount": 0.9, "actor_lr": 1e-3, "critic_lr": 1e-4, "vae_lr": 3e-4},
+}
 
-    def __init__(self, config: spot.TrainConfig, trainer: spot.SPOT) -> None:
-        self.config, self.total_it, self.online_it = config, 0, 0
-        self.vae, self.actor = copy.deepcopy(trainer.vae), copy.deepcopy(trainer.actor.net)
-        self.q1, self.q2 = copy.deepcopy((trainer.critic_1.net, trainer.critic_2.net))
+
+class ReferenceVAE(nn.Module):
+    """CORL's networks; its layers by the twin's names."""
+
+    def __init__(self, config: spot.TrainConfig) -> None:
+        super().__init__()
+        width, z = config.vae_hidden_dim, config.vae_latent_dim or 2 * ACTION_DIM
+        self.encoder_shared = mlp(STATE_DIM + ACTION_DIM, width, width, end=nn.ReLU())
+        self.mean, self.log_std = nn.Linear(width, z), nn.Linear(width, z)
+        self.decoder = mlp(STATE_DIM + z, width, width, ACTION_DIM)
+
+
+def networks(config: spot.TrainConfig) -> tuple[nn.Module, ...]:
+    """The VAE, the policy before its actions are scaled, and both critics, with their default weights."""
+    critic = STATE_DIM + ACTION_DIM, 256, 256, 1
+    return ReferenceVAE(config), mlp(STATE_DIM, 256, 256, ACTION_DIM, end=nn.Tanh()), mlp(*critic), mlp(*critic)
+
+
+def networks_of(trainer: spot.SPOT) -> tuple[nn.Module, ...]:
+    """The twin's, in the same order."""
+    return trainer.vae, trainer.actor.net, trainer.critic_1.net, trainer.critic_2.net
+
+
+class ReferenceSPOT:
+    """CORL's updates of VAE, critics, actor and targets, from a trainer's weights."""
+
+    def __init__(self, config: spot.TrainConfig, trainer: spot.SPOT, bound: float = 1.0) -> None:
+        self.config, self.online_it, self.bound, self.cut = config, 0, bound, False
+        self.total_it = self.earlier = trainer.total_it
+        self.vae, self.actor, self.q1, self.q2 = map(at_the_weights_of, networks_of(trainer), networks(config))
         self.actor_t, self.q1_t, self.q2_t = copy.deepcopy((self.actor, self.q1, self.q2))
         self.vae_adam = adam(self.vae.parameters(), config.vae_lr)
         self.begin()
@@ -64,7 +100,7 @@ class ReferenceSPOT:
 
     def decode(self, s: Tensor, z: Tensor) -> Tensor:
         """Actions of codes, whatever the axes before the last."""
-        return torch.tanh(self.vae.decoder(torch.cat([s, z], -1)))
+        return self.bound * torch.tanh(self.vae.decoder(torch.cat([s, z], -1)))
 
     def elbo(self, s: Tensor, a: Tensor) -> Tensor:
         """How unlikely each action is, (B,), for codes that lie sample by sample in memory."""
@@ -79,9 +115,10 @@ class ReferenceSPOT:
         """Whichever update is due; the optimisers begin anew with the first one online."""
         config = self.config
         self.total_it += 1
-        if self.total_it <= config.vae_iterations:
+        of_this_run = self.total_it - self.earlier
+        if of_this_run <= config.vae_iterations:
             return self.learn_vae(s, a)
-        if self.total_it > config.vae_iterations + config.offline_iterations:
+        if of_this_run > config.vae_iterations + config.offline_iterations:
             self.online_it += 1
             if self.online_it == 1:
                 self.begin()
@@ -102,8 +139,11 @@ class ReferenceSPOT:
         """Critics; then the actor and all targets where it is their turn."""
         c = self.config
         with torch.no_grad():
-            smoothing = (torch.randn_like(a) * c.policy_noise).clamp(-c.noise_clip, c.noise_clip)
-            a2 = torch.cat([s2, (self.actor_t(s2) + smoothing).clamp(-1.0, 1.0)], 1)
+            bound, limit = self.bound, c.noise_clip * self.bound
+            smoothing = (torch.randn_like(a) * (c.policy_noise * bound)).clamp(-limit, limit)
+            smoothed = bound * self.actor_t(s2) + smoothing
+            self.cut |= bool(smoothed.max() > bound and smoothed.min() < -bound)
+            a2 = torch.cat([s2, smoothed.clamp(-bound, bound)], 1)
             discount = c.online_discount if self.online_it else c.discount
             y = r + (1 - d) * discount * torch.min(self.q1_t(a2), self.q2_t(a2))
         sa = torch.cat([s, a], 1)
@@ -115,7 +155,7 @@ class ReferenceSPOT:
             optimizer.step()
         log = {"critic_loss": loss}
         if self.total_it % c.policy_freq == 0:
-            pi = self.actor(s)
+            pi = self.bound * self.actor(s)
             q, unlikely = self.q1(torch.cat([s, pi], 1)), self.elbo(s, pi)
             cooling = max(c.lambd_end, 1.0 - self.online_it / c.online_iterations) if c.lambd_cool else 1.0
             lambd = c.lambd * cooling
@@ -149,11 +189,20 @@ def acting(reference: ReferenceSPOT, config: spot.TrainConfig) -> Callable[[Tens
     return act
 
 
-def three_phases(dataset: Batch, settings: dict[str, Any]) -> tuple[list, list, spot.SPOT, ReferenceSPOT]:
-    """What each side logs, and what it has in the end."""
+def three_phases(
+    dataset: Batch, settings: dict[str, Any], bound: float = 1.0, stretch: float = 1.0, earlier: int = 0
+) -> tuple[list, list, spot.SPOT, ReferenceSPOT]:
+    """What each side logs, and what it has in the end.
+
+    The policy's last layer and the code's deviations are stretched. So many updates were made in an earlier run.
+    """
     config = spot.TrainConfig(device="cpu", **PHASES | settings)
-    trainer = spot.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
-    reference, logs = ReferenceSPOT(config, trainer), []
+    torch.manual_seed(7)
+    trainer = spot.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
+    for layer in (trainer.actor.net[4], trainer.actor_target.net[4], trainer.vae.log_std):
+        layer.weight.data.mul_(stretch)
+    trainer.total_it = trainer.earlier = earlier
+    reference, logs = ReferenceSPOT(config, trainer, bound), []
     same_draws()
     for step in range(config.max_timesteps):
         if step == config.switch:
@@ -165,12 +214,44 @@ def three_phases(dataset: Batch, settings: dict[str, Any]) -> tuple[list, list, 
     return logs, updates, trainer, reference
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-def test_three_phases(dataset: Batch, settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize("name", SETTINGS)
+def test_three_phases(dataset: Batch, name: str) -> None:
     """The VAE's updates, those on the data and those after the switch."""
-    logs, updates, trainer, reference = three_phases(dataset, settings)
+    further = (2.0, 20.0, 7) if name == "at the bounds" else ()
+    logs, updates, trainer, reference = three_phases(dataset, SETTINGS[name], *further)
     assert_same_log(logs, updates)
     assert_same_bits(trainer, parts(reference))
+    assert reference.cut == (name == "at the bounds")
+    assert trainer.total_it == reference.total_it
+
+
+def test_the_vae_learns_from_the_first_code(dataset: Batch) -> None:
+    """Of however many."""
+    trainer = spot.create_trainer(spot.TrainConfig(device="cpu", **SMALL), STATE_DIM, ACTION_DIM, 1.0)
+    batch, latent = take(dataset, torch.arange(20)), torch.randn(20, 3, 2 * ACTION_DIM)
+    losses = [trainer.vae_loss(batch, spot.Noise(None, codes))[0] for codes in (latent, latent[:, :1])]
+    assert torch.equal(*losses)
+
+
+@pytest.mark.parametrize("online_iterations", [0, 1, 10])
+def test_lambd_cools_down_to_its_share(online_iterations: int) -> None:
+    """By as much with every step online, of which there may be none."""
+    config = spot.TrainConfig(lambd=2.0, lambd_cool=True, lambd_end=0.3, online_iterations=online_iterations)
+    assert spot.cooled(config, 0) == 2.0
+    for step in range(1, online_iterations + 1):
+        assert spot.cooled(config, step) == pytest.approx(2.0 * max(0.3, 1.0 - step / online_iterations))
+    assert spot.cooled(spot.TrainConfig(lambd=2.0, online_iterations=online_iterations), 1) == 2.0
+
+
+def test_the_deviation_is_bounded(dataset: Batch) -> None:
+    """Its logarithm lies between -4 and 15."""
+    vae = spot.create_trainer(spot.TrainConfig(device="cpu", vae_hidden_dim=64), STATE_DIM, ACTION_DIM, 1.0).vae
+    vae.log_std.weight.data.mul_(300.0)
+    s, a = dataset.observations, dataset.actions
+    free = vae.log_std(vae.encoder_shared(torch.cat([s, a], -1)))
+    assert free.min() < -5.0
+    assert free.max() > 16.0
+    assert torch.equal(vae(s, a, torch.zeros(ROWS, 1, 2 * ACTION_DIM))[2], free.clamp(-4.0, 15.0).exp())
 
 
 def test_several_codes(dataset: Batch) -> None:
@@ -198,26 +279,28 @@ def test_the_estimate_is_the_likelihood(dataset: Batch) -> None:
         torch.testing.assert_close(trainer.neg_log_beta(s, a, latent), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_weights_start_where_the_seed_says() -> None:
+@pytest.mark.parametrize("init_w", [None, 1e-3])
+def test_weights_start_where_the_seed_says(init_w: float | None) -> None:
     """The VAE is built first; of actor and critics, the last layer, twice where it starts in bounds of its own."""
+    critic_init_w = init_w and 3.0 * init_w
+    config = spot.TrainConfig(device="cpu", actor_init_w=init_w, critic_init_w=critic_init_w, vae_hidden_dim=64)
     torch.manual_seed(7)
-    config = spot.TrainConfig(device="cpu", actor_init_w=1e-3, vae_hidden_dim=64)
     trainer = spot.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     torch.manual_seed(7)
-    z, width = 2 * ACTION_DIM, 64
-    of_vae = [(STATE_DIM + ACTION_DIM, width), (width, width), (width, z), (width, z)]
-    of_vae += [(STATE_DIM + z, width), (width, width), (width, ACTION_DIM)]
-    expected = [nn.Linear(*sizes) for sizes in of_vae]
-    last = nn.Linear(256, ACTION_DIM)
-    nn.init.uniform_(last.weight, -1e-3, 1e-3)
-    nn.init.uniform_(last.bias, -1e-3, 1e-3)
-    expected += [nn.Linear(STATE_DIM, 256), nn.Linear(256, 256), last]
-    critic = nn.Linear(256, 1), nn.Linear(STATE_DIM + ACTION_DIM, 256)
-    layers = [m for network in (trainer.vae, trainer.actor) for m in network.modules() if isinstance(m, nn.Linear)]
-    ours = [*layers, trainer.critic_1.net[4], trainer.critic_1.net[0]]
-    for mine, other in zip(ours, [*expected, *critic], strict=True):
-        assert torch.equal(mine.weight, other.weight)
-        assert torch.equal(mine.bias, other.bias)
+    vae, critic = ReferenceVAE(config), (STATE_DIM + ACTION_DIM, 1, critic_init_w)
+    expected = [vae, backwards(STATE_DIM, ACTION_DIM, init_w), backwards(*critic), backwards(*critic)]
+    assert_same_weights(networks_of(trainer), expected)
+    targets = trainer.actor_target, trainer.critic_1_target, trainer.critic_2_target
+    assert_same_weights(targets, expected[1:])
+
+
+def backwards(inputs: int, outputs: int, init_w: float | None) -> nn.Sequential:
+    """A network whose last layer is drawn first."""
+    last = nn.Linear(256, outputs)
+    if init_w is not None:
+        for values in (last.weight, last.bias):
+            nn.init.uniform_(values, -init_w, init_w)
+    return nn.Sequential(nn.Linear(inputs, 256), nn.Linear(256, 256), last)
 
 
 def lives(folder: Path, settings: dict[str, Any]) -> tuple[Any, Any]:
@@ -245,7 +328,7 @@ def lives(folder: Path, settings: dict[str, Any]) -> tuple[Any, Any]:
     return ours, derived(config, raw, acting(reference, config), reference.update)
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("settings", LOOPS.values(), ids=LOOPS)
 def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
     """The derivation's buffer, batch for batch."""
     assert_same_life(*lives(tmp_path, settings))
@@ -292,7 +375,7 @@ _go_online = spot.SPOT.go_online
 def test_a_mistake_in_the_loop_is_caught(mistake: str, tmp_path: Path) -> None:
     """The same comparison fails."""
     with patched(LOOP_MISTAKES[mistake]()):
-        ours, theirs = lives(tmp_path, SETTINGS["corls files"])
+        ours, theirs = lives(tmp_path, LOOPS["corls files"])
     with pytest.raises(AssertionError):
         assert_same_life(ours, theirs)
 
@@ -313,17 +396,23 @@ def _due(trainer: spot.SPOT) -> bool:
 def test_a_mistake_in_the_updates_is_caught(mistake: str, dataset: Batch) -> None:
     """Likewise of the three phases."""
     with patched(UPDATE_MISTAKES[mistake]()):
-        logs, updates, *_ = three_phases(dataset, SETTINGS["corls files"] | {"vae_hidden_dim": 64})
+        logs, updates, *_ = three_phases(dataset, SETTINGS["corls files"])
     with pytest.raises((AssertionError, KeyError)):
         assert_same_log(logs, updates)
 
 
 def test_evaluation_has_no_noise(dataset: Batch) -> None:
     """CORL's policy in evaluation; what explores is told apart from it, and scaled by the largest action twice."""
-    config = spot.TrainConfig(device="cpu", vae_hidden_dim=16)
+    config = spot.TrainConfig(device="cpu", vae_hidden_dim=16, expl_noise=0.4, noise_clip=0.3)
     trainer = spot.create_trainer(config, STATE_DIM, ACTION_DIM, 2.0)
-    states = dataset.observations[:10]
-    expected = (2.0 * trainer.actor.net(states)).detach()
-    assert torch.equal(torch.as_tensor(trainer.act(states.numpy())), expected)
-    noise = spot.Exploration(torch.zeros(1, ACTION_DIM))
-    assert torch.equal(trainer.explore(states, noise), (2.0 * expected).clamp(-2.0, 2.0))
+    trainer.actor.net[4].weight.data.mul_(5.0)
+    states = dataset.observations[:100]
+    action = 2.0 * at_the_weights_of(trainer.actor.net, networks(config)[1])(states).detach()
+    assert_same_actions(trainer.act(states.numpy()), action)
+    noise = torch.randn(100, ACTION_DIM)
+    explored = 2.0 * (action + (0.4 * noise).clamp(-0.3, 0.3))
+    assert explored.min() < -2.0
+    assert explored.max() > 2.0
+    found = trainer.explore(states, spot.Exploration(noise))
+    assert torch.equal(found, explored.clamp(-2.0, 2.0))
+    assert not found.requires_grad

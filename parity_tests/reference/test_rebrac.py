@@ -1,5 +1,6 @@
 """ReBRAC: six updates in float64. CORL's own file is in JAX, and so is this derivation, in bare arrays."""
 
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -172,10 +173,15 @@ def compare(ours: Any, reference: Any, name: str) -> None:
 
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_weights_start_as_in_corl(side: str) -> None:
+    """On both sides."""
+    assert_corls_start(rebrac, jax_twin, side)
+
+
+def assert_corls_start(torch_twin: ModuleType, jax_twin: ModuleType, side: str) -> None:
     """Hidden weights uniform within one over the root of the fan-in, biases 0.1; last layers near 0, biases too."""
-    config = rebrac.TrainConfig(device="cpu", actor_ln=True)
     if side == "torch":
-        trainer = rebrac.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+        config = torch_twin.TrainConfig(device="cpu", actor_ln=True)
+        trainer = torch_twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
         parts = {"actor": trainer.actor.net, "q1": trainer.critic.q1, "q2": trainer.critic.q2}
         networks = {name: arrays_of(part) for name, part in parts.items()}
         assert not torch.equal(trainer.critic.q1[0].weight, trainer.critic.q2[0].weight)

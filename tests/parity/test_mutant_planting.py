@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import ModuleType
 
 import pytest
+import torch
 
 from corl_torch import any_percent_bc
 from parity_tests.mutants import climbing, deriving
@@ -81,3 +82,13 @@ def test_a_mutant_without_an_end_is_told_apart(monkeypatch: pytest.MonkeyPatch) 
     loop = replace(mutant, new="while True: pass")
     deriving.climb("any_percent_bc", [loop], lambda _, step: found.append(step))
     assert found[0].endswith(" does not end")
+
+
+def test_a_derivation_that_fails_whatever_the_twin_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant = mutants_of("any_percent_bc", "torch")[-1]
+
+    def spoil(mutant: Mutant, step: str) -> None:
+        monkeypatch.setattr(torch, "equal", lambda *tensors: False)
+
+    with pytest.raises(AssertionError, match="pytest ended"):
+        deriving.climb("any_percent_bc", [mutant], spoil)
