@@ -107,6 +107,18 @@ def scale_and_shift_rewards(dataset: Batch, env: str, factor: float, shift: floa
     return scaled._replace(rewards=scaled.rewards * factor + shift)
 
 
+def scale_and_shift_step_rewards(dataset: Batch, env: str, factor: float, shift: float) -> Callable[[float], float]:
+    """What `scale_and_shift_rewards` does to a dataset, for the reward of one step, in double precision.
+
+    Raises:
+        InputError: The returns have no range.
+    """
+    if not is_locomotion(env):
+        return lambda reward: reward * factor + shift
+    spread = _spread(dataset)
+    return lambda reward: reward / spread * 1000 * factor + shift
+
+
 def _spread(dataset: Batch) -> float:
     """By how much the greatest return exceeds the least.
 
