@@ -116,11 +116,11 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
 
 def mlp(output_dim: int, n_hidden_layers: int, hidden_dim: int, orthogonal: bool) -> nn.Sequential:
     """Hidden layers with ReLU; without orthogonal layers, the weights of the last one start near 0."""
-    init = [initializers.orthogonal(math.sqrt(2.0)), initializers.zeros] if orthogonal else []
+    linear_init = [initializers.orthogonal(math.sqrt(2.0)), initializers.zeros] if orthogonal else []
     layers: list[Callable[..., Any]] = []
     for _ in range(n_hidden_layers):
-        layers += [Linear(hidden_dim, *init), nn.relu]
-    return nn.Sequential([*layers, Linear(output_dim, *(init or [xavier_uniform(gain=1e-2)]))])
+        layers += [Linear(hidden_dim, *linear_init), nn.relu]
+    return nn.Sequential([*layers, Linear(output_dim, *(linear_init or [xavier_uniform(gain=1e-2)]))])
 
 
 class Actor(nn.Module):
@@ -444,8 +444,7 @@ def train_online(
 ) -> tuple[CQL, Ring, Array, list[dict[str, Array]]]:
     """All between two steps of the environment: stores what it gave (n, W), makes n updates, acts where it stands."""
     ring, num_updates = push(ring, rows), len(rows)
-    statics = num_updates, ring.size, phase, bc_updates
-    state, history = train_interval(state, key, ring, start, *statics, online=True)
+    state, history = train_interval(state, key, ring, start, num_updates, ring.size, phase, bc_updates, online=True)
     return state, ring, next_action(state, key, start + num_updates, observation), history
 
 

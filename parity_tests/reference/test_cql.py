@@ -31,9 +31,9 @@ from shared.frameworks.torch_data import take
 
 
 class ReferenceCQL:
-    """CQL's update, term by term."""
+    """CQL's update, term by term, at the weights of a trainer of this pair or of one that adds to it."""
 
-    def __init__(self, config: cql.TrainConfig, trainer: cql.CQL) -> None:
+    def __init__(self, config: Any, trainer: Any) -> None:
         self.c = config
         self.base = copy.deepcopy(trainer.actor.base_network)
         self.multiplier = copy.deepcopy(trainer.actor.log_std_multiplier.constant)
