@@ -22,6 +22,8 @@ from parity_tests.reference.common import ACTION_DIM, STATE_DIM
 
 # Its name is of a family whose rewards are scaled.
 ENV_ID, LIMIT = "reference/hopper-line", 5
+# The same of a family whose rewards are not
+ANTMAZE_ID = "reference/antmaze-line"
 # Rows of the dataset, and of the ring, which is full before the online phase ends
 ROWS, CAPACITY = 60, 72
 
@@ -49,7 +51,8 @@ class Line(gymnasium.Env):
         return self.state.copy(), float(1.0 + self.state.sum() / 3.0), fell, False, {}
 
 
-gymnasium.register(ENV_ID, entry_point=f"{__name__}:Line", max_episode_steps=LIMIT)
+for _name in (ENV_ID, ANTMAZE_ID):
+    gymnasium.register(_name, entry_point=f"{__name__}:Line", max_episode_steps=LIMIT)
 
 
 class Lived(NamedTuple):

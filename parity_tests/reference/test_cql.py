@@ -119,15 +119,7 @@ class ReferenceCQL:
                 columns = [at_random - np.log(0.5**ACTION_DIM), at_next - log_following, at_current - log_current]
             ood = torch.logsumexp(torch.cat(columns, 1) / c.cql_temp, dim=1) * c.cql_temp
             gaps.append(torch.clamp(ood - q, c.cql_clip_diff_min, c.cql_clip_diff_max).mean())
-        penalties = [gap * c.cql_alpha for gap in gaps]
-        alpha_prime = alpha_prime_loss = torch.tensor(0.0)
-        if c.cql_lagrange:
-            alpha_prime = torch.clamp(torch.exp(self.log_alpha_prime), min=0.0, max=1e6)
-            penalties = [alpha_prime * c.cql_alpha * (gap - c.cql_target_action_gap) for gap in gaps]
-            alpha_prime_loss = (-penalties[0] - penalties[1]) * 0.5
-            self.alpha_prime_adam.zero_grad()
-            alpha_prime_loss.backward(retain_graph=True)
-            self.alpha_prime_adam.step()
+        penalties, alpha_prime, alpha_prime_loss = self.weighed(gaps)
         log |= {"cql_qf1_diff": gaps[0], "cql_qf2_diff": gaps[1], "alpha_prime": alpha_prime}
         log |= {
             "cql_min_qf1_loss": penalties[0],
@@ -135,6 +127,19 @@ class ReferenceCQL:
             "alpha_prime_loss": alpha_prime_loss,
         }
         return td_1 + td_2 + penalties[0] + penalties[1], log
+
+    def weighed(self, gaps: list[Tensor]) -> tuple[list[Tensor], Tensor, Tensor]:
+        """The conservative terms, and the Lagrange multiplier and its loss, which is stepped down."""
+        c = self.c
+        if not c.cql_lagrange:
+            return [gap * c.cql_alpha for gap in gaps], torch.tensor(0.0), torch.tensor(0.0)
+        alpha_prime = torch.clamp(torch.exp(self.log_alpha_prime), min=0.0, max=1e6)
+        penalties = [alpha_prime * c.cql_alpha * (gap - c.cql_target_action_gap) for gap in gaps]
+        loss = (-penalties[0] - penalties[1]) * 0.5
+        self.alpha_prime_adam.zero_grad()
+        loss.backward(retain_graph=True)
+        self.alpha_prime_adam.step()
+        return penalties, alpha_prime, loss
 
     @staticmethod
     def step(loss: Tensor, *optimizers: torch.optim.Adam) -> None:

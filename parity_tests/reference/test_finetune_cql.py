@@ -58,7 +58,7 @@ LOOP = SETTINGS["antmaze"] | {"normalize_reward": True, "reward_scale": 0.3, "re
 class TwoPhases(ReferenceCQL):
     """CORL's trainer, whose weight of the conservative term is overwritten at the switch."""
 
-    def __init__(self, config: cql.TrainConfig, trainer: cql.CQL) -> None:
+    def __init__(self, config: Any, trainer: Any) -> None:
         super().__init__(config, trainer)
         self.t = 0
 
@@ -191,13 +191,13 @@ class FromTheWrongEnd(Ring):
         self._pointer = (self._pointer - 2) % len(self.rows[0])
 
 
-def _taken(change: Callable[[Stepper, Step], Step]) -> tuple[Any, str, Any]:
+def taken(change: Callable[[Stepper, Step], Step]) -> tuple[Any, str, Any]:
     """Every step of the environment changed."""
     take_step = Stepper.step
     return Stepper, "step", lambda self, action, then=None: change(self, take_step(self, action, then))
 
 
-def _statistics_anew(self: Stepper, env_id: str, mean: Any, std: Any, learnt: Any) -> None:
+def statistics_anew(self: Stepper, env_id: str, mean: Any, std: Any, learnt: Any) -> None:
     """As if what is lived through counted in them."""
     _begin(self, env_id, mean + 0.1, 1.1 * std, learnt)
 
@@ -220,8 +220,8 @@ def _actor_without_noise(self: cql.CQL, states: Tensor, noise: cql.Exploration) 
 _begin, _update = Stepper.__init__, cql.CQL.update
 _step_rewards = cql.scale_and_shift_step_rewards
 LOOP_MISTAKES: dict[str, Callable[[], tuple[Any, str, Any]]] = {
-    "time limit stored as terminal": lambda: _taken(lambda _, s: s._replace(terminal=s.terminal or s.timeout)),
-    "reset's state stored as the next one": lambda: _taken(
+    "time limit stored as terminal": lambda: taken(lambda _, s: s._replace(terminal=s.terminal or s.timeout)),
+    "reset's state stored as the next one": lambda: taken(
         lambda stepper, step: step._replace(next_observation=stepper.observation)
     ),
     "reward of an online step not scaled": lambda: (
@@ -231,7 +231,7 @@ LOOP_MISTAKES: dict[str, Callable[[], tuple[Any, str, Any]]] = {
         cql, "scale_and_shift_step_rewards",
         lambda data, env, factor, shift: _step_rewards(data, env, factor=factor, shift=0.0),
     ),
-    "statistics taken anew": lambda: (Stepper, "__init__", _statistics_anew),
+    "statistics taken anew": lambda: (Stepper, "__init__", statistics_anew),
     "no ring: the batches of the data alone": lambda: (Ring, "push", lambda self, columns: None),
     "buffer overwritten from the wrong end": lambda: (cql, "Ring", FromTheWrongEnd),
     "exploration without noise": lambda: (cql.CQL, "explore", _actor_without_noise),

@@ -97,7 +97,7 @@ def scale_rewards(dataset: Batch, env: str) -> Batch:
     return dataset._replace(rewards=rewards)
 
 
-def scale_and_shift_rewards(dataset: Batch, env: str, factor: float, shift: float) -> Batch:
+def scale_and_shift_rewards(dataset: Any, env: str, factor: float, shift: float) -> Any:
     """The rule of CQL and Cal-QL: locomotion rewards scaled; then, for every dataset, a factor and a shift.
 
     Raises:
@@ -107,7 +107,7 @@ def scale_and_shift_rewards(dataset: Batch, env: str, factor: float, shift: floa
     return scaled._replace(rewards=scaled.rewards * factor + shift)
 
 
-def scale_and_shift_step_rewards(dataset: Batch, env: str, factor: float, shift: float) -> Callable[[float], float]:
+def scale_and_shift_step_rewards(dataset: Any, env: str, factor: float, shift: float) -> Callable[[float], float]:
     """What `scale_and_shift_rewards` does to a dataset, for the reward of one step, in double precision.
 
     Raises:

@@ -157,7 +157,7 @@ class Scalar(nn.Module):
         self.constant = nn.Parameter(torch.tensor(value, dtype=torch.float32))
 
 
-@pytest.mark.parametrize("name", ["cql", "finetune/cql"])
+@pytest.mark.parametrize("name", ["cql", "finetune/cal_ql", "finetune/cql"])
 def test_corls_cql_file_loads(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its two temperatures are pickled modules of the script's own class, under the name `__main__.Scalar`."""
     monkeypatch.setattr(Scalar, "__module__", "__main__")

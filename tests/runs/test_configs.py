@@ -453,7 +453,7 @@ def test_the_ensembles_tables_have_corls_datasets() -> None:
         assert sorted(rows(algorithm)) == sorted([*expected, "mini/hopper-medium-replay"])
 
 
-FINETUNED = [f"finetune/{name}" for name in ("awac", "cql", "iql", "rebrac", "spot")]
+FINETUNED = [f"finetune/{name}" for name in ("awac", "cal_ql", "cql", "iql", "rebrac", "spot")]
 
 
 @pytest.mark.parametrize("algorithm", FINETUNED)
