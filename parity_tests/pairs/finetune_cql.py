@@ -42,9 +42,9 @@ PAIR = Pair(
         "other": SMALL
         | {"cql_lagrange": True, "cql_max_target_backup": True, "cql_target_action_gap": 0.8, "cql_temp": 2.0}
         | {"cql_importance_sample": False, "backup_entropy": True, "bc_steps": 3, "target_update_period": 2}
-        | {"use_automatic_entropy_tuning": False, "alpha_multiplier": 0.3, "orthogonal_init": False, "qf_lr": 0.03}
-        | {"cql_alpha": 5.0, "cql_alpha_online": 2.0, "q_n_hidden_layers": 1, "offline_iterations": 20}
-        | {"cql_clip_diff_min": 4.0, "cql_clip_diff_max": 5.0},
+        | {"use_automatic_entropy_tuning": False, "alpha_multiplier": 0.3, "orthogonal_init": False, "qf_lr": 0.01}
+        | {"cql_alpha": 1.5, "cql_alpha_online": 0.5, "q_n_hidden_layers": 1, "offline_iterations": 20}
+        | {"cql_clip_diff_min": 4.4, "cql_clip_diff_max": 4.7},
     },
     corner=cql.corner,
     extra_inputs=lambda rng, size: cql.PAIR.extra_inputs(rng, size) | {"cql_alpha": np.asarray(3.0)},
