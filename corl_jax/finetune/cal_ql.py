@@ -382,7 +382,7 @@ class CalQL(struct.PyTreeNode):
         losses, metrics = [], {"average_target_q": next_q.mean()}
         for number, critic in enumerate(critics, start=1):
             q = critic(batch.observations, batch.actions)
-            assert q.shape == target.shape
+            assert q.shape == target.shape == floor.shape == batch.returns.shape
             td_loss = square(q - target).mean()
             gap, own = self.gap(critic, batch, q, noise.random, (current, next), floor)
             penalty = self.penalty(gap, alpha_prime, cql_alpha)

@@ -398,7 +398,7 @@ class CalQL:
         losses, metrics = [], {"average_target_q": next_q.mean()}
         for number, critic in enumerate((self.critic_1, self.critic_2), start=1):
             q = critic(batch.observations, batch.actions)
-            assert q.shape == target.shape
+            assert q.shape == target.shape == floor.shape == batch.returns.shape
             td_loss = square(q - target).mean()
             gap, own = self.gap(critic, batch, q, noise.random, (current, next), floor)
             penalty = self.penalty(gap, alpha_prime, cql_alpha)
