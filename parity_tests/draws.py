@@ -95,12 +95,18 @@ def reuses_key(draw: Callable[[], Any]) -> bool:
 
 
 def shares_a_key(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Whether numbers of two series go with each other, draw by draw, as those from one key do."""
-    series = {
-        name: [[np.asarray(leaf) for leaf in jax.tree.leaves(tuple(draw))] for draw in draws]
-        for name, draws in (("one", one), ("other", other))
-    }
+    """Whether numbers of two series go with each other, draw by draw, as those from one key do.
+
+    What some draws of a series go without is left out.
+    """
+    series = {name: _in_all(draws) for name, draws in (("one", one), ("other", other))}
     return any(_tied(series))
+
+
+def _in_all(draws: Sequence[Any]) -> list[list[np.ndarray]]:
+    """The arrays of those fields that every draw has."""
+    fields = [field for field in zip(*map(tuple, draws), strict=True) if all(part is not None for part in field)]
+    return [[np.asarray(leaf) for leaf in jax.tree.leaves(draw)] for draw in zip(*fields, strict=True)]
 
 
 def _leaves(draw: Draw, fields: Sequence[str]) -> Leaves:

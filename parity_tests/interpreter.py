@@ -40,15 +40,15 @@ def watched(watcher: Watcher) -> Iterator[None]:
 
 def interpreted(function: Callable) -> Callable:
     """The function, traced once for each structure of its arguments and computed by NumPy; JAX's arrays in and out."""
-    programs: dict[Any, tuple[Callable, Any]] = {}
+    programs: dict[Any, tuple[Callable[..., list], Sequence[Any], Any]] = {}
 
     def call(*args: Any) -> Any:
         leaves, structure = jax.tree.flatten(args)
         key = structure, tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves), jax.enable_x64.value
         if key not in programs:
             traced = jax.jit(function).trace(*args)
-            programs[key] = (_program(traced.jaxpr), traced.jaxpr.out_avals), jax.tree.structure(traced.out_info)
-        (run, kinds), outputs = programs[key]
+            programs[key] = _program(traced.jaxpr), traced.jaxpr.out_avals, jax.tree.structure(traced.out_info)
+        run, kinds, outputs = programs[key]
         return jax.tree.unflatten(outputs, list(map(_to_jax, run(*leaves), kinds)))
 
     return call

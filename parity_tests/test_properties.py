@@ -92,15 +92,16 @@ def actor_does_more_than_imitate(name: str, twin: ModuleType) -> None:
 
 def targets_move_once_when_due(name: str, twin: ModuleType) -> None:
     """Each target takes one Polyak step in an update that moves it, and stands still in any other."""
-    variant = "unweighted" if name == "cql" else "default"
-    state, batch, noise, scene = scene_of(name, twin, variant)
+    # Those of a longer period
+    variants = {"cql": "unweighted", "finetune/cal_ql": "other", "finetune/cql": "other"}
+    state, batch, noise, scene = scene_of(name, twin, variants.get(name, "default"))
     facts = scene.pair.facts
     tau = getattr(state.hp, facts.rate)
     targets = [part for part in part_names(state) if part.endswith("_target")]
     assert targets
     for step in range(1, 7):
         statics = PAIRS[name].update_statics(scene.config, step)
-        due = all(value for name, value in statics.items() if name != "pretrains")
+        due = all(value for name, value in statics.items() if name not in ("pretrains", "online"))
         after, _ = scene.run(type(state).update, state, batch, noise, *PAIRS[name].number(step), **statics)
         for target in targets:
             source = {"q_target": "qf"}.get(target, target.removesuffix("_target"))

@@ -22,6 +22,8 @@ from parity_tests.reference.common import ACTION_DIM, STATE_DIM
 
 # Its name is of a family whose rewards are scaled.
 ENV_ID, LIMIT = "reference/hopper-line", 5
+# The same of a family whose rewards are not
+ANTMAZE_ID = "reference/antmaze-line"
 # Rows of the dataset, and of the ring, which is full before the online phase ends
 ROWS, CAPACITY = 60, 72
 
@@ -49,7 +51,8 @@ class Line(gymnasium.Env):
         return self.state.copy(), float(1.0 + self.state.sum() / 3.0), fell, False, {}
 
 
-gymnasium.register(ENV_ID, entry_point=f"{__name__}:Line", max_episode_steps=LIMIT)
+for _name in (ENV_ID, ANTMAZE_ID):
+    gymnasium.register(_name, entry_point=f"{__name__}:Line", max_episode_steps=LIMIT)
 
 
 class Lived(NamedTuple):
@@ -125,8 +128,11 @@ def derived(
     episodes = np.split(rewards.astype(np.float64), np.flatnonzero(done) + 1)[:-1]
     returns = [episode.sum() for episode in episodes]
     spread = max(returns) - min(returns)
+    # CQL and Cal-QL alone have these.
+    factor, shift = getattr(config, "reward_scale", 1.0), getattr(config, "reward_bias", 0.0)
     if config.normalize_reward:
         rewards = rewards / np.float32(spread) * np.float32(1000)
+        rewards = rewards * np.float32(factor) + np.float32(shift)
     columns = [(states - mean) / std, raw["actions"][:-1], rewards, (following - mean) / std, done]
     ring = [np.zeros((CAPACITY, *column.shape[1:]), np.float32) for column in columns]
     for whole, column in zip(ring, columns, strict=True):
@@ -142,7 +148,7 @@ def derived(
             after, reward, ended, *_ = env.step(action)
             after = (after - mean) / std
             real = ended and moves < LIMIT
-            learnt = reward / spread * 1000 if config.normalize_reward else reward
+            learnt = reward / spread * 1000 * factor + shift if config.normalize_reward else reward
             for whole, value in zip(ring, (state, action, learnt, after, real), strict=True):
                 whole[pointer] = value
             pointer, size = (pointer + 1) % CAPACITY, min(size + 1, CAPACITY)

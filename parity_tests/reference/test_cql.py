@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,18 +41,20 @@ def networks(depth: int) -> list[nn.Sequential]:
     return [mlp(STATE_DIM + ACTION_DIM, *[256] * depth, 1), mlp(*critic_2), mlp(*policy)]
 
 
-def networks_of(trainer: cql.CQL) -> list[nn.Sequential]:
+def networks_of(trainer: Any) -> list[nn.Sequential]:
     """The twin's, in the same order."""
     return [trainer.critic_1.network, trainer.critic_2.network, trainer.actor.base_network]
 
 
 class ReferenceCQL:
-    """CQL's update, term by term."""
+    """CQL's update, term by term, at the weights of a trainer of this pair or of one that adds to it."""
 
-    def __init__(self, config: cql.TrainConfig, trainer: cql.CQL, bound: float) -> None:
+    def __init__(
+        self, config: Any, trainer: Any, built: Sequence[nn.Sequential], bound: float = 1.0, multiplier: float = 1.0
+    ) -> None:
         self.c, self.bound, self.cut = config, bound, {"low": False, "high": False}
-        self.q1, self.q2, self.base = map(at_the_weights_of, networks_of(trainer), networks(config.q_n_hidden_layers))
-        self.multiplier = nn.Parameter(torch.tensor(config.policy_log_std_multiplier))
+        self.q1, self.q2, self.base = map(at_the_weights_of, networks_of(trainer), built)
+        self.multiplier = nn.Parameter(torch.tensor(multiplier))
         self.offset = nn.Parameter(torch.tensor(-1.0))
         self.q1_t, self.q2_t = copy.deepcopy((self.q1, self.q2))
         self.log_alpha, self.log_alpha_prime = nn.Parameter(torch.tensor(0.0)), nn.Parameter(torch.tensor(1.0))
@@ -135,15 +138,7 @@ class ReferenceCQL:
             self.cut["low"] |= bool((ood - q < c.cql_clip_diff_min).any())
             self.cut["high"] |= bool((ood - q > c.cql_clip_diff_max).any())
             gaps.append(torch.clamp(ood - q, c.cql_clip_diff_min, c.cql_clip_diff_max).mean())
-        penalties = [gap * c.cql_alpha for gap in gaps]
-        alpha_prime = alpha_prime_loss = torch.tensor(0.0)
-        if c.cql_lagrange:
-            alpha_prime = torch.clamp(torch.exp(self.log_alpha_prime), min=0.0, max=1e6)
-            penalties = [alpha_prime * c.cql_alpha * (gap - c.cql_target_action_gap) for gap in gaps]
-            alpha_prime_loss = (-penalties[0] - penalties[1]) * 0.5
-            self.alpha_prime_adam.zero_grad()
-            alpha_prime_loss.backward(retain_graph=True)
-            self.alpha_prime_adam.step()
+        penalties, alpha_prime, alpha_prime_loss = self.weighed(gaps)
         log |= {"cql_qf1_diff": gaps[0], "cql_qf2_diff": gaps[1], "alpha_prime": alpha_prime}
         log |= {
             "cql_min_qf1_loss": penalties[0],
@@ -151,6 +146,19 @@ class ReferenceCQL:
             "alpha_prime_loss": alpha_prime_loss,
         }
         return td_1 + td_2 + penalties[0] + penalties[1], log
+
+    def weighed(self, gaps: list[Tensor]) -> tuple[list[Tensor], Tensor, Tensor]:
+        """The conservative terms, and the Lagrange multiplier and its loss, which is stepped down."""
+        c = self.c
+        if not c.cql_lagrange:
+            return [gap * c.cql_alpha for gap in gaps], torch.tensor(0.0), torch.tensor(0.0)
+        alpha_prime = torch.clamp(torch.exp(self.log_alpha_prime), min=0.0, max=1e6)
+        penalties = [alpha_prime * c.cql_alpha * (gap - c.cql_target_action_gap) for gap in gaps]
+        loss = (-penalties[0] - penalties[1]) * 0.5
+        self.alpha_prime_adam.zero_grad()
+        loss.backward(retain_graph=True)
+        self.alpha_prime_adam.step()
+        return penalties, alpha_prime, loss
 
     @staticmethod
     def step(loss: Tensor, *optimizers: torch.optim.Adam) -> None:
@@ -193,7 +201,8 @@ def test_cql(dataset: Batch, name: str) -> None:
     trainer = cql.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
     for critic in (trainer.critic_1, trainer.critic_2, trainer.critic_1_target, trainer.critic_2_target):
         critic.network[-1].weight.data.mul_(STRETCHED.get(name, 1.0))
-    reference = ReferenceCQL(config, trainer, bound)
+    built, multiplier = networks(config.q_n_hidden_layers), config.policy_log_std_multiplier
+    reference = ReferenceCQL(config, trainer, built, bound, multiplier)
     logs = []
     same_draws()
     for step in range(1, UPDATES + 1):

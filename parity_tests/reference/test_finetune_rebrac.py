@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import h5py
 import jax
 import jax.numpy as jnp
@@ -20,17 +19,13 @@ from corl_torch.finetune import rebrac
 from parity_tests.precision import both_in
 from parity_tests.reference import finetune, test_rebrac
 from parity_tests.reference.common import ACTION_DIM, CPU, ROWS, STATE_DIM, UPDATES, assert_same_log, same_draws
-from parity_tests.reference.finetune import LIMIT, Line, Lived, patched, run_of, write_dataset
+from parity_tests.reference.finetune import ANTMAZE_ID, LIMIT, Line, Lived, patched, run_of, write_dataset
 from parity_tests.reference.test_rebrac import adam, arrays_of, assert_corls_start, compare, pi, polyak, qs
 from shared.data.returns import ReturnsBatch, extract_returns
 from shared.envs.stepping import Stepper
 from shared.frameworks.torch_data import take, to_device
 from shared.frameworks.torch_online import Ring, take_both
 from shared.runs.configs import read_file
-
-# Of a family whose rewards are scaled here
-ENV_ID = "reference/antmaze-line"
-gymnasium.register(ENV_ID, entry_point=f"{finetune.__name__}:Line", max_episode_steps=LIMIT)
 
 # Rows of the experience's buffer, which is full before the online phase ends
 CAPACITY, DATA = 12, finetune.ROWS
@@ -221,7 +216,7 @@ def life(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Callable[[], Li
     """A short run of the twin, twenty steps of it online, and what lives the derivation's; the ring is overwritten."""
     raw = write_dataset(folder / "line.hdf5")
     with h5py.File(folder / "line.hdf5", "a") as file:
-        file.attrs["env_id"] = ENV_ID
+        file.attrs["env_id"] = ANTMAZE_ID
     config = rebrac.TrainConfig(
         env=str(folder / "line.hdf5"),
         runs_path=str(folder / "runs"),

@@ -97,7 +97,7 @@ def scale_rewards(dataset: Batch, env: str) -> Batch:
     return dataset._replace(rewards=rewards)
 
 
-def scale_and_shift_rewards(dataset: Batch, env: str, factor: float, shift: float) -> Batch:
+def scale_and_shift_rewards(dataset: Any, env: str, factor: float, shift: float) -> Any:
     """The rule of CQL and Cal-QL: locomotion rewards scaled; then, for every dataset, a factor and a shift.
 
     Raises:
@@ -105,6 +105,18 @@ def scale_and_shift_rewards(dataset: Batch, env: str, factor: float, shift: floa
     """
     scaled = scale_rewards(dataset, env)
     return scaled._replace(rewards=scaled.rewards * factor + shift)
+
+
+def scale_and_shift_step_rewards(dataset: Any, env: str, factor: float, shift: float) -> Callable[[float], float]:
+    """What `scale_and_shift_rewards` does to a dataset, for the reward of one step, in double precision.
+
+    Raises:
+        InputError: The returns have no range.
+    """
+    if not is_locomotion(env):
+        return lambda reward: reward * factor + shift
+    spread = _spread(dataset)
+    return lambda reward: reward / spread * 1000 * factor + shift
 
 
 def _spread(dataset: Batch) -> float:

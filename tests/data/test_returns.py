@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from shared.data.returns import extract_returns, online_rows
-from shared.data.transitions import Batch, extract_sarsa
+from shared.data.returns import extract_ended, extract_returns, online_rows, unknown_returns, with_returns
+from shared.data.transitions import Batch, extract_sarsa, extract_transitions
+from shared.errors import InputError
+from shared.frameworks.twins import load_twin
 
 
 def rows(terminals: list[int], timeouts: list[int], size: int = 7) -> dict[str, np.ndarray]:
@@ -46,3 +48,49 @@ def test_of_a_step_in_the_environment_the_future_is_0() -> None:
         np.testing.assert_array_equal(mine, given)
     np.testing.assert_array_equal(found.next_actions, np.zeros((4, 2)))
     np.testing.assert_array_equal(found.returns, np.zeros(4))
+
+
+# ---- Cal-QL's ------------------------------------------------------------------------------------------------------
+
+
+def test_a_trajectory_ends_where_the_next_begins_elsewhere() -> None:
+    """With a terminal, before a row that a time limit ended, after as many as a limit allows, and with the file."""
+    found = extract_ended(rows([1], [4], size=9), max_episode_steps=2)
+    np.testing.assert_array_equal(found.observations[:, 0], [0, 1, 2, 3, 5, 6, 7])
+    np.testing.assert_array_equal(found.last, [False, True, False, True, False, True, True])
+    for mine, other in zip(found, extract_transitions(rows([1], [4], size=9)), strict=False):
+        np.testing.assert_array_equal(mine, other)
+
+
+def test_a_return_ends_with_its_trajectory() -> None:
+    ended = extract_ended(rows([1], [4]))
+    np.testing.assert_array_equal(with_returns(ended, 0.5).returns, np.float32([1 + 0.5 * 2, 2, 3 + 0.5 * 4, 4, 6]))
+
+
+def test_who_fails_fails_for_ever() -> None:
+    """The last reward decides, for the whole trajectory."""
+    ended = extract_ended(rows([1], [4]))
+    np.testing.assert_array_equal(with_returns(ended, 0.5, failure=4.0).returns, np.float32([2, 2, 8, 8, 6]))
+    with pytest.raises(InputError, match="set discount below 1"):
+        with_returns(ended, 1.0, failure=4.0)
+
+
+def test_what_a_step_will_earn_is_unknown() -> None:
+    steps = Batch(*(np.ones((4, *shape), np.float32) for shape in ((3,), (2,), (), (3,), ())))
+    *columns, returns = unknown_returns(steps)
+    for mine, given in zip(columns, steps, strict=True):
+        np.testing.assert_array_equal(mine, given)
+    np.testing.assert_array_equal(returns, np.zeros(4))
+
+
+@pytest.mark.parametrize("side", ["torch", "jax"])
+def test_both_twins_prepare_alike(side: str) -> None:
+    """Rewards first, then returns; D4RL's least score of a maze is 0."""
+    twin, ended = load_twin(side, "finetune/cal_ql"), extract_ended(rows([1], [4]))
+    ended.rewards[:] = [0, 1, 0, 0, 1]
+    rule = {"reward_scale": 10.0, "reward_bias": -5.0, "discount": 0.5, "is_sparse_reward": True}
+    found = twin.prepare(ended, "antmaze-umaze-v2", twin.TrainConfig(normalize_reward=True, **rule))
+    np.testing.assert_array_equal(found.rewards, [-5, 5, -5, -5, 5])
+    np.testing.assert_array_equal(found.returns, [-2.5, 5, -10, -10, 5])
+    with pytest.raises(InputError, match="unknown D4RL dataset"):
+        twin.prepare(ended, "mini/hopper-medium-replay", twin.TrainConfig(**rule))

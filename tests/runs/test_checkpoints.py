@@ -157,22 +157,23 @@ class Scalar(nn.Module):
         self.constant = nn.Parameter(torch.tensor(value, dtype=torch.float32))
 
 
-def test_corls_cql_file_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["cql", "finetune/cal_ql", "finetune/cql"])
+def test_corls_cql_file_loads(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its two temperatures are pickled modules of the script's own class, under the name `__main__.Scalar`."""
     monkeypatch.setattr(Scalar, "__module__", "__main__")
     monkeypatch.setattr(sys.modules["__main__"], "Scalar", Scalar, raising=False)
-    trainer, other = trained(PAIRS["cql"], 2), trained(PAIRS["cql"], 1, seed=9)
+    trainer, other = trained(PAIRS[name], 2), trained(PAIRS[name], 1, seed=9)
     content = {name: part.state_dict() for name, part in trainer.parts().items()}
     content |= {"sac_log_alpha": Scalar(-0.25), "cql_log_alpha": Scalar(0.75), "total_it": 2}
     torch.save(content, tmp_path / "checkpoint_1.pt")
-    cql.load(other, str(tmp_path / "checkpoint_1.pt"))
+    PAIRS[name].torch.load(other, str(tmp_path / "checkpoint_1.pt"))
     assert (other.log_alpha().item(), other.log_alpha_prime().item()) == (-0.25, 0.75)
     assert "base_network.6.weight" in other.actor.state_dict()
     assert "log_std_multiplier.constant" in other.actor.state_dict()
     assert torch.equal(other.critic_1.network[0].weight, trainer.critic_1.network[0].weight)
     # The optimiser steps the parameter that is used, unlike CORL's after a load.
     before = other.log_alpha().item()
-    proceed(PAIRS["cql"], other, 1)
+    proceed(PAIRS[name], other, 1)
     assert other.log_alpha().item() != before
 
 

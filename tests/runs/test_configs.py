@@ -453,7 +453,10 @@ def test_the_ensembles_tables_have_corls_datasets() -> None:
         assert sorted(rows(algorithm)) == sorted([*expected, "mini/hopper-medium-replay"])
 
 
-@pytest.mark.parametrize("algorithm", ["finetune/awac", "finetune/iql", "finetune/rebrac", "finetune/spot"])
+FINETUNED = [f"finetune/{name}" for name in ("awac", "cal_ql", "cql", "iql", "rebrac", "spot")]
+
+
+@pytest.mark.parametrize("algorithm", FINETUNED)
 def test_the_tables_of_two_phases_have_corls_datasets(algorithm: str) -> None:
     mazes = ("umaze", "umaze-diverse", "medium-play", "medium-diverse", "large-play", "large-diverse")
     datasets = [f"antmaze-{maze}-v2" for maze in mazes]
@@ -617,6 +620,64 @@ def test_the_tables_of_two_phases_have_corls_datasets(algorithm: str) -> None:
             "finetune/rebrac",
             "relocate-cloned-v1",
             {"eval_freq": 50_000, "n_episodes": 100, "seed": 0, "actor_bc_coef": 0.1, "critic_bc_coef": 0.01},
+        ),
+        (
+            "finetune/cql",
+            "antmaze-medium-diverse-v2",
+            {
+                "buffer_size": 10_000_000,
+                "eval_freq": 50_000,
+                "n_episodes": 100,
+                "policy_lr": 1e-4,
+                "cql_alpha": 5.0,
+                "cql_alpha_online": 5.0,
+                "cql_lagrange": True,
+                "cql_target_action_gap": 0.8,
+                "cql_max_target_backup": True,
+                "cql_clip_diff_min": -200.0,
+                "normalize": False,
+                "normalize_reward": True,
+                "reward_scale": 10.0,
+                "reward_bias": -5.0,
+                "q_n_hidden_layers": 5,
+            },
+        ),
+        (
+            "finetune/cal_ql",
+            "antmaze-large-play-v2",
+            {
+                "buffer_size": 10_000_000,
+                "eval_freq": 50_000,
+                "n_episodes": 100,
+                "policy_lr": 1e-4,
+                "cql_alpha": 5.0,
+                "cql_alpha_online": 5.0,
+                "cql_lagrange": True,
+                "cql_target_action_gap": 0.8,
+                "cql_max_target_backup": True,
+                "cql_clip_diff_min": -200.0,
+                "normalize": False,
+                "normalize_reward": True,
+                "is_sparse_reward": True,
+                "reward_scale": 10.0,
+                "reward_bias": -5.0,
+                "q_n_hidden_layers": 5,
+            },
+        ),
+        (
+            "finetune/cql",
+            "relocate-cloned-v1",
+            {
+                "buffer_size": 10_000_000,
+                "policy_lr": 1e-4,
+                "cql_alpha": 1.0,
+                "cql_alpha_online": 1.0,
+                "cql_target_action_gap": 0.8,
+                "cql_max_target_backup": True,
+                "cql_clip_diff_min": -200.0,
+                "normalize": False,
+                "q_n_hidden_layers": 3,
+            },
         ),
         ("cql", "hopper-random-v2", {"buffer_size": 10_000_000, "reward_scale": 1.0, "reward_bias": 0.0}),
         (

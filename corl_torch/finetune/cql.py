@@ -1,0 +1,500 @@
+"""CQL in PyTorch, offline to online: critics are pushed down where the policy acts, in the environment too.
+
+Its twin is `corl_jax/finetune/cql.py`. Losses and update are those of `corl_torch/cql.py`.
+
+Kumar et al., Conservative Q-Learning for Offline Reinforcement Learning, 2020, https://arxiv.org/abs/2006.04779
+"""
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shared.runs.start import cli
+
+import numpy as np
+import torch
+from torch import Tensor, clamp, concatenate, exp, log, logsumexp, minimum, nn, square, std, take_along_dim, tanh
+from torch.nn.functional import softplus
+
+from shared.data.online import OnlineExperience
+from shared.data.rewards import scale_and_shift_rewards, scale_and_shift_step_rewards
+from shared.data.transitions import Batch
+from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
+from shared.frameworks.torch_data import index_tensor, take, to_device
+from shared.frameworks.torch_layers import Scalar
+from shared.frameworks.torch_online import Ring, room
+from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
+from shared.runs.fields import bounded, positive
+from shared.runs.run import Run
+from shared.runs.settings import FinetuneConfig
+from shared.runs.task import load_task, training_environment
+
+# ---- config --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What an update depends on."""
+
+    # Transitions in a batch
+    batch_size: int = bounded(256, low=1)
+    # Discount factor of the return
+    discount: float = bounded(0.99, low=0, high=1)
+    # Factor on the entropy temperature; the temperature itself without automatic tuning
+    alpha_multiplier: float = bounded(1.0, low=0)
+    # Tune the temperature towards an entropy of minus the number of action dimensions
+    use_automatic_entropy_tuning: bool = True
+    # Subtract the entropy term in the critics' target
+    backup_entropy: bool = False
+    # Learning rate of the actor and of the entropy temperature
+    policy_lr: float = positive(3e-5)
+    # Learning rate of the critics and of the Lagrange multiplier
+    qf_lr: float = positive(3e-4)
+    # Rate at which the target critics follow the critics
+    soft_target_update_rate: float = bounded(5e-3, low=0, high=1)
+    # Updates between two moves of the targets
+    target_update_period: int = bounded(1, low=1)
+    # Actions sampled per state for each part of the conservative term
+    cql_n_actions: int = bounded(10, low=1)
+    # Weigh the sampled actions by their density, CQL(H)
+    cql_importance_sample: bool = True
+    # Tune the weight of the conservative term towards a target gap
+    cql_lagrange: bool = False
+    # That gap, between out-of-distribution and data actions
+    cql_target_action_gap: float = -1.0
+    # Temperature of the soft maximum over sampled actions
+    cql_temp: float = positive(1.0)
+    # Weight of the conservative term, offline
+    cql_alpha: float = bounded(10.0, low=0)
+    # Weight of the conservative term, online
+    cql_alpha_online: float = bounded(10.0, low=0)
+    # Use the best of cql_n_actions next actions in the critics' target
+    cql_max_target_backup: bool = False
+    # Lower bound of the gap of a row
+    cql_clip_diff_min: float = -math.inf
+    # Upper bound of the gap of a row
+    cql_clip_diff_max: float = math.inf
+    # First updates, whose actor loss holds no value; despite the name nothing is cloned, as in CORL
+    bc_steps: int = bounded(0, low=0)
+    # Updates on the dataset alone
+    offline_iterations: int = bounded(1_000_000, low=0)
+
+
+@dataclass(frozen=True)
+class TrainConfig(Hyperparameters, FinetuneConfig):
+    """A whole run."""
+
+    group: str = "CQL-D4RL"
+    name: str = "CQL"
+    # Orthogonal initialisation of every layer of the actor and of the critics, the last ones too
+    orthogonal_init: bool = True
+    # Normalise states to mean 0 and standard deviation 1
+    normalize: bool = True
+    # Scale rewards as CORL does for this kind of dataset, then by reward_scale and reward_bias; online too
+    normalize_reward: bool = False
+    # Hidden layers of each critic; the actor has three
+    q_n_hidden_layers: int = bounded(2, low=1)
+    # Width of every hidden layer; CORL's is always 256
+    hidden_dim: int = bounded(256, low=1)
+    # Factor on rewards, if normalize_reward
+    reward_scale: float = 1.0
+    # Then added to rewards, if normalize_reward
+    reward_bias: float = 0.0
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+def mlp(input_dim: int, output_dim: int, n_hidden_layers: int, hidden_dim: int, orthogonal: bool) -> nn.Sequential:
+    """Hidden layers with ReLU; without orthogonal layers, the weights of the last one start near 0."""
+    layers = []
+    for _ in range(n_hidden_layers):
+        layers += [nn.Linear(input_dim, hidden_dim), nn.ReLU()]
+        input_dim = hidden_dim
+    network = nn.Sequential(*layers, nn.Linear(input_dim, output_dim))
+    if not orthogonal:
+        nn.init.xavier_uniform_(network[-1].weight, gain=1e-2)
+        return network
+    for layer in network[::2]:
+        nn.init.orthogonal_(layer.weight, gain=math.sqrt(2.0))
+        nn.init.zeros_(layer.bias)
+    return network
+
+
+class Actor(nn.Module):
+    """The policy: a normal distribution, squashed by tanh."""
+
+    def __init__(
+        self, state_dim: int, action_dim: int, max_action: float, hidden_dim: int, orthogonal_init: bool
+    ) -> None:
+        super().__init__()
+        self.base_network = mlp(state_dim, 2 * action_dim, 3, hidden_dim, orthogonal_init)
+        self.log_std_multiplier = Scalar(1.0)
+        self.log_std_offset = Scalar(-1.0)
+        self.action_dim, self.max_action = action_dim, max_action
+
+    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation (..., A) before tanh, for observations (..., S)."""
+        mean, log_std = self.base_network(observations).chunk(2, axis=-1)
+        log_std = self.log_std_multiplier() * log_std + self.log_std_offset()
+        return mean, exp(clamp(log_std, -20.0, 2.0))
+
+
+def sample(actor: Actor, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Actions (B, A) and their log-probabilities (B,) for noise (B, A); n of each per state for (B, n, A)."""
+    if noise.ndim == 3:
+        observations = observations[:, None].repeat(1, noise.shape[1], 1)
+    mean, std = actor(observations)
+    u = mean + noise * std
+    actions = actor.max_action * tanh(u)
+    # The order of these terms is the order in which their gradients are added: another one costs the last bits.
+    log_prob = -2.0 * (math.log(2.0) - u - softplus(-2.0 * u))
+    log_prob = log_prob + (-square(u - mean) / (2.0 * square(std)) - log(std) - math.log(math.sqrt(2.0 * math.pi)))
+    return actions, log_prob.sum(axis=-1)
+
+
+class Critic(nn.Module):
+    """Q(s, a)."""
+
+    def __init__(
+        self, state_dim: int, action_dim: int, n_hidden_layers: int, hidden_dim: int, orthogonal_init: bool
+    ) -> None:
+        super().__init__()
+        self.network = mlp(state_dim + action_dim, 1, n_hidden_layers, hidden_dim, orthogonal_init)
+
+    def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """The values (B,) of actions (B, A) in observations (B, S), or (B, n) of actions (B, n, A)."""
+        if actions.ndim == 3:
+            observations = observations[:, None].expand(-1, actions.shape[1], -1)
+        return self.network(torch.cat([observations, actions], axis=-1)).squeeze(-1)
+
+
+# ---- randomness ----------------------------------------------------------------------------------------------------
+
+
+class Noise(NamedTuple):
+    """What an update draws besides its batch, with n = cql_n_actions."""
+
+    # Standard normal, (B, A): the policy's action in each state
+    actor: Tensor
+    # Standard normal, (B, A), in the first `bc_steps` updates only
+    bc: Tensor | None
+    # Standard normal, (B, A), or (B, n, A) with cql_max_target_backup: the policy's next actions in the target
+    target: Tensor
+    # Uniform in [-1, 1), (B, n, A): random actions for the conservative term
+    random: Tensor
+    # Standard normal, (B, n, A): the policy's actions for the conservative term
+    current: Tensor
+    # Standard normal, (B, n, A): the policy's next actions for the conservative term
+    next: Tensor
+
+
+def draw_noise(
+    hp: Hyperparameters, size: int, action_dim: int, device: torch.device, in_bc_steps: bool = False
+) -> tuple[Tensor, Noise]:
+    """An update's batch indices (B,) below `size`, from NumPy's global generator, and its noise, from torch's."""
+    one, many = (hp.batch_size, action_dim), (hp.batch_size, hp.cql_n_actions, action_dim)
+    indices = np.random.randint(0, size, size=hp.batch_size)
+    noise = Noise(
+        actor=torch.randn(one, device=device),
+        bc=torch.randn(one, device=device) if in_bc_steps else None,
+        target=torch.randn(many if hp.cql_max_target_backup else one, device=device),
+        random=torch.empty(many, device=device).uniform_(-1.0, 1.0),
+        current=torch.randn(many, device=device),
+        next=torch.randn(many, device=device),
+    )
+    return index_tensor(indices, device), noise
+
+
+class Exploration(NamedTuple):
+    """What a step in the environment draws."""
+
+    # Standard normal, (1, A)
+    action: Tensor
+
+
+def draw_exploration(hp: Hyperparameters, action_dim: int, device: torch.device) -> Exploration:
+    """The draw of one step in the environment, from torch's generator."""
+    return Exploration(action=torch.randn(1, action_dim, device=device))
+
+
+# ---- losses and update ---------------------------------------------------------------------------------------------
+
+
+def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
+    """One step of each optimiser down the gradient of the loss."""
+    for optimizer in optimizers:
+        optimizer.zero_grad()
+    loss.backward()
+    for optimizer in optimizers:
+        optimizer.step()
+
+
+def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
+    """Polyak: the target moves a step of size tau towards the source, in place."""
+    for old, new in zip(target.parameters(), source.parameters(), strict=True):
+        old.data.copy_((1.0 - tau) * old.data + tau * new.data)
+
+
+class CQL:
+    """All that an update reads and writes."""
+
+    def __init__(self, hp: Hyperparameters, actor: Actor, critic_1: Critic, critic_2: Critic) -> None:
+        self.hp = hp
+        self.action_dim = actor.action_dim
+        self.actor, self.critic_1, self.critic_2 = actor, critic_1, critic_2
+        self.critic_1_target, self.critic_2_target = copy.deepcopy((critic_1, critic_2))
+        device = next(actor.parameters()).device
+        self.log_alpha, self.log_alpha_prime = Scalar(0.0).to(device), Scalar(1.0).to(device)
+        self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.policy_lr)
+        self.critic_1_optimizer = torch.optim.Adam(critic_1.parameters(), lr=hp.qf_lr)
+        self.critic_2_optimizer = torch.optim.Adam(critic_2.parameters(), lr=hp.qf_lr)
+        self.log_alpha_optimizer = torch.optim.Adam(self.log_alpha.parameters(), lr=hp.policy_lr)
+        self.log_alpha_prime_optimizer = torch.optim.Adam(self.log_alpha_prime.parameters(), lr=hp.qf_lr)
+        self.total_it = 0
+        # Of those updates, the ones before this run
+        self.earlier = 0
+
+    def alpha(self) -> Tensor:
+        """The entropy temperature: a constant in every loss but its own."""
+        if not self.hp.use_automatic_entropy_tuning:
+            return torch.tensor(self.hp.alpha_multiplier)
+        return exp(self.log_alpha().detach()) * self.hp.alpha_multiplier
+
+    def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
+        log_alpha = self.log_alpha()
+        return -(log_alpha * (log_prob - self.action_dim)).mean(), {}
+
+    def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
+        """Soft actor-critic's: the value under the smaller critic, plus entropy."""
+        actor, critic_1, critic_2 = self.actor, self.critic_1, self.critic_2
+        actions, log_prob = sample(actor, batch.observations, noise.actor)
+        q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
+        if noise.bc is not None:
+            # CORL's behaviour cloning scores a fresh sample of the policy's own, not the data's action.
+            _, q = sample(actor, batch.observations, noise.bc)
+        assert log_prob.shape == q.shape == batch.rewards.shape
+        return (self.alpha() * log_prob - q).mean(), {"log_prob": log_prob.detach()}
+
+    @torch.no_grad()
+    def td_target(self, batch: Batch, noise: Noise) -> tuple[Tensor, Tensor]:
+        """The regression target of both critics and the next value in it, both (B,)."""
+        hp, actor, critic_1, critic_2 = self.hp, self.actor, self.critic_1_target, self.critic_2_target
+        actions, log_prob = sample(actor, batch.next_observations, noise.target)
+        next_q = minimum(critic_1(batch.next_observations, actions), critic_2(batch.next_observations, actions))
+        if hp.cql_max_target_backup:
+            best = next_q.argmax(axis=-1)[:, None]
+            next_q = take_along_dim(next_q, best, 1).squeeze(-1)
+            log_prob = take_along_dim(log_prob, best, 1).squeeze(-1)
+        if hp.backup_entropy:
+            next_q = next_q - self.alpha() * log_prob
+        assert next_q.shape == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards + (1.0 - batch.terminals) * hp.discount * next_q, next_q
+
+    def gap(
+        self, critic: Critic, batch: Batch, q: Tensor, random: Tensor, samples: Sequence[tuple[Tensor, Tensor]]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """How far the soft maximum over sampled actions lies above the data's value q (B,), on average."""
+        hp, (current, current_log_prob), (next, next_log_prob) = self.hp, *samples
+        q_random = critic(batch.observations, random)
+        q_current = critic(batch.observations, current)
+        # The next actions are judged in the current states.
+        q_next = critic(batch.observations, next)
+        sampled = everything = concatenate([q_random, q[:, None], q_next, q_current], axis=1)
+        if hp.cql_importance_sample:
+            log_density = math.log(0.5 ** random.shape[-1])
+            q_ratios = [q_random - log_density, q_next - next_log_prob, q_current - current_log_prob]
+            sampled = concatenate(q_ratios, axis=1)
+        ood = logsumexp(sampled / hp.cql_temp, axis=1) * hp.cql_temp
+        assert ood.shape == q.shape
+        gap = clamp(ood - q, hp.cql_clip_diff_min, hp.cql_clip_diff_max).mean()
+        return gap, {
+            "cql_std_q{}": std(everything, axis=1, correction=1).mean(),
+            "cql_q{}_rand": q_random.mean(),
+            "cql_q{}_current_actions": q_current.mean(),
+            "cql_q{}_next_actions": q_next.mean(),
+        }
+
+    def penalty(self, gap: Tensor, alpha_prime: Tensor, cql_alpha: float) -> Tensor:
+        """The conservative term; as in CORL, cql_alpha also weighs the Lagrange form."""
+        hp = self.hp
+        if hp.cql_lagrange:
+            return alpha_prime * cql_alpha * (gap - hp.cql_target_action_gap)
+        return cql_alpha * gap
+
+    def alpha_prime_loss(self, gap_1: Tensor, gap_2: Tensor, cql_alpha: float) -> tuple[Tensor, dict[str, Tensor]]:
+        """Raises the conservative term's weight while the gaps lie above their target."""
+        alpha_prime = clamp(exp(self.log_alpha_prime()), 0.0, 1e6)
+        loss = -0.5 * (self.penalty(gap_1, alpha_prime, cql_alpha) + self.penalty(gap_2, alpha_prime, cql_alpha))
+        return loss, {"alpha_prime": alpha_prime}
+
+    def critic_loss(self, batch: Batch, noise: Noise, cql_alpha: float) -> tuple[Tensor, dict[str, Tensor]]:
+        """Both critics' squared error to the same target, and their conservative terms."""
+        target, next_q = self.td_target(batch, noise)
+        with torch.no_grad():
+            current = sample(self.actor, batch.observations, noise.current)
+            next = sample(self.actor, batch.next_observations, noise.next)
+            alpha_prime = clamp(exp(self.log_alpha_prime()), 0.0, 1e6)
+        losses, metrics = [], {"average_target_q": next_q.mean()}
+        for number, critic in enumerate((self.critic_1, self.critic_2), start=1):
+            q = critic(batch.observations, batch.actions)
+            assert q.shape == target.shape
+            td_loss = square(q - target).mean()
+            gap, own = self.gap(critic, batch, q, noise.random, (current, next))
+            penalty = self.penalty(gap, alpha_prime, cql_alpha)
+            losses.append(td_loss + penalty)
+            own |= {"qf{}_loss": td_loss, "average_qf{}": q.mean(), "cql_qf{}_diff": gap, "cql_min_qf{}_loss": penalty}
+            metrics |= {name.format(number): value for name, value in own.items()}
+        return losses[0] + losses[1], metrics
+
+    @property
+    def online(self) -> bool:
+        """Whether the next update is one of the online phase."""
+        return self.total_it - self.earlier >= self.hp.offline_iterations
+
+    def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
+        """One gradient step: every loss at the parameters before it, then every step; last the targets."""
+        hp = self.hp
+        cql_alpha = hp.cql_alpha_online if self.online else hp.cql_alpha
+        self.total_it += 1
+        actor_loss, aux = self.actor_loss(batch, noise)
+        metrics = {"log_pi": aux["log_prob"].mean(), "policy_loss": actor_loss, "alpha": self.alpha()}
+        critic_loss, critic_metrics = self.critic_loss(batch, noise, cql_alpha)
+        # As in CORL, what is not tuned is logged as 0.
+        untuned = dict.fromkeys(("alpha_loss", "alpha_prime", "alpha_prime_loss"), torch.zeros_like(critic_loss))
+        metrics |= critic_metrics | untuned
+        if hp.cql_lagrange:
+            gaps = metrics["cql_qf1_diff"].detach(), metrics["cql_qf2_diff"].detach()
+            loss, own = self.alpha_prime_loss(*gaps, cql_alpha)
+            gradient_step(loss, self.log_alpha_prime_optimizer)
+            metrics |= {"alpha_prime_loss": loss, **own}
+        if hp.use_automatic_entropy_tuning:
+            loss, _ = self.alpha_loss(aux["log_prob"])
+            gradient_step(loss, self.log_alpha_optimizer)
+            metrics["alpha_loss"] = loss
+        gradient_step(actor_loss, self.actor_optimizer)
+        gradient_step(critic_loss, self.critic_1_optimizer, self.critic_2_optimizer)
+        if self.total_it % hp.target_update_period == 0:
+            soft_update(self.critic_1_target, self.critic_1, hp.soft_target_update_rate)
+            soft_update(self.critic_2_target, self.critic_2, hp.soft_target_update_rate)
+        return {name: value.detach() for name, value in metrics.items()}
+
+    @torch.no_grad()
+    def explore(self, observations: Tensor, noise: Exploration) -> Tensor:
+        """Actions (E, A) to learn from, for normalised observations (E, S): samples of the policy, nothing added."""
+        actions, _ = sample(self.actor, observations, noise.action)
+        return actions
+
+    def act(self, observations: np.ndarray) -> np.ndarray:
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
+
+    def parts(self) -> dict[str, Any]:
+        """What a checkpoint holds, under CORL's keys."""
+        return {
+            "actor": self.actor,
+            "critic1": self.critic_1,
+            "critic2": self.critic_2,
+            "critic1_target": self.critic_1_target,
+            "critic2_target": self.critic_2_target,
+            "critic_1_optimizer": self.critic_1_optimizer,
+            "critic_2_optimizer": self.critic_2_optimizer,
+            "actor_optim": self.actor_optimizer,
+            "sac_log_alpha": self.log_alpha,
+            "sac_log_alpha_optim": self.log_alpha_optimizer,
+            "cql_log_alpha": self.log_alpha_prime,
+            "cql_log_alpha_optim": self.log_alpha_prime_optimizer,
+        }
+
+
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's most likely actions (E, A) for normalised observations (E, S)."""
+    mean, _ = actor(observations)
+    return actor.max_action * tanh(mean)
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> CQL:
+    """Fresh networks, drawn from torch's generator on the CPU in CORL's order: critic 1, critic 2, actor."""
+    layers = config.hidden_dim, config.orthogonal_init
+    critic_1 = Critic(state_dim, action_dim, config.q_n_hidden_layers, *layers)
+    critic_2 = Critic(state_dim, action_dim, config.q_n_hidden_layers, *layers)
+    actor = Actor(state_dim, action_dim, max_action, *layers)
+    device = resolve_device(config.device)
+    return CQL(config, actor.to(device), critic_1.to(device), critic_2.to(device))
+
+
+def save(trainer: CQL, path: Path, experience: OnlineExperience | None = None, **facts: Any) -> None:
+    """Writes what is new of the experience, then, beside it, a checkpoint under CORL's keys."""
+    if experience is not None:
+        experience.save(path.parent)
+    save_checkpoint(path, "finetune/cql", {**trainer.parts(), "total_it": trainer.total_it, **facts})
+
+
+def load(trainer: CQL, path: str) -> dict[str, Any]:
+    """Loads a checkpoint of ours, of an offline run too, or of CORL's, whose two temperatures are pickled modules.
+
+    Returns what it holds.
+    """
+    content = load_checkpoint(path, ["finetune/cql", "cql"], trainer.parts(), pickled=[Scalar])
+    trainer.total_it = content["total_it"]
+    return content
+
+
+def train(config: TrainConfig) -> Run:
+    """Trains on the data, then in the environment, evaluates every `eval_freq` updates and fills the run's folder.
+
+    Raises:
+        InputError: the dataset, the environment or the checkpoint cannot be used.
+    """
+    modified = config.normalize_reward
+    rule: dict[str, Any] = {"factor": config.reward_scale, "shift": config.reward_bias}
+    task = load_task(
+        config,
+        partial(scale_and_shift_rewards, **rule) if modified else None,
+        config.normalize,
+        step_rewards=partial(scale_and_shift_step_rewards, **rule) if modified else None,
+    )
+    device = resolve_device(config.device)
+    experience = training_environment(config, task)
+    seed_everything(config.seed)
+    trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
+    run = Run(config, task, "finetune/cql", "torch", device)
+    history = restore(run, partial(load, trainer), device, experience.go_on_from)
+    trainer.earlier = trainer.total_it - run.step
+    dataset = to_device(task.dataset, device)
+    ring = Ring(dataset, room(config, len(dataset.rewards)))
+    ring.push(experience.transitions())
+    with run:
+        if run.is_due(run.step):
+            run.evaluate(run.step, trainer.act)
+        for step in range(run.step + 1, config.max_timesteps + 1):
+            if trainer.online:
+                observation = torch.as_tensor(experience.observation[None]).to(dataset.observations)
+                action = trainer.explore(observation, draw_exploration(config, task.action_dim, device))
+                experience.step(action[0].cpu().numpy())
+                ring.push(experience.last())
+            in_bc_steps = trainer.total_it < config.bc_steps
+            indices, noise = draw_noise(config, ring.size, task.action_dim, device, in_bc_steps)
+            history.append(trainer.update(take(ring.rows, indices), noise))
+            run.advance(1)
+            if run.is_due(step):
+                run.log(step, mean_metrics(history), experience.episodes)
+                history.clear()
+                run.save(step, partial(save, trainer, experience=experience))
+                run.evaluate(step, trainer.act)
+            elif run.stopping:
+                run.save(step, partial(save, trainer, experience=experience, history=history))
+    experience.close()
+    return run
+
+
+if __name__ == "__main__":
+    cli(train, TrainConfig, "finetune/cql")

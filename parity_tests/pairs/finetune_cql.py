@@ -1,0 +1,112 @@
+"""CQL, offline to online, on the ladder."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from parity_tests.pair import Facts, Loss, Mistake, Pair
+from parity_tests.pairs import cql
+from parity_tests.pairs.finetune_iql import FILLED
+
+SMALL = {"cql_n_actions": 3, "hidden_dim": 16}
+
+
+def update_statics(config: Any, step: int) -> dict[str, bool]:
+    """Of which phase it is, and whether targets move."""
+    return {"online": step > config.offline_iterations, "move_targets": step % config.target_update_period == 0}
+
+
+def of_a_call(config: Any, start: int, num_updates: int) -> dict[str, int]:
+    """Where it begins in the period, and its updates within `bc_steps`."""
+    bc_updates = min(max(config.bc_steps - start, 0), num_updates)
+    return {"phase": start % config.target_update_period, "bc_updates": bc_updates}
+
+
+PAIR = Pair(
+    name="finetune/cql",
+    title="CQL, offline to online",
+    paper="Kumar et al. 2020",
+    url="https://arxiv.org/abs/2006.04779",
+    benchmark_updates=16,
+    outputs=cql.PAIR.outputs,
+    losses=dict(cql.PAIR.losses)
+    | {
+        "critic_loss": Loss(of=("critic_1", "critic_2"), inputs=("batch", "noise", "cql_alpha")),
+        "alpha_prime_loss": replace(cql.PAIR.losses["alpha_prime_loss"], inputs=("gap_1", "gap_2", "cql_alpha")),
+    },
+    variants={
+        "default": SMALL,
+        # All that can be otherwise. The switch lies within the ladder's trajectory, so that the warm updates are online
+        # ones; the critics learn so fast that their gap is cut from both sides by then.
+        "other": SMALL
+        | {"cql_lagrange": True, "cql_max_target_backup": True, "cql_target_action_gap": 0.8, "cql_temp": 2.0}
+        | {"cql_importance_sample": False, "backup_entropy": True, "bc_steps": 3, "target_update_period": 2}
+        | {"use_automatic_entropy_tuning": False, "alpha_multiplier": 0.3, "orthogonal_init": False, "qf_lr": 0.01}
+        | {"cql_alpha": 1.5, "cql_alpha_online": 0.5, "q_n_hidden_layers": 1, "offline_iterations": 20}
+        | {"cql_clip_diff_min": 4.4, "cql_clip_diff_max": 4.7},
+    },
+    corner=cql.corner,
+    extra_inputs=lambda rng, size: cql.PAIR.extra_inputs(rng, size) | {"cql_alpha": np.asarray(3.0)},
+    draw_inputs=lambda dataset, action_dim: (FILLED, action_dim),
+    draw_statics=cql.PAIR.draw_statics,
+    update_statics=update_statics,
+    interval_statics=lambda config, start, num_updates: {
+        "size": FILLED,
+        **of_a_call(config, start, num_updates),
+        "online": start >= config.offline_iterations,
+    },
+    call_statics=of_a_call,
+    explores=True,
+    facts=Facts(rewarded="critic_loss", rate="soft_target_update_rate"),
+)
+
+# Of the offline twin, as far as their texts stand here too; some that say something of what is new
+SHARED = {
+    "log-std not clamped",
+    "no tanh correction",
+    "temperature loss without a sign",
+    "next samples judged in next states",
+    "densities swapped",
+    "count subtracted from the soft maximum",
+    "policy samples not detached",
+    "biased standard deviation",
+    "target period ignored",
+}
+
+# Where another variant reaches what the mistake is about
+OTHERWISE = {"target period ignored": "other"}
+
+MISTAKES = [
+    Mistake("same noise at every update", "keys = jax.random.split(jax.random.fold_in(key, step), 8)",
+            "keys = jax.random.split(jax.random.fold_in(key, 0 * step), 8)", "draws"),
+    Mistake("batches of what was there before", "start, num_updates, ring.size, phase",
+            "start, num_updates, ring.size - num_updates, phase", "shipped path"),
+    Mistake("weight of the conservative term kept at the switch",
+            "cql_alpha = hp.cql_alpha_online if online else hp.cql_alpha", "cql_alpha = hp.cql_alpha", "update",
+            "other"),
+    Mistake("online weight from the first update on", "cql_alpha = hp.cql_alpha_online if online else hp.cql_alpha",
+            "cql_alpha = hp.cql_alpha_online", "trajectory", "other"),
+    Mistake("multiplier learns by the offline weight", "(state.log_alpha_prime, *gaps, cql_alpha)",
+            "(state.log_alpha_prime, *gaps, hp.cql_alpha)", "log", "other"),
+    Mistake("Lagrange without cql_alpha", "return alpha_prime * cql_alpha * (gap", "return alpha_prime * (gap",
+            "loss", "other"),
+    Mistake("the phase forgotten in a call", "bc_updates, online=True)", "bc_updates, online=False)", "shipped path",
+            "other"),
+    Mistake("targets reset at the switch", "    ring, num_updates = push(ring, rows), len(rows)\n",
+            "    ring, num_updates = push(ring, rows), len(rows)\n"
+            "    state = state.replace(critic_1_target=state.critic_1)\n", "shipped path"),
+    Mistake("buffer overwritten from the wrong end", "ring, num_updates = push(ring, rows), len(rows)",
+            "ring, num_updates = push(ring.replace(pointer=ring.pointer - 1), rows), len(rows)", "shipped path"),
+    Mistake("last layer not orthogonal", "*(linear_init or [xavier_uniform(gain=1e-2)])", "xavier_uniform(gain=1e-2)",
+            "start"),
+    Mistake("policy explores with its mean", "sample(self.actor, observations, noise.action)",
+            "sample(self.actor, observations, 0.0 * noise.action)", "act"),
+    Mistake("the same exploration at every step", "jax.random.split(jax.random.fold_in(key, step), 8)[7]",
+            "jax.random.split(jax.random.fold_in(key, 0 * step), 8)[7]", "draws"),
+    Mistake("batches from the whole ring", "draw_noise(key, step, hp, size, action_dim, in_bc_steps)",
+            "draw_noise(key, step, hp, len(dataset), action_dim, in_bc_steps)", "shipped path"),
+    Mistake("updates within bc_steps end too soon",
+            "scan(partial(update, phase), partial(draw, True), state, start, bc_updates)\n",
+            "scan(partial(update, phase), partial(draw, False), state, start, bc_updates)\n", "shipped path", "other"),
+]  # fmt: skip

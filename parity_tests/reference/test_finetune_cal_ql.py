@@ -1,0 +1,329 @@
+"""Cal-QL: six updates in each phase and a whole loop over two buffers, equal to the last bit; and mistakes in it.
+
+An update is that of CQL's derivation but for the critics' loss, which is written anew here with the bound in it.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import mse_loss
+
+from corl_torch.finetune import cal_ql
+from parity_tests.reference import finetune, test_finetune_cql
+from parity_tests.reference.common import (
+    ACTION_DIM,
+    CPU,
+    ROWS,
+    STATE_DIM,
+    UPDATES,
+    assert_same_bits,
+    assert_same_log,
+    same_draws,
+)
+from parity_tests.reference.finetune import (
+    ANTMAZE_ID,
+    LIMIT,
+    Line,
+    Lived,
+    assert_same_life,
+    patched,
+    run_of,
+    write_dataset,
+)
+from parity_tests.reference.test_finetune_cql import FromTheWrongEnd, TwoPhases, taken
+from shared.data import returns
+from shared.data.returns import CalibrationBatch
+from shared.data.transitions import Batch
+from shared.envs.scores import reference as scores_of
+from shared.envs.stepping import Stepper
+from shared.frameworks.torch_data import take
+from shared.frameworks.torch_online import Ring, take_both
+from shared.runs.configs import read_file
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "full size": {"cql_alpha_online": 2.0},
+    "antmaze": test_finetune_cql.SETTINGS["antmaze"] | {"mixing_ratio": 0.3},
+    "other": test_finetune_cql.SETTINGS["other"] | {"mixing_ratio": 0.75},
+}
+DATA, CAPACITY = finetune.ROWS, 12
+
+
+class Calibrated(TwoPhases):
+    """CORL's trainer, whose calibration is switched off at the switch."""
+
+    def learn(self, rows: tuple[Tensor, ...]) -> dict[str, Any]:
+        """The update of CORL's loop index t on a batch (s, a, r, s', d, returns)."""
+        s, a, r, s2, d, mc = rows
+        self.mc, self.calibrates = mc[:, None], self.t < self.c.offline_iterations
+        return self.next(s, a, r[:, None], s2, d[:, None])
+
+    def critic_loss(
+        self, alpha: Tensor, n: int, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Both critics' loss, and what is logged of it; steps the Lagrange multiplier on the way."""
+        c = self.c
+        q1, q2 = self.q(self.q1, s, a), self.q(self.q2, s, a)
+        a2, log_pi2 = self.policy(s2, n if c.cql_max_target_backup else None)
+        v = torch.min(self.q(self.q1_t, s2, a2), self.q(self.q2_t, s2, a2))
+        if c.cql_max_target_backup:
+            v, best = torch.max(v, dim=-1)
+            log_pi2 = torch.gather(log_pi2, -1, best.unsqueeze(-1)).squeeze(-1)
+        if c.backup_entropy:
+            v = v - alpha * log_pi2
+        y = (r + (1.0 - d) * c.discount * v).detach()
+        td_1, td_2 = mse_loss(q1, y), mse_loss(q2, y)
+        random = a.new_empty((len(s), n, ACTION_DIM), requires_grad=False).uniform_(-1, 1)
+        current, log_current = (x.detach() for x in self.policy(s, n))
+        following, log_following = (x.detach() for x in self.policy(s2, n))
+        log = {"qf1_loss": td_1, "qf2_loss": td_2, "average_qf1": q1.mean(), "average_qf2": q2.mean()}
+        log["average_target_q"] = v.mean()
+        gaps = []
+        for i, network, q in ((1, self.q1, q1), (2, self.q2, q2)):
+            at_random, at_current, at_next = (self.q(network, s, x) for x in (random, current, following))
+            bound = self.mc.repeat(1, n)
+            log[f"bound_rate_cql_q{i}_current_actions"] = torch.sum(at_current < bound) / bound.numel()
+            log[f"bound_rate_cql_q{i}_next_actions"] = torch.sum(at_next < bound) / bound.numel()
+            if self.calibrates:
+                at_current, at_next = torch.maximum(at_current, bound), torch.maximum(at_next, bound)
+            columns = [at_random, q.unsqueeze(1), at_next, at_current]
+            log[f"cql_std_q{i}"] = torch.std(torch.cat(columns, 1), dim=1).mean()
+            log |= {f"cql_q{i}_rand": at_random.mean(), f"cql_q{i}_current_actions": at_current.mean()}
+            log[f"cql_q{i}_next_actions"] = at_next.mean()
+            if c.cql_importance_sample:
+                columns = [at_random - np.log(0.5**ACTION_DIM), at_next - log_following, at_current - log_current]
+            ood = torch.logsumexp(torch.cat(columns, 1) / c.cql_temp, dim=1) * c.cql_temp
+            gaps.append(torch.clamp(ood - q, c.cql_clip_diff_min, c.cql_clip_diff_max).mean())
+        penalties, alpha_prime, alpha_prime_loss = self.weighed(gaps)
+        log |= {"cql_qf1_diff": gaps[0], "cql_qf2_diff": gaps[1], "alpha_prime": alpha_prime}
+        log |= {"cql_min_qf1_loss": penalties[0], "cql_min_qf2_loss": penalties[1]}
+        return td_1 + td_2 + penalties[0] + penalties[1], log | {"alpha_prime_loss": alpha_prime_loss}
+
+
+def returns_of(
+    c: Any, s: np.ndarray, s2: np.ndarray, r: np.ndarray, d: np.ndarray, limit: int, failure: float
+) -> np.ndarray:
+    """CORL's walk over the transitions: a trajectory is closed, then its returns are added up from its end."""
+    found: list[float] = []
+    begun: list[int] = []
+    for t in range(len(r)):
+        begun.append(t)
+        elsewhere = t + 1 < len(r) and np.linalg.norm(s[t + 1] - s2[t]) > 1e-6
+        if not (d[t] or t == len(r) - 1 or elsewhere or len(begun) == limit):
+            continue
+        if c.is_sparse_reward and r[t] == failure:
+            found += [failure / (1 - c.discount)] * len(begun)
+        else:
+            backwards, after = [], 0.0
+            for k in reversed(begun):
+                after = float(r[k]) + c.discount * after * (1 - float(d[k]))
+                backwards.append(after)
+            found += backwards[::-1]
+        begun = []
+    return np.asarray(found, np.float32)
+
+
+def drawn(c: cal_ql.TrainConfig, data: Any, ring: Any, size: int, online: bool) -> tuple[Tensor, ...]:
+    """A batch as CORL draws it: the dataset's rows, then those of the environment."""
+    old = int(c.batch_size * c.mixing_ratio) if online else c.batch_size
+    chosen = np.random.randint(0, len(data[0]), size=old)
+    rows = [column[chosen] for column in data]
+    if online:
+        chosen = np.random.randint(0, size, size=c.batch_size - old)
+        rows = [np.concatenate([x, column[chosen]]) for x, column in zip(rows, ring, strict=True)]
+    return tuple(torch.as_tensor(x) for x in rows)
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_both_phases(dataset: Batch, settings: dict[str, Any]) -> None:
+    """Six updates before the switch and six after it: every weight, both temperatures and every logged number."""
+    config = cal_ql.TrainConfig(device="cpu", offline_iterations=UPDATES, online_iterations=UPDATES, **settings)
+    trainer = cal_ql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    reference, logs, expected = Calibrated(config, trainer), [], []
+    data = CalibrationBatch(*dataset, torch.as_tensor(np.random.default_rng(1).normal(size=ROWS), dtype=torch.float32))
+    seen = CalibrationBatch(*(column[: ROWS // 10].flip(0) for column in data))
+    offline, _ = cal_ql.shares(config)
+    same_draws()
+    for step in range(1, 2 * UPDATES + 1):
+        size = len(seen.rewards) if step > UPDATES else None
+        indices, noise = cal_ql.draw_noise(config, ROWS, ACTION_DIM, CPU, size, step <= config.bc_steps)
+        batch = take(data, indices) if size is None else take_both(data, seen, indices, offline)
+        logs.append(trainer.update(batch, noise))
+    same_draws()
+    old, new = ([column.numpy() for column in columns] for columns in (data, seen))
+    for step in range(2 * UPDATES):
+        expected.append(reference.learn(drawn(config, old, new, len(seen.rewards), step >= UPDATES)))
+    assert_same_log(logs, expected)
+    assert_same_bits(trainer, reference.parts())
+    assert any(0.0 < log["bound_rate_cql_q1_next_actions"] < 1.0 for log in logs)
+
+
+# ---- returns -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_returns(sparse: bool) -> None:
+    """Of trajectories that end in every way, by CORL's walk; in antmaze's rewards those that fail are told apart."""
+    rng, size, limit = np.random.default_rng(3), 400, 9
+    raw = {
+        "observations": rng.normal(size=(size, 2)).astype(np.float32),
+        "actions": np.zeros((size, 1), np.float32),
+        "rewards": (rng.random(size) < 0.2).astype(np.float32),
+        "terminals": rng.random(size) < 0.05,
+        "timeouts": rng.random(size) < 0.05,
+    }
+    config = cal_ql.TrainConfig(normalize_reward=True, reward_scale=10.0, reward_bias=-5.0, is_sparse_reward=sparse)
+    ours = cal_ql.prepare(returns.extract_ended(raw, limit), "antmaze-umaze-v2", config)
+    s, _, r, s2, d, _ = ours
+    assert scores_of("antmaze-umaze-v2").min_score == 0.0
+    theirs = returns_of(config, s, s2, r, d, limit, failure=-5.0)
+    np.testing.assert_array_equal(ours.returns, theirs)
+    assert (np.min(theirs) == -500.0) == sparse
+
+
+# ---- the loop ------------------------------------------------------------------------------------------------------
+
+
+def derived_life(c: cal_ql.TrainConfig, raw: dict[str, np.ndarray], reference: Calibrated) -> Lived:
+    """CORL's loop over two buffers; what is lived through has returns of 0."""
+    s, s2 = raw["observations"][:-1], raw["observations"][1:]
+    mean, std = np.zeros(STATE_DIM, np.float32), np.ones(STATE_DIM, np.float32)
+    if c.normalize:
+        mean, std = s.mean(0), s.std(0) + 1e-3
+    factor, shift = (c.reward_scale, c.reward_bias) if c.normalize_reward else (1.0, 0.0)
+    done, r = raw["terminals"][:-1].astype(np.float32), raw["rewards"][:-1]
+    r = r * np.float32(factor) + np.float32(shift)
+    mc = returns_of(c, s, s2, r, done, LIMIT, failure=np.nan)
+    data = ((s - mean) / std, raw["actions"][:-1], r, (s2 - mean) / std, done, mc)
+    ring = tuple(np.zeros((CAPACITY, *column.shape[1:]), np.float32) for column in data)
+    size, pointer, moves, env, batches = 0, 0, 0, Line(), []
+    state = (env.reset()[0] - mean) / std
+    for t in range(c.offline_iterations + c.online_iterations):
+        if t >= c.offline_iterations:
+            moves += 1
+            action = reference.act(torch.tensor(state[None], dtype=torch.float32))[0].numpy()
+            after, reward, ended, *_ = env.step(action)
+            after = (after - mean) / std
+            kept = (state, action, reward * factor + shift, after, ended and moves < LIMIT, 0.0)
+            for whole, value in zip(ring, kept, strict=True):
+                whole[pointer] = value
+            pointer, size = (pointer + 1) % CAPACITY, min(size + 1, CAPACITY)
+            state = after
+            if ended or moves == LIMIT:
+                state, moves = (env.reset()[0] - mean) / std, 0
+        batches.append(drawn(c, data, ring, size, t >= c.offline_iterations))
+        reference.learn(batches[-1])
+    return Lived(batches, list(ring))
+
+
+def life(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Callable[[], Lived]]:
+    """A short run of the twin, twenty steps of it online, and what lives the derivation's; the ring is overwritten."""
+    raw = write_dataset(folder / "line.hdf5")
+    with h5py.File(folder / "line.hdf5", "a") as file:
+        file.attrs["env_id"] = ANTMAZE_ID
+    config = cal_ql.TrainConfig(
+        env=str(folder / "line.hdf5"),
+        runs_path=str(folder / "runs"),
+        device="cpu",
+        buffer_size=DATA,
+        offline_iterations=6,
+        online_iterations=20,
+        eval_freq=13,
+        n_episodes=1,
+        **settings,
+    )
+    with patched((cal_ql, "room", lambda config, rows: CAPACITY)):
+        ours, fresh, as_it_was = run_of(cal_ql, cal_ql.CalQL, config)
+
+    def theirs() -> Lived:
+        reference = Calibrated(config, fresh)
+        as_it_was()
+        return derived_life(config, raw, reference)
+
+    return ours, theirs
+
+
+LOOP = SETTINGS["antmaze"] | {"normalize_reward": True, "reward_scale": 0.3, "reward_bias": -0.7}
+
+
+@pytest.mark.parametrize("settings", [LOOP, SETTINGS["other"] | {"normalize": False}], ids=["antmaze", "other"])
+def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
+    """The derivation's buffers, batch for batch."""
+    ours, theirs = life(tmp_path, settings)
+    assert_same_life(ours, theirs())
+
+
+def test_corls_file_loads(tmp_path: Path) -> None:
+    """Its keys; an infinity as YAML writes it."""
+    text = "env: antmaze-umaze-v2\nmixing_ratio: 0.5\nis_sparse_reward: true\ncql_clip_diff_max: .inf\n"
+    text += "cql_clip_diff_min: -200\noffline_iterations: 1000000\nonline_iterations: 1000000\nname: CQL\n"
+    (tmp_path / "umaze.yaml").write_text(text)
+    config = read_file(cal_ql.TrainConfig, "finetune/cal_ql", tmp_path / "umaze.yaml")
+    assert (config.max_timesteps, config.cql_clip_diff_min, config.cql_lagrange) == (2_000_000, -200.0, True)
+
+
+# ---- mistakes ------------------------------------------------------------------------------------------------------
+
+
+def _calibrated_online(self: cal_ql.CalQL, batch: CalibrationBatch, noise: Any, weight: float, floor: Tensor) -> Any:
+    return _critic_loss(self, batch, noise, weight, batch.returns)
+
+
+def _weight_kept(self: cal_ql.CalQL, batch: CalibrationBatch, noise: cal_ql.Noise) -> dict[str, Tensor]:
+    self.hp = replace(self.hp, cql_alpha_online=self.hp.cql_alpha)
+    return _update(self, batch, noise)
+
+
+def _targets_reset(self: cal_ql.CalQL, batch: CalibrationBatch, noise: cal_ql.Noise) -> dict[str, Tensor]:
+    if self.total_it == self.hp.offline_iterations:
+        self.critic_1_target.load_state_dict(self.critic_1.state_dict())
+    return _update(self, batch, noise)
+
+
+def _rewards_as_returns(steps: Batch) -> CalibrationBatch:
+    return CalibrationBatch(*steps, steps.rewards)
+
+
+_critic_loss, _update, _shares = cal_ql.CalQL.critic_loss, cal_ql.CalQL.update, cal_ql.shares
+_with_returns, _step_rewards = cal_ql.with_returns, cal_ql.scale_and_shift_step_rewards
+LOOP_MISTAKES: dict[str, Callable[[], tuple[Any, str, Any]]] = {
+    "time limit stored as terminal": lambda: taken(lambda _, s: s._replace(terminal=s.terminal or s.timeout)),
+    "reward of an online step not scaled": lambda: (
+        cal_ql, "scale_and_shift_step_rewards", lambda *args, **rule: lambda reward: reward
+    ),
+    "statistics taken anew": lambda: (Stepper, "__init__", test_finetune_cql.statistics_anew),
+    "buffer overwritten from the wrong end": lambda: (cal_ql, "Ring", FromTheWrongEnd),
+    "online steps not stored": lambda: (Ring, "push", lambda self, columns: setattr(self, "size", 1)),
+    "mixing ratio inverted": lambda: (cal_ql, "shares", lambda hp: _shares(hp)[::-1]),
+    "calibrated online": lambda: (cal_ql.CalQL, "critic_loss", _calibrated_online),
+    "returns without a discount": lambda: (
+        cal_ql, "with_returns", lambda data, discount, failure: _with_returns(data, 1.0, failure)
+    ),
+    "returns of a step are its reward": lambda: (cal_ql, "unknown_returns", _rewards_as_returns),
+    "trajectories run over a jump and a limit": lambda: (
+        cal_ql, "extract_ended", lambda raw, limit: returns.extract_ended(raw, None)
+    ),
+    "cql_alpha kept at the switch": lambda: (cal_ql.CalQL, "update", _weight_kept),
+    "targets reset at the switch": lambda: (cal_ql.CalQL, "update", _targets_reset),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Lived:
+    """The derivation's life, which no mistake of the twin's changes."""
+    return life(tmp_path_factory.mktemp("right"), LOOP)[1]()
+
+
+@pytest.mark.parametrize("mistake", LOOP_MISTAKES)
+def test_a_mistake_in_the_loop_is_caught(mistake: str, theirs: Lived, tmp_path: Path) -> None:
+    """The same comparison fails."""
+    with patched(LOOP_MISTAKES[mistake]()):
+        ours, _ = life(tmp_path, LOOP)
+    with pytest.raises(AssertionError):
+        assert_same_life(ours, theirs)

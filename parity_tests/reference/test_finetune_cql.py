@@ -1,0 +1,263 @@
+"""CQL, offline to online: six updates in each phase and a whole loop, equal to the last bit; and mistakes in it.
+
+An update is that of the offline derivation. What CORL's file of this name adds is derived here.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from corl_torch.finetune import cql
+from parity_tests.reference.common import (
+    ACTION_DIM,
+    CPU,
+    ROWS,
+    STATE_DIM,
+    UPDATES,
+    assert_same_bits,
+    assert_same_log,
+    columns_of,
+    mlp,
+    same_draws,
+)
+from parity_tests.reference.finetune import (
+    CAPACITY,
+    Lived,
+    assert_same_life,
+    derived,
+    patched,
+    run_of,
+    write_dataset,
+)
+from parity_tests.reference.test_cql import ReferenceCQL
+from shared.data.transitions import Batch
+from shared.envs.stepping import Step, Stepper
+from shared.frameworks.torch_data import take
+from shared.frameworks.torch_online import Ring
+
+SMALL = {"hidden_dim": 16, "batch_size": 16, "cql_n_actions": 3}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "full size": {"cql_alpha_online": 2.0},
+    "antmaze": SMALL
+    | {"cql_lagrange": True, "cql_max_target_backup": True, "cql_target_action_gap": 0.8, "cql_clip_diff_min": -200.0}
+    | {"q_n_hidden_layers": 5, "cql_alpha": 5.0, "cql_alpha_online": 3.0},
+    "other": SMALL
+    | {"cql_importance_sample": False, "cql_temp": 2.0, "backup_entropy": True, "bc_steps": 8}
+    | {"target_update_period": 5, "orthogonal_init": False, "use_automatic_entropy_tuning": False}
+    | {"alpha_multiplier": 0.3, "cql_alpha_online": 0.5, "cql_clip_diff_max": 4.0},
+}
+# All that the loop itself can do otherwise
+LOOP = SETTINGS["antmaze"] | {"normalize_reward": True, "reward_scale": 0.3, "reward_bias": -0.7}
+
+
+def networks(config: Any) -> list[nn.Sequential]:
+    """Both critics and the policy."""
+    hidden = [config.hidden_dim] * config.q_n_hidden_layers
+    critics = [mlp(STATE_DIM + ACTION_DIM, *hidden, 1) for _ in range(2)]
+    return [*critics, mlp(STATE_DIM, *[config.hidden_dim] * 3, 2 * ACTION_DIM)]
+
+
+class TwoPhases(ReferenceCQL):
+    """CORL's trainer, whose weight of the conservative term is overwritten at the switch."""
+
+    def __init__(self, config: Any, trainer: Any) -> None:
+        super().__init__(config, trainer, networks(config))
+        self.t = 0
+
+    def next(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Any]:
+        """The update of CORL's loop index t."""
+        if self.t == self.c.offline_iterations:
+            self.c = replace(self.c, cql_alpha=self.c.cql_alpha_online)
+        self.t += 1
+        return self.update(self.t, s, a, r, s2, d)
+
+    def act(self, state: Tensor) -> Tensor:
+        """A sample of the policy."""
+        with torch.no_grad():
+            return self.policy(state)[0]
+
+    def parts(self) -> dict[str, Any]:
+        """By the twin's names."""
+        networks = {"critic_1": self.q1, "critic_2": self.q2}
+        networks |= {"critic_1_target": self.q1_t, "critic_2_target": self.q2_t}
+        return networks | {"log_alpha": self.log_alpha, "log_alpha_prime": self.log_alpha_prime}
+
+
+def both_phases(dataset: Batch, settings: dict[str, Any]) -> tuple[list, list, cql.CQL, TwoPhases]:
+    """What each side logs in six updates before the switch and six after it, and what it has in the end."""
+    config = cql.TrainConfig(device="cpu", offline_iterations=UPDATES, online_iterations=UPDATES, **settings)
+    trainer = cql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    reference, logs = TwoPhases(config, trainer), []
+    same_draws()
+    for step in range(1, 2 * UPDATES + 1):
+        indices, noise = cql.draw_noise(config, ROWS, ACTION_DIM, CPU, step <= config.bc_steps)
+        logs.append(trainer.update(take(dataset, indices), noise))
+    same_draws()
+    expected = [reference.next(*columns_of(dataset, config.batch_size)) for _ in range(2 * UPDATES)]
+    return logs, expected, trainer, reference
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_both_phases(dataset: Batch, settings: dict[str, Any]) -> None:
+    """Every weight, both temperatures and every logged number."""
+    logs, expected, trainer, reference = both_phases(dataset, settings)
+    assert_same_log(logs, expected)
+    assert_same_bits(trainer, reference.parts())
+    theirs = [*reference.base.parameters(), reference.multiplier, reference.offset]
+    assert all(torch.equal(mine, other) for mine, other in zip(trainer.actor.parameters(), theirs, strict=True))
+
+
+@pytest.mark.parametrize("orthogonal", [True, False])
+def test_weights_start_where_the_seed_says(orthogonal: bool) -> None:
+    """Critic 1, critic 2, policy; each network's layers are made orthogonal after all of them are drawn."""
+    torch.manual_seed(7)
+    config = cql.TrainConfig(device="cpu", orthogonal_init=orthogonal, q_n_hidden_layers=2)
+    trainer = cql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    torch.manual_seed(7)
+    inputs = STATE_DIM + ACTION_DIM
+    critic = [(inputs, 256), (256, 256), (256, 1)]
+    networks = [critic, critic, [(STATE_DIM, 256), (256, 256), (256, 256), (256, 2 * ACTION_DIM)]]
+    expected = []
+    for sizes in networks:
+        layers = [nn.Linear(*size) for size in sizes]
+        for layer in layers if orthogonal else []:
+            nn.init.orthogonal_(layer.weight, gain=math.sqrt(2.0))
+            nn.init.constant_(layer.bias, 0.0)
+        if not orthogonal:
+            nn.init.xavier_uniform_(layers[-1].weight, gain=0.01)
+        expected += layers
+    built = [trainer.critic_1.network, trainer.critic_2.network, trainer.actor.base_network]
+    ours = [layer for network in built for layer in network if isinstance(layer, nn.Linear)]
+    for mine, other in zip(ours, expected, strict=True):
+        assert torch.equal(mine.weight, other.weight)
+        assert torch.equal(mine.bias, other.bias)
+    assert (trainer.actor.log_std_multiplier.constant, trainer.actor.log_std_offset.constant) == (1.0, -1.0)
+
+
+def test_the_policy_acts(dataset: Batch) -> None:
+    """Its most likely action in evaluation, a sample to learn from; both within the largest action."""
+    config = cql.TrainConfig(device="cpu", hidden_dim=16)
+    trainer = cql.create_trainer(config, STATE_DIM, ACTION_DIM, 2.0)
+    reference, states = TwoPhases(config, trainer), dataset.observations[:1]
+    mean = torch.split(reference.base(states), ACTION_DIM, dim=-1)[0]
+    assert torch.equal(torch.as_tensor(trainer.act(states.numpy())), 2.0 * torch.tanh(mean).detach())
+    same_draws()
+    ours = trainer.explore(states, cql.draw_exploration(config, ACTION_DIM, CPU))
+    same_draws()
+    assert torch.equal(ours, 2.0 * reference.act(states))
+
+
+# ---- the loop ------------------------------------------------------------------------------------------------------
+
+
+def life(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Callable[[], Lived]]:
+    """A short run of the twin, twenty steps of it online, and what lives the derivation's; the ring is overwritten."""
+    raw = write_dataset(folder / "line.hdf5")
+    config = cql.TrainConfig(
+        env=str(folder / "line.hdf5"),
+        runs_path=str(folder / "runs"),
+        device="cpu",
+        buffer_size=CAPACITY,
+        offline_iterations=6,
+        online_iterations=20,
+        eval_freq=13,
+        n_episodes=1,
+        **settings,
+    )
+    ours, fresh, as_it_was = run_of(cql, cql.CQL, config)
+
+    def theirs() -> Lived:
+        reference = TwoPhases(config, fresh)
+        as_it_was()
+        return derived(config, raw, reference.act, reference.next)
+
+    return ours, theirs
+
+
+@pytest.mark.parametrize("settings", [LOOP, SETTINGS["other"] | {"normalize": False}], ids=["antmaze", "other"])
+def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
+    """The derivation's buffer, batch for batch."""
+    ours, theirs = life(tmp_path, settings)
+    assert_same_life(ours, theirs())
+
+
+# ---- mistakes ------------------------------------------------------------------------------------------------------
+
+
+class FromTheWrongEnd(Ring):
+    """Goes backwards."""
+
+    def push(self, columns: Any) -> None:
+        """Each row below the one before."""
+        super().push(columns)
+        self._pointer = (self._pointer - 2) % len(self.rows[0])
+
+
+def taken(change: Callable[[Stepper, Step], Step]) -> tuple[Any, str, Any]:
+    """Every step of the environment changed."""
+    take_step = Stepper.step
+    return Stepper, "step", lambda self, action, then=None: change(self, take_step(self, action, then))
+
+
+def statistics_anew(self: Stepper, env_id: str, mean: Any, std: Any, learnt: Any) -> None:
+    """As if what is lived through counted in them."""
+    _begin(self, env_id, mean + 0.1, 1.1 * std, learnt)
+
+
+def _targets_reset(self: cql.CQL, batch: Batch, noise: cql.Noise) -> dict[str, Tensor]:
+    if self.total_it == self.hp.offline_iterations:
+        self.critic_1_target.load_state_dict(self.critic_1.state_dict())
+    return _update(self, batch, noise)
+
+
+def _weight_kept(self: cql.CQL, batch: Batch, noise: cql.Noise) -> dict[str, Tensor]:
+    self.hp = replace(self.hp, cql_alpha_online=self.hp.cql_alpha)
+    return _update(self, batch, noise)
+
+
+def _actor_without_noise(self: cql.CQL, states: Tensor, noise: cql.Exploration) -> Tensor:
+    return cql.policy(self.actor, states).detach()
+
+
+_begin, _update = Stepper.__init__, cql.CQL.update
+_step_rewards = cql.scale_and_shift_step_rewards
+LOOP_MISTAKES: dict[str, Callable[[], tuple[Any, str, Any]]] = {
+    "time limit stored as terminal": lambda: taken(lambda _, s: s._replace(terminal=s.terminal or s.timeout)),
+    "reset's state stored as the next one": lambda: taken(
+        lambda stepper, step: step._replace(next_observation=stepper.observation)
+    ),
+    "reward of an online step not scaled": lambda: (
+        cql, "scale_and_shift_step_rewards", lambda *args, **rule: lambda reward: reward
+    ),
+    "online rewards not shifted": lambda: (
+        cql, "scale_and_shift_step_rewards",
+        lambda data, env, factor, shift: _step_rewards(data, env, factor=factor, shift=0.0),
+    ),
+    "statistics taken anew": lambda: (Stepper, "__init__", statistics_anew),
+    "no ring: the batches of the data alone": lambda: (Ring, "push", lambda self, columns: None),
+    "buffer overwritten from the wrong end": lambda: (cql, "Ring", FromTheWrongEnd),
+    "exploration without noise": lambda: (cql.CQL, "explore", _actor_without_noise),
+    "targets reset at the switch": lambda: (cql.CQL, "update", _targets_reset),
+    "cql_alpha kept at the switch": lambda: (cql.CQL, "update", _weight_kept),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Lived:
+    """The derivation's life, which no mistake of the twin's changes."""
+    return life(tmp_path_factory.mktemp("right"), LOOP)[1]()
+
+
+@pytest.mark.parametrize("mistake", LOOP_MISTAKES)
+def test_a_mistake_in_the_loop_is_caught(mistake: str, theirs: Lived, tmp_path: Path) -> None:
+    """The same comparison fails."""
+    with patched(LOOP_MISTAKES[mistake]()):
+        ours, _ = life(tmp_path, LOOP)
+    with pytest.raises(AssertionError):
+        assert_same_life(ours, theirs)
