@@ -134,7 +134,7 @@ def sides_of(pair: Pair, path: Path) -> dict[str, Side]:
         for key, values in made_up_rows(ROWS).items():
             file[key] = values
         file.attrs["env_id"] = ENV_ID
-    settings: dict[str, Any] = {"env": str(path), "device": "cpu", "offline_iterations": 1000, "n_episodes": 1} | pair.timed
+    settings = {"env": str(path), "device": "cpu", "offline_iterations": 1000, "n_episodes": 1, **pair.timed}
     sides = {}
     for side, twin, make in ((TORCH, pair.torch, torch_side_of), (JAX, pair.jax, jax_side_of)):
         config = twin.TrainConfig(**settings, online_iterations=(BLOCKS + 1) * STEPS)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -29,7 +30,7 @@ def packed(keys: Any) -> np.ndarray:
 
 def unpacked(keys: np.ndarray) -> jax.Array:
     """Numbers as JAX's keys."""
-    return jax.random.wrap_key_data(np.stack(_words(keys), axis=-1), impl="threefry2x32")
+    return jax.random.wrap_key_data(jnp.asarray(np.stack(_words(keys), axis=-1)), impl="threefry2x32")
 
 
 def random_bits(keys: np.ndarray, bit_width: int, shape: Sequence[int]) -> np.ndarray:
