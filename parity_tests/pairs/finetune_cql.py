@@ -81,6 +81,8 @@ SHARED = {
 OTHERWISE = {"target period ignored": "other"}
 
 MISTAKES = [
+    *(replace(mistake, breaks="", variant=OTHERWISE.get(mistake.name, mistake.variant))
+      for mistake in cql.MISTAKES if mistake.name in SHARED),
     Mistake("same noise at every update", "keys = jax.random.split(jax.random.fold_in(key, step), 8)",
             "keys = jax.random.split(jax.random.fold_in(key, 0 * step), 8)", "draws"),
     Mistake("batches of what was there before", "start, num_updates, ring.size, phase",
