@@ -44,7 +44,6 @@ PAIR = Pair(
     explores=True,
     two_buffers=True,
     as_rows=unknown_returns,
-    float32=finetune_cql.PAIR.float32,
     facts=finetune_cql.PAIR.facts,
 )
 # Of CQL's pair, as far as their texts stand here too
