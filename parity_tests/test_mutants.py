@@ -20,7 +20,6 @@ from parity_tests.scene import forget_programs
 SAMPLE = 6
 # Twins whose mutants have not been tried yet
 OUTSTANDING = {
-    ("finetune/spot", "jax"),
     ("cql", "jax"),
     *((name, side) for name in ("finetune/cal_ql", "finetune/cql") for side in SIDES),
 }
