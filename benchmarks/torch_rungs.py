@@ -13,9 +13,9 @@ from shared.frameworks import torch_data, torch_side
 
 Metrics = dict[str, torch.Tensor]
 
-# `torch.compile` has no gradient of a gradient, which EDAC's critics need; and it keeps CQL's temperature for the
-# backward passes, before which the temperature takes its own step.
-NOT_COMPILED = ("cql", "edac")
+# `torch.compile` has no gradient of a gradient, which EDAC's critics need. It also keeps the temperature of CQL and
+# Cal-QL for the backward passes, before which the temperature takes its own step.
+NOT_COMPILED = ("cql", "finetune/cql", "finetune/cal_ql", "edac")
 
 
 class Loop(NamedTuple):
