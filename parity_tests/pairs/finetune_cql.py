@@ -23,6 +23,11 @@ def of_a_call(config: Any, start: int, num_updates: int) -> dict[str, int]:
     return {"phase": start % config.target_update_period, "bc_updates": bc_updates}
 
 
+def corner(trainer: Any) -> None:
+    """The Lagrange multiplier beyond its bound."""
+    trainer.log_alpha_prime.constant.data.fill_(14.5)
+
+
 PAIR = Pair(
     name="finetune/cql",
     title="CQL, offline to online",
@@ -46,7 +51,7 @@ PAIR = Pair(
         | {"cql_alpha": 1.5, "cql_alpha_online": 0.5, "q_n_hidden_layers": 1, "offline_iterations": 20}
         | {"cql_clip_diff_min": 4.4, "cql_clip_diff_max": 4.7},
     },
-    corner=cql.corner,
+    corner=corner,
     extra_inputs=lambda rng, size: cql.PAIR.extra_inputs(rng, size) | {"cql_alpha": np.asarray(3.0)},
     draw_inputs=lambda dataset, action_dim: (FILLED, action_dim),
     draw_statics=cql.PAIR.draw_statics,
