@@ -138,11 +138,10 @@ def _rule(eqn: Any) -> Rule:
 
 def rule_of(eqn: Any) -> Rule:
     """What computes an operation, its parameters given."""
-    keys = [_is_key(atom.aval) for atom in [*eqn.invars, *eqn.outvars]]
-    known = all(threefry.is_key(atom.aval) for atom in [*eqn.invars, *eqn.outvars] if _is_key(atom.aval))
-    if eqn.primitive.name in RULES and known:
+    keys = [atom.aval for atom in [*eqn.invars, *eqn.outvars] if _is_key(atom.aval)]
+    if eqn.primitive.name in RULES and all(map(threefry.is_key, keys)):
         rule = RULES[eqn.primitive.name](**eqn.params)
-        return (lambda *inputs: rule(*map(_to_numpy, inputs))) if any(keys) else rule
+        return (lambda *inputs: rule(*map(_to_numpy, inputs))) if keys else rule
     inner = [eqn.params[name] for name in ("jaxpr", "call_jaxpr", "fun_jaxpr") if name in eqn.params]
     if inner and eqn.primitive.name in CALLS:
         return _program(inner[0] if isinstance(inner[0], ClosedJaxpr) else ClosedJaxpr(inner[0], ()))

@@ -4,7 +4,7 @@ The default settings meet every precision on every dataset. Every other variant 
 once: of thousands of mutants none was noticed on the bundled rows that had not been noticed on the made-up ones.
 The JAX twin's functions are computed by NumPy, operation by operation (`interpreter.py`). What XLA compiles is held to
 the same single updates: the loop that `train` runs under the default settings, an update under every other variant, and
-updates at full size. XLA takes ten times as long to compile the loop as to compile an update.
+updates at full size. XLA takes longer to compile the loop, which holds several kinds of updates, than to compile one.
 """
 
 from collections.abc import Iterator

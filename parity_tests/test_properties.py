@@ -92,9 +92,9 @@ def actor_does_more_than_imitate(name: str, twin: ModuleType) -> None:
 
 def targets_move_once_when_due(name: str, twin: ModuleType) -> None:
     """Each target takes one Polyak step in an update that moves it, and stands still in any other."""
-    # Those of a longer period
-    variants = {"cql": "unweighted", "finetune/cal_ql": "other", "finetune/cql": "other"}
-    state, batch, noise, scene = scene_of(name, twin, variants.get(name, "default"))
+    # One in which targets stand still in some updates, where there is such a period
+    still = (v for v, settings in PAIRS[name].variants.items() if settings.get("target_update_period", 1) > 1)
+    state, batch, noise, scene = scene_of(name, twin, next(still, "default"))
     facts = scene.pair.facts
     tau = getattr(state.hp, facts.rate)
     targets = [part for part in part_names(state) if part.endswith("_target")]

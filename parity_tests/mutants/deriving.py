@@ -145,7 +145,8 @@ class _Again(_Derivation):
 @contextmanager
 def _in_place_of(right: ModuleType, twin: ModuleType, item: pytest.Item) -> Iterator[None]:
     """What is imported under the right twin's name, and what the test's file has imported already."""
-    file: dict[str, Any] = vars(sys.modules[item.module.__name__])  # type: ignore[attr-defined]  # items of a Python file have `module`
+    assert isinstance(item, pytest.Function)
+    file: dict[str, Any] = vars(sys.modules[item.module.__name__])
     package, _, last = right.__name__.rpartition(".")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, right.__name__, twin)
