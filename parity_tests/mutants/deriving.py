@@ -70,8 +70,12 @@ class _Derivation:
         for mutant in self.mutants:
             self.tell(mutant, self.noticed(mutant, session.items))
         # A test that fails whatever the twin notices nothing.
-        self.prepare(session.items)
+        self.measured(self.met(session.items))
         return True
+
+    def met(self, items: Sequence[pytest.Item]) -> Sequence[pytest.Item]:
+        """The tests that mutants may meet."""
+        return items
 
     def prepare(self, items: Sequence[pytest.Item]) -> None:
         """Finds out what each test comes by."""
@@ -136,6 +140,10 @@ class _Again(_Derivation):
 
     def prepare(self, items: Sequence[pytest.Item]) -> None:
         """Nothing is to be found out."""
+
+    def met(self, items: Sequence[pytest.Item]) -> Sequence[pytest.Item]:
+        """The known ones."""
+        return [item for item in items if any(item in self.tests_of(mutant, items) for mutant in self.mutants)]
 
     def tests_of(self, mutant: Mutant, items: Sequence[pytest.Item]) -> list[pytest.Item]:
         """The known one."""
