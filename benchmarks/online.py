@@ -51,6 +51,7 @@ def torch_side_of(pair: Pair, config: Any, task: Any) -> Side:
     twin, apart = pair.torch, pair.two_buffers
     experience, device = training_environment(config, task), torch.device("cpu")
     trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    trainer.total_it = config.switch
     dataset = torch_data.to_device(pair.as_rows(task.dataset), device)
     kept = 0 if apart else len(dataset.rewards)
     ring = torch_online.Ring(dataset, torch_online.room(config, kept), keeps_dataset=not apart)
@@ -77,7 +78,8 @@ def jax_side_of(pair: Pair, config: Any, task: Any) -> Side:
     """What the JAX twin's `train` calls."""
     twin, apart = pair.jax, pair.two_buffers
     experience, key = training_environment(config, task), jax.random.key(0)
-    held = {"state": twin.create_train_state(key, config, STATE_DIM, ACTION_DIM, 1.0), "step": 0}
+    # Calls before the switch would be ones of a warm-up, which makes no update.
+    held = {"state": twin.create_train_state(key, config, STATE_DIM, ACTION_DIM, 1.0), "step": config.switch}
     dataset = jax_data.to_device(pair.as_rows(task.dataset))
 
     def statics(start: int, updates: int) -> tuple:

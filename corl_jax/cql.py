@@ -96,6 +96,8 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     normalize_reward: bool = False
     # Hidden layers of critic 1; critic 2 always has three, as in CORL
     q_n_hidden_layers: int = bounded(3, low=1)
+    # Width of every hidden layer; CORL's is always 256
+    hidden_dim: int = bounded(256, low=1)
     # Factor on rewards, if normalize_reward
     reward_scale: float = 5.0
     # Then added to rewards, if normalize_reward
@@ -107,12 +109,12 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 # ---- networks ------------------------------------------------------------------------------------------------------
 
 
-def mlp(output_dim: int, n_hidden_layers: int, orthogonal: bool) -> nn.Sequential:
-    """Hidden layers of 256 with ReLU; the last layer starts near 0."""
-    hidden_init = initializers.orthogonal(math.sqrt(2.0))
+def mlp(output_dim: int, n_hidden_layers: int, hidden_dim: int, orthogonal: bool) -> nn.Sequential:
+    """Hidden layers with ReLU; the last layer starts near 0."""
+    hidden_init = (initializers.orthogonal(math.sqrt(2.0)), initializers.zeros) if orthogonal else ()
     layers: list[Callable[..., Any]] = []
     for _ in range(n_hidden_layers):
-        layers += [Linear(256, hidden_init, initializers.zeros) if orthogonal else Linear(256), nn.relu]
+        layers += [Linear(hidden_dim, *hidden_init), nn.relu]
     last_init = initializers.orthogonal(1e-2) if orthogonal else xavier_uniform(gain=1e-2)
     return nn.Sequential([*layers, Linear(output_dim, last_init, initializers.zeros)])
 
@@ -122,10 +124,11 @@ class Actor(nn.Module):
 
     action_dim: int
     max_action: float
+    hidden_dim: int
     initial_log_std_multiplier: float
 
     def setup(self) -> None:
-        self.base_network = mlp(2 * self.action_dim, 3, orthogonal=False)
+        self.base_network = mlp(2 * self.action_dim, 3, self.hidden_dim, orthogonal=False)
         self.log_std_multiplier = Scalar(self.initial_log_std_multiplier)
         self.log_std_offset = Scalar(-1.0)
 
@@ -152,10 +155,11 @@ class Critic(nn.Module):
     """Q(s, a)."""
 
     n_hidden_layers: int
+    hidden_dim: int
     orthogonal_init: bool
 
     def setup(self) -> None:
-        self.network = mlp(1, self.n_hidden_layers, self.orthogonal_init)
+        self.network = mlp(1, self.n_hidden_layers, self.hidden_dim, self.orthogonal_init)
 
     def __call__(self, observations: Array, actions: Array) -> Array:
         """The values (B,) of actions (B, A) in observations (B, S), or (B, n) of actions (B, n, A)."""
@@ -395,11 +399,12 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     inputs = jnp.zeros((1, state_dim)), jnp.zeros((1, action_dim))
     critic_1_key, critic_2_key, actor_key = jax.random.split(key, 3)
     # The actor has no use for orthogonal_init, as in CORL.
-    actor_module = Actor(action_dim, max_action, config.policy_log_std_multiplier)
+    actor_module = Actor(action_dim, max_action, config.hidden_dim, config.policy_log_std_multiplier)
+    layers = config.hidden_dim, config.orthogonal_init
     parts: dict[str, Any] = {
         "actor": Network.create(actor_module, actor_key, inputs[0]),
-        "critic_1": Network.create(Critic(config.q_n_hidden_layers, config.orthogonal_init), critic_1_key, *inputs),
-        "critic_2": Network.create(Critic(3, config.orthogonal_init), critic_2_key, *inputs),
+        "critic_1": Network.create(Critic(config.q_n_hidden_layers, *layers), critic_1_key, *inputs),
+        "critic_2": Network.create(Critic(3, *layers), critic_2_key, *inputs),
         "log_alpha": jnp.asarray(0.0, dtype=float),
         "log_alpha_prime": jnp.asarray(1.0, dtype=float),
     }

@@ -92,6 +92,8 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     normalize_reward: bool = False
     # Hidden layers of critic 1; critic 2 always has three, as in CORL
     q_n_hidden_layers: int = bounded(3, low=1)
+    # Width of every hidden layer; CORL's is always 256
+    hidden_dim: int = bounded(256, low=1)
     # Factor on rewards, if normalize_reward
     reward_scale: float = 5.0
     # Then added to rewards, if normalize_reward
@@ -103,12 +105,12 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 # ---- networks ------------------------------------------------------------------------------------------------------
 
 
-def mlp(input_dim: int, output_dim: int, n_hidden_layers: int, orthogonal: bool) -> nn.Sequential:
-    """Hidden layers of 256 with ReLU; the last layer starts near 0."""
+def mlp(input_dim: int, output_dim: int, n_hidden_layers: int, hidden_dim: int, orthogonal: bool) -> nn.Sequential:
+    """Hidden layers with ReLU; the last layer starts near 0."""
     layers = []
     for _ in range(n_hidden_layers):
-        layers += [nn.Linear(input_dim, 256), nn.ReLU()]
-        input_dim = 256
+        layers += [nn.Linear(input_dim, hidden_dim), nn.ReLU()]
+        input_dim = hidden_dim
     network = nn.Sequential(*layers, nn.Linear(input_dim, output_dim))
     if orthogonal:
         for layer in network[:-1:2]:
@@ -124,9 +126,11 @@ def mlp(input_dim: int, output_dim: int, n_hidden_layers: int, orthogonal: bool)
 class Actor(nn.Module):
     """The policy: a normal distribution, squashed by tanh."""
 
-    def __init__(self, state_dim: int, action_dim: int, max_action: float, log_std_multiplier: float) -> None:
+    def __init__(
+        self, state_dim: int, action_dim: int, max_action: float, hidden_dim: int, log_std_multiplier: float
+    ) -> None:
         super().__init__()
-        self.base_network = mlp(state_dim, 2 * action_dim, 3, orthogonal=False)
+        self.base_network = mlp(state_dim, 2 * action_dim, 3, hidden_dim, orthogonal=False)
         self.log_std_multiplier = Scalar(log_std_multiplier)
         self.log_std_offset = Scalar(-1.0)
         self.action_dim, self.max_action = action_dim, max_action
@@ -154,9 +158,11 @@ def sample(actor: Actor, observations: Tensor, noise: Tensor) -> tuple[Tensor, T
 class Critic(nn.Module):
     """Q(s, a)."""
 
-    def __init__(self, state_dim: int, action_dim: int, n_hidden_layers: int, orthogonal_init: bool) -> None:
+    def __init__(
+        self, state_dim: int, action_dim: int, n_hidden_layers: int, hidden_dim: int, orthogonal_init: bool
+    ) -> None:
         super().__init__()
-        self.network = mlp(state_dim + action_dim, 1, n_hidden_layers, orthogonal_init)
+        self.network = mlp(state_dim + action_dim, 1, n_hidden_layers, hidden_dim, orthogonal_init)
 
     def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
         """The values (B,) of actions (B, A) in observations (B, S), or (B, n) of actions (B, n, A)."""
@@ -389,10 +395,11 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> CQL:
     """Fresh networks, drawn from torch's generator on the CPU in CORL's order: critic 1, critic 2, actor."""
-    critic_1 = Critic(state_dim, action_dim, config.q_n_hidden_layers, config.orthogonal_init)
-    critic_2 = Critic(state_dim, action_dim, 3, config.orthogonal_init)
+    layers = config.hidden_dim, config.orthogonal_init
+    critic_1 = Critic(state_dim, action_dim, config.q_n_hidden_layers, *layers)
+    critic_2 = Critic(state_dim, action_dim, 3, *layers)
     # The actor has no use for orthogonal_init, as in CORL.
-    actor = Actor(state_dim, action_dim, max_action, config.policy_log_std_multiplier)
+    actor = Actor(state_dim, action_dim, max_action, config.hidden_dim, config.policy_log_std_multiplier)
     device = resolve_device(config.device)
     return CQL(config, actor.to(device), critic_1.to(device), critic_2.to(device))
 

@@ -85,10 +85,15 @@ def faults(drawn: Sequence[Draw], reference: Sequence[Draw], num_rows: int) -> d
 
 def reuses_key(draw: Callable[[], Any]) -> bool:
     """Whether a draw uses a key twice, which JAX itself can tell; samples show it only where shapes and kinds agree."""
+
+    def drawn_for_nothing() -> None:
+        # JAX looks at all that is traced, and XLA compiles nothing of what is not returned.
+        draw()
+
     try:
         # Of a function as a whole JAX also knows keys that are taken out of one array twice.
         with jax.debug_key_reuse(True):
-            jax.jit(draw)()
+            jax.jit(drawn_for_nothing)()
     except jax.errors.KeyReuseError:
         return True
     return False

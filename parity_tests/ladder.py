@@ -224,15 +224,21 @@ SEEN = 50
 def _draws(scene: Scene, num_rows: int) -> Errors:
     """Those of updates whose rows are so many."""
     steps = range(scene.updates + 1, scene.updates + 1 + DRAWN_UPDATES)
+    inputs, within = scene.pair.draw_inputs(scene.dataset, scene.sizes[1]), scene.pair.drawn_inside
+
+    def drawn(key: Any, step: Any, hp: Any, **statics: Any) -> tuple[Any, Any]:
+        indices, noise = scene.jax_twin.draw_noise(key, step, hp, *inputs, **statics)
+        # An update draws the rest from a key that it is handed.
+        return indices, within(scene.jax_twin, noise, hp) if within else noise
+
+    @cache
+    def program(statics: tuple[tuple[str, Any], ...]) -> Callable:
+        return interpreted(partial(drawn, hp=scene.hp, **dict(statics)))
 
     def draw(seed: int, step: int) -> tuple[Any, Any]:
         statics = scene.pair.draw_statics(scene.config, step)
-        indices, noise = scene.jax_draw(jax.random.key(seed), step - 1, statics)
-        # An update draws the rest from a key that it is handed.
-        within = scene.pair.drawn_inside
-        return indices, within(scene.jax_twin, noise, hp) if within else noise
+        return program(tuple(statics.items()))(jax.random.key(seed), step - 1)
 
-    hp = jax_side.narrow(scene.jax_config, scene.jax_twin.Hyperparameters)
     ours, reference = [draw(2, step) for step in steps], list(islice(scene.draws(), DRAWN_UPDATES))
     found: Errors = {}
     for what, figures in faults([*ours, draw(2, steps[0]), draw(3, steps[0])], reference, num_rows).items():
@@ -240,7 +246,8 @@ def _draws(scene: Scene, num_rows: int) -> Errors:
     # Neither twin draws what the other does without.
     given = [[[value is None for value in noise] for _, noise in drawn] for drawn in (ours, reference)]
     found["noise that is None"] = float(given[0] != given[1])
-    found["keys used twice"] = float(reuses_key(partial(draw, 2, steps[0])))
+    first = scene.pair.draw_statics(scene.config, steps[0])
+    found["keys used twice"] = float(reuses_key(partial(drawn, jax.random.key(2), steps[0] - 1, scene.hp, **first)))
     if scene.pair.explores:
         # The step in the environment and the update of the same number
         explored = [jax_explored(scene, jax.random.key(2), step - 1, scene.sizes[1]) for step in steps]
@@ -288,7 +295,8 @@ def _explorations(scene: Scene) -> Errors:
     found: Errors = {}
     for what, figures in faults([*ours, drawn(2, 0), drawn(3, 0)], reference, 0).items():
         found |= {f"exploration {what} {fault}": float(np.abs(value).max()) for fault, value in figures.items()}
-    found["exploration uses a key twice"] = float(reuses_key(partial(drawn, 2, 0)))
+    first = partial(scene.jax_twin.draw_exploration, jax.random.key(2), 0, scene.hp, WIDE)
+    found["exploration uses a key twice"] = float(reuses_key(first))
     return found
 
 

@@ -34,8 +34,7 @@ def torch_explored(scene: Scene, action_dim: int, rows: int = 1) -> Any:
 
 def explored(scene: Scene, key: Any, step: int, action_dim: int) -> Any:
     """What the JAX twin draws for the step of this number."""
-    hp = jax_side.narrow(scene.jax_config, scene.jax_twin.Hyperparameters)
-    return scene.jax_twin.draw_exploration(key, step, hp, action_dim)
+    return scene.drawing("draw_exploration", action_dim)(key, step)
 
 
 def to_jax_draws(scene: Scene, draws: Any) -> Any:
@@ -74,8 +73,7 @@ def online(scene: Scene) -> Errors:
             expected = expected.replace(total_it=expected.total_it + idle)
         for step in range(start + idle + 1, start + count + 1):
             of_draw = scene.pair.draw_statics(scene.config, step)
-            hp = jax_side.narrow(scene.jax_config, scene.jax_twin.Hyperparameters)
-            indices, noise = scene.jax_twin.draw_noise(key, step - 1, hp, *sizes, **of_draw)
+            indices, noise = scene.drawing("draw_noise", *sizes, **of_draw)(key, step - 1)
             batch = type(held)(*(column[indices] for column in held))
             update = scene.pair.update_statics(scene.config, step)
             expected, _ = single.run(type(expected).update, expected, batch, noise, *scene.pair.number(step), **update)

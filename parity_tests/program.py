@@ -1,6 +1,7 @@
 """The program that JAX compiles an interval of updates into, as counts of its operations."""
 
 from collections import Counter
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -38,7 +39,9 @@ def program(pair: Pair, twin: ModuleType, num_updates: int) -> Any:
     config = twin.TrainConfig()
     dataset = jax_data.to_device(pair.load(bundled_rows()))
     (state_dim,), (action_dim,), *_ = dataset.shapes
-    state = twin.create_train_state(jax.random.key(0), config, state_dim, action_dim, 1.0)
+    # Shapes are enough: to draw weights takes seconds.
+    create = partial(twin.create_train_state, config=config, state_dim=state_dim, action_dim=action_dim, max_action=1.0)
+    state = jax.eval_shape(create, jax.random.key(0))
     statics = pair.interval_statics(config, 0, num_updates)
 
     def interval(state: Any, key: Any) -> Any:

@@ -157,9 +157,16 @@ class Scene:
 
     def jax_draw(self, key: Any, step: int, statics: dict[str, Any]) -> tuple[Any, Any]:
         """Indices and noise as the JAX twin draws them; the number of an update starts at 0 in its draws."""
-        hp = jax_side.narrow(self.jax_config, self.jax_twin.Hyperparameters)
-        inputs = self.pair.draw_inputs(self.dataset, self.sizes[1])
-        return self.jax_twin.draw_noise(key, step, hp, *inputs, **statics)
+        return self.drawing("draw_noise", *self.pair.draw_inputs(self.dataset, self.sizes[1]), **statics)(key, step)
+
+    def drawing(self, name: str, *inputs: Any, **statics: Any) -> Callable:
+        """A function of the JAX twin that draws, of a key and a step's number; one trace serves all equal draws."""
+        return _drawing(getattr(self.jax_twin, name), self.hp, inputs, tuple(sorted(statics.items())))
+
+    @cached_property
+    def hp(self) -> Any:
+        """The JAX twin's settings that an update depends on."""
+        return jax_side.narrow(self.jax_config, self.jax_twin.Hyperparameters)
 
     def torch_batch(self, indices: Any) -> Any:
         """A batch as the torch twin takes it."""
@@ -239,9 +246,14 @@ def _engined(engine: Engine, function: Callable, statics: tuple[tuple[str, Any],
     return engine(partial(function, **dict(statics)))
 
 
+@lru_cache(maxsize=16)
+def _drawing(draw: Callable, hp: Any, inputs: tuple[Any, ...], statics: tuple[tuple[str, Any], ...]) -> Callable:
+    return interpreted(lambda key, step: draw(key, step, hp, *inputs, **dict(statics)))
+
+
 def forget_programs() -> None:
     """Drops every compiled program: some thousands of them exhaust the memory maps that Linux grants a process."""
-    for cached in (_scene, _blank, _engined):
+    for cached in (_scene, _blank, _engined, _drawing):
         cached.cache_clear()
     jax.clear_caches()
     gc.collect()

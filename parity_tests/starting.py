@@ -15,8 +15,9 @@ from parity_tests.pairs import PAIRS
 from parity_tests.scene import Scene
 from shared.frameworks.exchange import Named, named, part_names, torch_part
 
-# Fresh states from as many seeds: of few units each where a setting tells how many there are, else of fewer seeds
-MANY_SEEDS, FEW_UNITS, FEW_SEEDS = 256, 4, 32
+# Fresh states from as many seeds: of few units each where a setting tells how many there are, else of fewer seeds. Of
+# fewer than eight units an orthogonal layer's numbers would pass for uniform ones.
+MANY_SEEDS, FEW_UNITS, FEW_SEEDS = 256, 8, 32
 # Of a tensor with more numbers than these, as many are judged.
 ENOUGH = 500
 # What the deviations of two samples may differ by, in standard errors

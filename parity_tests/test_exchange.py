@@ -5,7 +5,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -15,7 +14,7 @@ from parity_tests.precision import both_in
 from parity_tests.scene import Scene
 from shared.commands import convert
 from shared.frameworks import jax_checkpoints
-from shared.frameworks.exchange import to_torch
+from shared.frameworks.exchange import blank_state, to_torch
 from shared.runs.configs import dump
 
 # IQL's rate follows a schedule, which counts for itself in PyTorch.
@@ -60,7 +59,7 @@ def test_a_torch_checkpoint_goes_on_in_jax(name: str, variant: str, tmp_path: Pa
     scene = scene_of(name, variant, tmp_path)
     scene.pair.torch.save(scene.trainer, tmp_path / "checkpoint.pt", **STATISTICS)
     convert.main([str(tmp_path / "checkpoint"), "--to", "jax"])
-    fresh = scene.pair.jax.create_train_state(jax.random.key(3), scene.jax_config, *scene.sizes)
+    fresh = blank_state(scene.pair.jax, scene.jax_config, *scene.sizes)
     content = jax_checkpoints.load_checkpoint(str(tmp_path / "checkpoint.msgpack"), name, fresh)
     state = content["state"]
     assert content["total_it"] == scene.trainer.total_it

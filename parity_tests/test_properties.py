@@ -21,7 +21,7 @@ from parity_tests.pairs import MISTAKES, PAIRS
 from parity_tests.precision import both_in
 from parity_tests.scene import Scene, cornered_rows
 from shared.frameworks import torch_data
-from shared.frameworks.exchange import part_names
+from shared.frameworks.exchange import blank_state, part_names
 
 
 def scene_of(name: str, twin: ModuleType, variant: str = "default") -> tuple[Any, Any, Any, Scene]:
@@ -194,7 +194,7 @@ def applied_rates(name: str, part: str, settings: dict[str, Any], steps: int) ->
     """
     twin = PAIRS[name].jax
     config = twin.TrainConfig(**PAIRS[name].variants["default"], **settings)
-    state = twin.create_train_state(jax.random.key(0), config, 5, 2, 1.0)
+    state = blank_state(twin, config, 5, 2)
     rates = []
     for _ in range(steps):
         before = getattr(state, part)

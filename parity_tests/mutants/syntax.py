@@ -3,6 +3,7 @@
 import ast
 import math
 from collections.abc import Collection
+from itertools import accumulate
 from typing import TypeGuard
 
 MODULES = {"jax", "jnp", "nn", "optax", "math", "torch", "np", "F", "struct", "copy"}
@@ -15,14 +16,12 @@ class Source:
         assert text.isascii(), "offsets in bytes are offsets in characters"
         self.whole, self.tree = text, ast.parse(text)
         self._lines = text.splitlines()
-        lengths = [len(line) for line in text.splitlines(keepends=True)]
-        self._starts = [sum(lengths[:i]) for i in range(len(lengths))]
+        self._starts = [0, *accumulate(len(line) for line in text.splitlines(keepends=True))]
 
-    def text(self, node: ast.AST) -> str:
-        """A node's text."""
-        found = ast.get_source_segment(self.whole, node)
-        assert found is not None
-        return found
+    def text(self, node: ast.expr | ast.stmt) -> str:
+        """A node's text; `ast.get_source_segment` would split the whole file for each node."""
+        last = line_range(node)[1]
+        return self.whole[self.start(node) : self._starts[last - 1] + (node.end_col_offset or 0)]
 
     def start(self, node: ast.expr | ast.stmt) -> int:
         """Where a node's text begins."""

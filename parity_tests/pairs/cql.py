@@ -4,7 +4,7 @@ from typing import Any
 
 from parity_tests.pair import Facts, Loss, Mistake, Pair
 
-SMALL = {"cql_n_actions": 4}
+SMALL = {"cql_n_actions": 4, "hidden_dim": 32}
 
 
 def corner(trainer: Any) -> None:

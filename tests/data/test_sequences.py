@@ -20,6 +20,7 @@ from shared.envs.evaluation import ContextPolicy, Evaluator
 from shared.envs.registry import make_env
 from shared.errors import InputError
 from shared.frameworks import jax_checkpoints, jax_data, jax_side, torch_checkpoints, torch_data, torch_side
+from shared.frameworks.exchange import blank_state, to_jax
 from shared.runs.run import Run
 from shared.runs.task import load_task, load_trajectories
 
@@ -414,9 +415,8 @@ def test_a_jax_checkpoint_goes_on_where_it_was_saved(tmp_path: Path) -> None:
     """The whole state, the learning rate's count in it, and the statistics of the states."""
     rates = dict.fromkeys(("embedding_dropout", "attention_dropout", "residual_dropout"), 0.0)
     config = jax_dt.TrainConfig(**SMALL | rates, batch_size=4)
-    state, other = (jax_dt.create_train_state(jax.random.key(seed), config, 11, 3, 1.0) for seed in (0, 1))
-    trajectories = jax_data.to_device(sequences.split_trajectories(file_rows(LENGTHS)))
-    state, _ = jax_dt.train_interval(state, jax.random.key(2), trajectories, 0, 2)
+    other = blank_state(jax_dt, config, 11, 3)
+    state = to_jax(trained(2, seed=0), other)
     path = tmp_path / "checkpoint.msgpack"
     jax_checkpoints.save_checkpoint(path, "dt", state, 2, state_mean=np.zeros(11), state_std=np.ones(11))
     content = jax_checkpoints.load_checkpoint(str(path), "dt", other)

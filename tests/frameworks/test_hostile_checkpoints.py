@@ -19,6 +19,7 @@ from flax import serialization
 from parity_tests.pairs import PAIRS
 from shared.errors import InputError
 from shared.frameworks import jax_checkpoints, torch_checkpoints
+from shared.frameworks.exchange import blank_state
 from shared.frameworks.saved import Saved
 from tests.runs.stopped_runs import only_run, read, train
 from tests.runs.test_checkpoints import ACTION_DIM, STATE_DIM, STATISTICS, numbers, proceed, settings, trained
@@ -133,9 +134,7 @@ def test_torch_loads_what_it_can_train_on_and_refuses_the_rest(name: str, tmp_pa
 def test_jax_loads_what_it_can_train_on_and_refuses_the_rest(name: str, tmp_path: Path) -> None:
     """What it loads is of the shapes and kinds for which the updates are compiled."""
     pair, path = PAIRS[name], tmp_path / "checkpoint.msgpack"
-    state = pair.jax.create_train_state(
-        jax.random.key(0), pair.jax.TrainConfig(**settings(pair)), STATE_DIM, ACTION_DIM, 1.0
-    )
+    state = blank_state(pair.jax, pair.jax.TrainConfig(**settings(pair)), STATE_DIM, ACTION_DIM)
     jax_checkpoints.save_checkpoint(path, name, state, 2, **FACTS)
     content = serialization.msgpack_restore(path.read_bytes())
     like = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), state)
@@ -156,8 +155,7 @@ def test_jax_loads_what_it_can_train_on_and_refuses_the_rest(name: str, tmp_path
 def test_bytes_for_a_name_are_unknown(tmp_path: Path) -> None:
     """MessagePack allows them as keys."""
     pair, path = PAIRS["td3_bc"], tmp_path / "checkpoint.msgpack"
-    config = pair.jax.TrainConfig(**settings(pair))
-    state = pair.jax.create_train_state(jax.random.key(0), config, STATE_DIM, ACTION_DIM, 1.0)
+    state = blank_state(pair.jax, pair.jax.TrainConfig(**settings(pair)), STATE_DIM, ACTION_DIM)
     jax_checkpoints.save_checkpoint(path, "td3_bc", state, 2, **FACTS)
     content = serialization.msgpack_restore(path.read_bytes())
     content["state"]["actor"]["params"]["surplus"] = np.zeros(1, np.float32)

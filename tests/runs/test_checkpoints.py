@@ -21,7 +21,7 @@ from parity_tests.pairs import PAIRS
 from parity_tests.scene import cornered_rows
 from shared.errors import InputError
 from shared.frameworks import jax_checkpoints, torch_data
-from shared.frameworks.exchange import parameters
+from shared.frameworks.exchange import blank_state, parameters, to_jax
 
 STATE_DIM, ACTION_DIM = 5, 2
 pytestmark = pytest.mark.usefixtures("in_haste")
@@ -112,10 +112,8 @@ def test_torch_goes_on_where_it_was_saved(pair: Pair, tmp_path: Path) -> None:
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 def test_jax_goes_on_where_it_was_saved(pair: Pair, tmp_path: Path) -> None:
     """The whole state and the update's number."""
-    config = pair.jax.TrainConfig(**settings(pair))
-    state, other = (
-        pair.jax.create_train_state(jax.random.key(seed), config, STATE_DIM, ACTION_DIM, 1.0) for seed in (0, 1)
-    )
+    other = blank_state(pair.jax, pair.jax.TrainConfig(**settings(pair)), STATE_DIM, ACTION_DIM)
+    state = to_jax(trained(pair, 3), other)
     path = tmp_path / "checkpoint.msgpack"
     jax_checkpoints.save_checkpoint(path, pair.name, state, total_it=7)
     content = jax_checkpoints.load_checkpoint(str(path), pair.name, other)
@@ -256,10 +254,7 @@ def test_other_shapes_are_refused(pair: Pair, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not fit"):
         pair.torch.load(wider, str(tmp_path / "checkpoint.pt"))
     config = pair.jax.TrainConfig(**settings(pair))
-    narrow, wide = (
-        pair.jax.create_train_state(jax.random.key(0), config, size, ACTION_DIM, 1.0)
-        for size in (STATE_DIM, STATE_DIM + 1)
-    )
+    narrow, wide = (blank_state(pair.jax, config, size, ACTION_DIM) for size in (STATE_DIM, STATE_DIM + 1))
     jax_checkpoints.save_checkpoint(tmp_path / "checkpoint.msgpack", pair.name, narrow, 1)
     with pytest.raises(InputError, match="does not fit"):
         jax_checkpoints.load_checkpoint(str(tmp_path / "checkpoint.msgpack"), pair.name, wide)
