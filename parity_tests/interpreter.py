@@ -344,6 +344,7 @@ RULES: Mapping[str, Callable[..., Rule]] = {
     "rsqrt": _plain(lambda x: 1 / np.sqrt(x)),
     "logistic": _plain(special.expit),
     "erf": _plain(special.erf),
+    "erf_inv": _plain(special.erfinv),
     "select_n": _plain(_select),
     "clamp": _plain(lambda low, x, high: np.minimum(np.maximum(x, low), high)),
     "copy": _plain(lambda x: x),

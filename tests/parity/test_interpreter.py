@@ -48,6 +48,7 @@ CASES: dict[str, tuple[Callable, tuple]] = {
     "rsqrt": (lax.rsqrt, (POSITIVE,)),
     "logistic": (jax.nn.sigmoid, (X,)),
     "erf": (lax.erf, (X,)),
+    "erf_inv": (lax.erf_inv, (np.linspace(-0.999, 0.999, 12).reshape(3, 4),)),
     "select_n": (jnp.where, (FLAGS, X, -X)),
     "select_n of three": (lax.select_n, (INTEGERS.astype(np.int32) % 3, X, -X, POSITIVE)),
     "clamp": (lambda x: lax.clamp(-1.0, x, 1.0), (X,)),
