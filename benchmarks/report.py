@@ -5,10 +5,10 @@ It draws two charts of each machine's ladders beside the docs, too.
 A page has a place for a table between two comments, `<!-- updates -->` and `<!-- /updates -->`: all algorithms' speed,
 or one's where its name follows; `<!-- shipped -->`: what ships, timed alone; `<!-- runs -->`: runs from start to end;
 `<!-- programs -->`: what the compiler makes of updates; `<!-- tricks -->`: what they are worth; `<!-- seeds NAME -->`:
-an algorithm's over seeds; `<!-- scores -->`: all of them in short; `<!-- environments -->`: steps replayed;
-`<!-- online -->`: steps of the online phase; `<!-- likeness -->`: how alike the twins are; `<!-- mutants SIDE -->`:
-what noticed each mutant; `<!-- pairs -->` and `<!-- pages -->`: the pairs, for the README and for the site's menu. What
-stands between is replaced: no figure is typed by hand.
+an algorithm's over seeds; `<!-- scores -->`: all of them in short; `<!-- gains -->`: what the online phase adds to them;
+`<!-- environments -->`: steps replayed; `<!-- online -->`: steps of the online phase; `<!-- likeness -->`: how alike the
+twins are; `<!-- mutants SIDE -->`: what noticed each mutant; `<!-- pairs -->` and `<!-- pages -->`: the pairs, for the
+README and for the site's menu. What stands between is replaced: no figure is typed by hand.
 """
 
 import json
@@ -122,6 +122,11 @@ def scores(_: str | None) -> str:
     return "\n".join(lines) + "\n"
 
 
+def gained(_: str | None) -> str:
+    """What the online phase adds to a score, of every algorithm that has one."""
+    return seeds.gains([json.loads(path.read_text()) for path in files("seeds")]) + "\n"
+
+
 def replayed(_: str | None) -> str:
     """How far our environments are from steps recorded in D4RL's own."""
     summaries = [json.loads(path.read_text()) for path in files("environments")]
@@ -152,6 +157,7 @@ TABLES: dict[str, Callable[[str | None], str]] = {
     "programs": compiled,
     "tricks": tried,
     "scores": scores,
+    "gains": gained,
     "environments": replayed,
     "online": played,
     "likeness": alike,

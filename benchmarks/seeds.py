@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,12 @@ import numpy as np
 
 from benchmarks.results import ROOT, write
 from benchmarks.subjects import UPDATES
+from parity_tests.pairs import PAIRS
 from shared.runs.machine import load
 
 FRAMEWORKS = ("torch", "jax")
+# What a run that goes on in the environment scored last before that, and at its end
+AROUND = ("before_online", "after_online")
 
 
 def on_threads(number: int) -> dict[str, str]:
@@ -53,6 +56,7 @@ def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
         "seconds_total": [run["seconds"]["total"] for run in runs],
         "seconds_to_first_update": [run["seconds"]["to_first_update"] for run in runs],
         "updates": runs[0]["updates"],
+        **{when: [run[when] for run in runs] for when in AROUND if when in runs[0]},
     }
 
 
@@ -76,6 +80,27 @@ def table(summary: dict[str, Any]) -> str:
             f"| {framework} | {scores} | {found['mean']:.1f} | {found['std']:.1f} "
             f"| {min(found['mean_of_last_3']) - weakest:+.1f} | {np.mean(found['seconds_total']) / 60:.1f} |"
         )
+    return "\n".join(lines)
+
+
+def gains(summaries: Sequence[dict[str, Any]]) -> str:
+    """What the online phase added to each seed's score, of those summaries that have such a phase, as Markdown."""
+    lines = [
+        "| algorithm | framework | score before and after, each seed | mean gain | seeds that gain | minutes a run |",
+        "|---|---|---|---|---|---|",
+    ]
+    for summary in summaries:
+        for framework in FRAMEWORKS:
+            found = summary["frameworks"][framework]
+            if AROUND[0] not in found:
+                continue
+            before, after = (found[when] for when in AROUND)
+            scores = ", ".join(f"{a:.1f} to {b:.1f}" for a, b in zip(before, after, strict=True))
+            gained = np.subtract(after, before)
+            lines.append(
+                f"| {PAIRS[summary['algorithm']].title} | {framework} | {scores} | {gained.mean():+.1f} "
+                f"| {(gained > 0).sum()} of {len(gained)} | {np.mean(found['seconds_total']) / 60:.1f} |"
+            )
     return "\n".join(lines)
 
 
@@ -123,6 +148,8 @@ def main() -> None:
         "within_one_pooled_std": apart <= pooled,
     }
     print(table(measured))
+    if PAIRS[args.algorithm].explores:
+        print(gains([measured]))
     print(f"means {apart:.1f} apart, pooled standard deviation {pooled:.1f}")
     write(f"seeds-{args.algorithm}-{runs[0]['updates']}-updates", "seeds", measured)
 

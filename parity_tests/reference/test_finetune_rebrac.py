@@ -4,8 +4,9 @@ The networks are those of the offline derivation, in bare JAX arrays, so that th
 """
 
 from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import jax
@@ -16,6 +17,7 @@ import torch
 
 from corl_jax.finetune import rebrac as jax_twin
 from corl_torch.finetune import rebrac
+from parity_tests.interpreter import interpreted
 from parity_tests.precision import both_in
 from parity_tests.reference import finetune, test_rebrac
 from parity_tests.reference.common import ACTION_DIM, CPU, ROWS, STATE_DIM, UPDATES, assert_same_log, same_draws
@@ -36,26 +38,32 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+class Held(NamedTuple):
+    """What an update changes: networks, targets, and each optimiser's two moments and steps."""
+
+    actor: Any
+    critic: Any
+    actor_t: Any
+    critic_t: Any
+    moments: dict[str, tuple[Any, Any, int]]
+
+
 class Derivation:
     """ReBRAC's updates by CORL's loop index, from a fresh trainer's weights."""
 
     def __init__(self, c: rebrac.TrainConfig, trainer: rebrac.ReBRAC) -> None:
-        self.c, self.actor = c, arrays_of(trainer.actor.net)
+        self.c, actor = c, arrays_of(trainer.actor.net)
         critics = arrays_of(trainer.critic.q1), arrays_of(trainer.critic.q2)
-        self.critic = jax.tree.map(lambda *pair: jnp.stack(pair), *critics)
-        self.actor_t, self.critic_t = self.actor, self.critic
-        self.moments = {name: self._fresh(getattr(self, name)) for name in ("actor", "critic")}
-
-    @staticmethod
-    def _fresh(part: Any) -> tuple[Any, Any, int]:
-        zeros = jax.tree.map(jnp.zeros_like, part)
-        return zeros, zeros, 0
+        critic = jax.tree.map(lambda *pair: jnp.stack(pair), *critics)
+        zeros = [jax.tree.map(jnp.zeros_like, part) for part in (actor, critic)]
+        moments = {name: (zero, zero, 0) for name, zero in zip(("actor", "critic"), zeros, strict=True)}
+        self.held = Held(actor, critic, actor, critic, moments)
 
     def act(self, state: np.ndarray) -> np.ndarray:
         """CORL's sum of the policy and NumPy's noise, which it draws again for a next action of no weight."""
         noise = np.random.normal(0.0, self.c.expl_noise, ACTION_DIM)
         np.random.normal(0.0, self.c.expl_noise, ACTION_DIM)
-        return np.clip(np.asarray(pi(self.actor, jnp.asarray(state))) + noise, -1.0, 1.0)
+        return np.clip(np.asarray(pi(self.held.actor, jnp.asarray(state))) + noise, -1.0, 1.0)
 
     def weights(self, i: int) -> tuple[float, float]:
         """Those of both distances."""
@@ -67,43 +75,55 @@ class Derivation:
 
     def update(self, i: int, rows: tuple[np.ndarray, ...]) -> dict[str, Any]:
         """One update on a batch (s, a, r, s', d, a', G); what it logs."""
-        c, (beta_1, beta_2) = self.c, self.weights(i)
-        s, a, r, s2, d, a2_data, g = map(jnp.asarray, rows)
-        normal = jnp.asarray(torch.randn(c.batch_size, ACTION_DIM).numpy())
-        uniform = jnp.asarray(torch.empty(c.batch_size, ACTION_DIM).uniform_(-1, 1).numpy())
-        a2 = jnp.clip(pi(self.actor_t, s2) + jnp.clip(c.policy_noise * normal, -c.noise_clip, c.noise_clip), -1, 1)
-        q2 = qs(self.critic_t, s2, a2).min(0) - beta_2 * ((a2 - a2_data) ** 2).sum(-1)
-        y = r + (1 - d) * c.discount * q2
-        if c.use_calibration:
-            y = jnp.where(y > g, y, g)
-
-        def critic_loss(critic: Any) -> jax.Array:
-            return ((qs(critic, s, a) - y[None]) ** 2).mean(1).sum(0)
-
-        log: dict[str, Any] = {"actor_bc_coef": beta_1, "critic_bc_coef": beta_2}
-        log["q_min"] = qs(self.critic, s, a).min(0).mean()
-        log["critic_loss"], gradient = jax.value_and_grad(critic_loss)(self.critic)
-        self.critic = self._stepped("critic", gradient, c.critic_learning_rate)
-        if i % c.policy_freq == 0:
-            critic, before = self.critic, self.actor
-
-            def actor_loss(actor: Any) -> jax.Array:
-                q = qs(critic, s, pi(actor, s)).min(0)
-                scale = jax.lax.stop_gradient(1 / jnp.abs(q).mean()) if c.normalize_q else 1
-                return (beta_1 * ((pi(actor, s) - a) ** 2).sum(-1) - scale * q).mean()
-
-            log["bc_mse_policy"] = ((pi(before, s) - a) ** 2).sum(-1).mean()
-            log["bc_mse_random"] = ((uniform - a) ** 2).sum(-1).mean()
-            log["action_mse"] = ((pi(before, s) - a) ** 2).mean()
-            log["actor_loss"], gradient = jax.value_and_grad(actor_loss)(before)
-            self.actor = self._stepped("actor", gradient, c.actor_learning_rate)
-            self.actor_t = polyak(self.actor_t, before, c.tau)
-            self.critic_t = polyak(self.critic_t, critic, c.tau)
+        c = self.c
+        normal = torch.randn(c.batch_size, ACTION_DIM).numpy()
+        uniform = torch.empty(c.batch_size, ACTION_DIM).uniform_(-1, 1).numpy()
+        update = updating(c, i % c.policy_freq == 0)
+        self.held, log = update(self.held, tuple(rows), normal, uniform, self.weights(i))
         return log
 
-    def _stepped(self, name: str, gradient: Any, lr: float) -> Any:
-        part, self.moments[name] = adam(getattr(self, name), gradient, self.moments[name], lr)
-        return part
+
+@cache
+def updating(c: rebrac.TrainConfig, of_both: bool) -> Callable[..., tuple[Held, dict[str, Any]]]:
+    """`updated`, traced once: JAX would compile its operations one by one."""
+    return interpreted(partial(updated, c, of_both))
+
+
+def updated(
+    c: rebrac.TrainConfig, of_both: bool, held: Held, rows: tuple, normal: Any, uniform: Any, betas: tuple
+) -> tuple[Held, dict[str, Any]]:
+    """After an update of the critics, or `of_both` critics and actor."""
+    (s, a, r, s2, d, a2_data, g), (beta_1, beta_2) = rows, betas
+    a2 = jnp.clip(pi(held.actor_t, s2) + jnp.clip(c.policy_noise * normal, -c.noise_clip, c.noise_clip), -1, 1)
+    q2 = qs(held.critic_t, s2, a2).min(0) - beta_2 * ((a2 - a2_data) ** 2).sum(-1)
+    y = r + (1 - d) * c.discount * q2
+    if c.use_calibration:
+        y = jnp.where(y > g, y, g)
+
+    def critic_loss(critic: Any) -> jax.Array:
+        return ((qs(critic, s, a) - y[None]) ** 2).mean(1).sum(0)
+
+    log: dict[str, Any] = {"actor_bc_coef": beta_1, "critic_bc_coef": beta_2}
+    log["q_min"] = qs(held.critic, s, a).min(0).mean()
+    log["critic_loss"], gradient = jax.value_and_grad(critic_loss)(held.critic)
+    critic, moments = adam(held.critic, gradient, held.moments["critic"], c.critic_learning_rate)
+    held = held._replace(critic=critic, moments=held.moments | {"critic": moments})
+    if not of_both:
+        return held, log
+    before = held.actor
+
+    def actor_loss(actor: Any) -> jax.Array:
+        q = qs(critic, s, pi(actor, s)).min(0)
+        scale = jax.lax.stop_gradient(1 / jnp.abs(q).mean()) if c.normalize_q else 1
+        return (beta_1 * ((pi(actor, s) - a) ** 2).sum(-1) - scale * q).mean()
+
+    log["bc_mse_policy"] = ((pi(before, s) - a) ** 2).sum(-1).mean()
+    log["bc_mse_random"] = ((uniform - a) ** 2).sum(-1).mean()
+    log["action_mse"] = ((pi(before, s) - a) ** 2).mean()
+    log["actor_loss"], gradient = jax.value_and_grad(actor_loss)(before)
+    actor, moments = adam(before, gradient, held.moments["actor"], c.actor_learning_rate)
+    targets = {"actor_t": polyak(held.actor_t, before, c.tau), "critic_t": polyak(held.critic_t, critic, c.tau)}
+    return held._replace(actor=actor, moments=held.moments | {"actor": moments}, **targets), log
 
 
 def drawn(c: rebrac.TrainConfig, data: tuple, ring: tuple, size: int, online: bool) -> tuple[np.ndarray, ...]:
@@ -149,13 +169,13 @@ def test_both_phases(name: str) -> None:
             expected.append(reference.update(i, drawn(config, data, seen, len(seen.rewards), i >= UPDATES)))
         assert_same_log(logs, expected, tolerance=1e-12)
         for key, part in (("actor", trainer.actor), ("actor_t", trainer.actor_target)):
-            compare(arrays_of(part.net), getattr(reference, key), key)
+            compare(arrays_of(part.net), getattr(reference.held, key), key)
         for key, part in (("critic", trainer.critic), ("critic_t", trainer.critic_target)):
             both = jax.tree.map(lambda *pair: jnp.stack(pair), arrays_of(part.q1), arrays_of(part.q2))
-            compare(both, getattr(reference, key), key)
+            compare(both, getattr(reference.held, key), key)
         assert trainer.total_it == 2 * UPDATES
         states = data.observations[:100]
-        np.testing.assert_allclose(trainer.act(states), pi(reference.actor, states), rtol=0.0, atol=1e-12)
+        np.testing.assert_allclose(trainer.act(states), pi(reference.held.actor, states), rtol=0.0, atol=1e-12)
 
 
 @pytest.mark.parametrize("side", ["torch", "jax"])
