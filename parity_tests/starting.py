@@ -25,6 +25,8 @@ STANDARD_ERRORS = 6.0
 # A sample is uniform whose fourth moment lies below this many squares of its second: 1.8, where a normal one has 3. The
 # ends of n uniform numbers are within 25 / n of their bounds, but for once in a thousand million times.
 UNIFORM, ENDS = 2.2, 25.0
+# What rounding may change of an orthogonal layer's length
+ROUNDING = 1e-6
 
 
 def start(scene: Scene) -> dict[str, float]:
@@ -84,7 +86,8 @@ def _alike(ours: np.ndarray, theirs: np.ndarray) -> bool:
     if np.ptp(theirs) == 0.0 or np.ptp(ours) == 0.0:
         return np.array_equal(ours, theirs)
     drawn_anew = len({values.tobytes() for values in ours}) == len(ours)
-    return drawn_anew and _as_wide(ours, theirs) and not spread(ours.ravel(), theirs.ravel()).any()
+    alike = _as_wide(ours, theirs) and _as_long(ours, theirs)
+    return drawn_anew and alike and not spread(ours.ravel(), theirs.ravel()).any()
 
 
 def _as_wide(ours: np.ndarray, theirs: np.ndarray) -> bool:
@@ -94,3 +97,10 @@ def _as_wide(ours: np.ndarray, theirs: np.ndarray) -> bool:
         return abs(math.log(np.ptp(ours) / np.ptp(theirs))) <= ENDS / theirs.size
     standard_error = math.sqrt((kurtosis - 1.0) / (2.0 * theirs.size))
     return abs(math.log(ours.std() / theirs.std())) <= STANDARD_ERRORS * standard_error
+
+
+def _as_long(ours: np.ndarray, theirs: np.ndarray) -> bool:
+    """Whether the tensors of two samples may be of one length on average; every orthogonal layer is of the same one."""
+    mine, like = (np.linalg.norm(sample.reshape(len(sample), -1), axis=1) for sample in (ours, theirs))
+    standard_error = math.sqrt(mine.var() / len(mine) + like.var() / len(like))
+    return abs(mine.mean() - like.mean()) <= STANDARD_ERRORS * standard_error + ROUNDING * like.mean()
