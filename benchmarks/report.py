@@ -5,10 +5,10 @@ It draws two charts of each machine's ladders beside the docs, too.
 A page has a place for a table between two comments, `<!-- updates -->` and `<!-- /updates -->`: all algorithms' speed,
 or one's where its name follows; `<!-- shipped -->`: what ships, timed alone; `<!-- runs -->`: runs from start to end;
 `<!-- programs -->`: what the compiler makes of updates; `<!-- tricks -->`: what they are worth; `<!-- seeds NAME -->`:
-an algorithm's over seeds; `<!-- scores -->`: all of them in short; `<!-- gains -->`: what the online phase adds to them;
-`<!-- environments -->`: steps replayed; `<!-- online -->`: steps of the online phase; `<!-- likeness -->`: how alike the
-twins are; `<!-- mutants SIDE -->`: what noticed each mutant; `<!-- pairs -->` and `<!-- pages -->`: the pairs, for the
-README and for the site's menu. What stands between is replaced: no figure is typed by hand.
+an algorithm's over seeds; `<!-- scores -->`: all of them in short; `<!-- gains -->`: what the online phase adds;
+`<!-- environments -->`: steps replayed; `<!-- online -->`: steps of the online phase; `<!-- likeness -->`: how alike
+the twins are; `<!-- mutants SIDE -->`: what noticed each mutant; `<!-- pairs -->` and `<!-- pages -->`: the pairs, for
+the README and for the site's menu. What stands between is replaced: no figure is typed by hand.
 """
 
 import json

@@ -12,7 +12,7 @@ import torch
 from parity_tests.errors import error, errors
 from parity_tests.interpreter import interpreted
 from parity_tests.scene import Scene
-from shared.frameworks import jax_online, jax_side, torch_online
+from shared.frameworks import jax_online, torch_online
 from shared.frameworks.exchange import named, part_names, torch_part
 
 Errors = dict[str, float]

@@ -151,6 +151,7 @@ def test_property_holds(check: Callable[[str, ModuleType], None], name: str) -> 
         check(name, PAIRS[name].jax)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "planted"),
     [

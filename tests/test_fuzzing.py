@@ -26,6 +26,8 @@ from tests.frameworks.test_hostile_checkpoints import REMOVED, entry, places, re
 from tests.runs.stopped_runs import config, only_run, rows, train
 from tests.runs.test_resume import evaluation_fails
 
+pytestmark = pytest.mark.thorough
+
 SECONDS = 20
 DATASETS, TRAININGS, CHECKPOINTS, METRICS, RESUMED, VARIABLES = 150, 15, 60, 40, 25, 80
 VALUES = [REMOVED, None, True, -1, 0, 1e999, 10**400, 0.5, "", "text", "\n", "a$\\frac$", [], {}, [[1]], {"a": None}]

@@ -13,6 +13,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).resolve().parent.parent
 PINS = ROOT / "constraints.txt"
 PLATFORMS = ("linux", "macos", "windows")

@@ -18,12 +18,12 @@ class Source:
         self._lines = text.splitlines()
         self._starts = [0, *accumulate(len(line) for line in text.splitlines(keepends=True))]
 
-    def text(self, node: ast.expr | ast.stmt) -> str:
+    def text(self, node: ast.expr | ast.stmt | ast.keyword) -> str:
         """A node's text; `ast.get_source_segment` would split the whole file for each node."""
         last = line_range(node)[1]
         return self.whole[self.start(node) : self._starts[last - 1] + (node.end_col_offset or 0)]
 
-    def start(self, node: ast.expr | ast.stmt) -> int:
+    def start(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
         """Where a node's text begins."""
         return self._starts[node.lineno - 1] + node.col_offset
 
@@ -42,7 +42,7 @@ def name_of(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-def line_range(node: ast.expr | ast.stmt) -> tuple[int, int]:
+def line_range(node: ast.expr | ast.stmt | ast.keyword) -> tuple[int, int]:
     """A node's first and last line."""
     return node.lineno, node.end_lineno or node.lineno
 

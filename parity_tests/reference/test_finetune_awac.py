@@ -153,6 +153,7 @@ MISTAKES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_in_the_loop_is_caught(mistake: str, tmp_path: Path) -> None:
     """The same comparison fails."""

@@ -152,6 +152,7 @@ MISTAKES = {
 }  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_in_the_loop_is_caught(mistake: str, tmp_path: Path) -> None:
     """The same comparison fails."""

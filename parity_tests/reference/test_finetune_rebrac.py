@@ -380,6 +380,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Lived:
     return life(tmp_path_factory.mktemp("right"), LOOPS["all that can be otherwise"])[1]()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_in_the_loop_is_caught(mistake: str, theirs: Lived, tmp_path: Path) -> None:
     """The same comparison fails."""

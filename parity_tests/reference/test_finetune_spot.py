@@ -371,6 +371,7 @@ def _only_at_first(self: spot.SPOT) -> None:
 _go_online = spot.SPOT.go_online
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mistake", LOOP_MISTAKES)
 def test_a_mistake_in_the_loop_is_caught(mistake: str, tmp_path: Path) -> None:
     """The same comparison fails."""

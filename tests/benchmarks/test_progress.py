@@ -30,11 +30,13 @@ def collected(*flags: str) -> list[str]:
     return [test.partition("[")[2].removesuffix("]") for test in tests]
 
 
+@pytest.mark.thorough
 def expected(climb: Climb, name: str) -> list[str]:
     """An algorithm's blocks, the rungs in turns."""
     return [f"{name}-block {block}-{rung}" for block in range(climb.blocks) for rung in climb.rungs(name)]
 
 
+@pytest.mark.thorough
 def test_typed_as_it_stands_it_times_what_ships() -> None:
     assert collected() == [block for name in UPDATES for block in expected(WHAT_SHIPS, name)]
     assert WHAT_SHIPS.rungs("iql") == [EAGER, SHIPPED]

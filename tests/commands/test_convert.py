@@ -48,6 +48,7 @@ def torch_run(folder: Path, twin: Any = td3_bc) -> Any:
     return trainer
 
 
+@pytest.mark.thorough
 def trained_with(script: str, twin: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Path:
     """A short run's folder."""
     monkeypatch.setattr(sys, "argv", [script, *SHORT, "--runs_path", str(folder), *arguments])

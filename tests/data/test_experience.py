@@ -233,6 +233,7 @@ def whole(
     return request.param, twin.train(config), folder
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("step", [20, 40])
 def test_a_resumed_run_ends_as_an_uninterrupted_one(whole: tuple[str, Any, Path], step: int, tmp_path: Path) -> None:
     """The same bits: weights, moments, generators, experience, metrics and evaluations."""

@@ -71,6 +71,7 @@ def test_a_train_state_has_made_as_many_steps_as_its_optimiser() -> None:
 # ---- mistakes in ports that are not our twins ----------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("old", "new", "rung", "named"),
     [
@@ -99,6 +100,7 @@ def test_a_mistake_in_another_style_is_named(checked: Callable, old: str, new: s
     assert [line.split(" (corl_jax")[0] for line in printed.splitlines() if line.startswith("  * ")] == [f"  * {named}"]
 
 
+@pytest.mark.thorough
 def test_a_wrong_metric_is_told_beside_one_that_is_not_logged(checked: Callable) -> None:
     status, printed = checked(PLAIN, ('metrics = {"critic_loss": loss}', 'metrics = {"critic_loss": 3.0 * loss}'))
     assert status == 1
@@ -130,6 +132,8 @@ def draw_noise(key, step, config, dataset_size, action_dim):
 def update(state"""
 
 
+@pytest.mark.thorough
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [

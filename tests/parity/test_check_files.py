@@ -14,6 +14,7 @@ from shared.commands.common import ended
 from tests.parity.conftest import AWAC, PLAIN, ROOT
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

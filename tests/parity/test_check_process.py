@@ -55,6 +55,7 @@ def watched(tmp_path: Path, capsys: pytest.CaptureFixture) -> Callable[..., tupl
 # ---- ends without a verdict ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("body", "message"),
     [

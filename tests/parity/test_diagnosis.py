@@ -13,6 +13,8 @@ from parity_tests.pairs import PAIRS
 from parity_tests.scene import forget_programs
 from tests.parity.conftest import AWAC, PLAIN, ROOT
 
+pytestmark = pytest.mark.thorough
+
 TARGETS = '(state["critic_1_target"], state["critic_2_target"])'
 VALUES = "values((critic_1, critic_1), batch.observations, actions)[0]"
 ACTOR_STEP = 'ADAM.update(gradient, state["actor_optimizer"]'
@@ -229,7 +231,6 @@ IN_TWINS = {
 }  # fmt: skip
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "old", "new", "sentence"), [(name, *change) for name, changes in IN_TWINS.items() for change in changes]
 )
@@ -240,7 +241,6 @@ def test_the_wrong_expression_is_told_in_other_algorithms(
     assert sentence in printed, printed
 
 
-@pytest.mark.thorough
 def test_dropout_that_is_not_rescaled_is_told(told: Callable[..., str]) -> None:
     """Under the settings that have dropout."""
     masks = "None if noise.dropout is None else tuple((mask > 0).astype(float) for mask in noise.dropout)"
@@ -249,7 +249,6 @@ def test_dropout_that_is_not_rescaled_is_told(told: Callable[..., str]) -> None:
     assert "  * `noise.dropout` taken as 1 where it is positive, else 0 (corl_jax/iql.py:" in printed, printed
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
@@ -267,7 +266,6 @@ def test_what_no_single_change_explains_is_told_by_rows_and_inputs(
     assert sentence in told(PLAIN, (old, new))
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("old", "new", "place"),
     [
@@ -290,7 +288,6 @@ def test_the_first_number_that_is_lacking_is_told(told: Callable[..., str], old:
     assert place in found, found
 
 
-@pytest.mark.thorough
 def test_the_first_update_that_differs_is_told(told: Callable[..., str]) -> None:
     """Targets that move all the way in the first updates, which no update from a warm state shows."""
     tau = 'jnp.where(state["critics_optimizer"][0].count < 3, 1.0, config.tau)'

@@ -16,6 +16,8 @@ from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
 from shared.errors import InputError
 
+pytestmark = pytest.mark.thorough
+
 HEAD = """
 from functools import partial
 import jax, numpy as np

@@ -15,6 +15,8 @@ from parity_tests.mutants.operators import Mutant
 from parity_tests.mutants.planting import IMPORT, EndlessError, limited, lines_of, planted
 from parity_tests.mutants.results import SURVIVED, mutants_of, read
 
+pytestmark = pytest.mark.thorough
+
 
 def test_waiting_uses_up_no_patience() -> None:
     with limited(0.2):

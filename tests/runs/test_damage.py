@@ -61,6 +61,7 @@ def read_only(folder: Path) -> Iterator[None]:
 # ---- a full disk ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("side", SIDES)
 def test_a_run_on_a_full_disk_says_so_and_loses_nothing(
     side: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -223,6 +224,7 @@ def test_a_damaged_checkpoint_is_passed_over(side: str, tmp_path: Path, capsys: 
     assert_same_bits(run, reference)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("side", SIDES)
 def test_damaged_experience_is_passed_over(side: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A checkpoint without the steps that it learnt from is none."""

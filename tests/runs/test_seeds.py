@@ -331,6 +331,7 @@ def _bits(drawn: Any) -> np.ndarray:
 
 
 @pytest.mark.thorough
+@pytest.mark.thorough
 @pytest.mark.parametrize(("side", "name"), [("torch", "td3_bc"), ("torch", "sac"), ("jax", "sac")])
 def test_one_after_another_keeps_every_bit(side: str, name: str, tmp_path: Path) -> None:
     """Where nothing is computed together, a seed's run is that of the seed alone."""
@@ -356,6 +357,7 @@ def test_seeds_go_on_where_they_were_stopped(tmp_path: Path, monkeypatch: pytest
         assert_same_bits(ours, theirs)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("step", "left"), [(4, [4, 4, 0]), (8, [8, 8, 4]), (12, [12, 12, 8])])
 def test_seeds_that_were_killed_between_two_saves_go_on_together(
     step: int, left: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
