@@ -1,0 +1,108 @@
+"""`python docs/_ext/house.py`: draws the map of the house from the imports that are in it.
+
+A box is a room and says what its package's docstring says. An arrow leads from a room to one that it imports; where
+other arrows lead there already, it is left out. The picture remembers what it shows, and a test compares that with the
+imports of today.
+"""
+
+import importlib
+import io
+import json
+import textwrap
+from pathlib import Path
+
+import grimp
+import networkx as nx
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
+from PIL import Image, PngImagePlugin
+
+PICTURE = Path(__file__).resolve().parents[1] / "house.png"
+PACKAGES = ("shared", "corl_torch", "corl_jax", "parity_tests", "benchmarks", "lessons", "corl_twins")
+GROUND = "the ground"
+# What a picture remembers its rooms and arrows under
+TEXT = "house"
+# Of a box and of a gap between floors, in inches
+WIDTH, HEIGHT, GAP = 4.0, 0.74, 0.36
+
+
+def room_of(module: str) -> str:
+    """The room of a module: a package, in `shared` one of its folders; single files there are the ground."""
+    package, _, rest = module.partition(".")
+    if package != "shared":
+        return package
+    folder = rest.partition(".")[0]
+    if folder == "__main__":
+        return "shared.commands"
+    is_folder = (PICTURE.parents[1] / "shared" / folder).is_dir()
+    return f"shared.{folder}" if folder and is_folder else GROUND
+
+
+def rooms() -> nx.DiGraph:
+    """Rooms and who imports whom, without what follows from other arrows.
+
+    Raises:
+        networkx.NetworkXError: The arrows go in a circle.
+    """
+    imports, graph = grimp.build_graph(*PACKAGES), nx.DiGraph()
+    for importer in sorted(imports.modules):
+        graph.add_node(room_of(importer))
+        for imported in sorted(imports.find_modules_directly_imported_by(importer)):
+            if room_of(importer) != room_of(imported):
+                graph.add_edge(room_of(importer), room_of(imported))
+    return nx.transitive_reduction(graph)
+
+
+def remembered(graph: nx.DiGraph) -> str:
+    """What a picture of these rooms remembers."""
+    return json.dumps({"rooms": {room: described(room) for room in sorted(graph)}, "arrows": sorted(graph.edges)})
+
+
+def described(room: str) -> str:
+    """What a room is for, by its docstring."""
+    if room == GROUND:
+        return "Names of datasets, writing files, checksums, errors."
+    return (importlib.import_module(room).__doc__ or "").partition("\n")[0]
+
+
+def draw(graph: nx.DiGraph) -> bytes:
+    """A PNG; each floor imports from those below it."""
+    # A room stands as low as what it imports allows.
+    floors = [sorted(floor) for floor in nx.topological_generations(graph.reverse())]
+    step, wide = HEIGHT + GAP, max(map(len, floors)) * (WIDTH + GAP)
+    places = {
+        room: ((number - (len(floor) - 1) / 2) * (WIDTH + GAP), level * step)
+        for level, floor in enumerate(floors)
+        for number, room in enumerate(floor)
+    }
+    figure = Figure(figsize=(wide, len(floors) * step), dpi=130, layout="constrained")
+    axis = figure.subplots()
+    for room, (x, y) in places.items():
+        text = textwrap.fill(described(room).replace("`", ""), 68)
+        axis.text(x, y + 0.17, room.replace("shared.", "shared/"), ha="center", va="center", fontsize=10, weight="bold")
+        axis.text(x, y - 0.12, text, ha="center", va="center", fontsize=7.5)
+        inside = "#dfe9fb" if room.startswith("shared.") or room == GROUND else "#fdebd3"
+        corner = x - WIDTH / 2, y - HEIGHT / 2
+        axis.add_patch(FancyBboxPatch(corner, WIDTH, HEIGHT, "round,pad=0,rounding_size=0.08", fc=inside, ec="#888888"))
+    for upper, lower in graph.edges:
+        (x, y), (to_x, to_y) = places[upper], places[lower]
+        arrow = {"arrowstyle": "-|>", "color": "#555555"}
+        axis.annotate("", (to_x, to_y + HEIGHT / 2), (x, y - HEIGHT / 2), arrowprops=arrow)
+    axis.set_xlim(-wide / 2, wide / 2)
+    axis.set_ylim(-0.5 * step, (len(floors) - 0.5) * step)
+    axis.set_axis_off()
+    image = io.BytesIO()
+    figure.savefig(image, format="png")
+    return image.getvalue()
+
+
+def main() -> None:
+    """Draws the picture anew."""
+    graph, text = rooms(), PngImagePlugin.PngInfo()
+    text.add_itxt(TEXT, remembered(graph))
+    image = Image.open(io.BytesIO(draw(graph)))
+    image.convert("P", palette=Image.Palette.ADAPTIVE).save(PICTURE, optimize=True, pnginfo=text)
+
+
+if __name__ == "__main__":
+    main()
