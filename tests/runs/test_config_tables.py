@@ -1,0 +1,323 @@
+"""The tables of the repository: a row for each dataset that CORL has, with CORL's values."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def rows(algorithm: str) -> dict[str, dict[str, Any]]:
+    """A table of ours as plain YAML."""
+    return yaml.safe_load((REPOSITORY / "configs" / f"{algorithm}.yaml").read_text())
+
+
+@pytest.mark.parametrize("algorithm", ["any_percent_bc", "td3_bc", "rebrac", "awac", "cql", "iql"])
+def test_the_tables_have_corls_datasets(algorithm: str) -> None:
+    kinds = ("random", "medium", "medium-replay", "medium-expert", "expert", "full-replay")
+    mazes = ("umaze", "umaze-diverse", "medium-play", "medium-diverse", "large-play", "large-diverse")
+    datasets = [f"{robot}-{kind}-v2" for robot in ("halfcheetah", "hopper", "walker2d") for kind in kinds]
+    datasets += [f"antmaze-{maze}-v2" for maze in mazes]
+    rewards = ("",) if algorithm == "rebrac" else ("", "-dense")
+    datasets += [f"maze2d-{size}{kind}-v1" for size in ("umaze", "medium", "large") for kind in rewards]
+    hands = ("pen", "door", "hammer", "relocate")
+    datasets += [f"{hand}-{kind}-v1" for hand in hands for kind in ("human", "cloned", "expert")]
+    found = [dataset for dataset in rows(algorithm) if not dataset.startswith("mini/")]
+    assert sorted(found) == sorted(datasets)
+    assert "mini/hopper-medium-expert" in rows(algorithm)
+
+
+def test_the_ensembles_tables_have_corls_datasets() -> None:
+    robots, hands = ("halfcheetah", "hopper", "walker2d"), ("pen", "door", "hammer", "relocate")
+    mazes = ("umaze", "umaze-diverse", "medium-play", "medium-diverse", "large-play", "large-diverse")
+    datasets = [f"{robot}-{kind}-v2" for robot in robots for kind in ("medium", "medium-replay", "medium-expert")]
+    datasets += [f"antmaze-{maze}-v2" for maze in mazes]
+    datasets += [f"maze2d-{size}-v1" for size in ("umaze", "medium", "large")]
+    datasets += [f"{hand}-{kind}-v1" for hand in hands for kind in ("human", "cloned", "expert")]
+    kinds = ("random", "medium", "medium-replay", "medium-expert", "expert", "full-replay")
+    locomotion = [f"{robot}-{kind}-v2" for robot in robots for kind in kinds]
+    for algorithm, expected in (("sac_n", datasets), ("edac", datasets), ("lb_sac", locomotion)):
+        assert sorted(rows(algorithm)) == sorted([*expected, "mini/hopper-medium-replay"])
+
+
+FINETUNED = [f"finetune/{name}" for name in ("awac", "cal_ql", "cql", "iql", "rebrac", "spot")]
+
+
+@pytest.mark.parametrize("algorithm", FINETUNED)
+def test_the_tables_of_two_phases_have_corls_datasets(algorithm: str) -> None:
+    mazes = ("umaze", "umaze-diverse", "medium-play", "medium-diverse", "large-play", "large-diverse")
+    datasets = [f"antmaze-{maze}-v2" for maze in mazes]
+    datasets += [f"{hand}-cloned-v1" for hand in ("pen", "door", "hammer", "relocate")]
+    assert sorted(rows(algorithm)) == sorted([*datasets, "mini/hopper-medium-replay"])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "dataset", "row"),
+    [
+        ("sac_n", "hopper-medium-v2", {"num_critics": 500}),
+        ("sac_n", "halfcheetah-medium-v2", {}),
+        ("sac_n", "maze2d-large-v1", {"num_critics": 25, "buffer_size": 4_000_000}),
+        ("sac_n", "door-expert-v1", {"num_critics": 100, "buffer_size": 2_000_000}),
+        ("edac", "walker2d-medium-expert-v2", {"eta": 5.0, "buffer_size": 2_000_000}),
+        ("edac", "antmaze-umaze-v2", {}),
+        ("edac", "pen-human-v1", {"num_critics": 20, "eta": 1000.0, "buffer_size": 2_000_000}),
+        ("edac", "relocate-cloned-v1", {"num_critics": 50, "eta": 200.0, "buffer_size": 2_000_000}),
+        (
+            "lb_sac",
+            "hopper-medium-v2",
+            {"num_critics": 25, "critic_layernorm": True, "max_timesteps": 200_000},
+        ),
+        ("lb_sac", "walker2d-expert-v2", {"num_critics": 30, "edac_init": True, "max_timesteps": 350_000}),
+        ("td3_bc", "hopper-medium-v2", {"buffer_size": 10_000_000}),
+        ("td3_bc", "relocate-expert-v1", {"buffer_size": 10_000_000}),
+        ("td3_bc", "maze2d-large-dense-v1", {"buffer_size": 10_000_000, "n_episodes": 100}),
+        (
+            "td3_bc",
+            "antmaze-large-diverse-v2",
+            {"buffer_size": 10_000_000, "normalize_reward": True, "n_episodes": 100},
+        ),
+        ("rebrac", "walker2d-random-v2", {"actor_bc_coef": 0.01, "critic_bc_coef": 0.0}),
+        (
+            "rebrac",
+            "antmaze-large-play-v2",
+            {
+                "actor_learning_rate": 3e-4,
+                "critic_learning_rate": 5e-5,
+                "batch_size": 256,
+                "discount": 0.999,
+                "normalize_reward": True,
+                "n_episodes": 100,
+                "eval_freq": 50_000,
+                "actor_bc_coef": 0.002,
+                "critic_bc_coef": 0.001,
+            },
+        ),
+        (
+            "rebrac",
+            "maze2d-large-v1",
+            {
+                "actor_learning_rate": 3e-4,
+                "critic_learning_rate": 3e-4,
+                "batch_size": 256,
+                "n_episodes": 100,
+                "actor_bc_coef": 0.003,
+                "critic_bc_coef": 0.001,
+            },
+        ),
+        (
+            "rebrac",
+            "relocate-cloned-v1",
+            {
+                "actor_learning_rate": 3e-4,
+                "critic_learning_rate": 3e-4,
+                "batch_size": 256,
+                "actor_bc_coef": 0.1,
+                "critic_bc_coef": 0.01,
+            },
+        ),
+        ("any_percent_bc", "hopper-random-v2", {"buffer_size": 10_000_000, "discount": 1.0}),
+        ("any_percent_bc", "maze2d-large-v1", {"buffer_size": 10_000_000, "discount": 1.0, "n_episodes": 100}),
+        (
+            "awac",
+            "walker2d-medium-replay-v2",
+            {"buffer_size": 10_000_000, "awac_lambda": 0.3333, "deterministic_torch": True},
+        ),
+        (
+            "awac",
+            "antmaze-umaze-v2",
+            {"buffer_size": 10_000_000, "awac_lambda": 0.1, "normalize_reward": True, "n_episodes": 100},
+        ),
+        ("awac", "hammer-human-v1", {"buffer_size": 10_000_000, "awac_lambda": 0.1}),
+        ("iql", "walker2d-medium-v2", {"buffer_size": 10_000_000}),
+        ("iql", "hopper-medium-expert-v2", {"buffer_size": 10_000_000, "beta": 6.0, "iql_tau": 0.5}),
+        (
+            "iql",
+            "hopper-medium-v2",
+            {"buffer_size": 10_000_000, "iql_deterministic": True, "normalize_reward": True, "tau": 0.001},
+        ),
+        ("iql", "pen-human-v1", {"buffer_size": 10_000_000, "iql_tau": 0.8, "actor_dropout": 0.1}),
+        (
+            "finetune/awac",
+            "antmaze-large-play-v2",
+            {
+                "deterministic_torch": False,
+                "buffer_size": 10_000_000,
+                "awac_lambda": 0.1,
+                "normalize_reward": True,
+                "eval_freq": 50_000,
+                "n_episodes": 100,
+            },
+        ),
+        (
+            "finetune/awac",
+            "door-cloned-v1",
+            {"deterministic_torch": False, "buffer_size": 10_000_000, "awac_lambda": 0.1, "eval_freq": 5000},
+        ),
+        (
+            "finetune/iql",
+            "antmaze-large-play-v2",
+            {"buffer_size": 10_000_000, "beta": 10.0, "iql_tau": 0.9, "normalize_reward": True},
+        ),
+        (
+            "finetune/iql",
+            "door-cloned-v1",
+            {"buffer_size": 10_000_000, "actor_dropout": 0.1, "iql_tau": 0.8, "eval_freq": 5000, "n_episodes": 10},
+        ),
+        (
+            "finetune/spot",
+            "antmaze-medium-play-v2",
+            {
+                "buffer_size": 2_000_000,
+                "eval_freq": 50_000,
+                "n_episodes": 100,
+                "actor_init_w": 1e-3,
+                "critic_init_w": 3e-3,
+                "lambd": 0.05,
+                "lambd_cool": True,
+            },
+        ),
+        (
+            "finetune/spot",
+            "pen-cloned-v1",
+            {
+                "buffer_size": 2_000_000,
+                "actor_init_w": 1e-3,
+                "critic_init_w": 3e-3,
+                "lambd_cool": True,
+                "lambd_end": 0.5,
+                "normalize_reward": False,
+                "online_discount": 0.99,
+            },
+        ),
+        (
+            "finetune/rebrac",
+            "antmaze-medium-diverse-v2",
+            {
+                "critic_learning_rate": 5e-5,
+                "discount": 0.999,
+                "normalize_reward": True,
+                "eval_freq": 50_000,
+                "n_episodes": 100,
+                "seed": 0,
+                "actor_bc_coef": 0.001,
+                "critic_bc_coef": 0.0,
+            },
+        ),
+        (
+            "finetune/rebrac",
+            "relocate-cloned-v1",
+            {"eval_freq": 50_000, "n_episodes": 100, "seed": 0, "actor_bc_coef": 0.1, "critic_bc_coef": 0.01},
+        ),
+        (
+            "finetune/cql",
+            "antmaze-medium-diverse-v2",
+            {
+                "buffer_size": 10_000_000,
+                "eval_freq": 50_000,
+                "n_episodes": 100,
+                "policy_lr": 1e-4,
+                "cql_alpha": 5.0,
+                "cql_alpha_online": 5.0,
+                "cql_lagrange": True,
+                "cql_target_action_gap": 0.8,
+                "cql_max_target_backup": True,
+                "cql_clip_diff_min": -200.0,
+                "normalize": False,
+                "normalize_reward": True,
+                "reward_scale": 10.0,
+                "reward_bias": -5.0,
+                "q_n_hidden_layers": 5,
+            },
+        ),
+        (
+            "finetune/cal_ql",
+            "antmaze-large-play-v2",
+            {
+                "buffer_size": 10_000_000,
+                "eval_freq": 50_000,
+                "n_episodes": 100,
+                "policy_lr": 1e-4,
+                "cql_alpha": 5.0,
+                "cql_alpha_online": 5.0,
+                "cql_lagrange": True,
+                "cql_target_action_gap": 0.8,
+                "cql_max_target_backup": True,
+                "cql_clip_diff_min": -200.0,
+                "normalize": False,
+                "normalize_reward": True,
+                "is_sparse_reward": True,
+                "reward_scale": 10.0,
+                "reward_bias": -5.0,
+                "q_n_hidden_layers": 5,
+            },
+        ),
+        (
+            "finetune/cql",
+            "relocate-cloned-v1",
+            {
+                "buffer_size": 10_000_000,
+                "policy_lr": 1e-4,
+                "cql_alpha": 1.0,
+                "cql_alpha_online": 1.0,
+                "cql_target_action_gap": 0.8,
+                "cql_max_target_backup": True,
+                "cql_clip_diff_min": -200.0,
+                "normalize": False,
+                "q_n_hidden_layers": 3,
+            },
+        ),
+        ("cql", "hopper-random-v2", {"buffer_size": 10_000_000, "reward_scale": 1.0, "reward_bias": 0.0}),
+        (
+            "cql",
+            "hopper-medium-v2",
+            {"buffer_size": 10_000_000, "reward_scale": 1.0, "reward_bias": 0.0, "normalize_reward": True},
+        ),
+        (
+            "cql",
+            "door-cloned-v1",
+            {
+                "buffer_size": 10_000_000,
+                "reward_scale": 1.0,
+                "reward_bias": 0.0,
+                "policy_lr": 1e-4,
+                "cql_alpha": 1.0,
+            },
+        ),
+        (
+            "cql",
+            "maze2d-umaze-v1",
+            {
+                "buffer_size": 10_000_000,
+                "reward_scale": 1.0,
+                "reward_bias": 0.0,
+                "cql_lagrange": True,
+                "cql_target_action_gap": 5.0,
+                "n_episodes": 100,
+            },
+        ),
+        (
+            "cql",
+            "antmaze-medium-play-v2",
+            {
+                "buffer_size": 10_000_000,
+                "normalize": False,
+                "normalize_reward": True,
+                "reward_scale": 10.0,
+                "reward_bias": -5.0,
+                "policy_lr": 1e-4,
+                "q_n_hidden_layers": 5,
+                "cql_alpha": 5.0,
+                "cql_lagrange": True,
+                "cql_target_action_gap": 0.8,
+                "cql_max_target_backup": True,
+                "cql_clip_diff_min": -200.0,
+                "eval_freq": 50_000,
+                "n_episodes": 100,
+            },
+        ),
+    ],
+)
+def test_a_row_of_each_family(algorithm: str, dataset: str, row: dict[str, Any]) -> None:
+    assert rows(algorithm)[dataset] == row
