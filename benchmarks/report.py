@@ -28,7 +28,7 @@ from shared.errors import InputError
 from shared.files import write_atomically
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-_PLACE = re.compile(r"(<!-- (\w+)(?: (\w+))? -->\n)(.*?)(<!-- /\2 -->)", re.DOTALL)
+_PLACE = re.compile(r"(<!-- (\w+)(?: ([\w/]+))? -->\n)(.*?)(<!-- /\2 -->)", re.DOTALL)
 
 
 def files(kind: str) -> list[Path]:
