@@ -4,9 +4,8 @@ The networks are those of the offline derivation, in bare JAX arrays, so that th
 """
 
 from collections.abc import Callable
-from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
 import jax
@@ -17,12 +16,11 @@ import torch
 
 from corl_jax.finetune import rebrac as jax_twin
 from corl_torch.finetune import rebrac
-from parity_tests.interpreter import interpreted
 from parity_tests.precision import both_in
 from parity_tests.reference import finetune, test_rebrac
 from parity_tests.reference.common import ACTION_DIM, CPU, ROWS, STATE_DIM, UPDATES, assert_same_log, same_draws
 from parity_tests.reference.finetune import ANTMAZE_ID, LIMIT, Line, Lived, patched, run_of, write_dataset
-from parity_tests.reference.test_rebrac import adam, arrays_of, assert_corls_start, compare, pi, polyak, qs
+from parity_tests.reference.test_rebrac import arrays_of, assert_corls_start, compare, held_by, pi, updating
 from shared.data.returns import ReturnsBatch, extract_returns
 from shared.envs.stepping import Stepper
 from shared.frameworks.torch_data import take, to_device
@@ -38,26 +36,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-class Held(NamedTuple):
-    """What an update changes: networks, targets, and each optimiser's two moments and steps."""
-
-    actor: Any
-    critic: Any
-    actor_t: Any
-    critic_t: Any
-    moments: dict[str, tuple[Any, Any, int]]
-
-
 class Derivation:
     """ReBRAC's updates by CORL's loop index, from a fresh trainer's weights."""
 
     def __init__(self, c: rebrac.TrainConfig, trainer: rebrac.ReBRAC) -> None:
-        self.c, actor = c, arrays_of(trainer.actor.net)
-        critics = arrays_of(trainer.critic.q1), arrays_of(trainer.critic.q2)
-        critic = jax.tree.map(lambda *pair: jnp.stack(pair), *critics)
-        zeros = [jax.tree.map(jnp.zeros_like, part) for part in (actor, critic)]
-        moments = {name: (zero, zero, 0) for name, zero in zip(("actor", "critic"), zeros, strict=True)}
-        self.held = Held(actor, critic, actor, critic, moments)
+        self.c, self.held = c, held_by(trainer)
 
     def act(self, state: np.ndarray) -> np.ndarray:
         """CORL's sum of the policy and NumPy's noise, which it draws again for a next action of no weight."""
@@ -79,51 +62,9 @@ class Derivation:
         normal = torch.randn(c.batch_size, ACTION_DIM).numpy()
         uniform = torch.empty(c.batch_size, ACTION_DIM).uniform_(-1, 1).numpy()
         update = updating(c, i % c.policy_freq == 0)
-        self.held, log = update(self.held, tuple(rows), normal, uniform, self.weights(i))
-        return log
-
-
-@cache
-def updating(c: rebrac.TrainConfig, of_both: bool) -> Callable[..., tuple[Held, dict[str, Any]]]:
-    """`updated`, traced once: JAX would compile its operations one by one."""
-    return interpreted(partial(updated, c, of_both))
-
-
-def updated(
-    c: rebrac.TrainConfig, of_both: bool, held: Held, rows: tuple, normal: Any, uniform: Any, betas: tuple
-) -> tuple[Held, dict[str, Any]]:
-    """After an update of the critics, or `of_both` critics and actor."""
-    (s, a, r, s2, d, a2_data, g), (beta_1, beta_2) = rows, betas
-    a2 = jnp.clip(pi(held.actor_t, s2) + jnp.clip(c.policy_noise * normal, -c.noise_clip, c.noise_clip), -1, 1)
-    q2 = qs(held.critic_t, s2, a2).min(0) - beta_2 * ((a2 - a2_data) ** 2).sum(-1)
-    y = r + (1 - d) * c.discount * q2
-    if c.use_calibration:
-        y = jnp.where(y > g, y, g)
-
-    def critic_loss(critic: Any) -> jax.Array:
-        return ((qs(critic, s, a) - y[None]) ** 2).mean(1).sum(0)
-
-    log: dict[str, Any] = {"actor_bc_coef": beta_1, "critic_bc_coef": beta_2}
-    log["q_min"] = qs(held.critic, s, a).min(0).mean()
-    log["critic_loss"], gradient = jax.value_and_grad(critic_loss)(held.critic)
-    critic, moments = adam(held.critic, gradient, held.moments["critic"], c.critic_learning_rate)
-    held = held._replace(critic=critic, moments=held.moments | {"critic": moments})
-    if not of_both:
-        return held, log
-    before = held.actor
-
-    def actor_loss(actor: Any) -> jax.Array:
-        q = qs(critic, s, pi(actor, s)).min(0)
-        scale = jax.lax.stop_gradient(1 / jnp.abs(q).mean()) if c.normalize_q else 1
-        return (beta_1 * ((pi(actor, s) - a) ** 2).sum(-1) - scale * q).mean()
-
-    log["bc_mse_policy"] = ((pi(before, s) - a) ** 2).sum(-1).mean()
-    log["bc_mse_random"] = ((uniform - a) ** 2).sum(-1).mean()
-    log["action_mse"] = ((pi(before, s) - a) ** 2).mean()
-    log["actor_loss"], gradient = jax.value_and_grad(actor_loss)(before)
-    actor, moments = adam(before, gradient, held.moments["actor"], c.actor_learning_rate)
-    targets = {"actor_t": polyak(held.actor_t, before, c.tau), "critic_t": polyak(held.critic_t, critic, c.tau)}
-    return held._replace(actor=actor, moments=held.moments | {"actor": moments}, **targets), log
+        betas = self.weights(i)
+        self.held, log = update(self.held, tuple(rows), normal, uniform, betas)
+        return log | dict(zip(("actor_bc_coef", "critic_bc_coef"), betas, strict=True))
 
 
 def drawn(c: rebrac.TrainConfig, data: tuple, ring: tuple, size: int, online: bool) -> tuple[np.ndarray, ...]:

@@ -1,7 +1,9 @@
 """ReBRAC: six updates in float64. CORL's own file is in JAX, and so is this derivation, in bare arrays."""
 
+from collections.abc import Callable
+from functools import cache, partial
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +14,7 @@ from torch import nn
 
 from corl_jax import rebrac as jax_twin
 from corl_torch import rebrac
+from parity_tests.interpreter import interpreted
 from parity_tests.precision import both_in
 from parity_tests.reference.common import ACTION_DIM, CPU, ROWS, STATE_DIM, UPDATES, assert_same_log, same_draws
 from shared.data.transitions import SarsaBatch
@@ -85,46 +88,79 @@ def polyak(target: Any, source: Any, tau: float) -> Any:
     return jax.tree.map(lambda t, s: tau * s + (1 - tau) * t, target, source)
 
 
-def derived(c: rebrac.TrainConfig, actor: Any, critic: Any, data: SarsaBatch) -> dict[str, Any]:
-    """All networks after `UPDATES` updates, and what each of them logs."""
-    actor_t, critic_t = actor, critic
+class Held(NamedTuple):
+    """What an update changes: networks, targets, and each optimiser's two moments and steps."""
+
+    actor: Any
+    critic: Any
+    actor_t: Any
+    critic_t: Any
+    moments: dict[str, tuple[Any, Any, int]]
+
+
+def held_by(trainer: Any) -> Held:
+    """What a fresh trainer holds."""
+    actor, critics = arrays_of(trainer.actor.net), map(arrays_of, (trainer.critic.q1, trainer.critic.q2))
+    critic = jax.tree.map(lambda *pair: jnp.stack(pair), *critics)
     zeros = [jax.tree.map(jnp.zeros_like, part) for part in (actor, critic)]
-    actor_moments, critic_moments = ((z, z, 0) for z in zeros)
-    logs: list[dict[str, Any]] = []
+    moments = {name: (zero, zero, 0) for name, zero in zip(("actor", "critic"), zeros, strict=True)}
+    return Held(actor, critic, actor, critic, moments)
+
+
+@cache
+def updating(c: Any, of_both: bool) -> Callable[..., tuple[Held, dict[str, Any]]]:
+    """`updated`, traced once: JAX would compile its operations one by one."""
+    return interpreted(partial(updated, c, of_both))
+
+
+def updated(
+    c: Any, of_both: bool, held: Held, rows: tuple, normal: Any, uniform: Any, betas: tuple
+) -> tuple[Held, dict[str, Any]]:
+    """After an update of the critics, or `of_both` critics and actor, and what it logs."""
+    (s, a, r, s2, d, a2_data, *g), (beta_1, beta_2) = rows, betas
+    a2 = jnp.clip(pi(held.actor_t, s2) + jnp.clip(c.policy_noise * normal, -c.noise_clip, c.noise_clip), -1, 1)
+    q2 = qs(held.critic_t, s2, a2).min(0) - beta_2 * ((a2 - a2_data) ** 2).sum(-1)
+    y = r + (1 - d) * c.discount * q2
+    if g and c.use_calibration:
+        y = jnp.where(y > g[0], y, g[0])
+
+    def critic_loss(critic: Any) -> jax.Array:
+        return ((qs(critic, s, a) - y[None]) ** 2).mean(1).sum(0)
+
+    log: dict[str, Any] = {"q_min": qs(held.critic, s, a).min(0).mean()}
+    log["critic_loss"], gradient = jax.value_and_grad(critic_loss)(held.critic)
+    critic, moments = adam(held.critic, gradient, held.moments["critic"], c.critic_learning_rate)
+    held = held._replace(critic=critic, moments=held.moments | {"critic": moments})
+    if not of_both:
+        return held, log
+    before = held.actor
+
+    def actor_loss(actor: Any) -> jax.Array:
+        q = qs(critic, s, pi(actor, s)).min(0)
+        scale = jax.lax.stop_gradient(1 / jnp.abs(q).mean()) if c.normalize_q else 1
+        return (beta_1 * ((pi(actor, s) - a) ** 2).sum(-1) - scale * q).mean()
+
+    log["bc_mse_policy"] = ((pi(before, s) - a) ** 2).sum(-1).mean()
+    log["bc_mse_random"] = ((uniform - a) ** 2).sum(-1).mean()
+    log["action_mse"] = ((pi(before, s) - a) ** 2).mean()
+    log["actor_loss"], gradient = jax.value_and_grad(actor_loss)(before)
+    actor, moments = adam(before, gradient, held.moments["actor"], c.actor_learning_rate)
+    targets = {"actor_t": polyak(held.actor_t, before, c.tau), "critic_t": polyak(held.critic_t, critic, c.tau)}
+    return held._replace(actor=actor, moments=held.moments | {"actor": moments}, **targets), log
+
+
+def derived(c: rebrac.TrainConfig, held: Held, data: SarsaBatch) -> tuple[Held, list[dict[str, Any]]]:
+    """What is held after `UPDATES` updates, and what each of them logs."""
+    logs = []
     for i in range(UPDATES):
-        log: dict[str, Any] = {}
         chosen = np.random.randint(0, ROWS, size=c.batch_size)
-        s, a, r, s2, d, a2_data = (jnp.asarray(column[chosen]) for column in data)
-        normal = jnp.asarray(torch.randn(c.batch_size, ACTION_DIM).numpy())
-        uniform = jnp.asarray(torch.empty(c.batch_size, ACTION_DIM).uniform_(-1, 1).numpy())
-
-        a2 = jnp.clip(pi(actor_t, s2) + jnp.clip(c.policy_noise * normal, -c.noise_clip, c.noise_clip), -1, 1)
-        q2 = qs(critic_t, s2, a2).min(0) - c.critic_bc_coef * ((a2 - a2_data) ** 2).sum(-1)
-        y = r + (1 - d) * c.discount * q2
-
-        def critic_loss(critic: Any, s: jax.Array = s, a: jax.Array = a, y: jax.Array = y) -> jax.Array:
-            return ((qs(critic, s, a) - y[None]) ** 2).mean(1).sum(0)
-
-        log["q_min"] = qs(critic, s, a).min(0).mean()
-        log["critic_loss"], gradient = jax.value_and_grad(critic_loss)(critic)
-        critic, critic_moments = adam(critic, gradient, critic_moments, c.critic_learning_rate)
-        if i % c.policy_freq == 0:
-
-            def actor_loss(actor: Any, critic: Any = critic, s: jax.Array = s, a: jax.Array = a) -> jax.Array:
-                q = qs(critic, s, pi(actor, s)).min(0)
-                scale = jax.lax.stop_gradient(1 / jnp.abs(q).mean()) if c.normalize_q else 1
-                return (c.actor_bc_coef * ((pi(actor, s) - a) ** 2).sum(-1) - scale * q).mean()
-
-            log["bc_mse_policy"] = ((pi(actor, s) - a) ** 2).sum(-1).mean()
-            log["bc_mse_random"] = ((uniform - a) ** 2).sum(-1).mean()
-            log["action_mse"] = ((pi(actor, s) - a) ** 2).mean()
-            log["actor_loss"], gradient = jax.value_and_grad(actor_loss)(actor)
-            before = actor
-            actor, actor_moments = adam(actor, gradient, actor_moments, c.actor_learning_rate)
-            actor_t = polyak(actor_t, before, c.tau)
-            critic_t = polyak(critic_t, critic, c.tau)
+        rows = tuple(column[chosen] for column in data)
+        normal = torch.randn(c.batch_size, ACTION_DIM).numpy()
+        uniform = torch.empty(c.batch_size, ACTION_DIM).uniform_(-1, 1).numpy()
+        update = updating(c, i % c.policy_freq == 0)
+        held, log = update(held, rows, normal, uniform, (c.actor_bc_coef, c.critic_bc_coef))
         logs.append(log)
-    return {"actor": actor, "critic": critic, "actor_target": actor_t, "critic_target": critic_t, "logs": logs}
+    return held, logs
 
 
 @pytest.mark.parametrize(
@@ -144,25 +180,22 @@ def test_rebrac(settings: dict[str, Any]) -> None:
         for policy in (trainer.actor, trainer.actor_target) if settings else ():
             # Actions near their bounds, so that smoothing leaves them
             policy.net[-1].weight.data.mul_(200.0)
-        critic = jax.tree.map(lambda *pair: jnp.stack(pair), *map(arrays_of, (trainer.critic.q1, trainer.critic.q2)))
-        actor, dataset = arrays_of(trainer.actor.net), to_device(data, CPU)
-        logs = []
+        held, dataset, logs = held_by(trainer), to_device(data, CPU), []
         same_draws()
         for _ in range(UPDATES):
             indices, noise = rebrac.draw_noise(config, ROWS, ACTION_DIM, CPU)
             logs.append(trainer.update(take(dataset, indices), noise))
         same_draws()
-        expected = derived(config, actor, critic, data)
-        for name, part in (("actor", trainer.actor), ("actor_target", trainer.actor_target)):
-            compare(arrays_of(part.net), expected[name], name)
-        for name, part in (("critic", trainer.critic), ("critic_target", trainer.critic_target)):
-            compare(
-                jax.tree.map(lambda *pair: jnp.stack(pair), *map(arrays_of, (part.q1, part.q2))), expected[name], name
-            )
-        assert_same_log(logs, expected["logs"], tolerance=1e-12)
+        held, expected = derived(config, held, data)
+        assert_same_log(logs, expected, tolerance=1e-12)
+        for key, part in (("actor", trainer.actor), ("actor_t", trainer.actor_target)):
+            compare(arrays_of(part.net), getattr(held, key), key)
+        for key, part in (("critic", trainer.critic), ("critic_t", trainer.critic_target)):
+            both = jax.tree.map(lambda *pair: jnp.stack(pair), *map(arrays_of, (part.q1, part.q2)))
+            compare(both, getattr(held, key), key)
         assert trainer.total_it == UPDATES
         acted = trainer.act(data.observations[:100])
-        np.testing.assert_allclose(acted, pi(expected["actor"], data.observations[:100]), rtol=0.0, atol=1e-12)
+        np.testing.assert_allclose(acted, pi(held.actor, data.observations[:100]), rtol=0.0, atol=1e-12)
 
 
 def compare(ours: Any, reference: Any, name: str) -> None:

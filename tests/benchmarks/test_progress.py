@@ -30,7 +30,6 @@ def collected(*flags: str) -> list[str]:
     return [test.partition("[")[2].removesuffix("]") for test in tests]
 
 
-@pytest.mark.thorough
 def expected(climb: Climb, name: str) -> list[str]:
     """An algorithm's blocks, the rungs in turns."""
     return [f"{name}-block {block}-{rung}" for block in range(climb.blocks) for rung in climb.rungs(name)]
@@ -42,6 +41,7 @@ def test_typed_as_it_stands_it_times_what_ships() -> None:
     assert WHAT_SHIPS.rungs("iql") == [EAGER, SHIPPED]
 
 
+@pytest.mark.thorough
 def test_the_whole_ladder_of_one_pair() -> None:
     assert collected("--all-rungs", "-k", "iql and not finetune") == expected(WHOLE_LADDER, "iql")
     assert WHOLE_LADDER.rungs("iql") == rungs_of(subject("iql"))

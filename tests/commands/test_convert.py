@@ -48,7 +48,6 @@ def torch_run(folder: Path, twin: Any = td3_bc) -> Any:
     return trainer
 
 
-@pytest.mark.thorough
 def trained_with(script: str, twin: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Path:
     """A short run's folder."""
     monkeypatch.setattr(sys, "argv", [script, *SHORT, "--runs_path", str(folder), *arguments])
@@ -58,6 +57,7 @@ def trained_with(script: str, twin: Any, folder: Path, monkeypatch: pytest.Monke
     return run
 
 
+@pytest.mark.thorough
 def test_each_twin_trains_on_from_the_others_run(
     said: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,6 +108,7 @@ def test_a_transformer_is_asked_for_a_return(said: Callable, tmp_path: Path) -> 
     assert (status, lengths(printed)) == (0, [7, 7])
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("renders")
 @pytest.mark.parametrize("name", ["out.mp4", "out.gif"])
 def test_a_film_shows_every_episode(name: str, said: Callable, tmp_path: Path) -> None:

@@ -252,6 +252,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(whole: tuple[str, Any, Path]
     assert lines(resumed) == [line for line in lines(run) if line["step"] > step]
 
 
+@pytest.mark.thorough
 def test_intervals_end_in_a_cut(whole: tuple[str, Any, Path]) -> None:
     """Each evaluation cuts the episode: D4RL's flags say so, in the files too."""
     _, run, _ = whole
@@ -278,6 +279,7 @@ def test_no_update_before_the_random_steps_are_over(side: str, tmp_path: Path) -
     assert (np.abs(rows.actions) <= 1).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("in_haste")
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_a_finished_run_cannot_go_on(side: str, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import torch
 
 from corl_jax import dt as jax_dt
 from corl_torch import dt
+from parity_tests.interpreter import interpreted
 from shared.data import sequences, transitions
 from shared.data.sequences import PromptedPolicy, Trajectories
 from shared.envs.evaluation import ContextPolicy, Evaluator
@@ -224,7 +225,8 @@ def test_weights_start_alike() -> None:
     settings = SMALL | {"embedding_dim": 64, "episode_len": 500}
     torch.manual_seed(0)
     reference = dt.create_trainer(dt.TrainConfig(**settings, device="cpu"), 11, 3, 1.0).model
-    state = jax_dt.create_train_state(jax.random.key(0), jax_dt.TrainConfig(**settings), 11, 3, 1.0)
+    config = jax_dt.TrainConfig(**settings)
+    state = interpreted(lambda key: jax_dt.create_train_state(key, config, 11, 3, 1.0))(jax.random.key(0))
     ours = jax_checkpoints.params_to_torch(state.model.params)
     assert ours.keys() == dict(reference.named_parameters()).keys()
     for name, parameter in reference.named_parameters():

@@ -103,6 +103,7 @@ def refused(load: Callable[[], None], what: str) -> bool:
     return False
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["td3_bc", "iql", "edac", "cql"])
 def test_torch_loads_what_it_can_train_on_and_refuses_the_rest(name: str, tmp_path: Path) -> None:
     """A refused file leaves the trainer as it was."""

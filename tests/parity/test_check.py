@@ -100,7 +100,6 @@ def test_a_mistake_in_another_style_is_named(checked: Callable, old: str, new: s
     assert [line.split(" (corl_jax")[0] for line in printed.splitlines() if line.startswith("  * ")] == [f"  * {named}"]
 
 
-@pytest.mark.thorough
 def test_a_wrong_metric_is_told_beside_one_that_is_not_logged(checked: Callable) -> None:
     status, printed = checked(PLAIN, ('metrics = {"critic_loss": loss}', 'metrics = {"critic_loss": 3.0 * loss}'))
     assert status == 1
@@ -108,6 +107,7 @@ def test_a_wrong_metric_is_told_beside_one_that_is_not_logged(checked: Callable)
     assert "It may help: `critic_loss`: your numbers are the reference's times 3." in printed
 
 
+@pytest.mark.thorough
 def test_two_mistakes_in_two_losses_are_both_named(checked: Callable) -> None:
     status, printed = checked(
         AWAC,
@@ -133,7 +133,6 @@ def update(state"""
 
 
 @pytest.mark.thorough
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
@@ -152,6 +151,7 @@ def test_draws_that_are_given_are_checked(checked: Callable, old: str, new: str,
     assert all(f"\n{line}" in below for line in told), printed
 
 
+@pytest.mark.thorough
 def test_an_unknown_mistake_is_not_given_a_name(checked: Callable) -> None:
     """What the numbers show by themselves is said."""
     status, printed = checked(PLAIN, ("- target).mean() * 2", "- target).mean() * 6"))

@@ -331,7 +331,6 @@ def _bits(drawn: Any) -> np.ndarray:
 
 
 @pytest.mark.thorough
-@pytest.mark.thorough
 @pytest.mark.parametrize(("side", "name"), [("torch", "td3_bc"), ("torch", "sac"), ("jax", "sac")])
 def test_one_after_another_keeps_every_bit(side: str, name: str, tmp_path: Path) -> None:
     """Where nothing is computed together, a seed's run is that of the seed alone."""
@@ -339,6 +338,7 @@ def test_one_after_another_keeps_every_bit(side: str, name: str, tmp_path: Path)
     assert_same_bits(together[1], train(side, name, tmp_path / "runs", seed=2))
 
 
+@pytest.mark.thorough
 def test_seeds_go_on_where_they_were_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped in the second of three intervals, and resumed by `auto`: the bits of those that were not."""
     whole = all_seeds("jax", "td3_bc", tmp_path / "whole", 2)
