@@ -28,7 +28,8 @@ from shared.errors import InputError
 from shared.files import write_atomically
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-_PLACE = re.compile(r"(<!-- (\w+)(?: ([\w/]+))? -->\n)(.*?)(<!-- /\2 -->)", re.DOTALL)
+# A table's place on a page: its kind, and of which algorithm or side
+PLACE = re.compile(r"(<!-- (\w+)(?: ([\w/]+))? -->\n)(.*?)(<!-- /\2 -->)", re.DOTALL)
 
 
 def files(kind: str) -> list[Path]:
@@ -173,7 +174,7 @@ def filled(page: str) -> str:
     Raises:
         KeyError: A place is of an unknown kind.
     """
-    return _PLACE.sub(lambda place: place[1] + "\n" + TABLES[place[2]](place[3]) + "\n" + place[5], page)
+    return PLACE.sub(lambda place: place[1] + "\n" + TABLES[place[2]](place[3]) + "\n" + place[5], page)
 
 
 def write_pages() -> None:

@@ -226,18 +226,14 @@ def _draws(scene: Scene, num_rows: int) -> Errors:
     steps = range(scene.updates + 1, scene.updates + 1 + DRAWN_UPDATES)
     inputs, within = scene.pair.draw_inputs(scene.dataset, scene.sizes[1]), scene.pair.drawn_inside
 
-    def drawn(key: Any, step: Any, hp: Any, **statics: Any) -> tuple[Any, Any]:
+    def drawn(key: Any, step: Any, hp: Any, *inputs: Any, **statics: Any) -> tuple[Any, Any]:
         indices, noise = scene.jax_twin.draw_noise(key, step, hp, *inputs, **statics)
         # An update draws the rest from a key that it is handed.
         return indices, within(scene.jax_twin, noise, hp) if within else noise
 
-    @cache
-    def program(statics: tuple[tuple[str, Any], ...]) -> Callable:
-        return interpreted(partial(drawn, hp=scene.hp, **dict(statics)))
-
     def draw(seed: int, step: int) -> tuple[Any, Any]:
         statics = scene.pair.draw_statics(scene.config, step)
-        return program(tuple(statics.items()))(jax.random.key(seed), step - 1)
+        return scene.drawing(drawn, *inputs, **statics)(jax.random.key(seed), step - 1)
 
     ours, reference = [draw(2, step) for step in steps], list(islice(scene.draws(), DRAWN_UPDATES))
     found: Errors = {}
@@ -247,7 +243,8 @@ def _draws(scene: Scene, num_rows: int) -> Errors:
     given = [[[value is None for value in noise] for _, noise in drawn] for drawn in (ours, reference)]
     found["noise that is None"] = float(given[0] != given[1])
     first = scene.pair.draw_statics(scene.config, steps[0])
-    found["keys used twice"] = float(reuses_key(partial(drawn, jax.random.key(2), steps[0] - 1, scene.hp, **first)))
+    once = partial(drawn, jax.random.key(2), steps[0] - 1, scene.hp, *inputs, **first)
+    found["keys used twice"] = float(reuses_key(once))
     if scene.pair.explores:
         # The step in the environment and the update of the same number
         explored = [jax_explored(scene, jax.random.key(2), step - 1, scene.sizes[1]) for step in steps]

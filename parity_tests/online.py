@@ -34,7 +34,7 @@ def torch_explored(scene: Scene, action_dim: int, rows: int = 1) -> Any:
 
 def explored(scene: Scene, key: Any, step: int, action_dim: int) -> Any:
     """What the JAX twin draws for the step of this number."""
-    return scene.drawing("draw_exploration", action_dim)(key, step)
+    return scene.drawing(scene.jax_twin.draw_exploration, action_dim)(key, step)
 
 
 def to_jax_draws(scene: Scene, draws: Any) -> Any:
@@ -73,7 +73,7 @@ def online(scene: Scene) -> Errors:
             expected = expected.replace(total_it=expected.total_it + idle)
         for step in range(start + idle + 1, start + count + 1):
             of_draw = scene.pair.draw_statics(scene.config, step)
-            indices, noise = scene.drawing("draw_noise", *sizes, **of_draw)(key, step - 1)
+            indices, noise = scene.drawing(scene.jax_twin.draw_noise, *sizes, **of_draw)(key, step - 1)
             batch = type(held)(*(column[indices] for column in held))
             update = scene.pair.update_statics(scene.config, step)
             expected, _ = single.run(type(expected).update, expected, batch, noise, *scene.pair.number(step), **update)

@@ -157,11 +157,12 @@ class Scene:
 
     def jax_draw(self, key: Any, step: int, statics: dict[str, Any]) -> tuple[Any, Any]:
         """Indices and noise as the JAX twin draws them; the number of an update starts at 0 in its draws."""
-        return self.drawing("draw_noise", *self.pair.draw_inputs(self.dataset, self.sizes[1]), **statics)(key, step)
+        inputs = self.pair.draw_inputs(self.dataset, self.sizes[1])
+        return self.drawing(self.jax_twin.draw_noise, *inputs, **statics)(key, step)
 
-    def drawing(self, name: str, *inputs: Any, **statics: Any) -> Callable:
-        """A function of the JAX twin that draws, of a key and a step's number; one trace serves all equal draws."""
-        return _drawing(getattr(self.jax_twin, name), self.hp, inputs, tuple(sorted(statics.items())))
+    def drawing(self, draw: Callable, *inputs: Any, **statics: Any) -> Callable:
+        """A function that draws, with all but a key and a step's number filled in; one trace serves all equal draws."""
+        return _drawing(draw, self.hp, inputs, tuple(sorted(statics.items())))
 
     @cached_property
     def hp(self) -> Any:

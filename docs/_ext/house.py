@@ -1,24 +1,26 @@
 """`python docs/_ext/house.py`: draws the map of the house from the imports that are in it.
 
-A box is a room and says what its package's docstring says. An arrow leads from a room to one that it imports; where
-other arrows lead there already, it is left out. The picture remembers what it shows, and a test compares that with the
-imports of today.
+A box is a room and says what its package's docstring says. An arrow leads from a room to one that it imports. Where
+other arrows lead there already, the arrow is left out. The picture remembers what it shows, and a test compares that
+with the imports of today.
 """
 
 import importlib
 import io
 import json
 import textwrap
+import tomllib
 from pathlib import Path
 
 import grimp
 import networkx as nx
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
-from PIL import Image, PngImagePlugin
 
-PICTURE = Path(__file__).resolve().parents[1] / "house.png"
-PACKAGES = ("shared", "corl_torch", "corl_jax", "parity_tests", "benchmarks", "lessons", "corl_twins")
+from remembering import save
+
+ROOT = Path(__file__).resolve().parents[2]
+PICTURE = ROOT / "docs" / "house.png"
 GROUND = "the ground"
 # What a picture remembers its rooms and arrows under
 TEXT = "house"
@@ -34,7 +36,7 @@ def room_of(module: str) -> str:
     folder = rest.partition(".")[0]
     if folder == "__main__":
         return "shared.commands"
-    is_folder = (PICTURE.parents[1] / "shared" / folder).is_dir()
+    is_folder = (ROOT / "shared" / folder).is_dir()
     return f"shared.{folder}" if folder and is_folder else GROUND
 
 
@@ -44,7 +46,9 @@ def rooms() -> nx.DiGraph:
     Raises:
         networkx.NetworkXError: The arrows go in a circle.
     """
-    imports, graph = grimp.build_graph(*PACKAGES), nx.DiGraph()
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        packages = tomllib.load(file)["tool"]["importlinter"]["root_packages"]
+    imports, graph = grimp.build_graph(*packages), nx.DiGraph()
     for importer in sorted(imports.modules):
         graph.add_node(room_of(importer))
         for imported in sorted(imports.find_modules_directly_imported_by(importer)):
@@ -98,10 +102,8 @@ def draw(graph: nx.DiGraph) -> bytes:
 
 def main() -> None:
     """Draws the picture anew."""
-    graph, text = rooms(), PngImagePlugin.PngInfo()
-    text.add_itxt(TEXT, remembered(graph))
-    image = Image.open(io.BytesIO(draw(graph)))
-    image.convert("P", palette=Image.Palette.ADAPTIVE).save(PICTURE, optimize=True, pnginfo=text)
+    graph = rooms()
+    save(PICTURE, draw(graph), {TEXT: remembered(graph)})
 
 
 if __name__ == "__main__":

@@ -4,14 +4,14 @@ The picture remembers the text that it shows, and a test fails when the files ha
 ChromeDriver, as the site's browser tests do.
 """
 
-import io
 import shutil
 import sys
 from pathlib import Path
 
-from PIL import Image, PngImagePlugin
 from selenium import webdriver
 from selenium.webdriver.common.by import By
+
+from remembering import save
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURE = ROOT / "docs" / "side_by_side.png"
@@ -29,11 +29,7 @@ def take(site: Path) -> None:
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", VIEWPORT)
         browser.get((site / "index.html").resolve().as_uri())
         shown = browser.find_element(By.CSS_SELECTOR, ".twins")
-        image = Image.open(io.BytesIO(shown.screenshot_as_png))
-    text = PngImagePlugin.PngInfo()
-    for framework, lines in shown_lines().items():
-        text.add_itxt(framework, lines)
-    image.convert("P", palette=Image.Palette.ADAPTIVE).save(PICTURE, optimize=True, pnginfo=text)
+        save(PICTURE, shown.screenshot_as_png, shown_lines())
 
 
 def shown_lines() -> dict[str, str]:

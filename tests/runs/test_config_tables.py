@@ -53,6 +53,26 @@ def test_the_tables_of_two_phases_have_corls_datasets(algorithm: str) -> None:
     assert sorted(rows(algorithm)) == sorted([*datasets, "mini/hopper-medium-replay"])
 
 
+# What CORL's CQL and Cal-QL of the second phase share in AntMaze
+CQL_ONLINE_ANTMAZE = {
+    "buffer_size": 10_000_000,
+    "eval_freq": 50_000,
+    "n_episodes": 100,
+    "policy_lr": 1e-4,
+    "cql_alpha": 5.0,
+    "cql_alpha_online": 5.0,
+    "cql_lagrange": True,
+    "cql_target_action_gap": 0.8,
+    "cql_max_target_backup": True,
+    "cql_clip_diff_min": -200.0,
+    "normalize": False,
+    "normalize_reward": True,
+    "reward_scale": 10.0,
+    "reward_bias": -5.0,
+    "q_n_hidden_layers": 5,
+}
+
+
 @pytest.mark.parametrize(
     ("algorithm", "dataset", "row"),
     [
@@ -213,45 +233,12 @@ def test_the_tables_of_two_phases_have_corls_datasets(algorithm: str) -> None:
         (
             "finetune/cql",
             "antmaze-medium-diverse-v2",
-            {
-                "buffer_size": 10_000_000,
-                "eval_freq": 50_000,
-                "n_episodes": 100,
-                "policy_lr": 1e-4,
-                "cql_alpha": 5.0,
-                "cql_alpha_online": 5.0,
-                "cql_lagrange": True,
-                "cql_target_action_gap": 0.8,
-                "cql_max_target_backup": True,
-                "cql_clip_diff_min": -200.0,
-                "normalize": False,
-                "normalize_reward": True,
-                "reward_scale": 10.0,
-                "reward_bias": -5.0,
-                "q_n_hidden_layers": 5,
-            },
+            CQL_ONLINE_ANTMAZE,
         ),
         (
             "finetune/cal_ql",
             "antmaze-large-play-v2",
-            {
-                "buffer_size": 10_000_000,
-                "eval_freq": 50_000,
-                "n_episodes": 100,
-                "policy_lr": 1e-4,
-                "cql_alpha": 5.0,
-                "cql_alpha_online": 5.0,
-                "cql_lagrange": True,
-                "cql_target_action_gap": 0.8,
-                "cql_max_target_backup": True,
-                "cql_clip_diff_min": -200.0,
-                "normalize": False,
-                "normalize_reward": True,
-                "is_sparse_reward": True,
-                "reward_scale": 10.0,
-                "reward_bias": -5.0,
-                "q_n_hidden_layers": 5,
-            },
+            CQL_ONLINE_ANTMAZE | {"is_sparse_reward": True},
         ),
         (
             "finetune/cql",
