@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -252,14 +253,19 @@ def test_weights_start_where_the_seed_says(orthogonal: bool) -> None:
     assert [scalar().item() for scalar in scalars] == [1.0, -1.0, 0.0, 1.0]
 
 
-def test_the_deviation_is_bounded(dataset: Batch) -> None:
-    """Its logarithm lies between -20 and 2."""
-    actor = cql.create_trainer(cql.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0).actor
+def assert_bounded_deviation(twin: ModuleType, states: Tensor) -> None:
+    """The logarithm of a policy's deviation lies between -20 and 2."""
+    actor = twin.create_trainer(twin.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0).actor
     actor.base_network[-1].weight.data.mul_(30_000.0)
-    free = actor.base_network(dataset.observations)[:, ACTION_DIM:] - 1.0
+    free = actor.base_network(states)[:, ACTION_DIM:] - 1.0
     assert free.min() < -25.0
     assert free.max() > 5.0
-    assert torch.equal(actor(dataset.observations)[1], free.clamp(-20.0, 2.0).exp())
+    assert torch.equal(actor(states)[1], free.clamp(-20.0, 2.0).exp())
+
+
+def test_the_deviation_is_bounded(dataset: Batch) -> None:
+    """As CORL bounds it."""
+    assert_bounded_deviation(cql, dataset.observations)
 
 
 def test_the_multiplier_is_bounded(dataset: Batch) -> None:

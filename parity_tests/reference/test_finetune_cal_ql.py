@@ -37,6 +37,7 @@ from parity_tests.reference.finetune import (
     run_of,
     write_dataset,
 )
+from parity_tests.reference.test_cql import assert_bounded_deviation
 from parity_tests.reference.test_finetune_cql import FromTheWrongEnd, TwoPhases, taken
 from shared.data import returns
 from shared.data.returns import CalibrationBatch
@@ -162,6 +163,11 @@ def test_both_phases(dataset: Batch, settings: dict[str, Any]) -> None:
     assert_same_log(logs, expected)
     assert_same_bits(trainer, reference.parts())
     assert any(0.0 < log["bound_rate_cql_q1_next_actions"] < 1.0 for log in logs)
+
+
+def test_the_deviation_is_bounded(dataset: Batch) -> None:
+    """As offline."""
+    assert_bounded_deviation(cal_ql, dataset.observations)
 
 
 # ---- returns -------------------------------------------------------------------------------------------------------
