@@ -138,8 +138,10 @@ def _differing(config: Any, folder: Path) -> list[str] | None:
         found = yaml.load(path.read_text(), _SettingsLoader)
     except (OSError, ValueError, yaml.YAMLError):
         return None
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or not found:
         return None
-    wanted = yaml.safe_load(dump(config))
-    names = [name for name in wanted if name not in _FREE and found.get(name) != wanted[name]]
-    return [f"{name} {found.get(name)}, not {wanted[name]}" for name in names]
+    wanted, defaults = yaml.safe_load(dump(config)), yaml.safe_load(dump(type(config)()))
+    # A setting that came after the run: the default is what the run has done.
+    found = defaults | found
+    names = [name for name in wanted if name not in _FREE and found[name] != wanted[name]]
+    return [f"{name} {found[name]}, not {wanted[name]}" for name in names]

@@ -222,6 +222,17 @@ def test_what_cannot_go_on_is_refused(fault: str, unfinished: Path) -> None:
     assert before == {path: path.stat().st_mtime_ns for path in unfinished.parent.glob("*/**/*")}
 
 
+def test_a_setting_that_came_after_a_run_had_its_default_value(unfinished: Path) -> None:
+    """So a run of an earlier version goes on, and not with another value."""
+    path = unfinished / "config.yaml"
+    settings = yaml.safe_load(path.read_text())
+    del settings["noise_clip"]
+    path.write_text(yaml.safe_dump(settings))
+    with pytest.raises(InputError, match=r"has noise_clip 0\.5, not 0\.4"):
+        train("torch", "td3_bc", unfinished.parent, resume=str(unfinished), noise_clip=0.4)
+    assert train("torch", "td3_bc", unfinished.parent, resume=str(unfinished)) == unfinished
+
+
 def test_a_twins_run_is_not_the_other_twins(unfinished: Path) -> None:
     with pytest.raises(InputError, match="no run of this twin"):
         train("jax", "td3_bc", unfinished.parent, resume=str(unfinished))
