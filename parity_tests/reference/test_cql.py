@@ -268,15 +268,20 @@ def test_the_deviation_is_bounded(dataset: Batch) -> None:
     assert_bounded_deviation(cql, dataset.observations)
 
 
-def test_the_multiplier_is_bounded(dataset: Batch) -> None:
-    """At a million, beyond which it is not learnt; it may be as small as it likes."""
-    config = cql.TrainConfig(device="cpu", cql_lagrange=True, **SMALL)
+def assert_bounded_multiplier(twin: ModuleType, dataset: Any) -> None:
+    """Lagrange's ends at a million, beyond which it is not learnt; it may be as small as it likes."""
+    config = twin.TrainConfig(device="cpu", cql_lagrange=True, **SMALL)
     for start, expected in ((-5.0, math.exp(-5.0)), (13.0, math.exp(13.0)), (15.0, 1e6)):
-        trainer = cql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+        trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
         trainer.log_alpha_prime.constant.data.fill_(start)
-        indices, noise = cql.draw_noise(config, ROWS, ACTION_DIM, CPU)
+        indices, noise = twin.draw_noise(config, ROWS, ACTION_DIM, CPU)
         log = trainer.update(take(dataset, indices), noise)
         assert log["alpha_prime"].item() == pytest.approx(expected, rel=1e-6)
         penalty = expected * config.cql_alpha * (log["cql_qf1_diff"].item() - config.cql_target_action_gap)
         assert log["cql_min_qf1_loss"].item() == pytest.approx(penalty, rel=1e-5)
         assert (trainer.log_alpha_prime().item() == start) == (start > math.log(1e6))
+
+
+def test_the_multiplier_is_bounded(dataset: Batch) -> None:
+    """As CORL bounds it."""
+    assert_bounded_multiplier(cql, dataset)

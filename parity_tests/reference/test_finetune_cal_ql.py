@@ -37,8 +37,15 @@ from parity_tests.reference.finetune import (
     run_of,
     write_dataset,
 )
-from parity_tests.reference.test_cql import assert_bounded_deviation
-from parity_tests.reference.test_finetune_cql import FromTheWrongEnd, TwoPhases, taken
+from parity_tests.reference.test_cql import assert_bounded_deviation, assert_bounded_multiplier
+from parity_tests.reference.test_finetune_cql import (
+    EARLIER,
+    FromTheWrongEnd,
+    TwoPhases,
+    assert_acts,
+    assert_seeded_weights,
+    taken,
+)
 from shared.data import returns
 from shared.data.returns import CalibrationBatch
 from shared.data.transitions import Batch
@@ -141,19 +148,27 @@ def drawn(c: cal_ql.TrainConfig, data: Any, ring: Any, size: int, online: bool) 
     return tuple(torch.as_tensor(x) for x in rows)
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-def test_both_phases(dataset: Batch, settings: dict[str, Any]) -> None:
+def with_returns(dataset: Batch) -> CalibrationBatch:
+    """The dataset with made-up returns."""
+    returns = np.random.default_rng(1).normal(size=ROWS)
+    return CalibrationBatch(*dataset, torch.as_tensor(returns, dtype=torch.float32))
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_both_phases(dataset: Batch, name: str) -> None:
     """Six updates before the switch and six after it: every weight, both temperatures and every logged number."""
-    config = cal_ql.TrainConfig(device="cpu", offline_iterations=UPDATES, online_iterations=UPDATES, **settings)
+    phases = {"offline_iterations": UPDATES, "online_iterations": UPDATES}
+    config = cal_ql.TrainConfig(device="cpu", **phases, **SETTINGS[name])
     trainer = cal_ql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    trainer.total_it = trainer.earlier = earlier = EARLIER.get(name, 0)
     reference, logs, expected = Calibrated(config, trainer), [], []
-    data = CalibrationBatch(*dataset, torch.as_tensor(np.random.default_rng(1).normal(size=ROWS), dtype=torch.float32))
+    data = with_returns(dataset)
     seen = CalibrationBatch(*(column[: ROWS // 10].flip(0) for column in data))
     offline, _ = cal_ql.shares(config)
     same_draws()
     for step in range(1, 2 * UPDATES + 1):
         size = len(seen.rewards) if step > UPDATES else None
-        indices, noise = cal_ql.draw_noise(config, ROWS, ACTION_DIM, CPU, size, step <= config.bc_steps)
+        indices, noise = cal_ql.draw_noise(config, ROWS, ACTION_DIM, CPU, size, earlier + step <= config.bc_steps)
         batch = take(data, indices) if size is None else take_both(data, seen, indices, offline)
         logs.append(trainer.update(batch, noise))
     same_draws()
@@ -165,9 +180,25 @@ def test_both_phases(dataset: Batch, settings: dict[str, Any]) -> None:
     assert any(0.0 < log["bound_rate_cql_q1_next_actions"] < 1.0 for log in logs)
 
 
+@pytest.mark.parametrize("orthogonal", [True, False])
+def test_weights_start_where_the_seed_says(orthogonal: bool) -> None:
+    """As CQL's."""
+    assert_seeded_weights(cal_ql, orthogonal)
+
+
 def test_the_deviation_is_bounded(dataset: Batch) -> None:
-    """As offline."""
+    """As CQL's."""
     assert_bounded_deviation(cal_ql, dataset.observations)
+
+
+def test_the_multiplier_is_bounded(dataset: Batch) -> None:
+    """As CQL's."""
+    assert_bounded_multiplier(cal_ql, with_returns(dataset))
+
+
+def test_the_policy_acts(dataset: Batch) -> None:
+    """As CQL's."""
+    assert_acts(cal_ql, dataset)
 
 
 # ---- returns -------------------------------------------------------------------------------------------------------

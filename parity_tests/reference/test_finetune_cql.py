@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ from parity_tests.reference.finetune import (
     run_of,
     write_dataset,
 )
-from parity_tests.reference.test_cql import ReferenceCQL, assert_bounded_deviation
+from parity_tests.reference.test_cql import ReferenceCQL, assert_bounded_deviation, assert_bounded_multiplier
 from shared.data.transitions import Batch
 from shared.envs.stepping import Step, Stepper
 from shared.frameworks.torch_data import take
@@ -48,7 +49,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     | {"cql_lagrange": True, "cql_max_target_backup": True, "cql_target_action_gap": 0.8, "cql_clip_diff_min": -200.0}
     | {"q_n_hidden_layers": 5, "cql_alpha": 5.0, "cql_alpha_online": 3.0}
     # Not so in CORL's row: what the best action's log-probability does, and a temperature that is learnt and scaled
-    | {"backup_entropy": True, "alpha_multiplier": 0.6},
+    | {"backup_entropy": True, "alpha_multiplier": 0.6, "cql_temp": 0.7},
     "other": SMALL
     | {"cql_importance_sample": False, "cql_temp": 2.0, "backup_entropy": True, "bc_steps": 8}
     | {"target_update_period": 5, "orthogonal_init": False, "use_automatic_entropy_tuning": False}
@@ -70,14 +71,15 @@ class TwoPhases(ReferenceCQL):
 
     def __init__(self, config: Any, trainer: Any) -> None:
         super().__init__(config, trainer, networks(config))
-        self.t = 0
+        # Updates of this run, and all: CORL's loop counts the former, its trainer the latter.
+        self.t, self.total_it = 0, trainer.total_it
 
     def next(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Any]:
         """The update of CORL's loop index t."""
         if self.t == self.c.offline_iterations:
             self.c = replace(self.c, cql_alpha=self.c.cql_alpha_online)
-        self.t += 1
-        return self.update(self.t, s, a, r, s2, d)
+        self.t, self.total_it = self.t + 1, self.total_it + 1
+        return self.update(self.total_it, s, a, r, s2, d)
 
     def act(self, state: Tensor) -> Tensor:
         """A sample of the policy."""
@@ -91,36 +93,42 @@ class TwoPhases(ReferenceCQL):
         return networks | {"log_alpha": self.log_alpha, "log_alpha_prime": self.log_alpha_prime}
 
 
-def both_phases(dataset: Batch, settings: dict[str, Any]) -> tuple[list, list, cql.CQL, TwoPhases]:
-    """What each side logs in six updates before the switch and six after it, and what it has in the end."""
+def both_phases(dataset: Batch, settings: dict[str, Any], earlier: int = 0) -> tuple[list, list, cql.CQL, TwoPhases]:
+    """What each side logs in six updates before the switch and six after it, and what it has in the end.
+
+    So many updates were made in an earlier run.
+    """
     config = cql.TrainConfig(device="cpu", offline_iterations=UPDATES, online_iterations=UPDATES, **settings)
     trainer = cql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    trainer.total_it = trainer.earlier = earlier
     reference, logs = TwoPhases(config, trainer), []
     same_draws()
     for step in range(1, 2 * UPDATES + 1):
-        indices, noise = cql.draw_noise(config, ROWS, ACTION_DIM, CPU, step <= config.bc_steps)
+        indices, noise = cql.draw_noise(config, ROWS, ACTION_DIM, CPU, earlier + step <= config.bc_steps)
         logs.append(trainer.update(take(dataset, indices), noise))
     same_draws()
     expected = [reference.next(*columns_of(dataset, config.batch_size)) for _ in range(2 * UPDATES)]
     return logs, expected, trainer, reference
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-def test_both_phases(dataset: Batch, settings: dict[str, Any]) -> None:
+EARLIER = {"other": 3}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_both_phases(dataset: Batch, name: str) -> None:
     """Every weight, both temperatures and every logged number."""
-    logs, expected, trainer, reference = both_phases(dataset, settings)
+    logs, expected, trainer, reference = both_phases(dataset, SETTINGS[name], EARLIER.get(name, 0))
     assert_same_log(logs, expected)
     assert_same_bits(trainer, reference.parts())
     theirs = [*reference.base.parameters(), reference.multiplier, reference.offset]
     assert all(torch.equal(mine, other) for mine, other in zip(trainer.actor.parameters(), theirs, strict=True))
 
 
-@pytest.mark.parametrize("orthogonal", [True, False])
-def test_weights_start_where_the_seed_says(orthogonal: bool) -> None:
+def assert_seeded_weights(twin: ModuleType, orthogonal: bool) -> None:
     """Critic 1, critic 2, policy; each network's layers are made orthogonal after all of them are drawn."""
     torch.manual_seed(7)
-    config = cql.TrainConfig(device="cpu", orthogonal_init=orthogonal, q_n_hidden_layers=2)
-    trainer = cql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    config = twin.TrainConfig(device="cpu", orthogonal_init=orthogonal, q_n_hidden_layers=2)
+    trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     torch.manual_seed(7)
     inputs = STATE_DIM + ACTION_DIM
     critic = [(inputs, 256), (256, 256), (256, 1)]
@@ -142,22 +150,38 @@ def test_weights_start_where_the_seed_says(orthogonal: bool) -> None:
     assert (trainer.actor.log_std_multiplier.constant, trainer.actor.log_std_offset.constant) == (1.0, -1.0)
 
 
+@pytest.mark.parametrize("orthogonal", [True, False])
+def test_weights_start_where_the_seed_says(orthogonal: bool) -> None:
+    """And both scalars of the policy."""
+    assert_seeded_weights(cql, orthogonal)
+
+
 def test_the_deviation_is_bounded(dataset: Batch) -> None:
     """As offline."""
     assert_bounded_deviation(cql, dataset.observations)
 
 
-def test_the_policy_acts(dataset: Batch) -> None:
-    """Its most likely action in evaluation, a sample to learn from; both within the largest action."""
-    config = cql.TrainConfig(device="cpu", hidden_dim=16)
-    trainer = cql.create_trainer(config, STATE_DIM, ACTION_DIM, 2.0)
+def test_the_multiplier_is_bounded(dataset: Batch) -> None:
+    """As offline."""
+    assert_bounded_multiplier(cql, dataset)
+
+
+def assert_acts(twin: ModuleType, dataset: Batch) -> None:
+    """The most likely action in evaluation, a sample to learn from; both within the largest action."""
+    config = twin.TrainConfig(device="cpu", hidden_dim=16)
+    trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 2.0)
     reference, states = TwoPhases(config, trainer), dataset.observations[:1]
     mean = torch.split(reference.base(states), ACTION_DIM, dim=-1)[0]
     assert torch.equal(torch.as_tensor(trainer.act(states.numpy())), 2.0 * torch.tanh(mean).detach())
     same_draws()
-    ours = trainer.explore(states, cql.draw_exploration(config, ACTION_DIM, CPU))
+    ours = trainer.explore(states, twin.draw_exploration(config, ACTION_DIM, CPU))
     same_draws()
     assert torch.equal(ours, 2.0 * reference.act(states))
+
+
+def test_the_policy_acts(dataset: Batch) -> None:
+    """Within a largest action that is not 1."""
+    assert_acts(cql, dataset)
 
 
 # ---- the loop ------------------------------------------------------------------------------------------------------
