@@ -36,8 +36,8 @@ PAIR = Pair(
         | {"cql_lagrange": True, "cql_max_target_backup": True, "cql_target_action_gap": 0.8, "cql_alpha": 5.0}
         | {"cql_clip_diff_min": -200.0, "q_n_hidden_layers": 5, "policy_lr": 1e-4},
         "unweighted": SMALL
-        | {"cql_importance_sample": False, "cql_temp": 2.0, "backup_entropy": True, "bc_steps": 3}
-        | {"orthogonal_init": False, "policy_log_std_multiplier": 0.5, "target_update_period": 2}
+        | {"cql_importance_sample": False, "cql_temp": 2.0, "backup_entropy": True, "bc_steps": 5}
+        | {"orthogonal_init": False, "policy_log_std_multiplier": 0.5, "target_update_period": 3}
         | {"alpha_multiplier": 0.7},
         "fixed temperature": SMALL
         | {"use_automatic_entropy_tuning": False, "alpha_multiplier": 0.3}

@@ -46,7 +46,7 @@ PAIR = Pair(
         # ones; the critics learn so fast that their gap is cut from both sides by then.
         "other": SMALL
         | {"cql_lagrange": True, "cql_max_target_backup": True, "cql_target_action_gap": 0.8, "cql_temp": 2.0}
-        | {"cql_importance_sample": False, "backup_entropy": True, "bc_steps": 3, "target_update_period": 2}
+        | {"cql_importance_sample": False, "backup_entropy": True, "bc_steps": 5, "target_update_period": 3}
         | {"use_automatic_entropy_tuning": False, "alpha_multiplier": 0.3, "orthogonal_init": False, "qf_lr": 0.01}
         | {"cql_alpha": 1.5, "cql_alpha_online": 0.5, "q_n_hidden_layers": 1, "offline_iterations": 20}
         | {"cql_clip_diff_min": 4.4, "cql_clip_diff_max": 4.7},
