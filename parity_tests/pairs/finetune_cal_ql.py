@@ -21,6 +21,14 @@ def load(raw: dict[str, np.ndarray]) -> Any:
     return CalibrationBatch(*dataset)
 
 
+def corner(trainer: Any) -> None:
+    """As CQL's; where nothing is weighted, the second critic gives 0 and ties with returns."""
+    finetune_cql.corner(trainer)
+    if not trainer.hp.cql_importance_sample:
+        for parameter in trainer.critic_2.network[-1].parameters():
+            parameter.data.zero_()
+
+
 PAIR = Pair(
     name="finetune/cal_ql",
     title="Cal-QL",
@@ -34,7 +42,7 @@ PAIR = Pair(
         "default": finetune_cql.PAIR.variants["default"],
         "other": dict(finetune_cql.PAIR.variants["other"]) | {"mixing_ratio": 0.25},
     },
-    corner=finetune_cql.PAIR.corner,
+    corner=corner,
     extra_inputs=lambda rng, size: finetune_cql.PAIR.extra_inputs(rng, size) | {"floor": rng.normal(size=size)},
     draw_statics=finetune_cql.PAIR.draw_statics,
     update_statics=finetune_cql.update_statics,

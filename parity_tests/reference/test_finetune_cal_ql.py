@@ -180,6 +180,18 @@ def test_both_phases(dataset: Batch, name: str) -> None:
     assert any(0.0 < log["bound_rate_cql_q1_next_actions"] < 1.0 for log in logs)
 
 
+def test_what_is_worth_its_return_is_not_below_it(dataset: Batch) -> None:
+    """The policy's actions whose value ties with the return."""
+    config = cal_ql.TrainConfig(device="cpu", **SETTINGS["other"])
+    trainer = cal_ql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    for parameter in trainer.critic_1.network[-1].parameters():
+        parameter.data.zero_()
+    indices, noise = cal_ql.draw_noise(config, ROWS, ACTION_DIM, CPU)
+    batch = take(with_returns(dataset), indices)._replace(returns=torch.zeros(config.batch_size))
+    log = trainer.update(batch, noise)
+    assert all(log[f"bound_rate_cql_q1_{which}_actions"] == 0.0 for which in ("current", "next"))
+
+
 @pytest.mark.parametrize("orthogonal", [True, False])
 def test_weights_start_where_the_seed_says(orthogonal: bool) -> None:
     """As CQL's."""
