@@ -236,6 +236,23 @@ def test_returns(sparse: bool) -> None:
     assert (np.min(theirs) == -500.0) == sparse
 
 
+def test_a_failure_is_the_least_reward_as_it_is_learnt_from() -> None:
+    """Of a maze whose least score is not 0; with this factor the scaled one is a whole number, as precise as can be."""
+    env, discount = "maze2d-umaze-v1", 0.9
+    least, factor = scores_of(env).min_score, 20.0
+    assert least * factor == 477.0
+    raw = {
+        "observations": np.arange(7.0, dtype=np.float32)[:, None],
+        "actions": np.zeros((7, 1), np.float32),
+        "rewards": np.asarray([least, 1.0, least, 0.0, 0.0, 0.0, 0.0], np.float32),
+        "terminals": np.asarray([False, False, True, False, False, True, False]),
+        "timeouts": np.zeros(7, bool),
+    }
+    scaled = {"normalize_reward": True, "reward_scale": factor, "reward_bias": 0.0, "is_sparse_reward": True}
+    ours = cal_ql.prepare(returns.extract_ended(raw), env, cal_ql.TrainConfig(discount=discount, **scaled))
+    np.testing.assert_array_equal(ours.returns, np.float32([477.0 / (1.0 - discount)] * 3 + [0.0] * 3))
+
+
 # ---- the loop ------------------------------------------------------------------------------------------------------
 
 
