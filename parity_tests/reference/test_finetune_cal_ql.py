@@ -160,7 +160,8 @@ def test_both_phases(dataset: Batch, name: str) -> None:
     phases = {"offline_iterations": UPDATES, "online_iterations": UPDATES}
     config = cal_ql.TrainConfig(device="cpu", **phases, **SETTINGS[name])
     trainer = cal_ql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
-    trainer.total_it = trainer.earlier = earlier = EARLIER.get(name, 0)
+    earlier = EARLIER.get(name, 0)
+    trainer.total_it, trainer.earlier = trainer.total_it + earlier, trainer.earlier + earlier
     reference, logs, expected = Calibrated(config, trainer), [], []
     data = with_returns(dataset)
     seen = CalibrationBatch(*(column[: ROWS // 10].flip(0) for column in data))

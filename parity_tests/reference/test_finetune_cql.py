@@ -72,7 +72,7 @@ class TwoPhases(ReferenceCQL):
     def __init__(self, config: Any, trainer: Any) -> None:
         super().__init__(config, trainer, networks(config))
         # Updates of this run, and all: CORL's loop counts the former, its trainer the latter.
-        self.t, self.total_it = 0, trainer.total_it
+        self.t, self.total_it = 0, trainer.earlier
 
     def next(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Any]:
         """The update of CORL's loop index t."""
@@ -100,7 +100,7 @@ def both_phases(dataset: Batch, settings: dict[str, Any], earlier: int = 0) -> t
     """
     config = cql.TrainConfig(device="cpu", offline_iterations=UPDATES, online_iterations=UPDATES, **settings)
     trainer = cql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
-    trainer.total_it = trainer.earlier = earlier
+    trainer.total_it, trainer.earlier = trainer.total_it + earlier, trainer.earlier + earlier
     reference, logs = TwoPhases(config, trainer), []
     same_draws()
     for step in range(1, 2 * UPDATES + 1):
