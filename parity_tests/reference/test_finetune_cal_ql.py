@@ -157,7 +157,7 @@ def with_returns(dataset: Batch) -> CalibrationBatch:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_both_phases(dataset: Batch, name: str) -> None:
     """Six updates before the switch and six after it: every weight, both temperatures and every logged number."""
-    phases = {"offline_iterations": UPDATES, "online_iterations": UPDATES}
+    phases: dict[str, Any] = {"offline_iterations": UPDATES, "online_iterations": UPDATES}
     config = cal_ql.TrainConfig(device="cpu", **phases, **SETTINGS[name])
     trainer = cal_ql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     earlier = EARLIER.get(name, 0)
@@ -249,9 +249,14 @@ def test_a_failure_is_the_least_reward_as_it_is_learnt_from() -> None:
         "terminals": np.asarray([False, False, True, False, False, True, False]),
         "timeouts": np.zeros(7, bool),
     }
-    scaled = {"normalize_reward": True, "reward_scale": factor, "reward_bias": 0.0, "is_sparse_reward": True}
+    scaled: dict[str, Any] = {
+        "normalize_reward": True,
+        "reward_scale": factor,
+        "reward_bias": 0.0,
+        "is_sparse_reward": True,
+    }
     ours = cal_ql.prepare(returns.extract_ended(raw), env, cal_ql.TrainConfig(discount=discount, **scaled))
-    np.testing.assert_array_equal(ours.returns, np.float32([477.0 / (1.0 - discount)] * 3 + [0.0] * 3))
+    np.testing.assert_array_equal(ours.returns, np.asarray([477.0 / (1.0 - discount)] * 3 + [0.0] * 3, np.float32))
 
 
 # ---- the loop ------------------------------------------------------------------------------------------------------
