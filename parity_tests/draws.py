@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from parity_tests.interpreter import interpreted, watched
 from shared.errors import InputError
 from shared.frameworks.exchange import Named
 from shared.frameworks.jax_layers import is_key
@@ -99,19 +100,27 @@ def reuses_key(draw: Callable[[], Any]) -> bool:
     return False
 
 
-def shares_a_key(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Whether numbers of two series go with each other, draw by draw, as those from one key do.
-
-    What some draws of a series go without is left out.
-    """
-    series = {name: _in_all(draws) for name, draws in (("one", one), ("other", other))}
-    return any(_tied(series))
+def shares_a_key(one: Callable[[], Any], other: Callable[[], Any]) -> bool:
+    """Whether two draws that split the same keys take numbers from one: what gives one its bits, the other uses too."""
+    (bits, uses), (other_bits, other_uses) = _keys_of(one), _keys_of(other)
+    return bool(bits & other_uses or other_bits & uses)
 
 
-def _in_all(draws: Sequence[Any]) -> list[list[np.ndarray]]:
-    """The arrays of those fields that every draw has."""
-    fields = [field for field in zip(*map(tuple, draws), strict=True) if all(part is not None for part in field)]
-    return [[np.asarray(leaf) for leaf in jax.tree.leaves(draw)] for draw in zip(*fields, strict=True)]
+def _keys_of(draw: Callable[[], Any]) -> tuple[set[int], set[int]]:
+    """The keys that a draw takes random bits from, and all that it uses, for new keys too."""
+    bits: set[int] = set()
+    uses: set[int] = set()
+
+    def watch(calls: Sequence[Any], operands: Sequence[Any], results: Sequence[Any]) -> None:
+        operation = calls[-1].primitive.name
+        if operation in ("random_bits", "random_split", "random_fold_in"):
+            keys = np.ravel(operands[0]).tolist()
+            uses.update(keys)
+            bits.update(keys if operation == "random_bits" else ())
+
+    with watched(watch):
+        interpreted(draw)()
+    return bits, uses
 
 
 def _leaves(draw: Draw, fields: Sequence[str]) -> Leaves:

@@ -247,8 +247,8 @@ def _draws(scene: Scene, num_rows: int) -> Errors:
     found["keys used twice"] = float(reuses_key(once))
     if scene.pair.explores:
         # The step in the environment and the update of the same number
-        explored = [jax_explored(scene, jax.random.key(2), step - 1, scene.sizes[1]) for step in steps]
-        found["exploration draws from a key of the update"] = float(shares_a_key([n for _, n in ours], explored))
+        explore = partial(scene.jax_twin.draw_exploration, jax.random.key(2), steps[0] - 1, scene.hp, scene.sizes[1])
+        found["exploration draws from a key of the update"] = float(shares_a_key(once, explore))
     return found
 
 
