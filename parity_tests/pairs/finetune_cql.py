@@ -41,7 +41,8 @@ PAIR = Pair(
         "alpha_prime_loss": replace(cql.PAIR.losses["alpha_prime_loss"], inputs=("gap_1", "gap_2", "cql_alpha")),
     },
     variants={
-        "default": SMALL,
+        # Where the temperature is learnt, its factor counts too; "other" learns none.
+        "default": SMALL | {"alpha_multiplier": 0.7},
         # All that can be otherwise. The switch lies within the ladder's trajectory, so that the warm updates are online
         # ones; the critics learn so fast that their gap is cut from both sides by then.
         "other": SMALL
