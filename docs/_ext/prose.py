@@ -43,7 +43,7 @@ def _spoken(token: Token) -> str:
 
 def words(sentence: str) -> int:
     """How many words it has; a number is one."""
-    return len(re.findall(r"\w[\w'’.,:/%+-]*", sentence))
+    return len(re.findall(r"\w[\w'.,:/%+-]*", sentence))
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -39,7 +39,7 @@ PAIR = Pair(
     losses=dict(finetune_cql.PAIR.losses)
     | {"critic_loss": Loss(of=("critic_1", "critic_2"), inputs=("batch", "noise", "cql_alpha", "floor"))},
     variants={
-        "default": finetune_cql.PAIR.variants["default"],
+        **{name: finetune_cql.PAIR.variants[name] for name in ("default", "Lagrange")},
         "other": dict(finetune_cql.PAIR.variants["other"]) | {"mixing_ratio": 0.25},
     },
     corner=corner,

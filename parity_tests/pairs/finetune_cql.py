@@ -25,8 +25,9 @@ def of_a_call(config: Any, start: int, num_updates: int) -> dict[str, int]:
 
 
 def corner(trainer: Any) -> None:
-    """The Lagrange multiplier beyond its bound."""
-    trainer.log_alpha_prime.constant.data.fill_(14.5)
+    """The Lagrange multiplier beyond its bound; in "Lagrange" so small that any lower bound but 0 would show."""
+    hp = trainer.hp
+    trainer.log_alpha_prime.constant.data.fill_(-5.0 if hp.cql_lagrange and hp.cql_importance_sample else 14.5)
 
 
 PAIR = Pair(
@@ -44,6 +45,7 @@ PAIR = Pair(
     variants={
         # Where the temperature is learnt, its factor counts too; "other" learns none.
         "default": SMALL | {"alpha_multiplier": 0.7},
+        "Lagrange": SMALL | {"cql_lagrange": True},
         # All that can be otherwise. The switch lies within the ladder's trajectory, so that the warm updates are online
         # ones; the critics learn so fast that their gap is cut from both sides by then.
         "other": SMALL
