@@ -51,7 +51,10 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what pytest says of the exercises as they lie there, and with their solutions."""
     folder = tmp_path_factory.mktemp("reports")
     command = [sys.executable, "-c", SESSIONS, str(folder)]
-    subprocess.run(command, cwd=ROOT, env=os.environ | HASTE, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | HASTE, capture_output=True, text=True, timeout=600, check=False
+    )
+    (folder / "printed").write_text(done.stdout)
     return folder
 
 
@@ -82,6 +85,21 @@ def test_untouched_exercises_are_red_for_their_reason(reports: Path) -> None:
         assert failed, folder
         for reason in reasons:
             assert any(reason in message for message in failed), (folder, reason, failed)
+
+
+def test_a_red_test_says_one_sentence(reports: Path) -> None:
+    """And no traceback: what is asserted, or where in the exercise an exception was raised."""
+    printed = (reports / "printed").read_text().splitlines()
+    for header, words in (
+        ("test_nothing_else_moves", "the network changed in place"),
+        ("test_the_target_shares_no_array_with_its_network", "target and network share an array"),
+        ("test_no_branch_is_left", "NotImplementedError, in line"),
+    ):
+        (place,) = (i for i, line in enumerate(printed) if line.strip("_ ") == header and line.startswith("_"))
+        assert printed[place + 1].startswith(words)
+        assert printed[place + 2].startswith("_")
+    assert "--tb=short shows where it happened" in printed
+    assert not any(line.startswith(">  ") for line in printed)
 
 
 def test_solutions_are_green(reports: Path) -> None:
