@@ -8,12 +8,16 @@ sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 project = "CORL twins"
 author = "The CORL twins authors"
 
-extensions = ["myst_parser", "sphinx_design", "repository", "side_by_side"]
+extensions = ["myst_parser", "sphinx_design", "mathml", "repository", "side_by_side"]
 exclude_patterns = ["_build"]
 
 # A link to a heading is checked; so deep are the pages' headings.
 myst_heading_anchors = 3
 # A link to a file outside of docs/ is a copy of that file, for whoever reads the site without the repository.
+
+# Formulas between dollars, as GitHub has them
+myst_enable_extensions = ["dollarmath"]
+html_math_renderer = "mathml"
 
 pygments_style = "a11y-high-contrast-light"
 pygments_dark_style = "a11y-high-contrast-dark"

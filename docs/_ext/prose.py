@@ -1,7 +1,7 @@
 """`python docs/_ext/prose.py [PAGE ...]`: names sentences that are too long to be read at once.
 
-Paragraphs and list items count; headings, tables and code do not. A piece of code in a sentence is one word. Without
-pages it looks at the README, CONTRIBUTING, docs/ and the exercises, and tells their mean as well.
+Paragraphs and list items count; headings, tables, formulas and code do not. A piece of code in a sentence is one word.
+Without pages it looks at the README, CONTRIBUTING, docs/ and the exercises, and tells their mean as well.
 """
 
 import re
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from mdit_py_plugins.dollarmath import dollarmath_plugin
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -27,7 +28,7 @@ _SHORT = re.compile(r"\b(et al|e\.g|i\.e|vs|cf)\.\s")
 def sentences(page: str) -> Iterator[str]:
     """The sentences of a page's paragraphs and list items."""
     opened: list[str] = []
-    for token in MarkdownIt("commonmark").enable("table").parse(page):
+    for token in MarkdownIt("commonmark").enable("table").use(dollarmath_plugin).parse(page):
         if token.nesting:
             opened = [*opened, token.type] if token.nesting > 0 else opened[:-1]
         elif token.type == "inline" and not {"heading_open", "table_open"} & set(opened):

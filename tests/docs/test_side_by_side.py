@@ -11,6 +11,7 @@ import yaml
 from PIL import Image
 
 import picture
+from parity_tests.pairs import PAIRS
 from side_by_side.align import Kind, Misaligned, align
 from side_by_side.html import Page, blocks
 from side_by_side.notes import NoteError, place, read_notes
@@ -259,3 +260,13 @@ def test_the_readmes_picture_shows_the_files_as_they_are() -> None:
     """`make docs`, then `python docs/_ext/picture.py docs/_build/html`, takes it anew."""
     with Image.open(picture.PICTURE) as image:
         assert {name: image.text[name] for name in ("torch", "jax")} == picture.shown_lines()
+
+
+@pytest.mark.parametrize("name", ["td3_bc"])
+def test_a_page_shows_every_loss_with_its_formula(name: str) -> None:
+    """Beside the lines of both twins that compute the loss, which are quoted from the files."""
+    page = (ROOT / "docs" / f"{name.replace('/', '_')}.md").read_text()
+    for loss in PAIRS[name].losses:
+        quoted = f"```{{side-by-side}} {name}\n:piece: {loss}\n```"
+        assert quoted in page
+        assert page[: page.index(quoted)].rstrip().endswith("$$")

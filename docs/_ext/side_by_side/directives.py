@@ -101,7 +101,8 @@ class SideBySide(_Directive):
     def run(self) -> list[nodes.Node]:
         """The sections of the page."""
         pair = self.pair(self.arguments[0])
-        page = Page(pair.name)
+        # Kept while a document is read: its pieces explain each note once, where it is first met.
+        page = self.env.temp_data.setdefault(f"side-by-side {pair.name}", Page(pair.name))
         if wanted := self.options.get("piece"):
             pieces = {piece.name: piece for section in pair.sections for piece in section.pieces}
             if wanted not in pieces:
