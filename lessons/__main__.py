@@ -10,11 +10,12 @@ from lessons.pages import PAGES, filled
 def main() -> None:
     """Compares the pages with what is measured, or writes it into them."""
     parser = argparse.ArgumentParser(prog="python -m lessons", description=__doc__.split(": ")[1])
-    parser.add_argument("--write", action="store_true", help="fill the pages in docs, and make the notebook anew")
+    parser.add_argument("--write", action="store_true", help="fill the pages in docs, and make the notebooks anew")
     write = parser.parse_args().write
     for page, make in {**dict.fromkeys(PAGES, filled), cells.PAGE: cells.executed}.items():
         compare(page, make(page.read_text()), write)
-    compare(cells.NOTEBOOK, cells.as_text(cells.PAGE.read_text()), write)
+    for notebook in cells.NOTEBOOKS:
+        compare(notebook, cells.as_text(notebook), write)
 
 
 def compare(path: Path, new: str, write: bool) -> None:

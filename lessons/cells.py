@@ -1,6 +1,6 @@
 """Pages whose code runs: each block of Python after the ones before it, as the cells of a notebook do.
 
-What a block prints stands below it as a block of text. The same page is a notebook.
+What a block prints stands below it as a block of text. That page is a notebook too, and so are the ten steps.
 """
 
 import json
@@ -14,9 +14,10 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "primer.md"
-NOTEBOOK = PAGE.with_suffix(".ipynb")
+DOCS = ROOT / "docs"
+PAGE = DOCS / "primer.md"
 _CELL = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", re.DOTALL)
+_STEP = re.compile(r"<!-- lesson: step (\d+) -->.*?<!-- /lesson -->\n", re.DOTALL)
 # Runs the cells of standard input one after the other, and prints a list of what each one printed.
 _RUN = """
 import contextlib, io, json, sys
@@ -52,22 +53,42 @@ def executed(page: str) -> str:
     return _CELL.sub(with_text, page)
 
 
-def notebook(page: str) -> NotebookNode:
-    """A page as a notebook that has run. Links and pictures are those of the page, which lies in the same folder."""
-    cells, end = [], 0
+def primer(page: str) -> NotebookNode:
+    """The page that introduces JAX as a notebook that has run."""
+    cells: list[NotebookNode] = []
+    end = 0
     for cell in _CELL.finditer(page):
-        cells.append(new_markdown_cell(page[end : cell.start()].strip()))
-        outputs = [new_output("stream", name="stdout", text=cell[2])] if cell[2] else []
-        cells.append(new_code_cell(cell[1].rstrip("\n"), outputs=outputs, execution_count=len(cells) // 2 + 1))
+        cells += [new_markdown_cell(page[end : cell.start()].strip()), _code(cell[1], cell[2], len(cells) // 2 + 1)]
         end = cell.end()
-    cells.append(new_markdown_cell(page[end:].strip()))
-    for number, made in enumerate(cells):
+    return _notebook([*cells, new_markdown_cell(page[end:].strip())])
+
+
+def ten_steps(page: str) -> NotebookNode:
+    """The page of the ten steps as a notebook that climbs the ladder with each of them. It has not run."""
+    cells, end = [_code("from lessons.ten_steps.board import board")], 0
+    for step in _STEP.finditer(page):
+        cells += [new_markdown_cell(page[end : step.end()].strip()), _code(f"print(board({step[1]}))")]
+        end = step.end()
+    return _notebook([*cells, new_markdown_cell(page[end:].strip())])
+
+
+NOTEBOOKS = {DOCS / "primer.ipynb": primer, DOCS / "ten_steps.ipynb": ten_steps}
+
+
+def as_text(path: Path) -> str:
+    """What a notebook's file holds, made from its page."""
+    return nbformat.writes(NOTEBOOKS[path](path.with_suffix(".md").read_text())) + "\n"
+
+
+def _code(source: str, printed: str | None = None, count: int | None = None) -> NotebookNode:
+    outputs = [new_output("stream", name="stdout", text=printed)] if printed else []
+    return new_code_cell(source.rstrip("\n"), outputs=outputs, execution_count=count)
+
+
+def _notebook(cells: list[NotebookNode]) -> NotebookNode:
+    """Links and pictures are those of the page, which lies in the same folder."""
+    for number, cell in enumerate(cells):
         # nbformat draws names at random: a notebook that is made again would be another one.
-        made["id"] = f"cell-{number}"
+        cell["id"] = f"cell-{number}"
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     return new_notebook(cells=cells, metadata={"kernelspec": kernel, "language_info": {"name": "python"}})
-
-
-def as_text(page: str) -> str:
-    """The notebook's file."""
-    return nbformat.writes(notebook(page)) + "\n"

@@ -1,11 +1,15 @@
-"""The page that introduces JAX: its code prints what stands below it, and its notebook and figures are the page's."""
+"""The page that introduces JAX prints what stands below its code; notebooks and figures are those of the pages."""
+
+from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from nbformat import NotebookNode
 
 import primer
 from lessons import cells
+from lessons.ten_steps.board import NUMBERS
 
 PAGE = "# A\n\n```python\nx = 2\n```\n\ntext\n\n```python\nprint(x)\n```\n\n```text\nold\n```\n\nend\n"
 
@@ -16,20 +20,38 @@ def test_the_page_shows_what_its_code_prints() -> None:
     assert cells.executed(page) == page
 
 
-def test_the_notebook_is_the_page() -> None:
+@pytest.mark.parametrize("path", cells.NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_its_page(path: Path) -> None:
     """`python -m lessons --write` writes it anew."""
-    assert cells.NOTEBOOK.read_text() == cells.as_text(cells.PAGE.read_text())
+    assert path.read_text() == cells.as_text(path)
+    nbformat.validate(nbformat.read(path, as_version=4))
+
+
+def ran(path: Path) -> NotebookNode:
+    """A notebook after Jupyter's own kernel has run it."""
+    notebook = nbformat.read(path, as_version=4)
+    return NotebookClient(notebook, resources={"metadata": {"path": str(path.parent)}}).execute()
 
 
 @pytest.mark.thorough
-def test_the_notebook_runs() -> None:
-    """In Jupyter's own kernel, with the same outputs."""
-    notebook = nbformat.read(cells.NOTEBOOK, as_version=4)
-    nbformat.validate(notebook)
-    before = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
-    NotebookClient(notebook, resources={"metadata": {"path": str(cells.PAGE.parent)}}).execute()
-    after = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
-    assert [joined(outputs) for outputs in after] == [joined(outputs) for outputs in before]
+def test_the_page_that_introduces_jax_runs_in_jupyter() -> None:
+    """With the same outputs."""
+    before = nbformat.read(cells.DOCS / "primer.ipynb", as_version=4)
+    assert outputs(ran(cells.DOCS / "primer.ipynb")) == outputs(before)
+
+
+@pytest.mark.thorough
+def test_the_ten_steps_run_in_jupyter() -> None:
+    """Each one climbs the ladder, the last one to its end."""
+    _, *boards = outputs(ran(cells.DOCS / "ten_steps.ipynb"))
+    assert [board.split(":")[0] for board in boards] == [f"Step {number}" for number in NUMBERS]
+    assert all(row.endswith(("green", "green (new)")) for row in boards[-1].splitlines()[1:])
+    assert "not there yet" in boards[0]
+
+
+def outputs(notebook: NotebookNode) -> list[str]:
+    """What each cell of code printed."""
+    return [joined(cell.outputs) for cell in notebook.cells if cell.cell_type == "code"]
 
 
 def joined(outputs: list) -> str:
@@ -42,7 +64,7 @@ def test_a_cell_knows_the_ones_before_it_and_shows_what_it_prints() -> None:
 
 
 def test_a_notebook_has_text_and_code_in_turn() -> None:
-    made = cells.notebook(cells.executed(PAGE)).cells
+    made = cells.primer(cells.executed(PAGE)).cells
     assert [(cell.cell_type, cell.source) for cell in made] == [
         ("markdown", "# A"),
         ("code", "x = 2"),
