@@ -326,8 +326,11 @@ KINDS = ("hopper-medium-v2", "antmaze-umaze-v2", "pen-human-v1")
 
 
 def rewards(scene: Scene) -> Errors:
-    """Modified rewards, for each kind of dataset; where one twin refuses a kind, the other one does, too."""
-    found: Errors = {}
+    """Modified rewards, for each kind of dataset; where one twin refuses a kind, the other one does, too.
+
+    And whatever else twins make of a dataset beforehand.
+    """
+    found = errors(scene.pair.prepared(scene.jax_twin), scene.pair.prepared(scene.pair.torch))
     for kind in KINDS:
         ours, theirs = (_modified(twin, scene, kind) for twin in (scene.jax_twin, scene.pair.torch))
         found[kind] = error(ours, theirs)

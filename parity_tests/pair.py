@@ -108,6 +108,7 @@ class Pair:
         call_statics: Likewise to those of `train_online`.
         take: From a twin, its dataset on the device, indices and config to a batch.
         load: From a dataset file's arrays to the named tuple of columns that the pair learns from, (N, ...) each.
+        prepared: From a twin to what it makes of datasets beforehand, by name; both twins make the same.
         gathers: Look-ups by index in one update, the batch's own included.
         full_size: Settings of the ladder's variant of full size, where a default is too large for a test.
         timed: Settings under which updates are timed, where CORL's defaults begin with others than those that count.
@@ -144,6 +145,7 @@ class Pair:
         dataset, indices
     )
     load: Callable[[dict[str, np.ndarray]], Any] = load_transitions
+    prepared: Callable[[ModuleType], dict[str, Any]] = lambda twin: {}
     gathers: int = 1
     full_size: Mapping[str, Any] = field(default_factory=dict)
     timed: Mapping[str, Any] = field(default_factory=dict)

@@ -1,5 +1,7 @@
 """Cal-QL on the ladder."""
 
+from itertools import product
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,31 @@ def load(raw: dict[str, np.ndarray]) -> Any:
     dataset: Any = with_returns(extract_ended(raw), DISCOUNT)
     dataset, *_ = normalise_states(dataset)
     return CalibrationBatch(*dataset)
+
+
+# By environment: the factor and the shift of rewards, and the reward by which a trajectory fails after them. That of the
+# maze's least score is a whole number with this factor, which single precision holds.
+FAILURES = {"antmaze-umaze-v2": (10.0, -5.0, -5.0), "maze2d-umaze-v1": (20.0, 0.0, 477.0)}
+
+
+def prepared(twin: ModuleType) -> dict[str, Any]:
+    """Rewards and returns of three trajectories under every rule, one of which fails with either rewards."""
+    found: dict[str, Any] = {}
+    for env, (factor, shift, failure) in FAILURES.items():
+        rewards = np.asarray([1.0, 0.5, failure, 1.0, 2.0, (failure - shift) / factor, 3.0, 1.0, 1.0], np.float32)
+        raw = {
+            "observations": np.arange(9.0, dtype=np.float32)[:, None],
+            "actions": np.zeros((9, 1), np.float32),
+            "rewards": rewards,
+            "terminals": np.arange(9) % 3 == 2,
+            "timeouts": np.zeros(9, bool),
+        }
+        for sparse, scaled in product((False, True), repeat=2):
+            rule = {"is_sparse_reward": sparse, "normalize_reward": scaled}
+            config = twin.TrainConfig(reward_scale=factor, reward_bias=shift, discount=0.9, **rule)
+            dataset = twin.prepare(extract_ended(raw), env, config)
+            found |= {f"{column} {env} {rule}": getattr(dataset, column) for column in ("rewards", "returns")}
+    return found
 
 
 def corner(trainer: Any) -> None:
@@ -49,6 +76,7 @@ PAIR = Pair(
     interval_statics=lambda config, start, num_updates: {**of_a_call(config, start, num_updates), "ring": None},
     call_statics=of_a_call,
     load=load,
+    prepared=prepared,
     explores=True,
     two_buffers=True,
     as_rows=unknown_returns,
