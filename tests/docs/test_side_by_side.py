@@ -262,7 +262,7 @@ def test_the_readmes_picture_shows_the_files_as_they_are() -> None:
         assert {name: image.text[name] for name in ("torch", "jax")} == picture.shown_lines()
 
 
-@pytest.mark.parametrize("name", ["td3_bc"])
+@pytest.mark.parametrize("name", list(PAIRS))
 def test_a_page_shows_every_loss_with_its_formula(name: str) -> None:
     """Beside the lines of both twins that compute the loss, which are quoted from the files."""
     page = (ROOT / "docs" / f"{name.replace('/', '_')}.md").read_text()
