@@ -23,8 +23,8 @@ def load(raw: dict[str, np.ndarray]) -> Any:
     return CalibrationBatch(*dataset)
 
 
-# By environment: the factor and the shift of rewards, and the reward by which a trajectory fails after them. That of the
-# maze's least score is a whole number with this factor, which single precision holds.
+# By environment: the factor and the shift of rewards, and the reward by which a trajectory fails after them. With this
+# factor the maze's is a whole number, which single precision holds.
 FAILURES = {"antmaze-umaze-v2": (10.0, -5.0, -5.0), "maze2d-umaze-v1": (20.0, 0.0, 477.0)}
 
 
