@@ -30,7 +30,7 @@ from shared.runs.machine import load, versions
 from shared.runs.task import load_task, training_environment
 
 ENV_ID = "d4rl/halfcheetah-v2"
-ROWS, BLOCKS, STEPS = 20_000, 5, 200
+ROWS, BLOCKS, STEPS = 20_000, 5, 100
 TORCH, JAX = "PyTorch eager", "JAX"
 
 
