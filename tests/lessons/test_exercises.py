@@ -16,7 +16,7 @@ from parity_tests.precision import both_in
 ROOT = Path(__file__).resolve().parents[2]
 EXERCISES = ROOT / "exercises"
 FOLDERS = sorted(path.name for path in EXERCISES.iterdir() if path.name[0].isdigit())
-AWAC = "10_awac"
+AWAC = "16_awac"
 
 # What the failing tests of each exercise say
 REASONS = {
@@ -31,6 +31,12 @@ REASONS = {
     "07_delayed_update": ["NotImplementedError"],
     "08_scan": ["a loss is fetched from the device at every update"],
     "09_defaults": ["LayerNorm and GELU differ", "the gradient at -20.0 differs", "the bound of fresh weights"],
+    "10_tracing": ["TracerBoolConversionError"],
+    "11_nan": ["12 of 12 entries of the gradient are NaN"],
+    "12_dtype": ["the rate after 0 updates is 0.0000", "the rates are float32", "the weights differ"],
+    "13_vmap": ["stack gives 60 leaves", "operations where one takes"],
+    "14_carry": ["carry input and carry output must have equal types"],
+    "15_out_of_range": ["the last target is", "does not begin with that step's state"],
 }
 
 
@@ -121,4 +127,4 @@ def test_awac_is_red_until_it_is_written(capsys: pytest.CaptureFixture) -> None:
 @pytest.mark.usefixtures("in_haste")
 def test_awac_s_solution_is_green(capsys: pytest.CaptureFixture) -> None:
     assert check.main([str(EXERCISES / "solutions" / f"{AWAC}.py"), "--algorithm", "awac"]) == 0
-    assert capsys.readouterr().out.endswith("10_awac.py is awac: all rungs hold\n")
+    assert capsys.readouterr().out.endswith("16_awac.py is awac: all rungs hold\n")
