@@ -191,9 +191,11 @@ def update(state, config, batch, noise, move_targets):
 def create_train_state(key, config, state_dim, action_dim, max_action):
     k0, k1, k2 = jax.random.split(key, 3)
     constants = {"multiplier": jnp.array(config.policy_log_std_multiplier), "offset": jnp.array(-1.0)}
-    actor = {"base": create_mlp(k0, [state_dim, *[256] * 3, 2 * action_dim]), **constants}
+    actor = {"base": create_mlp(k0, [state_dim, *[config.hidden_dim] * 3, 2 * action_dim]), **constants}
     both = state_dim + action_dim
-    critics = tuple(create_mlp(k, [both, *[256] * depth, 1]) for k, depth in ((k1, config.q_n_hidden_layers), (k2, 3)))
+    critics = tuple(
+        create_mlp(k, [both, *[config.hidden_dim] * depth, 1]) for k, depth in ((k1, config.q_n_hidden_layers), (k2, 3))
+    )
     parts = dict(zip(LEARNT, (actor, *critics, jnp.array(0.0), jnp.array(1.0)), strict=True))
     moments = {f"{name}_optimizer": optax.adam(1e-3).init(part) for name, part in parts.items()}
     return State(**parts, **moments, critic_1_target=critics[0], critic_2_target=critics[1])
