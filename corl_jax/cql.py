@@ -30,7 +30,7 @@ from shared.frameworks.jax_layers import Linear, Network, Scalar, clamp, softplu
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
-from shared.runs.fields import bounded, positive
+from shared.runs.fields import bounded, later, positive
 from shared.runs.run import Run
 from shared.runs.settings import TransitionsConfig
 from shared.runs.task import load_task
@@ -97,7 +97,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     # Hidden layers of critic 1; critic 2 always has three, as in CORL
     q_n_hidden_layers: int = bounded(3, low=1)
     # Width of every hidden layer; CORL's is always 256
-    hidden_dim: int = bounded(256, low=1)
+    hidden_dim: int = later(bounded(256, low=1))
     # Factor on rewards, if normalize_reward
     reward_scale: float = 5.0
     # Then added to rewards, if normalize_reward

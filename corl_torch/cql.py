@@ -26,7 +26,7 @@ from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_c
 from shared.frameworks.torch_data import index_tensor, take, to_device
 from shared.frameworks.torch_layers import Scalar
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
-from shared.runs.fields import bounded, positive
+from shared.runs.fields import bounded, later, positive
 from shared.runs.run import Run
 from shared.runs.settings import TransitionsConfig
 from shared.runs.task import load_task
@@ -93,7 +93,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     # Hidden layers of critic 1; critic 2 always has three, as in CORL
     q_n_hidden_layers: int = bounded(3, low=1)
     # Width of every hidden layer; CORL's is always 256
-    hidden_dim: int = bounded(256, low=1)
+    hidden_dim: int = later(bounded(256, low=1))
     # Factor on rewards, if normalize_reward
     reward_scale: float = 5.0
     # Then added to rewards, if normalize_reward

@@ -43,7 +43,7 @@ def sentence(raised: pytest.ExceptionInfo) -> str:
     # NumPy puts its own heading before the words.
     heard = [line for line in lines if line and not line.startswith(("Arrays are not", "Not equal to tolerance"))]
     first = heard[0] if heard else ""
-    if raised.errisinstance(AssertionError):
+    if raised.errisinstance(AssertionError) and first:
         return first
     places = [entry for entry in raised.traceback if entry.path.name == "exercise.py"]
     where = f", in line {places[-1].lineno + 1} of exercise.py" if places else ""

@@ -15,8 +15,8 @@ from pathlib import Path
 import grimp
 import networkx as nx
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyBboxPatch
 
+from boxes import BLUE, ORANGE, arrow, box
 from remembering import save
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,13 +85,10 @@ def draw(graph: nx.DiGraph) -> bytes:
         text = textwrap.fill(described(room).replace("`", ""), 68)
         axis.text(x, y + 0.17, room.replace("shared.", "shared/"), ha="center", va="center", fontsize=10, weight="bold")
         axis.text(x, y - 0.12, text, ha="center", va="center", fontsize=7.5)
-        inside = "#dfe9fb" if room.startswith("shared.") or room == GROUND else "#fdebd3"
-        corner = x - WIDTH / 2, y - HEIGHT / 2
-        axis.add_patch(FancyBboxPatch(corner, WIDTH, HEIGHT, "round,pad=0,rounding_size=0.08", fc=inside, ec="#888888"))
+        box(axis, (x, y), (WIDTH, HEIGHT), BLUE if room.startswith("shared.") or room == GROUND else ORANGE)
     for upper, lower in graph.edges:
         (x, y), (to_x, to_y) = places[upper], places[lower]
-        arrow = {"arrowstyle": "-|>", "color": "#555555"}
-        axis.annotate("", (to_x, to_y + HEIGHT / 2), (x, y - HEIGHT / 2), arrowprops=arrow)
+        arrow(axis, (x, y - HEIGHT / 2), (to_x, to_y + HEIGHT / 2))
     axis.set_xlim(-wide / 2, wide / 2)
     axis.set_ylim(-0.5 * step, (len(floors) - 0.5) * step)
     axis.set_axis_off()

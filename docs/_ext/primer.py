@@ -1,7 +1,6 @@
 """`python docs/_ext/primer.py`: draws the figures of the page that introduces JAX.
 
-Words in boxes are dark on a light ground, and arrows are of a grey that shows on white and on black. So the figures
-read in both themes of the site.
+An SVG is the same text each time, so that a test can compare it with the file.
 """
 
 import io
@@ -10,25 +9,18 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyBboxPatch
+
+from boxes import BLUE, GREEN, GREY, INK, ORANGE, PALE, arrow, box
 
 DOCS = Path(__file__).resolve().parents[1]
-GREY, INK = "#808080", "#1f2328"
-BLUE, ORANGE, GREEN = "#dfe9fb", "#fdebd3", "#dff3e0"
 # Half of a box's height, in the figures' units
 HALF = 0.34
 
 
-def box(axes: Axes, x: float, y: float, text: str, colour: str, width: float = 2.4) -> None:
-    """A box around its middle."""
-    corner = x - width / 2, y - HALF
-    axes.add_patch(FancyBboxPatch(corner, width, 2 * HALF, "round,pad=0,rounding_size=0.1", fc=colour, ec=GREY))
+def named(axes: Axes, x: float, y: float, text: str, colour: str, width: float = 2.4) -> None:
+    """A box with a text in it, around its middle."""
+    box(axes, (x, y), (width, 2 * HALF), colour)
     axes.text(x, y, text, ha="center", va="center", color=INK, fontsize=11)
-
-
-def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
-    """From one point to another."""
-    axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": GREY, "lw": 1.5})
 
 
 def jit(axes: Axes) -> None:
@@ -40,11 +32,11 @@ def jit(axes: Axes) -> None:
         (-2.4, "XLA compiles", ORANGE),
         (-3.6, "the program runs", BLUE),
     ):
-        box(axes, 0.0, y, text, colour)
+        named(axes, 0.0, y, text, colour)
     for y in (0.0, -1.2, -2.4):
         arrow(axes, (0.0, y - HALF), (0.0, y - 1.2 + HALF))
-    box(axes, 3.6, 0.0, "later call", GREEN)
-    box(axes, 3.6, -3.6, "the program runs", BLUE)
+    named(axes, 3.6, 0.0, "later call", GREEN)
+    named(axes, 3.6, -3.6, "the program runs", BLUE)
     arrow(axes, (3.6, -HALF), (3.6, -3.6 + HALF))
     axes.text(3.75, -1.8, "same shapes,\ndtypes and\nstatic values", color=GREY, va="center", fontsize=10)
 
@@ -52,11 +44,11 @@ def jit(axes: Axes) -> None:
 def tree(axes: Axes) -> None:
     """The pytree of a network with one layer."""
     axes.set(xlim=(-2.9, 4.6), ylim=(-2.9, 0.6))
-    box(axes, 0.7, 0.0, "Network", ORANGE)
-    box(axes, -0.4, -1.2, "params", ORANGE)
-    box(axes, 3.1, -1.2, "module: Linear(2)\nstatic", "#eeeeee", 2.8)
-    box(axes, -1.6, -2.4, "kernel (3, 2)\nleaf", GREEN, 2.1)
-    box(axes, 0.9, -2.4, "bias (2,)\nleaf", GREEN, 2.1)
+    named(axes, 0.7, 0.0, "Network", ORANGE)
+    named(axes, -0.4, -1.2, "params", ORANGE)
+    named(axes, 3.1, -1.2, "module: Linear(2)\nstatic", PALE, 2.8)
+    named(axes, -1.6, -2.4, "kernel (3, 2)\nleaf", GREEN, 2.1)
+    named(axes, 0.9, -2.4, "bias (2,)\nleaf", GREEN, 2.1)
     for start, end in (
         ((0.7, -HALF), (-0.4, -1.2 + HALF)),
         ((0.7, -HALF), (3.1, -1.2 + HALF)),
@@ -69,12 +61,12 @@ def tree(axes: Axes) -> None:
 def keys(axes: Axes) -> None:
     """One key of a run, a key of each update, a key of each draw."""
     axes.set(xlim=(-3.1, 4.9), ylim=(-4.2, 0.6))
-    box(axes, 0.9, 0.0, "key of the run", ORANGE)
+    named(axes, 0.9, 0.0, "key of the run", ORANGE)
     for x, step in ((-1.7, 998), (0.9, 999), (3.5, 1000)):
-        box(axes, x, -1.4, f"fold_in(key, {step})", BLUE, 2.5)
+        named(axes, x, -1.4, f"fold_in(key, {step})", BLUE, 2.5)
         arrow(axes, (0.9, -HALF), (x, -1.4 + HALF))
     for x, text in ((1.2, "row_key"), (3.8, "noise_key")):
-        box(axes, x, -2.6, text, GREEN, 2.0)
+        named(axes, x, -2.6, text, GREEN, 2.0)
         arrow(axes, (3.5, -1.4 - HALF), (x, -2.6 + HALF))
     for x, text in ((1.2, "randint"), (3.8, "normal")):
         axes.text(x, -3.8, text, ha="center", va="center", color=GREY, fontsize=11)

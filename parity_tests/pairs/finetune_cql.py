@@ -10,7 +10,7 @@ from parity_tests.pairs import cql
 from parity_tests.pairs.finetune_iql import FILLED
 
 # As many sampled actions as components of an action would hide an axis that is taken for the other.
-SMALL = {"cql_n_actions": 4, "hidden_dim": 16}
+SMALL = {"cql_n_actions": 5, "hidden_dim": 16}
 
 
 def update_statics(config: Any, step: int) -> dict[str, bool]:
@@ -68,8 +68,8 @@ PAIR = Pair(
     call_statics=of_a_call,
     explores=True,
     # In "other" the conservative terms all but cancel in the gradient of a critic's last bias, a single number, which
-    # steps by a hundredth: 1.3e-4 of it measured after an update, where double precision agrees to 1e-10.
-    float32={"update": 2e-4},
+    # steps by a hundredth: 1.9e-5 measured after an update.
+    float32={"update": 5e-5},
     facts=Facts(rewarded="critic_loss", rate="soft_target_update_rate"),
 )
 

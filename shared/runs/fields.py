@@ -48,6 +48,11 @@ def choice(default: str, *others: str) -> Any:
     return _restricted(default, words.__contains__, f"one of {', '.join(words)}")
 
 
+def later(field: Any) -> Any:
+    """The field, marked as one that runs of earlier versions lack: they did what its default does."""
+    return dataclasses.field(default=field.default, metadata={**field.metadata, "later": True})
+
+
 def check(config: Any) -> None:
     """Checks the type and the bounds of every field, for a config built in Python as for a parsed one.
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -138,10 +139,9 @@ def _differing(config: Any, folder: Path) -> list[str] | None:
         found = yaml.load(path.read_text(), _SettingsLoader)
     except (OSError, ValueError, yaml.YAMLError):
         return None
-    if not isinstance(found, dict) or not found:
+    if not isinstance(found, dict):
         return None
-    wanted, defaults = yaml.safe_load(dump(config)), yaml.safe_load(dump(type(config)()))
-    # A setting that came after the run: the default is what the run has done.
-    found = defaults | found
-    names = [name for name in wanted if name not in _FREE and found[name] != wanted[name]]
-    return [f"{name} {found[name]}, not {wanted[name]}" for name in names]
+    found = {field.name: field.default for field in fields(config) if "later" in field.metadata} | found
+    wanted = yaml.safe_load(dump(config))
+    names = [name for name in wanted if name not in _FREE and found.get(name) != wanted[name]]
+    return [f"{name} {found.get(name)}, not {wanted[name]}" for name in names]

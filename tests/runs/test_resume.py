@@ -20,6 +20,7 @@ from shared.envs.evaluation import Evaluator
 from shared.errors import InputError, Stopped
 from shared.frameworks.twins import load_twin
 from shared.runs.configs import parse
+from shared.runs.fields import bounded, later
 from shared.runs.run import Run
 from tests.runs.stopped_runs import assert_same_bits, config, last_checkpoint, only_run, read, rows, train
 
@@ -223,14 +224,28 @@ def test_what_cannot_go_on_is_refused(fault: str, unfinished: Path) -> None:
 
 
 def test_a_setting_that_came_after_a_run_had_its_default_value(unfinished: Path) -> None:
-    """So a run of an earlier version goes on, and not with another value."""
+    """If the setting is marked so: then a run of an earlier version goes on, and not with another value."""
+    settings = config("torch", "td3_bc", unfinished.parent, resume=str(unfinished))
+    cls = type(settings)
+    marked, unmarked = (
+        dataclasses.make_dataclass(cls.__name__, [("extra", int, kind)], bases=(cls,), frozen=True)
+        for kind in (later(bounded(3, low=0)), bounded(3, low=0))
+    )
+    found = vars(settings)
+    with pytest.raises(InputError, match="has extra None, not 3"):
+        load_twin("torch", "td3_bc").train(unmarked(**found))
+    with pytest.raises(InputError, match="has extra 3, not 4"):
+        load_twin("torch", "td3_bc").train(marked(**found, extra=4))
+    load_twin("torch", "td3_bc").train(marked(**found))
+    assert (unfinished / "result.json").exists()
+
+
+def test_settings_that_are_cut_off_are_refused(unfinished: Path) -> None:
+    """A file that lost its end does not go on with defaults in the place of what it lost."""
     path = unfinished / "config.yaml"
-    settings = yaml.safe_load(path.read_text())
-    del settings["noise_clip"]
-    path.write_text(yaml.safe_dump(settings))
-    with pytest.raises(InputError, match=r"has noise_clip 0\.5, not 0\.4"):
-        train("torch", "td3_bc", unfinished.parent, resume=str(unfinished), noise_clip=0.4)
-    assert train("torch", "td3_bc", unfinished.parent, resume=str(unfinished)) == unfinished
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(InputError, match="None, not"):
+        train("torch", "td3_bc", unfinished.parent, resume=str(unfinished))
 
 
 def test_a_twins_run_is_not_the_other_twins(unfinished: Path) -> None:
