@@ -1,0 +1,58 @@
+"""`python docs/_ext/sketches.py`: draws the sketch of each algorithm's idea that its page shows.
+
+An SVG is the same text each time, so that a test can compare it with the file.
+"""
+
+import io
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from primer import DOCS
+from sketching import ensembles, offline, phases
+
+FOLDER = DOCS / "sketches"
+# By the name of the page
+SKETCHES = {
+    drawing.__name__: drawing
+    for drawing in (
+        offline.any_percent_bc,
+        offline.awac,
+        ensembles.cql,
+        offline.dt,
+        ensembles.edac,
+        phases.finetune_awac,
+        phases.finetune_cal_ql,
+        phases.finetune_cql,
+        phases.finetune_iql,
+        phases.finetune_rebrac,
+        phases.finetune_spot,
+        offline.iql,
+        ensembles.lb_sac,
+        offline.rebrac,
+        ensembles.sac,
+        ensembles.sac_n,
+        offline.td3_bc,
+    )
+}
+
+
+def drawn(name: str) -> str:
+    """A sketch as SVG, the same text each time."""
+    image = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none", "font.family": "sans-serif"}):
+        figure = Figure(layout="constrained")
+        SKETCHES[name](figure)
+        figure.savefig(image, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    return image.getvalue()
+
+
+def main() -> None:
+    """Draws all anew."""
+    FOLDER.mkdir(exist_ok=True)
+    for name in SKETCHES:
+        (FOLDER / f"{name}.svg").write_text(drawn(name), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The sketches of the algorithms' ideas, one function each."""
