@@ -1,16 +1,22 @@
-"""The ladders as staircases, one panel an algorithm, and what many seeds at once are worth."""
+"""Results files as charts: ladders as staircases, what many seeds at once are worth, learning curves."""
 
 import io
 from typing import Any
 
+import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.results import best
 from benchmarks.rungs import EAGER, RUNGS, SHIPPED
+from shared.runs.curves import mark_switch
 
 _COLUMNS = 3
 _COLOURS = {"PyTorch": "#ee4c2c", "JAX": "#5e4fa2"}
+# Of learning curves: these, and the grey of their words, show on a light ground and on a dark one
+_SIDES = {"torch": ("PyTorch", "#ee4c2c"), "jax": ("JAX", "#8c7ae0")}
+_GREY = "#808080"
 
 
 def staircases(summary: dict[str, Any]) -> bytes:
@@ -44,6 +50,30 @@ def seeds(summary: dict[str, Any]) -> bytes:
     axis.legend(fontsize=8, ncols=2)
     axis.spines[["top", "right"]].set_visible(False)
     return _png(figure)
+
+
+def learning(summary: dict[str, Any]) -> str:
+    """A results file as an SVG: each seed's scores over a run, their mean, and those of the data's policies."""
+    words = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _GREY)
+    image = io.StringIO()
+    with mpl.rc_context(words | {"svg.hashsalt": "learning", "svg.fonttype": "none", "font.family": "sans-serif"}):
+        figure = Figure(figsize=(6, 3.4), layout="constrained")
+        axis = figure.subplots()
+        for framework, (name, colour) in _SIDES.items():
+            found = summary["frameworks"][framework]
+            axis.plot(found["steps"], np.transpose(found["curves"]), color=colour, linewidth=0.6, alpha=0.6)
+            mean, label = np.mean(found["curves"], axis=0), f"{name}, mean of {len(found['seeds'])} seeds"
+            axis.plot(found["steps"], mean, color=colour, linewidth=2, label=label)
+        for policy, score in summary["data_policies"].items():
+            axis.axhline(score, color=_GREY, linewidth=1, linestyle="--")
+            axis.annotate(f"data: {policy}", (1, score), xycoords=axis.get_yaxis_transform(), ha="right", va="bottom")
+        if found["switch"] is not None:
+            mark_switch(axis, found["switch"])
+        axis.set(xlabel="updates", ylabel="D4RL score")
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.legend(frameon=False, fontsize="small", loc="upper left")
+        figure.savefig(image, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    return image.getvalue()
 
 
 def _png(figure: Figure) -> bytes:

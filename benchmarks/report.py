@@ -1,14 +1,10 @@
 """`corl-twins report`: every results file as a table; `--write` puts them into the README and the docs.
 
-It draws two charts of each machine's ladders beside the docs, too.
+It draws two charts of each machine's ladders and the learning curves of runs over seeds beside the docs, too.
 
-A page has a place for a table between two comments, `<!-- updates -->` and `<!-- /updates -->`: all algorithms' speed,
-or one's where its name follows; `<!-- shipped -->`: what ships, timed alone; `<!-- runs -->`: runs from start to end;
-`<!-- programs -->`: what the compiler makes of updates; `<!-- tricks -->`: what they are worth; `<!-- seeds NAME -->`:
-an algorithm's over seeds; `<!-- scores -->`: all of them in short; `<!-- gains -->`: what the online phase adds;
-`<!-- environments -->`: steps replayed; `<!-- online -->`: steps of the online phase; `<!-- likeness -->`: how alike
-the twins are; `<!-- mutants SIDE -->`: what noticed each mutant; `<!-- pairs -->` and `<!-- pages -->`: the pairs, for
-the README and for the site's menu. What stands between is replaced: no figure is typed by hand.
+A page has a place for a table between two comments, `<!-- updates -->` and `<!-- /updates -->`. The word is a key of
+`TABLES`. An algorithm's name or a side may follow the word, and the table is of that alone. What stands between the
+comments is replaced: no figure is typed by hand.
 """
 
 import json
@@ -23,6 +19,7 @@ from benchmarks import chart, environments, online, programs, results, seeds, tr
 from benchmarks.results import ROOT
 from parity_tests import likeness, listing
 from parity_tests.mutants import results as mutants
+from parity_tests.pairs import PAIRS
 from shared.commands.common import Parser
 from shared.errors import InputError
 from shared.files import write_atomically
@@ -77,8 +74,21 @@ def seeds_of(name: str | None) -> str:
         if name in (None, summary["algorithm"]):
             verdict = f"The means are {summary['means_apart']:.1f} apart, the pooled standard deviation is "
             verdict += f"{summary['pooled_std']:.1f}."
-            found.append(f"{measured(summary)}:\n\n{seeds.table(summary)}\n\n{verdict}\n")
+            found.append(f"{measured(summary)}:\n\n{seeds.table(summary)}\n\n{verdict}\n{curves(path, summary)}")
     return "\n".join(found)
+
+
+def has_curves(summary: dict[str, Any]) -> bool:
+    """Whether runs over seeds kept all their scores; those of before 2026-11-23 kept the last ones."""
+    return "curves" in summary["frameworks"]["torch"]
+
+
+def curves(path: Path, summary: dict[str, Any]) -> str:
+    """The learning curves of runs over seeds, as a picture on their page; empty where they were not kept."""
+    if not has_curves(summary):
+        return ""
+    name = PAIRS[summary["algorithm"]].title
+    return f"\n![Scores of {name} over the updates, each seed's and their mean, in both frameworks]({path.stem}.svg)\n"
 
 
 def timed_runs(_: str | None) -> str:
@@ -191,6 +201,9 @@ def write_pages() -> None:
         summary = json.loads(path.read_text())
         write_atomically(ROOT / "docs" / f"{path.stem}.png", chart.staircases(summary))
         write_atomically(ROOT / "docs" / f"{path.stem}-seeds.png", chart.seeds(summary))
+    for path in files("seeds"):
+        if has_curves(summary := json.loads(path.read_text())):
+            write_atomically(ROOT / "docs" / f"{path.stem}.svg", chart.learning(summary).encode())
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 from benchmarks.results import ROOT, write
 from benchmarks.subjects import UPDATES
 from parity_tests.pairs import PAIRS
+from shared.commands.plot import read_run
 from shared.runs.machine import load
 
 FRAMEWORKS = ("torch", "jax")
@@ -33,7 +34,7 @@ def on_threads(number: int) -> dict[str, str]:
 
 
 def whole_run(framework: str, name: str, settings: list[str], environment: Mapping[str, str]) -> dict[str, Any]:
-    """One run in a process of its own; what its `result.json` holds.
+    """One run in a process of its own; what its `result.json` holds, and under `curve` the evaluations by step.
 
     Raises:
         subprocess.CalledProcessError: The run failed.
@@ -42,7 +43,9 @@ def whole_run(framework: str, name: str, settings: list[str], environment: Mappi
         script = [sys.executable, f"corl_{framework}/{name}.py", "--runs_path", folder, *settings]
         subprocess.run(script, cwd=ROOT, env=os.environ | environment, check=True, stdout=subprocess.DEVNULL)
         (path,) = Path(folder).glob("*/result.json")
-        return json.loads(path.read_text())
+        evaluated = read_run(path.parent)
+        assert evaluated is not None, "a run that ended was evaluated"
+        return json.loads(path.read_text()) | {"curve": evaluated.values, "switch": evaluated.switch}
 
 
 def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -56,6 +59,9 @@ def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
         "seconds_total": [run["seconds"]["total"] for run in runs],
         "seconds_to_first_update": [run["seconds"]["to_first_update"] for run in runs],
         "updates": runs[0]["updates"],
+        "switch": runs[0]["switch"],
+        "steps": list(runs[0]["curve"]),
+        "curves": [list(run["curve"].values()) for run in runs],
         **{when: [run[when] for run in runs] for when in AROUND if when in runs[0]},
     }
 

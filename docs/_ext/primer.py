@@ -3,14 +3,12 @@
 An SVG is the same text each time, so that a test can compare it with the file.
 """
 
-import io
 from pathlib import Path
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from boxes import BLUE, GREEN, GREY, INK, ORANGE, PALE, arrow, box
+from boxes import BLUE, GREEN, GREY, INK, ORANGE, PALE, arrow, box, svg
 
 DOCS = Path(__file__).resolve().parents[1]
 # Half of a box's height, in the figures' units
@@ -78,17 +76,14 @@ FIGURES = {"primer_jit": jit, "primer_tree": tree, "primer_keys": keys}
 
 def drawn(name: str) -> str:
     """A figure as SVG, the same text each time."""
-    image = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none", "font.family": "sans-serif"}):
-        figure = Figure(layout="constrained")
-        axes = figure.subplots()
-        FIGURES[name](axes)
-        axes.set_axis_off()
-        axes.set_aspect("equal")
-        (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-        figure.set_size_inches(0.75 * (right - left), 0.75 * (high - low))
-        figure.savefig(image, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return image.getvalue()
+    figure = Figure(layout="constrained")
+    axes = figure.subplots()
+    FIGURES[name](axes)
+    axes.set_axis_off()
+    axes.set_aspect("equal")
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    figure.set_size_inches(0.75 * (right - left), 0.75 * (high - low))
+    return svg(figure, name)
 
 
 def main() -> None:

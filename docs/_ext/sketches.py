@@ -3,11 +3,9 @@
 An SVG is the same text each time, so that a test can compare it with the file.
 """
 
-import io
-
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from boxes import svg
 from primer import DOCS
 from sketching import ensembles, offline, phases
 
@@ -39,12 +37,9 @@ SKETCHES = {
 
 def drawn(name: str) -> str:
     """A sketch as SVG, the same text each time."""
-    image = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none", "font.family": "sans-serif"}):
-        figure = Figure(layout="constrained")
-        SKETCHES[name](figure)
-        figure.savefig(image, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return image.getvalue()
+    figure = Figure(layout="constrained")
+    SKETCHES[name](figure)
+    return svg(figure, name)
 
 
 def main() -> None:

@@ -70,7 +70,7 @@ def png(figure: Figure) -> bytes:
 
 def mark_switch(axes: Axes, step: int) -> None:
     """A line where the online phase begins, with a label for the legend."""
-    axes.axvline(step, color="0.3", linestyle=":", linewidth=1, label="online from here on")
+    axes.axvline(step, color="0.5", linestyle=":", linewidth=1, label="online from here on")
 
 
 def draw_curve(curve: Curve, title: str, unit: str = "updates") -> bytes:

@@ -1,11 +1,12 @@
 """The README's and the docs' tables are those of the results files."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from benchmarks import report
+from benchmarks import chart, report
 
 
 @pytest.mark.parametrize("page", report.PAGES, ids=[page.name for page in report.PAGES])
@@ -40,6 +41,15 @@ def test_every_machine_has_its_charts() -> None:
     for path in report.files("updates"):
         for name in (path.stem, f"{path.stem}-seeds"):
             assert (report.ROOT / "docs" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_learning_curves_are_those_that_were_kept() -> None:
+    """Drawn anew from its results file, each is the same text."""
+    kept = [path for path in report.files("seeds") if report.has_curves(json.loads(path.read_text()))]
+    assert kept
+    for path in kept:
+        drawn = (report.ROOT / "docs" / f"{path.stem}.svg").read_text(encoding="utf-8")
+        assert drawn == chart.learning(json.loads(path.read_text()))
 
 
 def test_tables_are_of_the_algorithm_that_is_asked_for() -> None:
