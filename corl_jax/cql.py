@@ -374,8 +374,8 @@ def train_interval(
 ) -> tuple[CQL, list[dict[str, Array]]]:
     """The updates `start + 1` to `start + num_updates` as one program, the first `bc_updates` of them with `bc` noise.
 
-    Which updates move the targets is known when it is compiled: by their place in the scanned block, and by `phase`,
-    the updates before the interval modulo `target_update_period`.
+    An update's place in the scanned block and `phase` tell whether it moves the targets. `phase` counts the updates
+    before the interval, modulo `target_update_period`. Both are known when the program is compiled.
     """
     hp, action_dim = state.hp, state.actor.module.action_dim
 

@@ -249,8 +249,8 @@ class Noise(NamedTuple):
 def draw_noise(hp: Hyperparameters, lengths: np.ndarray, device: torch.device) -> tuple[Tensor, Noise]:
     """The rows (B,) at which an update's windows begin, and its dropout masks.
 
-    As in CORL without loader processes: for each window a trajectory from NumPy's global generator, each as likely as
-    it is long, and a step of it from Python's; then the masks from torch's.
+    CORL without loader processes draws the same. NumPy's global generator draws a trajectory for each window, each as
+    likely as it is long. Python's generator draws a step of that trajectory. Then torch's generator draws the masks.
 
     Args:
         hp: Tells the sizes.

@@ -456,8 +456,9 @@ def train_interval(
 ) -> tuple[CalQL, list[dict[str, Array]]]:
     """The updates `start + 1` to `start + num_updates`, online where there is a ring: their batches are then mixed.
 
-    The first `bc_updates` of them have `bc` noise. Which updates move the targets is known when the program is
-    compiled: by their place in the scanned block, and by `phase`, the updates before modulo `target_update_period`.
+    The first `bc_updates` of them have `bc` noise. An update's place in the scanned block and `phase` tell whether it
+    moves the targets. `phase` counts the updates before the interval, modulo `target_update_period`. Both are known
+    when the program is compiled.
     """
     hp, action_dim, online = state.hp, state.actor.module.action_dim, ring is not None
     online_size = None if ring is None else ring.size

@@ -229,8 +229,8 @@ LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
 def actor_lr(hp: Hyperparameters, step: Array) -> Array:
     """The policy's learning rate after `step` updates: a cosine from `actor_lr` to 0 at the switch, and up again.
 
-    The half of 1 + cos(x) is written as a squared sine of what is missing to the switch, a whole number: in single
-    precision 1 + cos(x) has no digit left there. optax's own schedule would stay at 0.
+    In single precision 1 + cos(x) has no digit left near the switch. So its half is written as the squared sine of what
+    is missing to the switch, a whole number of updates. The schedule of optax would stay at 0.
     """
     missing = hp.offline_iterations - step
     return hp.actor_lr * square(sin(math.pi / 2.0 * missing / hp.offline_iterations))
@@ -424,7 +424,7 @@ def train(config: TrainConfig) -> Run:
     """Trains on the data, then in the environment, evaluates every `eval_freq` updates and fills the run's folder.
 
     Raises:
-        InputError: the dataset, the environment or the checkpoint cannot be used, or nothing is to be learnt offline
+        InputError: the dataset, the environment or the checkpoint cannot be used. Or nothing is to be learnt offline,
             and no checkpoint says how the policy's learning rate goes on.
     """
     if not config.offline_iterations and not config.load_model:

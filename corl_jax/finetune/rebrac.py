@@ -353,9 +353,9 @@ def train_interval(
 ) -> tuple[ReBRAC, list[dict[str, Array]]]:
     """The updates `start + 1` to `start + num_updates` as one program, scanned in chunks whose noise is drawn at once.
 
-    Which updates are delayed follows from their place in the scanned block and from `phase`, the updates before the
-    interval modulo `policy_freq`: it is known when the program is compiled, so that no branch is left in it. Batches
-    are of the dataset alone, or mixed with the ring's rows.
+    An update's place in the scanned block and `phase` tell whether it is delayed. `phase` counts the updates before the
+    interval, modulo `policy_freq`. Both are known when the program is compiled, so no branch is left in it. Batches are
+    of the dataset alone, or mixed with the ring's rows.
     """
     hp, action_dim = state.hp, state.actor.module.action_dim
     online_size = None if ring is None else ring.size

@@ -409,8 +409,9 @@ def train_interval(
 ) -> tuple[SPOT, list[dict[str, Array]]]:
     """The updates `start + 1` to `start + num_updates`, their batches from the first `size` rows.
 
-    The VAE's come first and have a scan of their own. Which of the others are delayed follows from their place in the
-    scanned block and from `phase`, the updates before them modulo `policy_freq`: no branch is left in the program.
+    The VAE's come first and have a scan of their own. The place of any other update in its block and `phase` tell
+    whether it is delayed. `phase` counts the updates before the others, modulo `policy_freq`. Both are known when the
+    program is compiled, so no branch is left in it.
     """
     hp, action_dim = state.hp, state.actor.module.action_dim
 

@@ -368,7 +368,7 @@ def train(config: TrainConfig) -> Run:
     """Trains on the data, then in the environment, evaluates every `eval_freq` updates and fills the run's folder.
 
     Raises:
-        InputError: the dataset, the environment or the checkpoint cannot be used, or nothing is to be learnt offline
+        InputError: the dataset, the environment or the checkpoint cannot be used. Or nothing is to be learnt offline,
             and no checkpoint says how the policy's learning rate goes on.
     """
     if not config.offline_iterations and not config.load_model:

@@ -326,8 +326,8 @@ def load_policy(config: TrainConfig, state_dim: int, action_dim: int, max_action
 def train(config: TrainConfig) -> Run:
     """Trains, evaluates every `eval_freq` environment steps and fills the run's folder.
 
-    Train state, experience and the number of steps are all that a run goes on from: each interval between evaluations
-    begins with a new episode, whose start follows from the seed and that number.
+    A run goes on from its train state, its experience and its number of steps alone. Each interval between evaluations
+    begins with a new episode. The start of that episode follows from the seed and the number of steps.
 
     Raises:
         InputError: the environment or the checkpoint cannot be used.

@@ -174,8 +174,8 @@ def train_interval(
 ) -> tuple[TD3_BC, list[dict[str, Array]]]:
     """The updates `start + 1` to `start + num_updates` as one scan.
 
-    Which updates are delayed follows from their place in the scanned block and from `phase`, the updates before the
-    interval modulo `policy_freq`: it is known when the program is compiled, so that no branch is left in it.
+    An update's place in the scanned block and `phase` tell whether it is delayed. `phase` counts the updates before the
+    interval, modulo `policy_freq`. Both are known when the program is compiled, so no branch is left in it.
     """
     hp = state.hp
     steps = start + jnp.arange(num_updates)
