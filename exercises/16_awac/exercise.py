@@ -78,15 +78,15 @@ def outputs(state, batch):
     raise NotImplementedError
 
 
-# noise.target: Standard normal, (B, A): the policy's next actions in the target
-# noise.actor: Standard normal, (B, A): the policy's actions with which the data's are compared
+# - noise.target: Standard normal, (B, A): the policy's next actions in the target
+# - noise.actor: Standard normal, (B, A): the policy's actions with which the data's are compared
 
 
 def draw_noise(key, step, config, dataset_size, action_dim):
     """Optional: delete it, and draws are not checked.
 
-    (indices, noise) for update `step`, from `key` and `step` alone: row numbers (B,) below `dataset_size`, and a
-    named tuple or a dict with the noise above.
+    (indices, noise) for update `step`, from `key` and `step` alone. The indices are row numbers (B,) below
+    `dataset_size`. The noise is a named tuple or a dict with what is listed above.
     """
     raise NotImplementedError
 

@@ -60,8 +60,8 @@ _CREATE = (
 
 _DRAWS = (
     "Optional: delete it, and draws are not checked.\n\n"
-    "(indices, noise) for update `step`, from `key` and `step` alone: row numbers (B,) below `dataset_size`, and a\n"
-    "named tuple or a dict with the noise above."
+    "(indices, noise) for update `step`, from `key` and `step` alone. The indices are row numbers (B,) below\n"
+    "`dataset_size`. The noise is a named tuple or a dict with what is listed above."
 )
 
 
@@ -153,7 +153,7 @@ def _losses(pair: Pair, scene: Scene, sizes: _Sizes) -> Iterator[str]:
 def _noise(pair: Pair) -> Iterator[str]:
     """What the noise holds, out of the comments in the twin."""
     fields = re.findall(r"((?:    #.*\n)+)    (\w+):", inspect.getsource(pair.jax.Noise))
-    lines = [f"noise.{name}: {' '.join(text.replace('#', ' ').split())}" for text, name in fields]
+    lines = [f"- noise.{name}: {' '.join(text.replace('#', ' ').split())}" for text, name in fields]
     wrapped = [textwrap.fill(line, 118, initial_indent="# ", subsequent_indent="#   ") for line in lines]
     if wrapped:
         yield "\n".join(wrapped) + "\n"
