@@ -1,8 +1,12 @@
 """The teaching pages: what stands in them between two comments is made from code and measurements.
 
-A place is `<!-- lesson: KIND NAME -->` up to `<!-- /lesson -->`: `step 3`, what a step of the port changes and which
-rung it makes green; `torch Critic`, a piece of the PyTorch file; `board`, all rungs of all steps; `traps`, the table;
-`trap gelu` and `case awac`, code and measured sizes.
+A place is `<!-- lesson: KIND NAME -->` up to `<!-- /lesson -->`. Kind and name are:
+
+- `step 3`: what a step of the port changes, and which rung it makes green,
+- `torch Critic`: a piece of the PyTorch file,
+- `board`: all rungs of all steps,
+- `traps`: the table,
+- `trap gelu` and `case awac`: code and measured sizes.
 """
 
 import ast

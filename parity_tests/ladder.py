@@ -163,8 +163,8 @@ def trajectory(scene: Scene) -> Errors:
     return compare_states(state, scene.trainer)
 
 
-# Two intervals on end, by the updates before each and their number: the first one's phase and length fit no period, and
-# the second begins with a period's first update.
+# Two intervals on end, by the updates before each and their number. The first one's phase and length fit no period. The
+# second begins with a period's first update.
 INTERVALS = ((1, 11), (12, 4))
 
 

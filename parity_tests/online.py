@@ -45,8 +45,8 @@ def to_jax_draws(scene: Scene, draws: Any) -> Any:
 def online(scene: Scene) -> Errors:
     """A few calls of the program that a run makes for each step in the environment, against its parts one by one.
 
-    The ring holds the same rows on both sides; what is stored can be drawn at once; the action follows from the
-    weights after the update.
+    The ring holds the same rows on both sides. What is stored can be drawn at once. The action follows from the weights
+    after the update.
     """
     given, key, single = scene.state(), jax.random.key(1), replace(scene, engine=interpreted)
     columns, rows, apart = torch_side_columns(scene), len(scene.dataset[0]), scene.pair.two_buffers

@@ -85,7 +85,7 @@ class Pair:
         url: Of the paper.
         benchmark_updates: Updates in a timed block: a second or two of them.
         facts: For the checks without a reference.
-        outputs: From a twin's state and a batch to every network's output, by name; works on either framework, since
+        outputs: From a twin's state and a batch to every network's output, by name. It works on either framework, since
             networks can be called on both sides.
         corners: Outputs that take more than a network's weights and a batch, which a file to be checked need not give.
         losses: Each loss by its function's name.
@@ -99,8 +99,8 @@ class Pair:
         other_draws: Names of further functions that draw, which a run calls between updates.
         explores: Whether a run goes on in the environment: both twins have `draw_exploration` and `explore`, the JAX
             twin `train_online`.
-        two_buffers: Whether what it lives through there has a buffer of its own beside the dataset's: a batch is a mix
-            of both, `draw_noise` also takes `online_size`, `train_online` the dataset.
+        two_buffers: Whether what it lives through there has a buffer of its own beside the dataset's. A batch is then a
+            mix of both. `draw_noise` also takes `online_size`, and `train_online` also takes the dataset.
         as_rows: From the environment's steps, a `Batch`, to the rows that are kept.
         update_statics: Likewise to the static arguments of the JAX `update`.
         numbered: Whether the JAX `update` takes its number (from 1), behind the noise.

@@ -28,7 +28,7 @@ from shared.frameworks.exchange import blank_state, to_jax
 # From a function to one that computes the same
 Engine = Callable[[Callable], Callable]
 
-# Weights and moments from fresh are no test in float32: Adam's first step is lr * g / (|g| + eps), a sign function
+# Weights and moments from fresh are no test in float32. Adam's first step is lr * g / (|g| + eps), a sign function
 # where g is near eps. Some 30 steps later it is smooth.
 WARM_UPDATES = 30
 # Small, to keep the ladder quick; the variant FULL_SIZE has CORL's defaults instead.

@@ -1,7 +1,7 @@
 """Networks moved until their outputs lie on both sides of what a loss decides on.
 
-After a few updates from fresh, a policy's actions are far from their bounds, its deviations far from theirs, and all
-values have one sign: half of each loss would never be run.
+After a few updates from fresh, a policy's actions are far from their bounds, and its deviations are far from theirs.
+All values have one sign. So half of each loss would never be run.
 """
 
 import copy
@@ -15,8 +15,8 @@ from torch import nn
 
 from shared.frameworks.exchange import parameters
 
-# Standard deviation, over a dataset, of what a policy gives before its tanh or its bounds: some actions lie in the
-# middle, some beyond their bounds after noise, and log-deviations pass bounds of -5 and 2
+# Standard deviation, over a dataset, of what a policy gives before its tanh or its bounds. Some actions then lie in the
+# middle, and some beyond their bounds after noise. Log-deviations pass bounds of -5 and 2.
 SPREAD = 1.25
 # Of the outputs alone: log-deviations pass a lower bound of -20 too, where a log-probability would lose all its digits
 FAR = 30.0

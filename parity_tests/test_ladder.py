@@ -1,10 +1,12 @@
 """Every pair climbs every rung, under every variant of its settings.
 
 The default settings meet every precision on every dataset. Every other variant meets each precision and each dataset
-once: of thousands of mutants none was noticed on the bundled rows that had not been noticed on the made-up ones.
+once. Of thousands of mutants none was noticed on the bundled rows that had not been noticed on the made-up ones.
+
 The JAX twin's functions are computed by NumPy, operation by operation (`interpreter.py`). What XLA compiles is held to
-the same single updates: the loop that `train` runs under the default settings, an update under every other variant, and
-updates at full size. XLA takes longer to compile the loop, which holds several kinds of updates, than to compile one.
+the same single updates. Compiled are the loop that `train` runs under the default settings, an update under every other
+variant, and updates at full size. XLA takes longer to compile the loop, which holds several kinds of updates, than to
+compile one.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """No small change of a twin passes its tests, but for those that are proven to change nothing.
 
-`python -m parity_tests.mutants --side both` tries them all, which takes hours, and keeps what became of each: a mutant
-of a JAX twin climbs the ladder, one of a PyTorch twin meets the derivation of its updates. Here the results are held to
-the twins as they are, and a sample of each twin meets again the step that is known to notice it.
+`python -m parity_tests.mutants --side both` tries them all, which takes hours, and keeps what became of each. A mutant
+of a JAX twin climbs the ladder, and one of a PyTorch twin meets the derivation of its updates. Here the results are
+held to the twins as they are. A sample of each twin's mutants meets again the step that is known to notice them.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """JAX's random bits in NumPy: the generator Threefry of Salmon et al. (2011), two words of 32 bits at a time.
 
 XLA would compile a program for each shape of numbers that are drawn. A key is one number of 64 bits here, its first
-word first, so that an array of keys is indexed and reshaped as any other array.
+word first. So an array of keys is indexed and reshaped as any other array.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,13 @@
 """The traps between PyTorch and JAX: a file each, with the right code, the wrong code and their measured sizes.
 
-A trap's module holds `PYTORCH` and `JAX`, what either does unless told otherwise; `SHOWS`, what a training shows of it;
-`reference`, `wrong` and `right`, the code; and `measure`, which returns `Error`s, then `Figure`s. Its docstring is its
-title.
+A trap's module holds:
+
+- `PYTORCH` and `JAX`: what either does unless told otherwise,
+- `SHOWS`: what a training shows of it,
+- `reference`, `wrong` and `right`: the code,
+- `measure`, which returns `Error`s, then `Figure`s.
+
+Its docstring is its title.
 """
 
 import importlib

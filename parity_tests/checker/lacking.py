@@ -1,8 +1,8 @@
 """The first number of the reference's that a port never computes, though it computes all that the number is made of.
 
 Both are computed operation by operation. A port that is written another way has other numbers on the way, and meets the
-reference's again; where it has gone wrong it never does. So the way back from a wrong result, through numbers that the
-port lacks, ends at the place.
+reference's again. Where the port has gone wrong, it never meets them again. So the way back from a wrong result,
+through numbers that the port lacks, ends at the place.
 """
 
 import ast

@@ -1,6 +1,6 @@
 """Where PyTorch's tensors stand in a tree of somebody else's making.
 
-A layout is found once, from a tree that holds consecutive numbers in place of weights; after that weights, gradients
+A layout is found once, from a tree that holds consecutive numbers in place of weights. After that weights, gradients
 and moments go either way, whatever the leaves are called.
 """
 

@@ -47,8 +47,8 @@ def candidates(name: str, rung: str) -> list[Mistake]:
     """The mistakes that can be a port's whose rungs before this one hold.
 
     A mistake that is named for an earlier rung fails there (`test_mistakes` holds it to that), so it cannot be the
-    port's; neither can one that lies in what no port needs to have: the loop, the run. What is drawn is handed to a
-    port at every rung but its own.
+    port's. Nor can a mistake be the port's that lies in what no port needs to have: the loop, the run. What is drawn is
+    handed to a port at every rung but its own.
     """
     later = RUNGS[RUNGS.index(rung) :]
     return [m for m in MISTAKES[name] if m.rung in later and (m.rung == "draws") == (rung == "draws")]

@@ -239,8 +239,8 @@ class Port:
             raise InputError(f"outputs gives {type(found).__name__}: expected {self.expected('outputs')}")
         return {name: value for name, value in found.items() if name not in self.pair.corners}
 
-    # Losses and updates are traced, as for whoever compiles them, and computed by NumPy: what JAX computes operation by
-    # operation it compiles operation by operation, which takes longer than all of the rest.
+    # Losses and updates are traced, as for whoever compiles them, and computed by NumPy. What JAX computes operation by
+    # operation it also compiles operation by operation. That takes longer than all of the rest.
 
     def loss(self, name: str, state: Any, given: Mapping[str, Any], parts: Sequence[Any]) -> jax.Array:
         """A loss where the parts that it is differentiated by are these.

@@ -1,7 +1,7 @@
 """`corl-twins check`: the check in a process of its own, which a file may crash, hang or leave without fooling anybody.
 
-That process sends messages (`child.py`) through a channel that the file's prints do not reach, and all that is printed
-here is printed by this one. It imports neither framework, so that a check loads them once.
+That process sends messages (`child.py`) through a channel that the file's prints do not reach. All that is printed here
+is printed by this process. This process imports neither framework, so that a check loads them once.
 """
 
 import argparse

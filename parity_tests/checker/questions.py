@@ -69,7 +69,7 @@ class Question:
 def questions(name: str, rung: str, variants: tuple[str, ...]) -> list[Question]:
     """All questions of a rung.
 
-    A trajectory, which is slow to compile, is asked for under the default settings, and under those that a mistake of
+    A trajectory is slow to compile. So it is asked for under the default settings, and under those that a mistake of
     the library needs to show there.
     """
     if rung == "trajectory":

@@ -46,8 +46,9 @@ PAIR = Pair(
     gathers=2,
     drawn_inside=lambda twin, noise, hp: twin.Noise(twin.draw_dropout(noise.dropout, hp)),
     draws_inside=True,
-    # The keys' biases have a gradient of rounding alone, and Adam makes steps of it: 1.0e-5 of the packed bias in one
-    # update, more in the eleven of an interval, which is rounded in another order than single updates.
+    # The keys' biases have a gradient of rounding alone, and Adam makes steps of it. The packed bias differs by 1.0e-5
+    # in one update. It differs by more in the eleven of an interval, which is rounded in another order than single
+    # updates.
     float32={"update": 1e-4, "shipped path": 1e-4},
 )
 

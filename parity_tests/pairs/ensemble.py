@@ -41,11 +41,12 @@ LOSSES = {
 }
 OTHER = SMALL | {"num_critics": 2, "discount": 0.9, "tau": 0.1}
 OTHER |= {"actor_learning_rate": 1e-3, "critic_learning_rate": 3e-3, "alpha_learning_rate": 1e-2}
-# Near an action's bound 1 - tanh(u)^2 has lost most of its digits, in each framework others: up to 3.4e-5 of the
-# policy's moments in one update, 1.7e-5 in an interval, which XLA rounds otherwise than single updates.
+# Near an action's bound 1 - tanh(u)^2 has lost most of its digits, in each framework others. The policy's moments
+# differ by up to 3.4e-5 in one update. They differ by 1.7e-5 in an interval, which XLA rounds otherwise than single
+# updates.
 FLOAT32 = {"update": 1e-4, "shipped path": 1e-4}
-# For the same reason double precision keeps ten digits where actions are stretched to their bounds: up to 4e-12 of a
-# loss, 2e-10 of a gradient or a moment, 2e-9 in an interval.
+# For the same reason double precision keeps ten digits where actions are stretched to their bounds. A loss differs by
+# up to 4e-12, a gradient or a moment by 2e-10, and what an interval gives by 2e-9.
 FLOAT64 = {"loss": 1e-11, "gradient": 1e-9, "update": 1e-9, "shipped path": 1e-8}
 
 MISTAKES = [

@@ -20,9 +20,9 @@ PAIR = Pair(
         "other": OTHER | {"edac_init": True},
         "layer norm": SMALL | {"critic_layernorm": True, "edac_init": True},
     },
-    # A tenth of the default batch: the updates that warm it up would take minutes. And heads that start small: with
-    # PyTorch's own the actions of the made-up rows lie so near their bounds that float32 has no digits left for the
-    # policy's gradient, 5e-3 apart (float64: 1e-11).
+    # A tenth of the default batch: the updates that warm it up would take minutes. And heads that start small. With
+    # PyTorch's own heads the actions of the made-up rows lie very near their bounds. There float32 has no digits left
+    # for the policy's gradient, which is 5e-3 apart (float64: 1e-11).
     full_size={"batch_size": 1000, "edac_init": True},
     # States are never normalised.
     load=extract_transitions,

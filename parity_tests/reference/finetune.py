@@ -1,6 +1,6 @@
 """What the derivations of the twins that go on in the environment share: an environment without chance, and the loop.
 
-The loop is written as CORL's is, with arrays of its own: it steps the environment, normalises, stores, draws and hands
+The loop is written as CORL's is, with arrays of its own. It steps the environment, normalises, stores, draws and hands
 batches to a derivation's update. A run of the twin must have stored the same rows and drawn the same batches.
 """
 

@@ -1,7 +1,7 @@
 """Decision Transformer: PyTorch's own attention and dropout, CORL's padding mask and sampling, and six updates.
 
-The twin takes its masks as arguments, multiplies in another order and leaves out what cannot matter, so it is equal up
-to rounding; its weights, windows and masks are equal to the bit.
+The twin takes its masks as arguments, multiplies in another order and leaves out what cannot matter. So it is equal up
+to rounding. Its weights, windows and masks are equal to the bit.
 """
 
 import random
@@ -190,7 +190,7 @@ def test_acting_drops_nothing(trajectories: Trajectories) -> None:
 def test_dt(trajectories: Trajectories, settings: dict[str, Any], precision: str) -> None:
     """Six updates in double precision: windows, loss under its mask, clipping, AdamW and the warm-up.
 
-    In single precision Adam's first steps, which are of equal size however small a gradient is, would show rounding
+    Adam's first steps are of equal size, however small a gradient is. In single precision they would show rounding
     alone where the gradient is 0 in theory, as that of the keys' biases is.
     """
     c, trainer, reference = both(**settings)
