@@ -15,8 +15,8 @@ def end_at_once() -> None:
     """From now on Ctrl-C ends the process with one line and status 130, until `raise_again`.
 
     An exception would not do: raised within a package that is being loaded, it comes out as another one, or not at all.
-    Where Ctrl-C is ignored, as in a shell's background jobs, or somebody else handles it, nothing changes; nor does it
-    outside the main thread, where Python knows no signals.
+    Nothing changes where Ctrl-C is ignored, as in a shell's background jobs, or where somebody else handles it. Nothing
+    changes outside the main thread either, where Python knows no signals.
     """
     _replace(signal.default_int_handler, _end)
 

@@ -1,9 +1,9 @@
 """A checksum at the end of a file, in a place where the file's own format has room for it.
 
-The last 71 bytes of a sealed file are `sha256:` and the digest, in hexadecimal, of all bytes before them. In a ZIP
-archive, which PyTorch's checkpoints and NumPy's `.npz` are, they are the archive's comment; in MessagePack they are the
-last text of its outermost map. So one file, moved into place in one step, carries its own proof, and any other reader
-still reads it.
+The last 71 bytes of a sealed file are `sha256:` and the digest, in hexadecimal, of all bytes before them. PyTorch's
+checkpoints and NumPy's `.npz` are ZIP archives: there these bytes are the archive's comment. In MessagePack they are
+the last text of its outermost map. So one file, moved into place in one step, carries its own proof, and any other
+reader still reads it.
 """
 
 import hashlib

@@ -2,8 +2,8 @@
 
 Interquartile means, probabilities of improvement and bootstrapped intervals after Agarwal et al. 2021, "Deep
 Reinforcement Learning at the Edge of the Statistical Precipice", https://arxiv.org/abs/2108.13264. Twins should be
-equal, and a test that finds no difference does not show that: equivalence is tested by two one-sided Welch tests
-(Schuirmann 1987), whose null hypothesis is that the means are further apart than a margin.
+equal, and a test that finds no difference does not show that. So equivalence is tested by two one-sided Welch tests
+(Schuirmann 1987). Their null hypothesis is that the means are further apart than a margin.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,8 @@
 """Fetches D4RL's files into D4RL's own cache folder, once.
 
-Pooch stores a file under its name only when it is whole and its SHA-256 is right; requests asks for the missing rest
-of one that was cut off. What has arrived so far lies beside it as `<name>.part`, and the next start goes on from there.
+Pooch stores a file under its name only when it is whole and its SHA-256 is right. The library `requests` asks for the
+missing rest of a file that was cut off. What has arrived so far lies beside it as `<name>.part`, and the next start
+goes on from there.
 """
 
 import logging
@@ -49,7 +50,7 @@ def fetch(name: str) -> Path:
         The file's path.
 
     Raises:
-        InputError: The host cannot be reached or refuses, what it sends is not the dataset, the folder cannot be
+        InputError: The host cannot be reached or refuses, or what it sends is not the dataset. Or the folder cannot be
             written, `$D4RL_DATASET_URL` is no address, or the user's table of SHA-256 cannot be understood.
     """
     path = dataset_location(name)

@@ -38,8 +38,8 @@ def read_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
         The arrays in the file's own types and shapes, all of them numbers.
 
     Raises:
-        InputError: The file is missing, damaged, or refers to other files, or an array is no numbers, larger than
-            `MAX_BYTES`, or larger than the bytes that are stored for it can be.
+        InputError: The file is missing, is damaged or refers to other files. Or an array is no numbers, is larger than
+            `MAX_BYTES`, or is larger than the bytes that are stored for it can be.
     """
     if not os.path.isfile(path):  # False too of a name that the system does not take
         raise InputError(f"no dataset at {path}: put the file there or correct the path")

@@ -1,7 +1,7 @@
 """Minari's datasets as rows: one for each step, with the observation that came after it.
 
-An episode of T actions holds T + 1 observations, so actions and observations must be cut into rows episode by
-episode: joined first and cut afterwards, each episode's observations would lie one row further from its actions.
+An episode of T actions holds T + 1 observations, so actions and observations must be cut into rows episode by episode.
+If they were joined first and cut afterwards, each episode's observations would lie one row further from its actions.
 """
 
 import json

@@ -115,7 +115,7 @@ class PromptedPolicy(ContextPolicy):
 
         Args:
             predict: From windows of observations (E, K, S), actions (E, K, A), returns-to-go (E, K) and time steps
-                (E, K) to actions (E, K, A); the action at a step may depend on what stands before it only.
+                (E, K) to actions (E, K, A). The action at a step may depend on what stands before it only.
             prompt: The return to ask for.
             reward_scale: Factor on returns.
             seq_len: K.

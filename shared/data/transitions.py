@@ -1,7 +1,7 @@
 """Datasets: D4RL's HDF5 layout in, the transitions that an algorithm learns from out.
 
-Every step does what D4RL and CORL do, down to the order of float32 operations, so that both frameworks and the
-published scores start from the same numbers. Arrays of transitions are float32 and have one row per transition.
+Every step does what D4RL and CORL do, down to the order of float32 operations. So both frameworks and the published
+scores start from the same numbers. Arrays of transitions are float32 and have one row per transition.
 """
 
 from collections.abc import Mapping
@@ -67,8 +67,8 @@ def read_hdf5(path: Path) -> dict[str, np.ndarray]:
         in the file's own types.
 
     Raises:
-        InputError: The file is missing, damaged or refers to other files, lacks a key, or holds arrays of the wrong
-            shape or of a size that cannot be, fewer than two rows, NaN or infinities.
+        InputError: The file is missing, is damaged, refers to other files or lacks a key. Or it holds arrays of the
+            wrong shape or of a size that cannot be, fewer than two rows, NaN or infinities.
     """
     return checked_arrays(hdf5.read_arrays(path, _DIMENSIONS), str(path))
 
@@ -195,8 +195,8 @@ def ended_by_time(raw: dict[str, np.ndarray], max_episode_steps: int | None) -> 
 def _counted_timeouts(terminals: np.ndarray, max_episode_steps: int) -> np.ndarray:
     """Rows (n,) at which D4RL's step counter reaches the time limit.
 
-    The counter stands at 0 in the first row and after a time limit, but at 1 after a terminal: the episode that
-    follows one is cut a row early. A terminal on a row that the limit ends does not count as one.
+    The counter stands at 0 in the first row and after a time limit, but at 1 after a terminal. So the episode that
+    follows a terminal is cut a row early. A terminal on a row that the limit ends does not count as one.
     """
     timeouts = np.zeros(len(terminals), dtype=bool)
     start, counter = 0, 0
@@ -209,7 +209,7 @@ def _counted_timeouts(terminals: np.ndarray, max_episode_steps: int) -> np.ndarr
 def state_statistics(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of each component of the state.
 
-    NumPy adds float32 rows one after the other, which for a million rows is up to 3e-4 off the exact value; the
+    NumPy adds float32 rows one after the other. For a million rows the result is up to 3e-4 off the exact value. The
     published agents saw exactly these numbers.
 
     Args:

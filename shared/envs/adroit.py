@@ -36,8 +36,8 @@ class Hand(gymnasium.Wrapper):
         Args:
             qpos: (Q,).
             qvel: (V,).
-            goal: The pen's wanted orientation (4,); the place of the door (3,) or of the board (3,); of relocate, where
-                the ball is to go and where it lay in the beginning (6,).
+            goal: The pen's wanted orientation (4,), or the place of the door (3,) or of the board (3,). Of relocate,
+                where the ball is to go and where it lay in the beginning (6,).
         """
         env: Any = self.env
         if self._task == "pen":

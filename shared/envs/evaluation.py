@@ -37,7 +37,7 @@ class ContextPolicy(ABC):
 class Evaluation(NamedTuple):
     """Outcome of one evaluation.
 
-    `returns` (n_episodes,) are undiscounted and not normalised, float64; `lengths` (n_episodes,) are steps;
+    `returns` (n_episodes,) are undiscounted and not normalised, float64. `lengths` (n_episodes,) are steps.
     `successes` (n_episodes,) say whether a step of the episode reached the task's goal, where it has one.
     """
 
@@ -50,7 +50,7 @@ class Evaluator:
     """Evaluates policies in one environment, each time from the same start states.
 
     Episode k starts from a state that depends on `seed` and k only. It owns row k of what the policy sees, whatever
-    `num_envs` is: a matrix product rounds differently with another number of rows, and a compiled policy is traced
+    `num_envs` is. For a matrix product rounds differently with another number of rows, and a compiled policy is traced
     once per shape.
 
     Attributes:
@@ -116,7 +116,7 @@ class Evaluator:
             return self._play(policy)
 
     def _play(self, policy: Policy | ContextPolicy) -> Evaluation:
-        # Gymnasium's vector environments reset one step late: the step after an episode's end returns the new start
+        # Gymnasium's vector environments reset one step late. The step after an episode's end returns the new start
         # with a reward of 0, and would be counted. These plain environments are reset here, when they are free.
         n_episodes = len(self._seeds)
         observations = np.zeros((n_episodes, self.state_dim), np.float32)

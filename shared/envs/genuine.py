@@ -33,8 +33,8 @@ _RESETTING = threading.Lock()
 class GymEnv(gymnasium.Env):
     """An environment of any version of the old `gym` whose observations and actions are boxes, as Gymnasium's.
 
-    A seeded reset decides the episode, also where D4RL draws from elsewhere than the environment's generator, and
-    leaves NumPy's global generator, which training draws from, as it was.
+    A seeded reset decides the episode, also where D4RL draws from elsewhere than the environment's generator. It leaves
+    NumPy's global generator, which training draws from, as it was.
     """
 
     def __init__(self, env: Any) -> None:

@@ -6,9 +6,9 @@ come on top, all of them in the twin's file:
 - `train_interval(state, key, dataset, start, num_updates, size, ...)` is the offline phase's scan. Batches come from
   the first `size` rows, a number that is traced: the experience grows, the program stays.
 - `next_action(state, key, step, observation)`, compiled, is the action (1, A) of the step of this number.
-- `train_online(state, key, ring, start, rows, observation, ...)`, compiled, with state and ring donated, stores the
-  rows (n, W) that the environment gave, makes the updates `start + 1` to `start + n`, and acts on where it now stands:
-  `(state, ring, action, history)`.
+- `train_online(state, key, ring, start, rows, observation, ...)` is compiled, with state and ring donated. It stores
+  the rows (n, W) that the environment gave, and makes the updates `start + 1` to `start + n`. Then it acts on where the
+  environment now stands. It returns `(state, ring, action, history)`.
 
 `Online.play` calls them for an interval between two evaluations. Nothing of state or ring leaves the device meanwhile.
 Each interval begins with `next_action`, so that a run which is resumed there computes the same bits.

@@ -25,12 +25,12 @@ def scan_updates(
 ) -> tuple[State, list[Metrics]]:
     """The updates `start + 1` to `start + num_updates`, to be compiled as a part of `train_interval`.
 
-    The scan walks over blocks of `period` updates, each with a place of its own in the compiled program: what happens
-    in every second update only, say, needs no branch. Updates that fill no block follow behind the scan.
+    The scan walks over blocks of `period` updates, each with a place of its own in the compiled program. So what
+    happens in every second update only, say, needs no branch. Updates that fill no block follow behind the scan.
 
     Args:
-        update: From a state, an update's draw and its place, the number of updates in the block before it, to the
-            state after it and its metrics.
+        update: From a state, an update's draw and its place to the state after it and its metrics. The place is the
+            number of updates in the block before it.
         draw: From an update's number, counted from 0, to whatever it draws: arrays whose shapes are always the same.
         state: The train state.
         start: The number of the first update.
@@ -41,8 +41,8 @@ def scan_updates(
         unroll: As many of them in one pass of the compiled loop.
 
     Returns:
-        The state after all, and the metrics: a mapping for each place, its values stacked over blocks, and one for each
-        update that filled no block.
+        The state after all, and the metrics. The metrics are a mapping for each place, its values stacked over blocks,
+        and one for each update that filled no block.
     """
 
     # Each body is one function, whatever the chunk, so that it is traced once.

@@ -22,7 +22,7 @@ def train_together(
 ) -> tuple[Any, Any]:
     """`interval(state, key, dataset, start, *static)`, in one program with the other seeds where there are any.
 
-    Each seed keeps its own weights and key, so it draws to the bit what it draws alone, and its parameters differ by
+    Each seed keeps its own weights and key, so it draws to the bit what it draws alone. Its parameters differ by
     rounding only: a batched product may add in another order.
 
     Args:

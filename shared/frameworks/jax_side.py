@@ -105,8 +105,8 @@ def narrow(config: Any, hyperparameters: type[H]) -> H:
 def mean_metrics(history: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
     """The mean of each metric over the updates that reported it.
 
-    Each mapping's values may be scalars or, out of a scan, arrays with one entry per update. A program of its own: as
-    the end of the program that trains, it slows the scan before it on a CPU (IQL's by a sixteenth).
+    Each mapping's values may be scalars or, out of a scan, arrays with one entry per update. This is a program of its
+    own. As the end of the program that trains, it slows the scan before it on a CPU (IQL's by a sixteenth).
     """
     names = sorted({name for metrics in history for name in metrics})
     values = {name: jnp.concatenate([jnp.ravel(m[name]) for m in history if name in m]) for name in names}

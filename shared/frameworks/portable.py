@@ -1,7 +1,7 @@
 """A policy as one file that needs none of this project: ONNX, TorchScript, or NumPy's arrays with a recipe.
 
-Whatever the format, the observation goes in as the environment gives it and the action comes out as it takes it: the
-normalisation of states and the scaling of actions are inside.
+Whatever the format, the observation goes in as the environment gives it, and the action comes out as the environment
+takes it. The normalisation of states and the scaling of actions are inside.
 """
 
 import io

@@ -7,11 +7,11 @@ update each. What a twin of this family provides and calls, in both frameworks:
   further updates before them, of a VAE say, overrides `switch`: they are updates of the run like all others.
 - `task = load_task(...)` also takes `step_rewards`: what is done to the reward of a step, as to those of the dataset.
 - `experience = training_environment(config, task)` steps the environment. It normalises states by the dataset's
-  statistics, keeps every step, its rows hold what is learnt from, and `episodes` what training episodes earned.
+  statistics and keeps every step. Its rows hold what is learnt from, its `episodes` what training episodes earned.
 - `restore(..., go_on=experience.go_on_from)` brings a resumed run back into the episode that it was cut in.
-- `draw_exploration` draws what one step in the environment takes, as `draw_noise` what an update does; `explore`, of
-  the trainer or the state, makes the action of it. Both stand on the ladder.
-- `run.log(step, metrics, experience.episodes)` writes the episodes since the last evaluation, too; `run.intervals()`
+- `draw_exploration` draws what one step in the environment takes, as `draw_noise` draws what an update takes.
+  `explore`, of the trainer or the state, makes the action of it. Both stand on the ladder.
+- `run.log(step, metrics, experience.episodes)` writes the episodes since the last evaluation, too. `run.intervals()`
   ends an interval at the switch.
 
 In PyTorch a `for` over updates begins with a step of the environment once `step > config.switch`. It pushes

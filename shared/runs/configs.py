@@ -1,8 +1,9 @@
 """Configurations: dataclasses filled from the command line, a YAML file, a table of datasets and their defaults.
 
-The first of these that gives a setting wins. A setting's flag has the field's name, its help is the comment above the
-field, and its text must read as the field's type: pyrallis alone would turn `maybe` into True, `1.5` into 1 and `007`
-into 7 without a word. Config classes must not stand under `from __future__ import annotations`: pyrallis needs types.
+The first of these that gives a setting wins. A setting's flag has the field's name, and its help is the comment above
+the field. Its text must read as the field's type. Otherwise pyrallis would turn `maybe` into True, `1.5` into 1 and
+`007` into 7 without a word. Config classes must not stand under `from __future__ import annotations`: pyrallis needs
+types.
 """
 
 import argparse
@@ -68,13 +69,13 @@ def parse(
 ) -> Config:
     """Builds a config; what came from the dataset's row is printed in one line.
 
-    A setting is taken from the command line, else from the file given as `--config_path`, else from the row that
-    `configs/<algorithm>.yaml` holds for the dataset, else from the dataclass. `--help` prints the settings and exits.
-    Where `--resume` names a run's folder, its `config.yaml` is such a file.
+    A setting is taken from the command line, else from the file given as `--config_path`. Otherwise it is taken from
+    the row that `configs/<algorithm>.yaml` holds for the dataset, else from the dataclass. `--help` prints the settings
+    and exits. Where `--resume` names a run's folder, its `config.yaml` is such a file.
 
-    A config class may have `CORL_NAMES`, from CORL's names to its own: what CORL calls differently from file to file is
+    A config class may have `CORL_NAMES`, from CORL's names to its own. What CORL calls differently from file to file is
     called alike here, and understood by both names. `CORL_EPOCHS` is the like for what CORL counts in epochs of
-    `num_updates_on_epoch` updates and we in updates.
+    `num_updates_on_epoch` updates and we count in updates.
 
     Args:
         config_class: A dataclass with a field `env`, the dataset, or the environment of who makes the data.
@@ -152,8 +153,8 @@ def cli(
 ) -> None:
     """Runs `train` with the config of the command line: the body of `python corl_jax/<algorithm>.py`.
 
-    Each of these ends the process with one line on stderr: input that cannot be used with status 2, a run that cannot
-    go on with 1, Ctrl-C with 130, SIGTERM with 143. `args` and `prog` are those of `parse`.
+    An error or a signal ends the process with one line on stderr. The status is 2 for input that cannot be used, 1 for
+    a run that cannot go on, 130 for Ctrl-C and 143 for SIGTERM. `args` and `prog` are those of `parse`.
     """
     try:
         raise_again()

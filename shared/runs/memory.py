@@ -1,7 +1,7 @@
 """Sizes beyond memory: refused before a run begins, and told in a line where memory runs out in the middle of one.
 
 Settings have the same names in all algorithms, so what they take is estimated here by name. An estimate is of the least
-that any twin holds at one time: no run is refused that would fit, and one that is let through may still not.
+that any twin holds at one time. So no run is refused that would fit, and one that is let through may still not fit.
 """
 
 import errno

@@ -57,9 +57,9 @@ class Phases:
 class Fortunes:
     """How a run of two phases fares: scores around the switch, and on tasks with a goal success and regret.
 
-    Regret is the share of episodes without success. That of training counts the episodes that were lived through in
-    the environment, that of evaluation those of all evaluations since the switch; CORL logs the former under both
-    names.
+    Regret is the share of episodes without success. The regret of training counts the episodes that were lived through
+    in the environment. The regret of evaluation counts those of all evaluations since the switch. CORL logs the former
+    under both names.
     """
 
     def __init__(self, phases: Phases, scale: Scale, env_id: str) -> None:

@@ -88,8 +88,8 @@ class Run:
     ) -> Mapping[str, Any]:
         """Loads what the run begins with; comes before the run is entered.
 
-        That is the last checkpoint of a resumed run, or the one before it where the last is damaged, which is said; for
-        a run that has none yet, and for a new one, `load_model`.
+        A resumed run begins with its last checkpoint. Where the last is damaged, a line says so, and the run begins
+        with the one before. A run that has no checkpoint yet, and a new run, begin with `load_model`.
 
         Args:
             load: Loads the checkpoint at a path and returns what it holds, by key. What `save` was told to write by
@@ -282,10 +282,10 @@ class Run:
     ) -> None:
         """Evaluates the policy after `step` updates, writes the outcome, prints it and redraws the curve.
 
-        Beside the training a thread evaluates: this returns at once, and the next `log`, or `save`, writes the outcome
-        as soon as it is known and waits for it. So all is written in the order in which it was asked for, and whatever
-        the evaluation raises is raised there. After the last update nothing is left to train beside it, and it is
-        waited for here.
+        Beside the training a thread evaluates, and this returns at once. The next `log`, or `save`, waits for the
+        outcome and writes it as soon as it is known. So all is written in the order in which it was asked for, and
+        whatever the evaluation raises is raised there. After the last update nothing is left to train beside the
+        evaluation, which is then waited for here.
 
         Args:
             step: Updates done.

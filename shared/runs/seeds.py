@@ -1,9 +1,9 @@
 """Several seeds of one run in one process: each trains as if it were alone, and they meet where one program serves all.
 
-A seed's `train` runs in a thread of its own, but only one thread at a time: from its start, or from the last meeting,
-to the next meeting, or to its end. So nothing that it calls needs to know of threads, its output comes in order, and
-each seed leaves the folder that its run alone would leave. Where nobody calls `meet`, as in PyTorch, the seeds run one
-after another.
+A seed's `train` runs in a thread of its own, but only one thread runs at a time. It runs from its start, or from the
+last meeting, to the next meeting, or to its end. So nothing that it calls needs to know of threads, and its output
+comes in order. Each seed leaves the folder that its run alone would leave. Where nobody calls `meet`, as in PyTorch,
+the seeds run one after another.
 """
 
 import dataclasses
@@ -163,8 +163,8 @@ def last_in_common(saved: Sequence[Sequence[int]]) -> int | None:
         saved: The steps of each seed's checkpoints, in rising order.
 
     Returns:
-        The last step that all have among their last two; 0, which is the beginning, where one has not saved yet; None
-        where seeds are further apart, as after one has failed, so that each goes on from its own last.
+        The last step that all have among their last two; 0, which is the beginning, where one has not saved yet. None
+        where seeds are further apart, as after one has failed: each then goes on from its own last.
     """
     recent = [{*steps[-2:], *([0] if len(steps) < 2 else [])} for steps in saved]
     return max(set.intersection(*recent), default=None)

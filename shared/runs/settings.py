@@ -72,8 +72,8 @@ class FinetuneConfig(DatasetConfig):
     offline_iterations: int = bounded(1_000_000, low=0)
     # Environment steps after those, each with an update
     online_iterations: int = bounded(1_000_000, low=0)
-    # Environment steps before as many updates, which JAX makes in one call: 1 is CORL's, more acts on older weights and
-    # is faster; of no effect in PyTorch
+    # Environment steps before as many updates, which JAX makes in one call. CORL's number is 1. With more, the policy
+    # acts on older weights, and training is faster. Of no effect in PyTorch
     updates_per_call: int = bounded(1, low=1)
 
     @property

@@ -21,8 +21,9 @@ class StopRequest:
     """Notes the first of the two signals; the second ends the process at once. A context manager.
 
     Python runs a handler only between two instructions of its own, and a framework may compute for minutes between
-    them; so a thread of its own, woken by the interpreter's signal pipe, answers the user and obeys the second signal.
-    Outside the main thread, where Python knows no signals, a request hears what one within it hears, or nothing.
+    them. So a thread of its own answers the user and obeys the second signal. The interpreter's signal pipe wakes that
+    thread. Python knows no signals outside the main thread. A request there hears what the main thread's request hears,
+    or nothing.
     """
 
     _in_main: ClassVar["StopRequest | None"] = None

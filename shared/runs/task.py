@@ -69,14 +69,14 @@ def load_task(
 
     Args:
         config: Has `env`, `eval_env`, `eval_backend`, `buffer_size`, `n_episodes` and `seed`.
-        prepare: From the transitions and the name that tells the family (the dataset's, or the environment's for a file
-            of one's own) to the transitions that are learnt from; None leaves them as they are.
+        prepare: From the transitions and a name to the transitions that are learnt from. The name tells the family: it
+            is the dataset's, or the environment's for a file of one's own. None leaves the transitions as they are.
         normalize: Whether states are normalised to mean 0 and standard deviation 1.
         eval_seed: Decides the start states of evaluations; None: the config's `seed`.
         source: Anything with D4RL's `get_dataset()`, read in place of the dataset that `config.env` then only names.
         extract: From a file's arrays and the environment's time limit to the transitions.
         step_rewards: From the transitions as extracted and that name to what is done with the reward of a step in the
-            environment; None leaves it as it is.
+            environment. None leaves the reward as it is.
 
     Raises:
         InputError: A setting, the dataset or the environment cannot be used, or the two do not fit.
@@ -123,7 +123,7 @@ def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = 
 
     Args:
         config: Has `env`, `eval_env`, `eval_backend`, `n_episodes`, `seed` and `episode_len`, where an evaluated
-            episode is cut; the data's may be a step longer, as D4RL's of antmaze are.
+            episode is cut. The dataset's episodes may be a step longer, as those of D4RL's antmaze are.
         reward_scale: Factor on returns-to-go.
         eval_seed: Decides the start states of evaluations; None: the config's `seed`.
         source: As in `load_task`.

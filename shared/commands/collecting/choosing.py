@@ -25,9 +25,9 @@ class Snapshot(NamedTuple):
 def choose_policies(steps: Iterable[int], rate: Callable[[int, int], Snapshot]) -> dict[str, Snapshot]:
     """Picks the best policy, and an earlier one with about a third of its return.
 
-    A few episodes of each only nominate finalists; more decide between those. A medium policy must fall in most
-    episodes, for a robot that stands still to the time limit earns a third too; where no robot ever falls
-    (HalfCheetah), this says nothing and is left out.
+    A few episodes of each policy only nominate finalists; more episodes decide between those. A medium policy must fall
+    in most episodes, for a robot that stands still to the time limit earns a third too. Where no robot ever falls
+    (HalfCheetah), this rule says nothing and is left out.
 
     Args:
         steps: Of the policies there are, two or more.
