@@ -1,6 +1,6 @@
 """Blocks of updates, timed one by one.
 
-Each algorithm has a process of its own: in one that has run others before, a scan can lose a quarter of its speed
+Each algorithm has a process of its own. In a process that has run others before, a scan can lose a quarter of its speed
 (EDAC's does on a CPU).
 """
 

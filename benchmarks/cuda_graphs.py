@@ -1,8 +1,8 @@
 """PyTorch's last rungs: updates as CUDA graphs, which the GPU repeats without being asked for each kernel.
 
 A graph repeats what was recorded: the same kernels on the same memory, and every number of Python's as it was then. So
-what an update draws is copied to where the recording reads it, a learning rate that Python would compute is computed on
-the device, and updates that differ, as a delayed policy's, have recordings of their own.
+what an update draws is copied to where the recording reads it. A learning rate that Python would compute is computed on
+the device. Updates that differ, as a delayed policy's, have recordings of their own.
 """
 
 import math

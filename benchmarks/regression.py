@@ -1,8 +1,8 @@
 """`python -m benchmarks.regression`: whether what ships is still as much faster than PyTorch eager as it was.
 
-The ratio of the two is measured anew, in turns, and held against this machine's results file: that of the whole
-ladder, from which the README's tables are, or where there is none that of what ships alone. A ratio taken in one run
-moves less than the rates, which move with the machine; blocks beside other jobs do not count.
+The ratio of the two is measured anew, in turns, and held against this machine's results file. That is the file of the
+whole ladder, from which the README's tables are. Where there is none, it is the file of what ships alone. A ratio taken
+in one run moves less than the rates, which move with the machine. Blocks beside other jobs do not count.
 """
 
 import argparse

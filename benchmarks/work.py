@@ -36,8 +36,8 @@ def matmul_flops(jaxpr: Any) -> int:
 def gflop_per_update(name: str) -> float:
     """Matrix products of one update, averaged over a block, in 1e9 operations.
 
-    Counted in the JAX twin's program, which runs CQL's policy once for a state where the PyTorch twin, as CORL, runs
-    it on `cql_n_actions` equal rows: needless repetition is no work.
+    They are counted in the JAX twin's program. That runs CQL's policy once for a state where the PyTorch twin, as CORL,
+    runs it on `cql_n_actions` equal rows. Needless repetition is no work.
     """
     train, arguments = interval(subject(name))
     program = jax.make_jaxpr(train)(*arguments)

@@ -1,7 +1,7 @@
 """Files and variables that nobody would write, by the hundred: each command ends well, or in one line, and in time.
 
-The cases are the same each time: bytes of real files are cut, turned, overwritten and repeated, and entries of
-real JSON and YAML are replaced at any depth. Together with `tests/runs/test_hostile_settings.py` and
+The cases are the same each time. Bytes of real files are cut, turned, overwritten and repeated. Entries of real JSON
+and YAML are replaced at any depth. Together with `tests/runs/test_hostile_settings.py` and
 `tests/frameworks/test_hostile_checkpoints.py` they are some thirteen hundred.
 """
 

@@ -57,8 +57,8 @@ def check(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], toleran
     assert max(apart.values()) <= tolerance, {name: value for name, value in apart.items() if value > tolerance}
 
 
-# A pair of each kind that a rung must get right: delayed updates, draws that change with the update's number, windows
-# drawn within the loop, updates that are told their number, two buffers
+# A pair of each kind that a rung must get right. These are delayed updates, draws that change with the update's number,
+# windows drawn within the loop, updates that are told their number, and two buffers.
 EACH_KIND = ("td3_bc", "cql", "dt", "finetune/spot", "finetune/rebrac")
 
 

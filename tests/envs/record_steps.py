@@ -57,7 +57,8 @@ def record(
     """Runs a policy and writes down each step as what one needs to take it again.
 
     The state is set anew before each step. Otherwise the step would also depend on what the simulator keeps of the one
-    before, which nobody can set: the solver's first guess, and the bodies' positions, from which Ant's reward comes.
+    before, which nobody can set. That is the solver's first guess, and the bodies' positions, from which Ant's reward
+    comes.
 
     Args:
         env: Of the old `gym` or of Gymnasium, a robot in MuJoCo, perhaps in a maze, with its time limit.

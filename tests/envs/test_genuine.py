@@ -30,8 +30,8 @@ class Box:
 class OldEnv:
     """What `gym.make` returned before version 0.26: `seed`, four values from `step`, a limit of 5 steps.
 
-    As D4RL's antmaze it is a proxy that passes no seed on, draws a goal from NumPy's global generator, prints it, and
-    is over where an action is negative.
+    As D4RL's antmaze it is a proxy that passes no seed on, draws a goal from NumPy's global generator, and prints it.
+    An episode is over where an action is negative.
     """
 
     observation_space, action_space = Box(2), Box(1)

@@ -101,8 +101,8 @@ def test_fast_steps_are_the_recorded_ones(env_id: str, speed: float) -> None:
 def test_ant_rewards_are_the_recorded_ones_up_to_the_torso_position_before_the_step() -> None:
     """Measured: 4.8e-4 in the median, 6.1e-2 at most; the old simulator against itself gives 4.9e-4 in the median.
 
-    Ant's reward is the torso's way as `xpos` tells it, which lags one substep behind the joint positions while an
-    episode runs, and is fresh after `set_state`. A recorded state alone therefore cannot give the recorded reward.
+    Ant's reward is the torso's way as `xpos` tells it. `xpos` lags one substep behind the joint positions while an
+    episode runs, and is fresh after `set_state`. So a recorded state alone cannot give the recorded reward.
     """
     errors = replay("d4rl/ant-v2", "ant")
     assert np.median(errors.reward) <= 6e-4

@@ -31,8 +31,8 @@ from tests.runs.stopped_runs import assert_same_bits, config, only_run, rows, tr
 pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("in_haste")]
 
 LAST = jax.devices("cpu")[-1]
-# With prompts, and online. On one device the runs of BC below stand for both: what differs there, where a policy is
-# and what an interval has used up, is the same for all.
+# With prompts, and online. On one device the runs of BC below stand for both. What differs there is the same for all:
+# where a policy is, and what an interval has used up.
 TWINS = ["dt", "sac"] if len(jax.devices("cpu")) > 1 else ["sac"]
 EVERY, INTERVALS = 4, 3
 # Seconds until a test gives up what it waits for
