@@ -1,10 +1,13 @@
-"""`python docs/_ext/prose.py [PAGE ...]`: names sentences that are too long to be read at once.
+"""`python docs/_ext/prose.py [FILE ...]`: names sentences that are too long to be read at once.
 
-Paragraphs and list items count; headings, tables, formulas and code do not. A piece of code in a sentence is one word.
-Without pages it looks at the README, CONTRIBUTING, docs/ and the exercises, and tells their mean as well.
+Paragraphs and list items of Markdown pages count, and so do docstrings and comments of Python files. Headings, tables,
+formulas and code do not. A piece of code in a sentence is one word. Without files it looks at all pages (the README,
+CONTRIBUTING, docs/ and the exercises) and at every Python file.
 """
 
 import re
+import statistics
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,6 +15,8 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from mdit_py_plugins.dollarmath import dollarmath_plugin
+
+from remarks import remarks
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -23,12 +28,27 @@ LONGEST = 25
 _END = re.compile(r"(?<=[.!?])[)\"]?\s+(?=[A-Z(\"*])")
 # Full stops that end no sentence
 _SHORT = re.compile(r"\b(et al|e\.g|i\.e|vs|cf)\.\s")
+_MARKDOWN = MarkdownIt("commonmark").enable("table").use(dollarmath_plugin)
+
+
+def python_files() -> list[Path]:
+    """Those that ruff looks at: what git ignores is left out, in a clone and where there is no git."""
+    command = [sys.executable, "-m", "ruff", "check", "--show-files"]
+    shown = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return sorted(path for path in map(Path, shown.splitlines()) if path.suffix == ".py")
+
+
+def sentences_of(path: Path) -> Iterator[str]:
+    """The sentences of a page, or of a Python file's docstrings and comments."""
+    text = path.read_text(encoding="utf-8")
+    for piece in remarks(text) if path.suffix == ".py" else [text]:
+        yield from sentences(piece)
 
 
 def sentences(page: str) -> Iterator[str]:
     """The sentences of a page's paragraphs and list items."""
     opened: list[str] = []
-    for token in MarkdownIt("commonmark").enable("table").use(dollarmath_plugin).parse(page):
+    for token in _MARKDOWN.parse(page):
         if token.nesting:
             opened = [*opened, token.type] if token.nesting > 0 else opened[:-1]
         elif token.type == "inline" and not {"heading_open", "table_open"} & set(opened):
@@ -48,16 +68,23 @@ def words(sentence: str) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints what is too long, and the mean; 1 if anything is."""
-    counted, long = [], 0
-    for path in [Path(name).resolve() for name in arguments] or PAGES:
-        for sentence in sentences(path.read_text(encoding="utf-8")):
+    """Prints what is too long, then count and mean of pages and of Python files; 1 if anything is too long."""
+    counts: dict[str, list[int]] = {}
+    for path in [Path(name).resolve() for name in arguments] or [*PAGES, *python_files()]:
+        counted = counts.setdefault("Python files" if path.suffix == ".py" else "pages", [])
+        for sentence in sentences_of(path):
             counted.append(words(sentence))
             if counted[-1] > LONGEST:
-                long += 1
                 print(f"{path.relative_to(ROOT)}: {counted[-1]} words: {sentence}")
-    print(f"{len(counted)} sentences of {sum(counted) / len(counted):.1f} words; {long} have more than {LONGEST}")
-    return int(long > 0)
+    found = [summarised(kind, counted) for kind, counted in counts.items()]
+    return int(sum(found) > 0)
+
+
+def summarised(kind: str, counted: Sequence[int]) -> int:
+    """Prints how many words the sentences of such files have; returns how many sentences are too long."""
+    long, mean = sum(number > LONGEST for number in counted), statistics.fmean(counted or [0])
+    print(f"{kind}: {len(counted)} sentences of {mean:.1f} words; {long} have more than {LONGEST}")
+    return long
 
 
 if __name__ == "__main__":
