@@ -1,7 +1,7 @@
 """`python -m benchmarks.seeds td3_bc`: default runs of both twins over several seeds, and whether they end alike.
 
 Whole runs in processes of their own, from start to final score. The figure of a run is the mean of its last three
-evaluations; the two frameworks count as equal if their means are within one pooled standard deviation of each other.
+evaluations. The two frameworks count as equal if their means are within one pooled standard deviation of each other.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """`python docs/_ext/links.py FOLDER`: checks a built site without a network.
 
-Sphinx checks the links that it makes itself and, with its `linkcheck`, those that leave the site; nobody checks the
+Sphinx checks the links that it makes itself and, with its `linkcheck`, those that leave the site. Nobody checks the
 HTML that a theme or an extension writes. Here every page must find what it links to within the site, and a browser must
 need nothing from elsewhere to show it.
 """

@@ -47,7 +47,7 @@ PAIR = Pair(
         "default": SMALL | {"alpha_multiplier": 0.7},
         "Lagrange": SMALL | {"cql_lagrange": True},
         # All that can be otherwise. The switch lies within the ladder's trajectory, so that the warm updates are online
-        # ones; the critics learn so fast that their gap is cut from both sides by then.
+        # ones. The critics learn so fast that their gap is cut from both sides by then.
         "other": SMALL
         | {"cql_lagrange": True, "cql_max_target_backup": True, "cql_target_action_gap": 0.8, "cql_temp": 2.0}
         | {"cql_importance_sample": False, "backup_entropy": True, "bc_steps": 5, "target_update_period": 3}
@@ -67,7 +67,7 @@ PAIR = Pair(
     },
     call_statics=of_a_call,
     explores=True,
-    # In "other" the conservative terms all but cancel in the gradient of a critic's last bias, a single number, which
+    # In "other" the conservative terms all but cancel in the gradient of a critic's last bias, a single number. It
     # steps by a hundredth: 1.9e-5 measured after an update.
     float32={"update": 5e-5},
     facts=Facts(rewarded="critic_loss", rate="soft_target_update_rate"),

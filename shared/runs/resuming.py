@@ -31,9 +31,9 @@ def unfinished(config: Any, name: str, framework: str) -> Iterator[Unfinished]:
     """The runs that `config.resume` means, one after another; none where a new run shall begin.
 
     Args:
-        config: Has `resume`: empty, a run's folder, or `auto` for all under `runs_path` that have the same settings,
-            are not finished and are no other process's, the one begun last first. What cannot be used is passed over,
-            and a line says so.
+        config: Has `resume`: empty, a run's folder, or `auto`. `auto` means all runs under `runs_path` that have the
+            same settings, are not finished and are no other process's. The one begun last comes first. What cannot be
+            used is passed over, and a line says so.
         name: What such a run's folder is called, up to its framework.
         framework: `torch` or `jax`.
 

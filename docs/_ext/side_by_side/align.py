@@ -75,7 +75,7 @@ def align(torch: list[Section], jax: list[Section]) -> list[TwinSection]:
     """The sections of two twins.
 
     Raises:
-        Misaligned: They have not the same sections in the same order, or a section holds a name of both at places that
+        Misaligned: They have not the same sections in the same order. Or a section holds a name of both at places that
             cannot stand beside each other.
     """
     names = [section.name for section in torch], [section.name for section in jax]

@@ -1,7 +1,7 @@
 """Notes on what differs: read from a YAML file, and found in the lines of a pair.
 
-A note names an idiom. It looks for a line in the PyTorch twin and for one in the JAX twin, and it must find both:
-prose about code that has gone is worse than none.
+A note names an idiom. It looks for a line in the PyTorch twin and for one in the JAX twin, and it must find both. Prose
+about code that has gone is worse than none.
 """
 
 import re
@@ -74,8 +74,8 @@ def read_notes(path: Path, named: Mapping[str, Sequence[str]]) -> list[Note]:
         named: For each pair, the notes that its page names.
 
     Raises:
-        NoteError: A note lacks a title, a text or a pattern, has an unknown key, or is for pages that name it and none
-            does; or a page names one that is not such a note.
+        NoteError: A note lacks a title, a text or a pattern, or has an unknown key. Or it is for pages that name it,
+            and none does. Or a page names a note that is not for such pages.
     """
     entries = yaml.safe_load(path.read_text())
     for pair, names in named.items():
