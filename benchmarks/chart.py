@@ -54,7 +54,8 @@ def seeds(summary: dict[str, Any]) -> bytes:
 
 def learning(summary: dict[str, Any]) -> str:
     """A results file as an SVG: each seed's scores over a run, their mean, and those of the data's policies."""
-    words = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _GREY)
+    names = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    words: dict[Any, Any] = dict.fromkeys(names, _GREY)
     image = io.StringIO()
     with mpl.rc_context(words | {"svg.hashsalt": "learning", "svg.fonttype": "none", "font.family": "sans-serif"}):
         figure = Figure(figsize=(6, 3.4), layout="constrained")
@@ -71,7 +72,7 @@ def learning(summary: dict[str, Any]) -> str:
             mark_switch(axis, found["switch"])
         axis.set(xlabel="updates", ylabel="D4RL score")
         axis.spines[["top", "right"]].set_visible(False)
-        axis.legend(frameon=False, fontsize="small", loc="upper left")
+        figure.legend(frameon=False, fontsize="small", loc="outside upper left", ncols=3)
         figure.savefig(image, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     return image.getvalue()
 
