@@ -1,6 +1,8 @@
-"""Results files as charts: ladders as staircases, what many seeds at once are worth, learning curves."""
+"""Results files as charts: ladders as bars, what many seeds at once are worth, learning curves."""
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import matplotlib as mpl
@@ -12,56 +14,60 @@ from benchmarks.results import best
 from benchmarks.rungs import EAGER, RUNGS, SHIPPED
 from shared.runs.curves import mark_switch
 
-_COLUMNS = 3
-_COLOURS = {"PyTorch": "#ee4c2c", "JAX": "#5e4fa2"}
-# Of learning curves: these, and the grey of their words, show on a light ground and on a dark one
-_SIDES = {"torch": ("PyTorch", "#ee4c2c"), "jax": ("JAX", "#8c7ae0")}
+# As wide as a phone shows without making the words too small, in inches
+_WIDTH = 4.6
+_COLUMNS = 2
+# These, and the grey of all words, show on a light ground and on a dark one.
+_COLOURS = {"PyTorch": "#ee4c2c", "JAX": "#8c7ae0"}
 _GREY = "#808080"
+_SIDES = {"torch": "PyTorch", "jax": "JAX"}
 
 
-def staircases(summary: dict[str, Any]) -> bytes:
-    """A results file as a PNG: each rung's best block over PyTorch eager's, and its share of the matmul peak."""
+def staircases(summary: dict[str, Any]) -> str:
+    """A results file as an SVG: each rung's best block over PyTorch eager's, and its share of the matmul peak."""
     algorithms = summary["algorithms"]
+    rungs = [rung for rung in RUNGS if any(rung in found["rungs"] for found in algorithms.values())]
     rows = -(-len(algorithms) // _COLUMNS)
-    figure = Figure(figsize=(12, 2.4 * rows + 1.2), dpi=110, layout="constrained")
-    axes = figure.subplots(rows, _COLUMNS, sharex=True, squeeze=False)
-    for axis, (name, found) in zip(axes.flat, algorithms.items(), strict=False):
-        _staircase(axis, name, found)
-    for axis in axes.flat[len(algorithms) :]:
-        axis.remove()
-    figure.supylabel(f"updates per second over {EAGER}")
-    return _png(figure)
+    with _both_themes():
+        figure = Figure(figsize=(_WIDTH, (0.19 * len(rungs) + 0.5) * rows + 0.3), layout="constrained")
+        axes = figure.subplots(rows, _COLUMNS, sharey=True, squeeze=False)
+        for axis, (name, found) in zip(axes.flat, algorithms.items(), strict=False):
+            _staircase(axis, name, found, rungs)
+        for axis in axes.flat[len(algorithms) :]:
+            axis.remove()
+        figure.supxlabel(f"updates per second over {EAGER}", fontsize=9)
+        return _svg(figure)
 
 
-def seeds(summary: dict[str, Any]) -> bytes:
-    """A results file as a PNG: updates per second of all seeds together over those of one alone, by their number."""
-    figure = Figure(figsize=(7, 4), dpi=110, layout="constrained")
-    axis = figure.subplots()
-    for name, found in summary["algorithms"].items():
-        counts = {RUNGS[rung].seeds: best(found, rung) for rung in found["rungs"] if rung.startswith(SHIPPED)}
-        if len(counts) > 1:
-            axis.plot(list(counts), [rate / counts[1] for rate in counts.values()], marker="o", label=name)
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(ticks := sorted({rung.seeds for rung in RUNGS.values()}), map(str, ticks))
-    axis.axhline(1.0, color="black", linewidth=0.5, linestyle=":")
-    axis.set_ylim(bottom=0)
-    axis.set_xlabel("seeds at once")
-    axis.set_ylabel("updates per second over one seed's")
-    axis.legend(fontsize=8, ncols=2)
-    axis.spines[["top", "right"]].set_visible(False)
-    return _png(figure)
+def seeds(summary: dict[str, Any]) -> str:
+    """A results file as an SVG: updates per second of all seeds together over those of one alone, by their number."""
+    many = {RUNGS[rung].seeds: rung for rung in RUNGS if rung.startswith(SHIPPED) and RUNGS[rung].seeds > 1}
+    shown = {name: found for name, found in summary["algorithms"].items() if {*many.values()} <= {*found["rungs"]}}
+    with _both_themes():
+        figure = Figure(figsize=(_WIDTH, 0.45 * len(shown) + 0.9), layout="constrained")
+        axis = figure.subplots()
+        for number, (count, rung) in enumerate(many.items()):
+            places = [row + (number - 0.5) * 0.38 for row in range(len(shown))]
+            lengths = [best(found, rung) / best(found, SHIPPED) for found in shown.values()]
+            face = "none" if number == 0 else _COLOURS["JAX"]
+            bars = axis.barh(places, lengths, 0.34, color=face, edgecolor=_COLOURS["JAX"], label=f"{count} seeds")
+            axis.bar_label(bars, [f"{length:.2f}" for length in lengths], padding=2)
+        axis.set_yticks(range(len(shown)), shown)
+        axis.invert_yaxis()
+        axis.axvline(1.0, color=_GREY, linewidth=0.8, linestyle=":")
+        axis.set_xlabel("updates per second of all seeds over one seed's")
+        axis.spines[["top", "right"]].set_visible(False)
+        figure.legend(loc="outside upper right", ncols=len(many), frameon=False)
+        return _svg(figure)
 
 
 def learning(summary: dict[str, Any]) -> str:
     """A results file as an SVG: each seed's scores over a run, their mean, and those of the data's policies."""
-    names = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-    words: dict[Any, Any] = dict.fromkeys(names, _GREY)
-    image = io.StringIO()
-    with mpl.rc_context(words | {"svg.hashsalt": "learning", "svg.fonttype": "none", "font.family": "sans-serif"}):
-        figure = Figure(figsize=(6, 3.4), layout="constrained")
+    with _both_themes():
+        figure = Figure(figsize=(_WIDTH, 3.4), layout="constrained")
         axis = figure.subplots()
-        for framework, (name, colour) in _SIDES.items():
-            found = summary["frameworks"][framework]
+        for framework, name in _SIDES.items():
+            found, colour = summary["frameworks"][framework], _COLOURS[name]
             axis.plot(found["steps"], np.transpose(found["curves"]), color=colour, linewidth=0.6, alpha=0.6)
             mean, label = np.mean(found["curves"], axis=0), f"{name}, mean of {len(found['seeds'])} seeds"
             axis.plot(found["steps"], mean, color=colour, linewidth=2, label=label)
@@ -72,26 +78,39 @@ def learning(summary: dict[str, Any]) -> str:
             mark_switch(axis, found["switch"])
         axis.set(xlabel="updates", ylabel="D4RL score")
         axis.spines[["top", "right"]].set_visible(False)
-        figure.legend(frameon=False, fontsize="small", loc="outside upper left", ncols=3)
-        figure.savefig(image, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        figure.legend(frameon=False, loc="outside upper left", ncols=2)
+        return _svg(figure)
+
+
+@contextmanager
+def _both_themes() -> Iterator[None]:
+    """Words of a size and a grey for both themes, and the same text of an SVG each time."""
+    words = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _GREY)
+    sizes = dict.fromkeys(("font.size", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 9)
+    fixed: dict[Any, Any] = {"svg.hashsalt": "chart", "svg.fonttype": "none", "font.family": "sans-serif"}
+    with mpl.rc_context(fixed | words | sizes):
+        yield
+
+
+def _svg(figure: Figure) -> str:
+    """A figure on a transparent ground."""
+    image = io.StringIO()
+    figure.savefig(image, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     return image.getvalue()
 
 
-def _png(figure: Figure) -> bytes:
-    image = io.BytesIO()
-    figure.savefig(image, format="png")
-    return image.getvalue()
-
-
-def _staircase(axis: Axes, name: str, found: dict[str, Any]) -> None:
-    rungs = list(found["rungs"])
-    heights = [best(found, rung) / best(found, EAGER) for rung in rungs]
-    bars = axis.bar(rungs, heights, color=[_COLOURS[rung.replace(",", " ").split()[0]] for rung in rungs], width=0.9)
-    shares = [f"{found['rungs'][rung]['share_of_matmul_peak']:.0%}" for rung in rungs]
-    axis.bar_label(bars, shares, fontsize=7, padding=1)
-    axis.axhline(1.0, color="black", linewidth=0.5, linestyle=":")
-    axis.set_title(name, loc="left", fontsize=10)
-    axis.set_ylim(0, 1.15 * max(heights))
-    axis.tick_params(labelsize=7)
-    axis.set_xticks(range(len(rungs)), rungs, rotation=50, ha="right", rotation_mode="anchor")
+def _staircase(axis: Axes, name: str, found: dict[str, Any], rungs: list[str]) -> None:
+    """One algorithm's ladder, the first rung on top; a rung that it has not keeps its place."""
+    lengths = {rung: best(found, rung) / best(found, EAGER) for rung in rungs if rung in found["rungs"]}
+    colours = [_COLOURS[rung.replace(",", " ").split()[0]] for rung in lengths]
+    places = [rungs.index(rung) for rung in lengths]
+    axis.barh(places, list(lengths.values()), color=colours)
+    for place, rung in zip(places, lengths, strict=True):
+        share = f"{found['rungs'][rung]['share_of_matmul_peak']:.0%}"
+        axis.text(1, place, share, transform=axis.get_yaxis_transform(), ha="right", va="center")
+    axis.axvline(1.0, color=_GREY, linewidth=0.8, linestyle=":")
+    axis.set_title(name, loc="left", fontsize=10, fontweight="bold")
+    axis.set_xlim(0, 1.35 * max(lengths.values()))
+    axis.set_yticks(range(len(rungs)), rungs)
+    axis.set_ylim(len(rungs) - 0.4, -0.6)
     axis.spines[["top", "right"]].set_visible(False)

@@ -199,8 +199,8 @@ def write_pages() -> None:
         page.write_text(filled(page.read_text()))
     for path in files("updates"):
         summary = json.loads(path.read_text())
-        write_atomically(ROOT / "docs" / f"{path.stem}.png", chart.staircases(summary))
-        write_atomically(ROOT / "docs" / f"{path.stem}-seeds.png", chart.seeds(summary))
+        write_atomically(ROOT / "docs" / f"{path.stem}.svg", chart.staircases(summary).encode())
+        write_atomically(ROOT / "docs" / f"{path.stem}-seeds.svg", chart.seeds(summary).encode())
     for path in files("seeds"):
         if has_curves(summary := json.loads(path.read_text())):
             write_atomically(ROOT / "docs" / f"{path.stem}.svg", chart.learning(summary).encode())
