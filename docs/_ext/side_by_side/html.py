@@ -7,7 +7,10 @@ from itertools import groupby
 from typing import NamedTuple
 
 from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
 
+from line_breaks import breakable
 from side_by_side.align import Kind, Row, TwinPiece
 from side_by_side.notes import SIDES, Found, Note
 from side_by_side.source import Line, Piece
@@ -19,6 +22,14 @@ CONTEXT = 2
 WORTH_FOLDING = 8
 
 _markdown = MarkdownIt()
+
+
+def _code_inline(_: RendererHTML, tokens: Sequence[Token], index: int, *__: object) -> str:
+    """Code in a note's sentence, which breaks where all code does."""
+    return f"<code>{breakable(escape(tokens[index].content))}</code>"
+
+
+_markdown.add_render_rule("code_inline", _code_inline)
 
 
 class Block(NamedTuple):
@@ -70,8 +81,8 @@ class Page:
         first, last = piece.lines[0].number, piece.lines[-1].number
         lines = str(first) if first == last else f"{first}-{last}"
         return (
-            f'<div class="place {side}"><b>{FRAMEWORKS[side]}</b> <span class="file">{file}:{lines}</span> '
-            f"<code>{escape(piece.label)}</code></div>"
+            f'<div class="place {side}"><b>{FRAMEWORKS[side]}</b> <span class="file">{breakable(f"{file}:{lines}")}</span> '
+            f"<code>{breakable(escape(piece.label))}</code></div>"
         )
 
     def _markers(self, notes: Iterable[Found], new: set[str]) -> dict[tuple[str, int], str]:
@@ -178,7 +189,7 @@ def _column(name: str, side: str, rows: Sequence[Row], markers: Mapping[tuple[st
 def _line(line: Line, classes: str, position: str, changed: frozenset[int], marker: str) -> str:
     """A line of code with its number, coloured, and the tokens by which it differs marked."""
     indent = len(line.text) - len(line.text.lstrip())
-    code = "".join(_coloured(line, changed))
+    code = breakable("".join(_coloured(line, changed)))
     markers = f'<span class="markers">{marker}</span>' if marker else ""
     return (
         f'<span class="{classes}" style="{position};--indent:{indent}"><span class="ln">{line.number}</span>'

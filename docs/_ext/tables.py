@@ -1,0 +1,72 @@
+"""A Sphinx extension: on a phone, a table that is too wide for it becomes cards, one for each row.
+
+Each cell knows its column's title. The style sheet lays out the cards, and shows the titles beside the cells then.
+"""
+
+import re
+from html import escape
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util.typing import ExtensionMetadata
+from sphinx.writers.html5 import HTML5Translator
+
+# Characters that cannot be broken and fit beside each other, each cell's padding counted as two: on a phone, on a desk
+PHONE, DESK = 40, 72
+# The longest text that is read well in one of three narrow columns or more
+LONGEST = 40
+# The longest text of which a card shows three beside each other
+FIGURE = 14
+# The longest word of columns that are narrow enough for a dense table on a phone, such as one of dots
+TINY = 2
+
+
+class Labels(SphinxPostTransform):
+    """Labels all cells, and says how each table is laid out where it does not fit.
+
+    A table with the class `cards` does not fit on a phone, and one with the class `dense` has small letters. A cell
+    with the class `wide` has a card's whole width.
+    """
+
+    formats = ("html",)
+    default_priority = 400
+
+    def run(self, **_: Any) -> None:
+        """Looks at each table of a document."""
+        for table in self.document.findall(nodes.table):
+            columns = list(zip(*(row.children for row in table.findall(nodes.row)), strict=True))
+            for title, *cells in columns:
+                wide = ["wide"] if max(len(cell.astext()) for cell in cells) > FIGURE else []
+                for cell in cells:
+                    cell["label"] = title.astext()
+                    cell["classes"] += wide
+            table["classes"] += layout([[cell.astext() for cell in column] for column in columns])
+
+
+def layout(columns: list[list[str]]) -> list[str]:
+    """The classes of a table of these columns, their titles first."""
+    words = [max(len(word) for cell in column for word in re.split(r"[\s/]", cell)) for column in columns]
+    width = sum(words) + 2 * len(words)
+    longest = max(len(cell) for column in columns for cell in column[1:])
+    if width <= PHONE and (len(columns) < 3 or longest <= LONGEST):
+        return []
+    if max(words[1:]) <= TINY:
+        return ["dense"]
+    return ["cards", "dense"] if width > DESK else ["cards"]
+
+
+def _cell(translator: HTML5Translator, node: nodes.entry) -> None:
+    """A cell with its column's title."""
+    opened = len(translator.body)
+    HTML5Translator.visit_entry(translator, node)
+    if label := node.get("label"):
+        translator.body[opened] = translator.body[opened].replace("<td", f'<td data-label="{escape(label)}"', 1)
+
+
+def setup(app: Sphinx) -> ExtensionMetadata:
+    """Registers the extension with Sphinx."""
+    app.add_post_transform(Labels)
+    app.add_node(nodes.entry, override=True, html=(_cell, HTML5Translator.depart_entry))
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
