@@ -56,7 +56,8 @@ benchmark: setup
 
 # Everything anew, and warnings are errors; then every link within the site must lead somewhere. Nothing is fetched from a network.
 docs: setup
-	$(VENV)/bin/python -m sphinx -E -W --keep-going -q -b html docs $(SITE)
+	rm -rf $(SITE)
+	$(VENV)/bin/python -m sphinx -E -W --keep-going -q -b html -d docs/_build/doctrees docs $(SITE)
 	$(VENV)/bin/python docs/_ext/links.py $(SITE)
 
 docs-serve: docs

@@ -8,12 +8,20 @@ sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 project = "CORL twins"
 author = "The CORL twins authors"
 
-extensions = ["myst_parser", "sphinx_design", "mathml", "repository", "side_by_side"]
+extensions = [
+    "myst_parser",
+    "sphinx_design",
+    "leftovers",
+    "line_breaks",
+    "mathml",
+    "repository",
+    "side_by_side",
+    "tables",
+]
 exclude_patterns = ["_build"]
 
 # A link to a heading is checked; so deep are the pages' headings.
 myst_heading_anchors = 3
-# A link to a file outside of docs/ is a copy of that file, for whoever reads the site without the repository.
 
 # Formulas between dollars, as GitHub has them
 myst_enable_extensions = ["dollarmath"]
@@ -26,9 +34,10 @@ html_theme = "furo"
 html_title = project
 html_favicon = "_static/icon.svg"
 html_static_path = ["_static"]
-html_css_files = ["side_by_side.css"]
-html_js_files = ["side_by_side.js"]
+html_css_files = ["site.css", "side_by_side.css"]
+html_js_files = ["site.js", "side_by_side.js"]
 html_copy_source = False
+html_use_index = False
 html_show_copyright = False
 html_theme_options = {
     "light_css_variables": {"twins-torch": "#c2410c", "twins-jax": "#1d4ed8"},

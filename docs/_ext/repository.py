@@ -1,14 +1,56 @@
 """A Sphinx extension for links to what is in the repository and not in the site.
 
-A link to a file leads to a copy of that file: MyST sees to it. A folder cannot be copied: its name stays, as text.
+A file that a page links to gets a page of its own, with its lines coloured and numbered. A folder has none: its name
+stays, as text.
 """
 
+from collections.abc import Iterator
+from html import escape
 from pathlib import Path
+from typing import Any
 
 from docutils import nodes
-from sphinx.addnodes import pending_xref
+from pygments.lexers import find_lexer_class_for_filename
+from sphinx.addnodes import download_reference, pending_xref
 from sphinx.application import Sphinx
+from sphinx.transforms import SphinxTransform
 from sphinx.util.typing import ExtensionMetadata
+
+from line_breaks import breakable
+
+# Where the pages of files stand in the site
+FOLDER = "source"
+
+
+class OpenFiles(SphinxTransform):
+    """Leads each link to a file outside of docs/ to that file's page; MyST would offer a copy to be saved."""
+
+    default_priority = 500
+
+    def apply(self, **_: Any) -> None:
+        """Looks at each link of a document."""
+        docs = Path(self.env.srcdir).resolve()
+        for link in list(self.document.findall(download_reference)):
+            path = (docs / self.env.docname).parent.joinpath(link["reftarget"]).resolve()
+            if not path.is_relative_to(docs):
+                name = path.relative_to(docs.parent).as_posix()
+                uri = self.app.builder.get_relative_uri(self.env.docname, f"{FOLDER}/{name}")
+                link.replace_self(nodes.reference("", "", *link.children, internal=True, refuri=uri, opens=name))
+
+
+def pages_of_files(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """The page of each file that some page links to."""
+    doctrees = map(app.env.get_doctree, app.env.found_docs)
+    links = [link for doctree in doctrees for link in doctree.findall(nodes.reference)]
+    for name in sorted({link["opens"] for link in links if "opens" in link}):
+        lexer = find_lexer_class_for_filename(name)
+        language = lexer.aliases[0] if lexer else "text"
+        text = Path(app.srcdir).parent.joinpath(name).read_text(encoding="utf-8")
+        code = app.builder.highlighter.highlight_block(text, language, location=name, linespans="L")
+        body = (
+            f'<h1 class="path">{breakable(escape(name))}</h1>\n<div class="numbered highlight-{language}">{code}</div>'
+        )
+        yield f"{FOLDER}/{name}", {"title": name, "body": body}, "page.html"
 
 
 def name_folders(app: Sphinx, doctree: nodes.document) -> None:
@@ -22,5 +64,7 @@ def name_folders(app: Sphinx, doctree: nodes.document) -> None:
 
 def setup(app: Sphinx) -> ExtensionMetadata:
     """Registers the extension with Sphinx."""
+    app.add_transform(OpenFiles)
     app.connect("doctree-read", name_folders)
+    app.connect("html-collect-pages", pages_of_files)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
