@@ -38,6 +38,9 @@ FLAGS = (
     "disable-dev-shm-usage",
 )
 PHONE, DESK = (390, 844), (1400, 900)
+SOURCE = "corl_jax/td3_bc.py"
+LEFTOVERS = {".doctree", ".pickle", ".inv"}
+LOOK = Path(__file__).with_name("look.js").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +85,16 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chro
         yield chrome
 
 
-def show(browser: webdriver.Chrome, url: str, size: tuple[int, int]) -> None:
-    """Opens a page in a viewport of this size; a headless window would not get as narrow as a phone."""
+def resize(browser: webdriver.Chrome, size: tuple[int, int]) -> None:
+    """Gives the viewport this size; a headless window would not get as narrow as a phone."""
     width, height = size
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+
+def show(browser: webdriver.Chrome, url: str, size: tuple[int, int]) -> None:
+    """Opens a page in a viewport of this size."""
+    resize(browser, size)
     browser.get("about:blank")
     browser.get(url)
 
@@ -102,20 +110,75 @@ def test_every_link_within_the_site_leads_somewhere(site: Path) -> None:
     assert {f"side_by_side/{page_of(name)}.html" for name in PAIRS} | {"speed.html", "index.html"} <= set(pages(site))
 
 
-def test_no_page_complains_or_scrolls_sideways_on_a_phone(browser: webdriver.Chrome, address: str, site: Path) -> None:
-    """The console is empty, nothing is wider than 390 pixels but in boxes that scroll, and no code is cut off."""
-    wide, cut, errors = [], [], []
+@pytest.fixture(scope="module")
+def faults(browser: webdriver.Chrome, address: str, site: Path) -> dict[str, list[str]]:
+    """What is wrong with any page, by kind: each is opened on a phone, which then becomes as wide as a desk."""
+    found: dict[str, list[str]] = {"console": []}
     for page in pages(site):
         show(browser, f"{address}/{page}", PHONE)
-        width = browser.execute_script("return document.documentElement.scrollWidth")
-        wide += [(page, width)] if width > PHONE[0] else []
-        cut += browser.execute_script("""
-            document.querySelectorAll("details.fold").forEach(fold => (fold.open = true));
-            return [...document.querySelectorAll(".piece .src, .piece .note, .piece .place")]
-                .filter(box => box.scrollWidth > box.clientWidth).map(box => box.textContent);
-        """)
-        errors += [entry["message"] for entry in browser.get_log("browser")]
-    assert (wide, cut, errors) == ([], [], [])
+        for size in (PHONE, DESK):
+            resize(browser, size)
+            for kind, faults in browser.execute_async_script(LOOK).items():
+                found.setdefault(kind, []).extend(f"{page} at {size[0]}: {fault}" for fault in faults)
+        found["console"] += [f"{page}: {entry['message']}" for entry in browser.get_log("browser")]
+    return found
+
+
+def test_no_page_complains(faults: dict[str, list[str]]) -> None:
+    assert faults["console"] == []
+
+
+def test_no_page_scrolls_sideways(faults: dict[str, list[str]]) -> None:
+    """Nor does a code block, a line, a table, a cell or a picture; a formula may, in its own box."""
+    assert faults["sideways"] == []
+
+
+def test_no_line_breaks_inside_a_name(faults: dict[str, list[str]]) -> None:
+    """Neither in a code block nor in a piece of code in a sentence."""
+    assert faults["broken"] == []
+
+
+def test_every_button_has_a_name_and_is_as_large_as_a_finger(faults: dict[str, list[str]]) -> None:
+    """At least 24 pixels each way: markers of notes, ways back, copy buttons, the theme's buttons, folds."""
+    assert (faults["nameless"], faults["small"]) == ([], [])
+
+
+def test_charts_are_read_on_a_phone_and_in_both_themes(faults: dict[str, list[str]]) -> None:
+    """Their letters have nine pixels or more, and a contrast of three to one or more with what lies below them."""
+    assert (faults["tiny"], faults["faint"]) == ([], [])
+
+
+def test_every_block_of_code_has_a_copy_button(faults: dict[str, list[str]]) -> None:
+    """Each side of a piece, too."""
+    assert faults["no button"] == []
+
+
+def test_a_file_that_is_linked_opens_as_a_page(browser: webdriver.Chrome, address: str) -> None:
+    """Coloured, its lines numbered; what its button copies is the file, to the letter."""
+    browser.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["clipboardReadWrite"]})
+    show(browser, f"{address}/source/{SOURCE}.html", DESK)
+    assert browser.find_element(By.TAG_NAME, "h1").text == SOURCE
+    assert browser.find_elements(By.CSS_SELECTOR, ".numbered .k, .numbered .kn")
+    numbered = "return getComputedStyle(document.querySelector('.numbered .line'), '::before').content"
+    assert browser.execute_script(numbered) == "counter(line)"
+    browser.find_element(By.CSS_SELECTOR, ".copy").click()
+    WebDriverWait(browser, 5).until(lambda found: found.find_elements(By.CSS_SELECTOR, ".copy.copied"))
+    copied = browser.execute_async_script("navigator.clipboard.readText().then(arguments[0])")
+    assert copied == (ROOT / SOURCE).read_text(encoding="utf-8")
+
+
+def test_links_to_files_lead_to_their_pages(site: Path) -> None:
+    """A notebook alone is there to be saved."""
+    text = (site / "check.html").read_text(encoding="utf-8")
+    assert 'href="source/' in text
+    assert {path.suffix for path in (site / "_downloads").rglob("*.*")} == {".ipynb"}
+
+
+def test_nothing_but_the_site_is_served(site: Path) -> None:
+    """No list for other builds, no trees, no sources of pages."""
+    left = [path for path in site.rglob("*") if path.name.startswith((".", "_sources")) or path.suffix in LEFTOVERS]
+    assert left == []
+    assert "-d docs/_build/doctrees" in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", PAIRS)
