@@ -1,7 +1,7 @@
 """A Sphinx extension that says where code may go on in the next line, so that none scrolls sideways on a phone.
 
-A line breaks at its blanks. A long run without a blank breaks at its punctuation, too. A name stays in one piece, unless
-it is longer than a phone is wide. Each place gets a `<wbr>`; the style sheet forbids all other breaks.
+A line breaks at its blanks. A long run without a blank breaks at its punctuation, too. A name stays in one piece,
+unless it is longer than a phone is wide. Each place gets a `<wbr>`; the style sheet forbids all other breaks.
 """
 
 import re

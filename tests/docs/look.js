@@ -80,7 +80,7 @@ async function look(picture) {
   chart.setAttribute("width", width);
   chart.setAttribute("height", height);
   picture.replaceWith(chart);
-  const shapes = [...chart.querySelectorAll("path")].filter((shape) => shape.closest("g[id^=patch]") && getComputedStyle(shape).fill !== "none");
+  const shapes = [...chart.querySelectorAll("path, use")].filter((shape) => !shape.closest("defs") && getComputedStyle(shape).fill !== "none");
   const texts = [...chart.querySelectorAll("text")];
   if (!texts.length) found.tiny.push(`${picture.src} has no words`);
   for (const text of texts) {

@@ -81,7 +81,8 @@ class Page:
         first, last = piece.lines[0].number, piece.lines[-1].number
         lines = str(first) if first == last else f"{first}-{last}"
         return (
-            f'<div class="place {side}"><b>{FRAMEWORKS[side]}</b> <span class="file">{breakable(f"{file}:{lines}")}</span> '
+            f'<div class="place {side}"><b>{FRAMEWORKS[side]}</b> '
+            f'<span class="file">{breakable(f"{file}:{lines}")}</span> '
             f"<code>{breakable(escape(piece.label))}</code></div>"
         )
 
