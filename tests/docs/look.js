@@ -61,14 +61,24 @@ const contrast = (one, other) => {
   return (high + 0.05) / (low + 0.05);
 };
 
-// What lies below the middle of a text: a filled shape of the chart, or the page
+// Whether a shape's filled part covers a point of the screen; a `use` shows a path that stands elsewhere
+function covers(shape, x, y) {
+  const path = shape.tagName === "use" ? document.querySelector(shape.href.baseVal) : shape;
+  const point = new DOMPoint(x, y).matrixTransform(shape.getScreenCTM().inverse());
+  if (shape !== path) [point.x, point.y] = [point.x - shape.x.baseVal.value, point.y - shape.y.baseVal.value];
+  return path.isPointInFill(point);
+}
+
+// The colour below the middle of a text: the page's, and over it each filled shape of the chart, as opaque as it is
 function ground(text, shapes) {
   const { x, y, width, height } = text.getBoundingClientRect();
-  const below = shapes.filter((shape) => {
-    const box = shape.getBoundingClientRect();
-    return box.left <= x + width / 2 && x + width / 2 <= box.right && box.top <= y + height / 2 && y + height / 2 <= box.bottom;
-  });
-  return getComputedStyle(below.at(-1) ?? document.body)[below.length ? "fill" : "backgroundColor"];
+  let colour = channels(getComputedStyle(document.body).backgroundColor);
+  for (const shape of shapes.filter((shape) => covers(shape, x + width / 2, y + height / 2))) {
+    const { fill, fillOpacity, opacity } = getComputedStyle(shape);
+    const share = fillOpacity * opacity;
+    colour = channels(fill).map((channel, i) => share * channel + (1 - share) * colour[i]);
+  }
+  return `rgb(${colour.slice(0, 3)})`;
 }
 
 async function look(picture) {

@@ -155,7 +155,9 @@ def test_every_block_of_code_has_a_copy_button(faults: dict[str, list[str]]) -> 
 
 def test_a_file_that_is_linked_opens_as_a_page(browser: webdriver.Chrome, address: str) -> None:
     """Coloured, its lines numbered; what its button copies is the file, to the letter."""
-    browser.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["clipboardReadWrite"]})
+    browser.execute_cdp_cmd(
+        "Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
+    )
     show(browser, f"{address}/source/{SOURCE}.html", DESK)
     assert browser.find_element(By.TAG_NAME, "h1").text == SOURCE
     assert browser.find_elements(By.CSS_SELECTOR, ".numbered .k, .numbered .kn")
