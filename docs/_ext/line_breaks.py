@@ -53,7 +53,8 @@ def breakable(line: str) -> str:
 
 def places(text: str) -> Iterator[int]:
     """Where a line of plain text may break: the numbers of the characters that may begin the next line."""
-    for run in re.finditer(r"\S+", text):
+    # The sign of a comment stays with its first word.
+    for run in re.finditer(r"(?:# )?\S+", text):
         if text[: run.start()].strip():
             yield run.start()
         if len(run[0]) > LONG:
