@@ -1,6 +1,5 @@
 """Results files as charts: ladders as bars, what many seeds at once are worth, learning curves."""
 
-import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +11,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.results import best
 from benchmarks.rungs import EAGER, RUNGS, SHIPPED
-from shared.runs.curves import mark_switch
+from shared.runs.curves import mark_switch, svg
 
 # As wide as a phone shows without making the words too small, in inches
 _WIDTH = 4.6
@@ -36,7 +35,7 @@ def staircases(summary: dict[str, Any]) -> str:
         for axis in axes.flat[len(algorithms) :]:
             axis.remove()
         figure.supxlabel(f"updates per second over {EAGER}", fontsize=9)
-        return _svg(figure)
+        return svg(figure, "chart")
 
 
 def seeds(summary: dict[str, Any]) -> str:
@@ -58,7 +57,7 @@ def seeds(summary: dict[str, Any]) -> str:
         axis.set_xlabel("updates per second of all seeds over one seed's")
         axis.spines[["top", "right"]].set_visible(False)
         figure.legend(loc="outside upper right", ncols=len(many), frameon=False)
-        return _svg(figure)
+        return svg(figure, "chart")
 
 
 def learning(summary: dict[str, Any]) -> str:
@@ -79,24 +78,17 @@ def learning(summary: dict[str, Any]) -> str:
         axis.set(xlabel="updates", ylabel="D4RL score")
         axis.spines[["top", "right"]].set_visible(False)
         figure.legend(frameon=False, loc="outside upper left", ncols=2)
-        return _svg(figure)
+        return svg(figure, "chart")
 
 
 @contextmanager
 def _both_themes() -> Iterator[None]:
-    """Words of a size and a grey for both themes, and the same text of an SVG each time."""
+    """Words of a size and of a grey that shows in both themes."""
     words = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _GREY)
     sizes = dict.fromkeys(("font.size", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 9)
-    fixed: dict[Any, Any] = {"svg.hashsalt": "chart", "svg.fonttype": "none", "font.family": "sans-serif"}
-    with mpl.rc_context(fixed | words | sizes):
+    settings: dict[Any, Any] = words | sizes
+    with mpl.rc_context(settings):
         yield
-
-
-def _svg(figure: Figure) -> str:
-    """A figure on a transparent ground."""
-    image = io.StringIO()
-    figure.savefig(image, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return image.getvalue()
 
 
 def _staircase(axis: Axes, name: str, found: dict[str, Any], rungs: list[str]) -> None:

@@ -49,7 +49,8 @@ def whole_run(framework: str, name: str, settings: list[str], environment: Mappi
 
 
 def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """What one framework's runs say."""
+    """What one framework's runs say, which were evaluated after the same updates."""
+    assert len({tuple(run["curve"]) for run in runs}) == 1, "runs that were not evaluated after the same updates"
     scores = np.array([run["mean_of_last_3"] for run in runs])
     return {
         "seeds": [run["seed"] for run in runs],

@@ -1,10 +1,6 @@
 """Boxes and arrows of the site's drawings: dark words on a light ground, a grey that shows in both themes."""
 
-import io
-
-import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 GREY, INK = "#808080", "#1f2328"
@@ -20,11 +16,3 @@ def box(axes: Axes, middle: tuple[float, float], size: tuple[float, float], colo
 def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
     """From one point to another."""
     axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": GREY, "lw": 1.5})
-
-
-def svg(figure: Figure, name: str) -> str:
-    """A figure without a ground of its own, the same text each time: its name decides the names within it."""
-    image = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
-        figure.savefig(image, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return image.getvalue()

@@ -8,7 +8,8 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from boxes import BLUE, GREEN, GREY, INK, ORANGE, PALE, arrow, box, svg
+from boxes import BLUE, GREEN, GREY, INK, ORANGE, PALE, arrow, box
+from shared.runs.curves import svg
 
 DOCS = Path(__file__).resolve().parents[1]
 # Half of a box's height, in the figures' units

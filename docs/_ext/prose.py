@@ -1,8 +1,8 @@
 """`python docs/_ext/prose.py [FILE ...]`: names sentences that are too long to be read at once.
 
-Paragraphs and list items of Markdown pages count, and so do docstrings and comments of Python files. Headings, tables,
-formulas and code do not. A piece of code in a sentence is one word. Without files it looks at all pages (the README,
-CONTRIBUTING, docs/ and the exercises) and at every Python file.
+Paragraphs, list items and pictures' texts of Markdown pages count, and so do docstrings and comments of Python files.
+Headings, tables, formulas and code do not. A piece of code in a sentence is one word. Without files it looks at all
+pages (the README, CONTRIBUTING, docs/ and the exercises) and at every Python file.
 """
 
 import re
@@ -58,7 +58,9 @@ def sentences(page: str) -> Iterator[str]:
 
 def _spoken(token: Token) -> str:
     """What a reader says of a piece of text."""
+    # A picture's text is read out by itself.
     kinds = {"code_inline": "Code", "softbreak": " ", "hardbreak": " ", "text": token.content}
+    kinds["image"] = f"{token.content.rstrip('.')}. "
     return kinds.get(token.type, "")
 
 

@@ -5,8 +5,8 @@ An SVG is the same text each time, so that a test can compare it with the file.
 
 from matplotlib.figure import Figure
 
-from boxes import svg
 from primer import DOCS
+from shared.runs.curves import svg
 from sketching import ensembles, offline, phases
 
 FOLDER = DOCS / "sketches"

@@ -13,6 +13,10 @@ seven (Eight et al. 2020) nine!
 
 - Ten, *eleven* and [twelve](link.md). Thirteen is 1.5.
 
+![Fourteen. And fifteen](picture.svg)
+
+*Sixteen.*
+
 | a table. It counts nothing |
 |---|
 
@@ -151,11 +155,12 @@ def test_sentences_are_those_of_paragraphs_and_lists() -> None:
         "Six seven (Eight et al 2020) nine!",
         "Ten, eleven and twelve.",
         "Thirteen is 1.5.",
+        *["Fourteen.", "And fifteen.", "Sixteen."],
     ]
 
 
 def test_words_are_counted() -> None:
-    assert [prose.words(sentence) for sentence in prose.sentences(PAGE)] == [4, 7, 4, 3]
+    assert [prose.words(sentence) for sentence in prose.sentences(PAGE)] == [4, 7, 4, 3, 1, 2, 1]
 
 
 def test_a_long_sentence_is_named(

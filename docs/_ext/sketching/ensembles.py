@@ -5,23 +5,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from boxes import GREY
+from sketching import pen
 from sketching.critics import conservative, density, ensemble, fitted
-from sketching.pen import (
-    ACTIONS,
-    AMBER,
-    SIZE,
-    SKY,
-    curve,
-    label,
-    panels,
-    plain,
-    point,
-    pull,
-    rounded,
-    shade,
-    ticks,
-    upright,
-)
+from sketching.pen import ACTIONS, AMBER, SIZE, SKY
 
 # Data in the middle of the actions, and what critics learn of them
 MIDDLE = np.array([-0.36, -0.3, -0.22, -0.16, -0.1, -0.05, 0.02, 0.08, 0.15, 0.23, 0.31])
@@ -32,39 +18,39 @@ PUSH = 0.03
 
 def best(axes: Axes, q: np.ndarray, colour: str) -> None:
     """A star where a critic is highest."""
-    point(axes, ACTIONS[np.argmax(q)], q.max(), colour, "*", 16)
+    pen.point(axes, ACTIONS[np.argmax(q)], q.max(), colour, "*", 16)
 
 
 def cql(figure: Figure) -> None:
     """A critic of the squared error alone, and the one that pays the conservative term too."""
-    (axes,) = panels(figure, 2.8)
+    (axes,) = pen.panels(figure, 2.8)
     weight = density(MIDDLE)
     before, after = fitted(weight, TARGETS), conservative(weight, TARGETS, PUSH)
     for q, colour in ((before, GREY), (after, AMBER)):
-        curve(axes, ACTIONS, q, colour)
+        pen.curve(axes, ACTIONS, q, colour)
         best(axes, q, colour)
-    pull(axes, (ACTIONS[185], before[185]), (ACTIONS[185], after[185]), AMBER)
-    ticks(axes, MIDDLE)
-    plain(axes, "action", "Q")
+    pen.pull(axes, (ACTIONS[185], before[185]), (ACTIONS[185], after[185]), AMBER)
+    pen.ticks(axes, MIDDLE)
+    pen.plain(axes, "action", "Q")
     axes.set_ylim(-2.1, 3.3)
-    label(axes, 0.88, before[-1], "squared error alone", ha="right")
-    label(axes, 0.0, 0.0, "with the\nconservative term", AMBER)
-    label(axes, 0.36, -1.85, "data's actions", ha="left")
+    pen.label(axes, 0.88, before[-1], "squared error alone", ha="right")
+    pen.label(axes, 0.0, 0.0, "with the\nconservative term", AMBER)
+    pen.label(axes, 0.36, -1.85, "data's actions", ha="left")
 
 
 def sac_n(figure: Figure) -> None:
     """Critics that agree on the data and nowhere else, and the least of them."""
-    (axes,) = panels(figure, 2.9)
+    (axes,) = pen.panels(figure, 2.9)
     q = ensemble(MIDDLE, np.interp(MIDDLE, ACTIONS, TARGETS), 10)
     least = q.min(axis=0)
     for one in q:
-        curve(axes, ACTIONS, one, GREY, lw=1.1, alpha=0.8)
-    curve(axes, ACTIONS, least, AMBER, lw=2.8)
+        pen.curve(axes, ACTIONS, one, GREY, lw=1.1, alpha=0.8)
+    pen.curve(axes, ACTIONS, least, AMBER, lw=2.8)
     best(axes, least, AMBER)
-    ticks(axes, MIDDLE)
-    plain(axes, "action", "Q")
-    label(axes, -0.2, q.max(), "ten critics")
-    label(axes, 0.02, 0.5 * (least.min() + least.max()), "the least of them", AMBER)
+    pen.ticks(axes, MIDDLE)
+    pen.plain(axes, "action", "Q")
+    pen.label(axes, -0.2, q.max(), "ten critics")
+    pen.label(axes, 0.02, 0.5 * (least.min() + least.max()), "the least of them", AMBER)
 
 
 def diversified(angles: np.ndarray) -> np.ndarray:
@@ -80,18 +66,18 @@ def edac(figure: Figure) -> None:
     alike = np.pi / 4 + np.linspace(-0.75, 0.75, 6) + 0.1 * np.sin(5.0 * np.arange(6))
     grid = np.linspace(-1.0, 1.0, 241)
     places = np.stack(np.meshgrid(grid, grid), axis=-1)
-    left, right = panels(figure, 2.6, columns=2)
+    left, right = pen.panels(figure, 2.6, columns=2)
     for axes, angles, title in ((left, alike, "slopes alike"), (right, diversified(alike), "slopes apart")):
         slopes = np.stack([np.cos(angles), np.sin(angles)])
         least = np.where((places**2).sum(axis=-1) < 0.95, (places @ slopes).min(axis=-1), -1.0)
-        axes.contourf(grid, grid, rounded(least), levels=[0.0, 2.0], colors=[AMBER], alpha=0.35)
+        axes.contourf(grid, grid, pen.rounded(least), levels=[0.0, 2.0], colors=[AMBER], alpha=0.35)
         for slope in slopes.T:
-            pull(axes, (0.0, 0.0), 0.95 * slope, SKY, shrinkA=0, shrinkB=0)
-        point(axes, 0.0, 0.0, GREY)
+            pen.pull(axes, (0.0, 0.0), 0.95 * slope, SKY, shrinkA=0, shrinkB=0)
+        pen.point(axes, 0.0, 0.0, GREY)
         axes.set(xlim=(-1.05, 1.05), ylim=(-1.05, 1.05), aspect="equal")
         axes.set_axis_off()
         axes.set_title(title, color=GREY, fontsize=SIZE)
-    label(left, -0.1, -0.45, "every critic\nrises here", AMBER)
+    pen.label(left, -0.1, -0.45, "every critic\nrises here", AMBER)
 
 
 def adam(batch: int, rate: float, updates: int, every: int) -> np.ndarray:
@@ -109,7 +95,7 @@ def adam(batch: int, rate: float, updates: int, every: int) -> np.ndarray:
 
 def lb_sac(figure: Figure) -> None:
     """One problem of noisy gradients: small batches, the same at a high rate, and large batches at that rate."""
-    (axes,) = panels(figure, 2.9)
+    (axes,) = pen.panels(figure, 2.9)
     updates, every = 12_000, 50
     for batch, rate, colour, x, y in (
         (256, "3e-4", GREY, 6400, -0.65),
@@ -117,9 +103,9 @@ def lb_sac(figure: Figure) -> None:
         (10_000, "1.8e-3", AMBER, 5600, -2.35),
     ):
         errors = adam(batch, float(rate), updates, every)
-        curve(axes, np.arange(0, updates + 1, every), np.log10(errors), colour, lw=1.8)
-        label(axes, x, y, f"{batch:,} rows, {rate}", colour)
-    plain(axes, "updates", "error (log)")
+        pen.curve(axes, np.arange(0, updates + 1, every), np.log10(errors), colour, lw=1.8)
+        pen.label(axes, x, y, f"{batch:,} rows, {rate}", colour)
+    pen.plain(axes, "updates", "error (log)")
     axes.set_ylim(-2.5, 0.1)
 
 
@@ -140,17 +126,17 @@ def squashed(q: np.ndarray, alpha: float) -> np.ndarray:
 
 def sac(figure: Figure) -> None:
     """A critic above, and below it the policies of two temperatures beside the greedy action."""
-    above, below = panels(figure, 3.3, rows=2, height_ratios=(1.0, 1.4))
+    above, below = pen.panels(figure, 3.3, rows=2, height_ratios=(1.0, 1.4))
     q = 1.0 / (1.0 + 6.0 * (ACTIONS - 0.2) ** 2)
-    curve(above, ACTIONS, q, GREY)
+    pen.curve(above, ACTIONS, q, GREY)
     for alpha, colour in ((0.03, SKY), (0.3, AMBER)):
         chances = squashed(q, alpha)
-        shade(below, ACTIONS, 0.0 * ACTIONS, chances, colour, alpha=0.25)
-        curve(below, ACTIONS, chances, colour)
+        pen.shade(below, ACTIONS, 0.0 * ACTIONS, chances, colour, alpha=0.25)
+        pen.curve(below, ACTIONS, chances, colour)
     for axes in (above, below):
-        upright(axes, ACTIONS[np.argmax(q)])
-    label(above, 0.24, 0.25, "greedy action", ha="left")
-    label(below, 0.1, 2.8, "low temperature", SKY, ha="right")
-    label(below, -0.2, 1.0, "high temperature", AMBER, ha="right")
-    plain(above, "", "Q")
-    plain(below, "action", "policy")
+        pen.upright(axes, ACTIONS[np.argmax(q)])
+    pen.label(above, 0.24, 0.25, "greedy action", ha="left")
+    pen.label(below, 0.1, 2.8, "low temperature", SKY, ha="right")
+    pen.label(below, -0.2, 1.0, "high temperature", AMBER, ha="right")
+    pen.plain(above, "", "Q")
+    pen.plain(below, "action", "policy")

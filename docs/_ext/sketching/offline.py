@@ -10,26 +10,9 @@ from boxes import BLUE, GREEN, GREY, ORANGE, PALE, arrow
 from shared.data.hdf5 import read_arrays
 from shared.data.rewards import pieces
 from shared.data.transitions import extract_transitions
+from sketching import pen
 from sketching.critics import density, fitted, held_back
-from sketching.pen import (
-    ACTIONS,
-    AMBER,
-    SIZE,
-    SKY,
-    curve,
-    drawing,
-    label,
-    level,
-    named,
-    panels,
-    plain,
-    point,
-    pull,
-    rounded,
-    shade,
-    ticks,
-    upright,
-)
+from sketching.pen import ACTIONS, AMBER, SIZE, SKY
 
 MINI = Path(__file__).resolve().parents[3] / "datasets" / "mini" / "hopper-medium-expert.hdf5"
 COLUMNS = ("observations", "actions", "rewards", "next_observations", "terminals", "timeouts")
@@ -44,41 +27,41 @@ def rising(weight: np.ndarray) -> np.ndarray:
 
 def any_percent_bc(figure: Figure) -> None:
     """The bundled data's trajectories by their return, and the best tenth."""
-    (axes,) = panels(figure, 2.3)
+    (axes,) = pen.panels(figure, 2.3)
     data = extract_transitions(read_arrays(MINI, COLUMNS))
     returns = np.sort([data.rewards[piece].sum(dtype=float) for piece in pieces(data.terminals)])
     kept = max(1, int(0.1 * len(returns)))
     places = np.arange(len(returns))
     for rows, colour in ((places[:-kept], GREY), (places[-kept:], AMBER)):
-        axes.bar(rows, rounded(returns[rows]), 0.7, color=colour, alpha=0.55 if colour == GREY else 1.0)
-    plain(axes, "trajectories, from worst to best", "return")
+        axes.bar(rows, pen.rounded(returns[rows]), 0.7, color=colour, alpha=0.55 if colour == GREY else 1.0)
+    pen.plain(axes, "trajectories, from worst to best", "return")
     axes.set_ylim(0, 1.32 * returns[-1])
-    label(axes, places[-kept // 2], 1.17 * returns[-1], "cloned", AMBER)
-    label(axes, 0.36 * len(returns), 0.65 * returns[-1], "left out")
+    pen.label(axes, places[-kept // 2], 1.17 * returns[-1], "cloned", AMBER)
+    pen.label(axes, 0.36 * len(returns), 0.65 * returns[-1], "left out")
 
 
 def awac(figure: Figure) -> None:
     """Each of the data's actions by its value above, and by its weight below."""
-    above, below = panels(figure, 3.5, rows=2, height_ratios=(1.5, 1.0))
+    above, below = pen.panels(figure, 3.5, rows=2, height_ratios=(1.5, 1.0))
     actions = np.array([-0.86, -0.68, -0.52, -0.33, -0.15, 0.05, 0.22, 0.41, 0.6, 0.8])
 
     def q(action: Any) -> Any:
         return 1.1 * np.exp(-8.0 * (action - 0.3) ** 2) + 0.35 * np.sin(3.0 * action + 0.5)
 
     own = -0.42
-    curve(above, ACTIONS, q(ACTIONS), GREY, lw=1.6)
-    level(above, q(own), SKY)
+    pen.curve(above, ACTIONS, q(ACTIONS), GREY, lw=1.6)
+    pen.level(above, q(own), SKY)
     for action in actions:
         advantage = q(action) - q(own)
         colour = AMBER if advantage > 0 else GREY
-        point(above, action, q(action), colour)
-        below.bar(rounded(action), rounded(np.exp(advantage / 0.6)), 0.07, color=colour)
-    point(above, own, q(own), SKY, "D")
-    label(above, 0.33, q(own) - 0.2, "the policy's own action", SKY)
-    label(above, -0.15, 1.1, "data's actions", AMBER, ha="right")
-    label(below, -0.55, 6.0, "exp(advantage / λ)")
-    plain(above, "", "Q")
-    plain(below, "action", "weight")
+        pen.point(above, action, q(action), colour)
+        below.bar(pen.rounded(action), pen.rounded(np.exp(advantage / 0.6)), 0.07, color=colour)
+    pen.point(above, own, q(own), SKY, "D")
+    pen.label(above, 0.33, q(own) - 0.2, "the policy's own action", SKY)
+    pen.label(above, -0.15, 1.1, "data's actions", AMBER, ha="right")
+    pen.label(below, -0.55, 6.0, "exp(advantage / λ)")
+    pen.plain(above, "", "Q")
+    pen.plain(below, "action", "weight")
     above.set_ylim(-0.55, 1.55)
     for axes in (above, below):
         axes.set_xlim(-1.05, 1.05)
@@ -86,18 +69,18 @@ def awac(figure: Figure) -> None:
 
 def td3_bc(figure: Figure) -> None:
     """A critic that goes on rising, its best action, and the policy that the data hold back."""
-    (axes,) = panels(figure, 2.7)
+    (axes,) = pen.panels(figure, 2.7)
     q = rising(density(DATA))
     best = held_back(q, ((ACTIONS[:, None] - DATA) ** 2).mean(axis=1), 2.5)
-    curve(axes, ACTIONS, q, SKY)
-    ticks(axes, DATA)
-    plain(axes, "action", "Q")
-    point(axes, 1.0, q[-1], GREY, "*", 16)
-    point(axes, ACTIONS[best], q[best], AMBER, "*", 16)
-    pull(axes, (1.0, q[best]), (ACTIONS[best] + 0.04, q[best]), AMBER)
-    label(axes, 0.93, q[-1] + 0.1, "greedy", GREY, ha="right")
-    label(axes, ACTIONS[best] - 0.06, q[best] + 0.2, "TD3+BC", AMBER, ha="right")
-    label(axes, -0.02, q[0] + 0.02, "data's actions", ha="left")
+    pen.curve(axes, ACTIONS, q, SKY)
+    pen.ticks(axes, DATA)
+    pen.plain(axes, "action", "Q")
+    pen.point(axes, 1.0, q[-1], GREY, "*", 16)
+    pen.point(axes, ACTIONS[best], q[best], AMBER, "*", 16)
+    pen.pull(axes, (1.0, q[best]), (ACTIONS[best] + 0.04, q[best]), AMBER)
+    pen.label(axes, 0.93, q[-1] + 0.1, "greedy", GREY, ha="right")
+    pen.label(axes, ACTIONS[best] - 0.06, q[best] + 0.2, "TD3+BC", AMBER, ha="right")
+    pen.label(axes, -0.02, q[0] + 0.02, "data's actions", ha="left")
 
 
 def expectile(values: np.ndarray, tau: float) -> float:
@@ -111,57 +94,57 @@ def expectile(values: np.ndarray, tau: float) -> float:
 
 def iql(figure: Figure) -> None:
     """The asymmetric loss, and where it puts V among the values of the data's actions."""
-    left, right = panels(figure, 2.8, columns=2, width_ratios=(1.0, 1.3))
+    left, right = pen.panels(figure, 2.8, columns=2, width_ratios=(1.0, 1.3))
     advantages, values = np.linspace(-1.0, 1.0, 101), np.linspace(0.0, 4.0, 401)
     chances = np.exp(-0.5 * ((values - 1.4) / 0.45) ** 2) + 0.45 * np.exp(-0.5 * ((values - 2.6) / 0.4) ** 2)
     draws = np.interp((np.arange(2000) + 0.5) / 2000, np.cumsum(chances) / chances.sum(), values)
-    shade(right, values, 0.0 * values, chances, GREY, alpha=0.3)
+    pen.shade(right, values, 0.0 * values, chances, GREY, alpha=0.3)
     for tau, colour, high in ((0.5, GREY, 1.16), (0.7, SKY, 1.34), (0.9, AMBER, 1.52)):
-        curve(left, advantages, np.where(advantages >= 0, tau, 1.0 - tau) * advantages**2, colour)
+        pen.curve(left, advantages, np.where(advantages >= 0, tau, 1.0 - tau) * advantages**2, colour)
         v = expectile(draws, tau)
-        curve(right, [v, v], [0.0, high], colour)
-        label(right, v - 0.1, high - 0.04, f"τ = {tau}", colour, ha="right")
-    upright(left, 0.0)
-    plain(left, "Q - V", "loss of V")
-    plain(right, "Q of the data's actions")
+        pen.curve(right, [v, v], [0.0, high], colour)
+        pen.label(right, v - 0.1, high - 0.04, f"τ = {tau}", colour, ha="right")
+    pen.upright(left, 0.0)
+    pen.plain(left, "Q - V", "loss of V")
+    pen.plain(right, "Q of the data's actions")
     right.set_ylim(0, 1.6)
 
 
 def rebrac(figure: Figure) -> None:
     """The distance to the data's action moves the policy, and lowers the critics' target."""
-    actor, critic = panels(figure, 2.9, columns=2)
+    actor, critic = pen.panels(figure, 2.9, columns=2)
     data, place = -0.5, 180
     q = 0.9 + 0.75 * ACTIONS
     held = q - 1.2 * (ACTIONS - data) ** 2
     for axes, title, x in ((actor, "policy", "action in s"), (critic, "critics' target", "action in s'")):
-        curve(axes, ACTIONS, q, SKY)
-        curve(axes, ACTIONS, held, AMBER)
-        ticks(axes, [data], 0.12)
-        plain(axes, x, "Q" if axes is actor else "")
+        pen.curve(axes, ACTIONS, q, SKY)
+        pen.curve(axes, ACTIONS, held, AMBER)
+        pen.ticks(axes, [data], 0.12)
+        pen.plain(axes, x, "Q" if axes is actor else "")
         axes.set_title(title, color=GREY, fontsize=SIZE)
         axes.set_ylim(-1.6, 1.9)
-        label(axes, data + 0.06, -1.38, "data", ha="left")
+        pen.label(axes, data + 0.06, -1.38, "data", ha="left")
     best = int(np.argmax(held))
-    point(actor, 1.0, q[-1], GREY, "*", 15)
-    point(actor, ACTIONS[best], held[best], AMBER, "*", 15)
-    pull(actor, (0.95, 1.62), (ACTIONS[best], 1.62), AMBER)
-    label(actor, -0.42, 1.62, "β₁", AMBER)
-    point(critic, ACTIONS[place], q[place], SKY)
-    point(critic, ACTIONS[place], held[place], AMBER)
-    pull(critic, (ACTIONS[place], q[place]), (ACTIONS[place], held[place]), AMBER)
-    label(critic, ACTIONS[place] - 0.16, 0.75, "β₂", AMBER)
+    pen.point(actor, 1.0, q[-1], GREY, "*", 15)
+    pen.point(actor, ACTIONS[best], held[best], AMBER, "*", 15)
+    pen.pull(actor, (0.95, 1.62), (ACTIONS[best], 1.62), AMBER)
+    pen.label(actor, -0.42, 1.62, "β₁", AMBER)
+    pen.point(critic, ACTIONS[place], q[place], SKY)
+    pen.point(critic, ACTIONS[place], held[place], AMBER)
+    pen.pull(critic, (ACTIONS[place], q[place]), (ACTIONS[place], held[place]), AMBER)
+    pen.label(critic, ACTIONS[place] - 0.16, 0.75, "β₂", AMBER)
 
 
 def dt(figure: Figure) -> None:
     """Three steps as tokens, and all that the last state's token reads."""
-    axes = drawing(figure, (9.6, 4.5))
+    axes = pen.drawing(figure, (9.6, 4.5))
     for place in range(9):
         step, kind = divmod(place, 3)
         text = (f"R\n{(9, 7, 6)[step]}", "s", "a")[kind]
         is_read, x = place < 8, 0.8 + place
-        named(axes, (x, 1.5), (0.8, 1.1), text, (GREEN, BLUE, ORANGE)[kind] if is_read else PALE)
+        pen.named(axes, (x, 1.5), (0.8, 1.1), text, (GREEN, BLUE, ORANGE)[kind] if is_read else PALE)
         if is_read:
             arrow(axes, (x, 2.05), (7.8 + 0.16 * (place - 7), 3.6))
-    named(axes, (7.3, 3.95), (3.0, 0.7), "predicted action", ORANGE)
+    pen.named(axes, (7.3, 3.95), (3.0, 0.7), "predicted action", ORANGE)
     for step in range(3):
-        label(axes, 1.8 + 3 * step, 0.5, f"step {step + 1}")
+        pen.label(axes, 1.8 + 3 * step, 0.5, f"step {step + 1}")

@@ -1,8 +1,10 @@
-"""What several seeds say: the online phase's gain, beside what it was before."""
+"""What several seeds say: their curves, and the online phase's gain beside what it was before."""
 
 from typing import Any
 
-from benchmarks.seeds import gains
+import pytest
+
+from benchmarks.seeds import gains, summarise
 
 
 def summary(algorithm: str, **sides: Any) -> dict[str, Any]:
@@ -24,3 +26,16 @@ def test_runs_without_an_online_phase_have_no_row() -> None:
     around = {"before_online": [1.0, 2.0], "after_online": [3.0, 4.0]}
     summaries = [summary("iql", torch={}, jax={}), summary("finetune/iql", torch=around, jax=around)]
     assert len(gains(summaries).splitlines()) == 4
+
+
+def test_curves_are_kept_of_every_seed() -> None:
+    """Each in the order of the seeds, over the updates at which all runs were evaluated."""
+    around = {"framework": "torch", "updates": 20, "switch": 10, "seconds": {"total": 60.0, "to_first_update": 5.0}}
+    runs = [
+        around | {"seed": 0, "mean_of_last_3": 2.0, "curve": {10: 1.0, 20: 3.0}},
+        around | {"seed": 1, "mean_of_last_3": 5.0, "curve": {10: 4.0, 20: 6.0}},
+    ]
+    found = summarise(runs)
+    assert (found["steps"], found["curves"], found["switch"]) == ([10, 20], [[1.0, 3.0], [4.0, 6.0]], 10)
+    with pytest.raises(AssertionError, match="the same updates"):
+        summarise([runs[0], runs[1] | {"curve": {20: 6.0}}])
