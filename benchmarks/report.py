@@ -20,6 +20,7 @@ from benchmarks.results import ROOT
 from parity_tests import likeness, listing
 from parity_tests.mutants import results as mutants
 from parity_tests.pairs import PAIRS
+from shared.commands import statistics
 from shared.commands.common import Parser
 from shared.errors import InputError
 from shared.files import write_atomically
@@ -133,6 +134,27 @@ def scores(_: str | None) -> str:
     return "\n".join(lines) + "\n"
 
 
+def compared(_: str | None) -> str:
+    """Default runs of five seeds or more, and whether they show that both frameworks score the same."""
+    lines = [
+        f"| algorithm | seeds | PyTorch | JAX | equal within {statistics.MARGIN:g} points | lowest evaluation after a third "
+        "| minutes a run, PyTorch and JAX |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for summary in (json.loads(path.read_text()) for path in files("seeds")):
+        sides = [summary["frameworks"][framework] for framework in seeds.FRAMEWORKS]
+        if len(sides[0]["seeds"]) < 5:
+            continue
+        means = " | ".join(f"{side['mean']:.1f} +- {side['std']:.1f}" for side in sides)
+        minutes = ", ".join(f"{np.mean(side['seconds_total']) / 60:.1f}" for side in sides)
+        lowest = ", ".join(map(seeds.lowest_later, sides))
+        lines.append(
+            f"| {PAIRS[summary['algorithm']].title} | {len(sides[0]['seeds'])} | {means} "
+            f"| {seeds.equivalence(summary)} | {lowest} | {minutes} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 def gained(_: str | None) -> str:
     """What the online phase adds to a score, of every algorithm that has one."""
     return seeds.gains([json.loads(path.read_text()) for path in files("seeds")]) + "\n"
@@ -168,6 +190,7 @@ TABLES: dict[str, Callable[[str | None], str]] = {
     "programs": compiled,
     "tricks": tried,
     "scores": scores,
+    "defaults": compared,
     "gains": gained,
     "environments": replayed,
     "online": played,

@@ -20,6 +20,7 @@ import numpy as np
 from benchmarks.results import ROOT, write
 from benchmarks.subjects import UPDATES
 from parity_tests.pairs import PAIRS
+from shared.commands import statistics
 from shared.commands.plot import read_run
 from shared.runs.machine import load
 
@@ -73,19 +74,38 @@ def over_the_data(summary: dict[str, Any]) -> float:
     return lowest - min(summary["data_policies"].values())
 
 
+def later_scores(found: dict[str, Any]) -> list[float]:
+    """All evaluations of one framework's runs after their first third; empty where a results file kept none."""
+    later = [step > found["updates"] / 3 for step in found.get("steps", [])]
+    return [score for curve in found.get("curves", []) for score, kept in zip(curve, later, strict=True) if kept]
+
+
+def lowest_later(found: dict[str, Any]) -> str:
+    """The lowest of these evaluations, as a table shows it."""
+    return f"{min(scores):.1f}" if (scores := later_scores(found)) else "not kept"
+
+
+def equivalence(summary: dict[str, Any]) -> str:
+    """Whether the runs show that both frameworks score the same on average, within the usual margin."""
+    scores = [summary["frameworks"][framework]["mean_of_last_3"] for framework in FRAMEWORKS]
+    return statistics.equivalence(*scores, statistics.MARGIN)
+
+
 def table(summary: dict[str, Any]) -> str:
     """The outcome as a Markdown table."""
     weakest = min(summary["data_policies"].values())
     lines = [
-        "| framework | score of each seed | mean | std | lowest over the data's weakest policy | minutes a run |",
-        "|---|---|---|---|---|---|",
+        "| framework | score of each seed | mean | std | lowest over the data's weakest policy "
+        "| lowest evaluation after a third | minutes a run |",
+        "|---|---|---|---|---|---|---|",
     ]
     for framework in FRAMEWORKS:
         found = summary["frameworks"][framework]
         scores = ", ".join(f"{score:.1f}" for score in found["mean_of_last_3"])
         lines.append(
             f"| {framework} | {scores} | {found['mean']:.1f} | {found['std']:.1f} "
-            f"| {min(found['mean_of_last_3']) - weakest:+.1f} | {np.mean(found['seconds_total']) / 60:.1f} |"
+            f"| {min(found['mean_of_last_3']) - weakest:+.1f} | {lowest_later(found)} "
+            f"| {np.mean(found['seconds_total']) / 60:.1f} |"
         )
     return "\n".join(lines)
 

@@ -14,7 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from shared.commands.collecting.choosing import Snapshot, choose_policies
-from shared.commands.collecting.recording import Recorder, joined, returns_of, split, spread
+from shared.commands.collecting.recording import Recorder, described, joined, returns_of, split, spread
 from shared.commands.collecting.training import train
 from shared.commands.collecting.writing import write_hdf5, write_minari
 from shared.commands.common import Parser, at_least
@@ -164,7 +164,8 @@ def collect(options: argparse.Namespace) -> None:
     parts = collection.make()
     attributes = _provenance(collection.env_id, options)
     for name, (episodes, facts) in parts.items():
-        attributes |= {f"{name}_{fact}": value for fact, value in (_describe(episodes) | facts).items()}
+        told = described([episode.rewards for episode in episodes])
+        attributes |= {f"{name}_{fact}": value for fact, value in (told | facts).items()}
     episodes = [episode for recorded, _ in parts.values() for episode in recorded]
     if options.format == "minari":
         write_minari(options.output, episodes, attributes)
@@ -192,16 +193,6 @@ def _provenance(env_id: str, options: argparse.Namespace) -> dict[str, Any]:
         "training_seed": options.seed,
         "licence": _LICENCE,
         **{f"{name}_version": version(name) for name in (*_PACKAGES, *_OF_FRAMEWORK[options.framework])},
-    }
-
-
-def _describe(episodes: list[Rows]) -> dict[str, Any]:
-    returns = returns_of(episodes)
-    return {
-        "return_mean": float(returns.mean()),
-        "return_std": float(returns.std()),
-        "episodes": len(episodes),
-        "rows": sum(len(episode.rewards) for episode in episodes),
     }
 
 

@@ -1,6 +1,7 @@
-"""`corl-twins datasets` lists, describes, verifies and downloads datasets."""
+"""`corl-twins datasets` lists, describes, verifies, downloads and thins datasets."""
 
 import argparse
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from shared import names
+from shared.commands.collecting import thinning
+from shared.commands.collecting.writing import write_arrays
 from shared.commands.common import Parser
 from shared.data import download, minari_sets, sources, sums, transitions
 from shared.data.cache import sha256_of
@@ -249,6 +252,32 @@ def download_dataset(options: argparse.Namespace) -> None:
         raise InputError(f"{options.id!r} is not hosted anywhere; {names.nearest(options.id, names.D4RL_FACTS)}")
 
 
+def thin_dataset(options: argparse.Namespace) -> None:
+    """Writes a collected dataset with fewer episodes of some policies, as D4RL's reader uses it.
+
+    Raises:
+        InputError: The dataset cannot be read or has no such episodes, or the file is that of the dataset.
+        OSError: The file cannot be written.
+    """
+    source = sources.read(options.id)
+    arrays, attributes = thinning.thin(source.raw, source.attributes, dict(options.keep))
+    shares = [f"{name}={number}" for name, number in options.keep]
+    attributes["command"] = shlex.join(["corl-twins", "datasets", "thin", options.id, *shares])
+    attributes["source_command"], attributes["source_sha256"] = source.attributes["command"], source.sha256
+    if options.output.exists():
+        raise InputError(f"{options.output} exists; name another --output")
+    write_arrays(options.output, arrays, attributes)
+    print(f"{options.output}: {len(arrays['rewards']):,} of {len(source.raw['rewards']):,} rows")
+
+
+def _share(word: str) -> tuple[str, int]:
+    """For example `medium` and 8, of `medium=8`."""
+    name, _, number = word.partition("=")
+    if not (name and number.isdecimal() and int(number)):
+        raise argparse.ArgumentTypeError(f"{word!r} is not of the form medium=8")
+    return name, int(number)
+
+
 def _parser() -> Parser:
     parser = Parser(prog="corl-twins datasets", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -273,6 +302,11 @@ def _parser() -> Parser:
     verified = command("verify", verify, "check files' structure, and their SHA-256 where it is known", **files)
     verified.add_argument("--record", action="store_true", help="enter SHA-256 not known yet into D4RL's folder")
     command("download", download_dataset, "fetch a dataset of D4RL's or Minari's", **an_id)
+    thinned = command("thin", thin_dataset, "write a collected dataset with fewer episodes of a policy", **an_id)
+    thinned.add_argument(
+        "keep", nargs="+", type=_share, metavar="PART=N", help="episodes to keep, evenly spread: medium=8, say"
+    )
+    thinned.add_argument("--output", type=Path, required=True, metavar="FILE", help="file to write")
     return parser
 
 

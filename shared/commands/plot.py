@@ -211,8 +211,7 @@ def _interval(found: Interval, digits: int = 1) -> str:
 
 def _verdict(jax: Sequence[float], torch: Sequence[float], margin: float) -> str:
     better = statistics.bootstrapped(statistics.probability_of_improvement, jax, torch)
-    p = statistics.p_not_equivalent(jax, torch, margin)
-    shown = "not shown" if np.isnan(p) else f"{'shown' if p < 1 - statistics.CONFIDENCE else 'not shown'} (p = {p:.3f})"
+    shown = statistics.equivalence(jax, torch, margin)
     return f"JAX over PyTorch in {_interval(better, 2)} of the cases; equal within {margin:g}: {shown}"
 
 
@@ -236,7 +235,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         f"run's last {AVERAGED} evaluations; where runs went online, scores before and after, and regrets",
     )
     parser.add_argument(
-        "--margin", type=float, default=10.0, help="difference of means that counts as none (default: 10)"
+        "--margin", type=float, default=statistics.MARGIN, help="difference of means that counts as none (default: 10)"
     )
     options = parser.parse_args(arguments)
     if not options.margin > 0:

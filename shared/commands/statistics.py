@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 CONFIDENCE = 0.95
+MARGIN = 10.0
+"""The difference of two mean scores that counts as none, unless another is asked for."""
 _RESAMPLES = 2000
 
 
@@ -73,3 +75,10 @@ def p_not_equivalent(first: ArrayLike, second: ArrayLike, margin: float) -> floa
     above = stats.ttest_ind(first + margin, second, equal_var=False, alternative="greater")
     below = stats.ttest_ind(first - margin, second, equal_var=False, alternative="less")
     return float(max(above.pvalue, below.pvalue))
+
+
+def equivalence(first: ArrayLike, second: ArrayLike, margin: float) -> str:
+    """Whether the means of scores (n,) and (m,) are shown to be equal within a margin, in words."""
+    p = p_not_equivalent(first, second, margin)
+    shown = "shown" if p < 1 - CONFIDENCE else "not shown"
+    return shown if np.isnan(p) else f"{shown} ({f'p = {p:.3f}' if p >= 0.001 else 'p < 0.001'})"

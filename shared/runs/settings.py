@@ -20,8 +20,8 @@ class RunConfig:
     group: str = ""
     # First part of the run's name
     name: str = ""
-    # Dataset: mini/hopper-medium-expert, a D4RL id, minari:NAME, or the path of an HDF5 file
-    env: str = "mini/hopper-medium-expert"
+    # Dataset: mini/hopper-mostly-expert, a D4RL id, minari:NAME, or the path of an HDF5 file
+    env: str = "mini/hopper-mostly-expert"
     # Updates between two evaluations
     eval_freq: int = bounded(5000, low=1)
     # Episodes in an evaluation

@@ -79,7 +79,7 @@ def test_help_tells_every_setting(script: str, typed: Callable) -> None:
     code, shown, _ = typed(script, "--help")
     assert code == 0
     assert "Discount factor of the return" in shown
-    assert "default: mini/hopper-medium-expert" in " ".join(shown.split())
+    assert "default: mini/hopper-mostly-expert" in " ".join(shown.split())
 
 
 @pytest.mark.parametrize("script", ANY)

@@ -1,8 +1,9 @@
 """Whole episodes of a policy, recorded part by part; a part that is on disk is not recorded again."""
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -143,3 +144,14 @@ def spread(episodes: list[Rows], size: int) -> list[Rows]:
 def returns_of(episodes: list[Rows]) -> np.ndarray:
     """Undiscounted return of each episode, float64 (len(episodes),)."""
     return np.array([episode.rewards.sum(dtype=np.float64) for episode in episodes])
+
+
+def described(rewards: Sequence[np.ndarray]) -> dict[str, Any]:
+    """What a file says about one of its parts, given the rewards (n,) of each episode."""
+    returns = [values.sum(dtype=np.float64) for values in rewards]
+    return {
+        "return_mean": float(np.mean(returns)),
+        "return_std": float(np.std(returns)),
+        "episodes": len(rewards),
+        "rows": sum(map(len, rewards)),
+    }

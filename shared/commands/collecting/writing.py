@@ -21,9 +21,7 @@ _INFOS = ("qpos", "qvel")
 
 
 def write_hdf5(path: Path, episodes: list[Rows], attributes: Mapping[str, Any], compact: bool) -> None:
-    """Writes episodes one after the other as D4RL's v2 locomotion files hold them, and the file's attributes.
-
-    A file that is there is replaced when the new one is complete.
+    """Writes episodes one after the other as D4RL's v2 locomotion files hold them, by `write_arrays`.
 
     Args:
         path: The file.
@@ -31,14 +29,29 @@ def write_hdf5(path: Path, episodes: list[Rows], attributes: Mapping[str, Any], 
         attributes: Texts and numbers.
         compact: Leave out next states and the simulator's, which D4RL's reader does not use.
     """
+    arrays = {
+        f"infos/{name}" if name in _INFOS else name: values
+        for name, values in joined(episodes)._asdict().items()
+        if not (compact and name in _SPARE)
+    }
+    write_arrays(path, arrays, attributes)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], attributes: Mapping[str, Any]) -> None:
+    """Writes a dataset's arrays (N, ...) by their keys, and the file's attributes.
+
+    A file that is there is replaced when the new one is complete.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with h5py.File(unfinished, "w") as file:
             file.attrs.update(attributes)
-            for name, values in joined(episodes)._asdict().items():
-                if not (compact and name in _SPARE):
-                    _write_array(file, f"infos/{name}" if name in _INFOS else name, values)
+            for key, values in arrays.items():
+                _write_array(file, key, values)
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)

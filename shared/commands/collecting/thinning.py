@@ -1,0 +1,48 @@
+"""A dataset with fewer episodes of a policy than one that was collected here."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from shared.commands.collecting.recording import described
+from shared.data.transitions import episode_ends
+from shared.errors import InputError
+
+_COUNT, _ORDER = "_episodes", "_training_steps"
+
+
+def thin(
+    raw: Mapping[str, np.ndarray], attributes: Mapping[str, Any], kept: Mapping[str, int]
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Keeps some episodes of each part that is named, spread evenly from its first one on, and all of the others.
+
+    Args:
+        raw: Arrays (N, ...) by their keys: the parts one after the other, the policy of less training first.
+        attributes: As the collector writes them.
+        kept: Episodes to keep, 1 or more, by the part's name.
+
+    Returns:
+        The arrays, and the attributes with each part's episodes, rows and returns as they are now.
+
+    Raises:
+        InputError: The dataset has no such part, or fewer episodes of it.
+    """
+    parts = [key.removesuffix(_COUNT) for key in attributes if key.endswith(_COUNT)]
+    parts.sort(key=lambda name: attributes[name + _ORDER])
+    if unknown := [name for name in kept if name not in parts]:
+        named = f"its parts are {', '.join(parts)}" if parts else "it names none: it was not collected here"
+        raise InputError(f"the dataset has no part {', '.join(unknown)}; {named}")
+    ends = episode_ends(dict(raw), None) + 1
+    episodes = np.split(np.arange(ends[-1]), ends[:-1])
+    chosen, facts = [], dict(attributes)
+    for name in parts:
+        here, episodes = episodes[: attributes[name + _COUNT]], episodes[attributes[name + _COUNT] :]
+        number = kept.get(name, len(here))
+        if number > len(here):
+            raise InputError(f"the dataset has {len(here)} episodes of {name}, not {number}; keep fewer")
+        some = [here[place * len(here) // number] for place in range(number)]
+        facts |= {f"{name}_{fact}": value for fact, value in described([raw["rewards"][rows] for rows in some]).items()}
+        chosen += some
+    rows = np.concatenate(chosen)
+    return {key: values[rows] for key, values in raw.items()}, facts
