@@ -137,8 +137,8 @@ def scores(_: str | None) -> str:
 def compared(_: str | None) -> str:
     """Default runs of five seeds or more, and whether they show that both frameworks score the same."""
     lines = [
-        f"| algorithm | seeds | PyTorch | JAX | equal within {statistics.MARGIN:g} points | lowest evaluation after a third "
-        "| minutes a run, PyTorch and JAX |",
+        f"| algorithm | seeds | PyTorch | JAX | equal within {statistics.MARGIN:g} points "
+        "| lowest evaluation after a third | minutes a run |",
         "|---|---|---|---|---|---|---|",
     ]
     for summary in (json.loads(path.read_text()) for path in files("seeds")):

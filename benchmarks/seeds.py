@@ -87,8 +87,8 @@ def lowest_later(found: dict[str, Any]) -> str:
 
 def equivalence(summary: dict[str, Any]) -> str:
     """Whether the runs show that both frameworks score the same on average, within the usual margin."""
-    scores = [summary["frameworks"][framework]["mean_of_last_3"] for framework in FRAMEWORKS]
-    return statistics.equivalence(*scores, statistics.MARGIN)
+    torch, jax = (summary["frameworks"][framework]["mean_of_last_3"] for framework in FRAMEWORKS)
+    return statistics.equivalence(jax, torch, statistics.MARGIN)
 
 
 def table(summary: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.seeds import gains, summarise
+from benchmarks.seeds import equivalence, gains, later_scores, lowest_later, summarise
 
 
 def summary(algorithm: str, **sides: Any) -> dict[str, Any]:
@@ -39,3 +39,23 @@ def test_curves_are_kept_of_every_seed() -> None:
     assert (found["steps"], found["curves"], found["switch"]) == ([10, 20], [[1.0, 3.0], [4.0, 6.0]], 10)
     with pytest.raises(AssertionError, match="the same updates"):
         summarise([runs[0], runs[1] | {"curve": {20: 6.0}}])
+
+
+def test_later_scores_are_those_after_the_first_third() -> None:
+    """Of all runs; an evaluation at the third itself does not count."""
+    found = {"updates": 30, "steps": [5, 10, 20, 30], "curves": [[1.0, 2, 3, 4], [5.0, 6, 7.25, 8]]}
+    assert later_scores(found) == [3, 4, 7.25, 8]
+    assert lowest_later(found) == "3.0"
+    assert lowest_later({"updates": 30}) == "not kept"
+
+
+def test_equivalence_is_shown_by_close_means_and_small_deviations_alone() -> None:
+    near, far, wide = [50.0, 51, 49, 50.5], [80.0, 81, 79, 80], [20.0, 80, 50, 51]
+    shown = {"near": near, "far": far, "wide": wide}
+    words = {
+        name: equivalence(summary("iql", torch={"mean_of_last_3": near}, jax={"mean_of_last_3": scores}))
+        for name, scores in shown.items()
+    }
+    assert words["near"] == "shown (p < 0.001)"
+    assert words["far"] == "not shown (p = 1.000)"
+    assert words["wide"].startswith("not shown (p = 0.")

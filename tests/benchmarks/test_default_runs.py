@@ -1,0 +1,40 @@
+"""Default runs learn: what the results files of several seeds say about each of them."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from benchmarks import report, seeds
+from shared.runs.settings import TransitionsConfig
+
+# Of the score of the data's better policy: what every run's last three evaluations reach on average
+REACHED = {"any_percent_bc": 0.9, "iql": 0.9, "cql": 0.8, "rebrac": 0.8}
+SIDES = pytest.mark.parametrize("framework", seeds.FRAMEWORKS)
+
+
+def results(name: str) -> dict[str, Any]:
+    """The results file of an algorithm's default runs."""
+    table = yaml.safe_load((report.ROOT / "configs" / f"{name}.yaml").read_text())
+    updates = table[TransitionsConfig.env]["max_timesteps"]
+    (summary,) = (json.loads(path.read_text()) for path in report.files(f"seeds-{name.replace('_', '-')}-{updates}"))
+    assert summary["dataset"]["name"] == TransitionsConfig.env
+    return summary
+
+
+@SIDES
+@pytest.mark.parametrize("name", REACHED)
+def test_every_seed_reaches_its_share_of_the_better_policy(name: str, framework: str) -> None:
+    summary = results(name)
+    scores = summary["frameworks"][framework]["mean_of_last_3"]
+    assert len(scores) >= 5
+    assert min(scores) >= REACHED[name] * max(summary["data_policies"].values())
+
+
+@SIDES
+@pytest.mark.parametrize("name", REACHED)
+def test_no_later_evaluation_lies_below_the_weaker_policy(name: str, framework: str) -> None:
+    """After the first third of the run."""
+    summary = results(name)
+    assert min(seeds.later_scores(summary["frameworks"][framework])) >= min(summary["data_policies"].values())
