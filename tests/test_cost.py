@@ -95,6 +95,7 @@ def test_what_is_no_file_of_pytests_is_refused_in_a_line(
     assert f"write it with `pytest --junitxml={path}`" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_pytest_notes_the_hardware(tmp_path: Path) -> None:
     path = tmp_path / "own.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={path}"]

@@ -239,6 +239,7 @@ def test_replays_are_what_the_agent_saw(folder: Path) -> None:
             assert any(np.array_equal(some["rewards"][begin:end], episode) for episode in episodes)
 
 
+@pytest.mark.thorough
 def test_random_is_a_fresh_policy_and_needs_no_training(tmp_path: Path) -> None:
     """Seconds, whatever `--steps` says."""
     output = tmp_path / "random.hdf5"

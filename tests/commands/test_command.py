@@ -127,7 +127,7 @@ def test_the_run_is_the_file_s_own(
         status, _, error = run(*what, *arguments)
         assert status == 0, error
         found[name] = only_run(tmp_path / name / "runs")
-    assert found["command"].name.startswith(f"BC-mini-hopper-medium-expert-s3-{framework}-")
+    assert found["command"].name.startswith(f"BC-mini-hopper-mostly-expert-s3-{framework}-")
     assert_same_bits(found["command"], found["file"])
 
 

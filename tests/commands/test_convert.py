@@ -148,7 +148,7 @@ def spoilt_settings(folder: Path) -> list[str]:
 
 def another_size(folder: Path) -> list[str]:
     text = (folder / "config.yaml").read_text()
-    (folder / "config.yaml").write_text(text.replace("env: mini/hopper-medium-expert", "env: walker2d-medium-v2"))
+    (folder / "config.yaml").write_text(text.replace("env: mini/hopper-mostly-expert", "env: walker2d-medium-v2"))
     return [str(folder), "--to", "jax"]
 
 

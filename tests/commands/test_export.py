@@ -197,7 +197,7 @@ def test_it_says_what_it_is(format: str, tmp_path: Path) -> None:
     assert metadata_of(folder / f"policy.{format}") == {
         "algorithm": "td3_bc",
         "framework": "torch",
-        "dataset": "mini/hopper-medium-expert",
+        "dataset": "mini/hopper-mostly-expert",
         "seed": 3,
         "env": ENV_ID,
         "metric": "return_mean",
@@ -221,6 +221,7 @@ def test_onnx_names_and_sizes_are_those_of_its_metadata(tmp_path: Path) -> None:
     assert list(said["outputs"]) == ["next_actions"]
 
 
+@pytest.mark.thorough
 def test_the_command_prints_its_file_and_nothing_else(tmp_path: Path) -> None:
     """PyTorch's exporter would print a page about itself."""
     folder = run_folder(tmp_path, "td3_bc", "torch")

@@ -145,6 +145,7 @@ def test_the_time_limit_is_that_of_the_name_not_of_the_copy(
     assert sources.read("hopper-medium-v2").max_episode_steps == 1000
 
 
+@pytest.mark.thorough
 def test_the_second_start_with_a_million_transitions_takes_less_than_two_thirds_of_the_first(tmp_path: Path) -> None:
     """A share of the first start: how many seconds that is depends on the processor."""
     rows, rng = 1_000_000, np.random.default_rng(0)

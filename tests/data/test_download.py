@@ -431,6 +431,7 @@ def fetch_together(everyone_is_here: Barrier) -> None:
     download.fetch("hopper-medium-expert-v1")
 
 
+@pytest.mark.thorough
 def test_of_three_processes_one_downloads(host: Host) -> None:
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(3)

@@ -261,6 +261,7 @@ def test_intervals_end_in_a_cut(whole: tuple[str, Any, Path]) -> None:
     assert np.flatnonzero(rows.timeouts).tolist() == [i for i in (19, 39, 59) if not rows.terminals[i]]
 
 
+@pytest.mark.thorough
 def test_a_run_counts_steps_and_updates_apart(whole: tuple[str, Any, Path]) -> None:
     """No update follows the first block of 8 steps unless more than `random_steps` are done by then: all follow."""
     _, run, _ = whole

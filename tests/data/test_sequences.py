@@ -200,6 +200,7 @@ def test_every_row_is_as_likely() -> None:
         assert np.abs(counts - 20_000 / size).max() < 5 * np.sqrt(20_000 / size)
 
 
+@pytest.mark.thorough
 def test_dropout_masks_are_alike() -> None:
     """Both twins draw masks of the same shapes, rates and scale, and no two of them are equal."""
     settings = SMALL | {"batch_size": 64, "embedding_dropout": 0.3, "attention_dropout": 0.2, "residual_dropout": 0.1}

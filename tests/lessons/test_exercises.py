@@ -83,6 +83,7 @@ def test_every_exercise_has_its_pieces() -> None:
     assert all(f"exercises/{folder})" in (ROOT / "docs" / "exercises.md").read_text() for folder in FOLDERS)
 
 
+@pytest.mark.thorough
 def test_untouched_exercises_are_red_for_their_reason(reports: Path) -> None:
     found = outcomes(reports / "untouched.xml")
     assert found.keys() == REASONS.keys()
@@ -93,6 +94,7 @@ def test_untouched_exercises_are_red_for_their_reason(reports: Path) -> None:
             assert any(reason in message for message in failed), (folder, reason, failed)
 
 
+@pytest.mark.thorough
 def test_a_red_test_says_one_sentence(reports: Path) -> None:
     """And no traceback: what is asserted, or where in the exercise an exception was raised."""
     printed = (reports / "printed").read_text().splitlines()
@@ -108,6 +110,7 @@ def test_a_red_test_says_one_sentence(reports: Path) -> None:
     assert not any(line.startswith(">  ") for line in printed)
 
 
+@pytest.mark.thorough
 def test_solutions_are_green(reports: Path) -> None:
     found = outcomes(reports / "solved.xml")
     assert found.keys() == REASONS.keys()
