@@ -75,8 +75,16 @@ def seeds_of(name: str | None) -> str:
         if name in (None, summary["algorithm"]):
             verdict = f"The means are {summary['means_apart']:.1f} apart, the pooled standard deviation is "
             verdict += f"{summary['pooled_std']:.1f}."
-            found.append(f"{measured(summary)}:\n\n{seeds.table(summary)}\n\n{verdict}\n{curves(path, summary)}")
+            found.append(
+                f"{measured(summary)}, from `{summary['dataset']['name']}` (scores in the data: {data_scores(summary)}):"
+                f"\n\n{seeds.table(summary)}\n\n{verdict}\n{curves(path, summary)}"
+            )
     return "\n".join(found)
+
+
+def data_scores(summary: dict[str, Any]) -> str:
+    """What a dataset's policies score."""
+    return ", ".join(f"{policy} {score:.1f}" for policy, score in summary["data_policies"].items())
 
 
 def has_curves(summary: dict[str, Any]) -> bool:
