@@ -75,9 +75,9 @@ def seeds_of(name: str | None) -> str:
         if name in (None, summary["algorithm"]):
             verdict = f"The means are {summary['means_apart']:.1f} apart, the pooled standard deviation is "
             verdict += f"{summary['pooled_std']:.1f}."
+            data = f"from `{summary['dataset']['name']}` (scores in the data: {data_scores(summary)})"
             found.append(
-                f"{measured(summary)}, from `{summary['dataset']['name']}` (scores in the data: {data_scores(summary)}):"
-                f"\n\n{seeds.table(summary)}\n\n{verdict}\n{curves(path, summary)}"
+                f"{measured(summary)}, {data}:\n\n{seeds.table(summary)}\n\n{verdict}\n{curves(path, summary)}"
             )
     return "\n".join(found)
 
