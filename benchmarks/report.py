@@ -75,16 +75,26 @@ def seeds_of(name: str | None) -> str:
         if name in (None, summary["algorithm"]):
             verdict = f"The means are {summary['means_apart']:.1f} apart, the pooled standard deviation is "
             verdict += f"{summary['pooled_std']:.1f}."
-            data = f"from `{summary['dataset']['name']}` (scores in the data: {data_scores(summary)})"
-            found.append(
-                f"{measured(summary)}, {data}:\n\n{seeds.table(summary)}\n\n{verdict}\n{curves(path, summary)}"
-            )
+            verdict += f" In `{summary['dataset']['name']}` itself, {data_scores(summary)}."
+            found.append(f"{measured(summary)}:\n\n{seeds.table(summary)}\n\n{verdict}\n{curves(path, summary)}")
     return "\n".join(found)
 
 
 def data_scores(summary: dict[str, Any]) -> str:
-    """What a dataset's policies score."""
-    return ", ".join(f"{policy} {score:.1f}" for policy, score in summary["data_policies"].items())
+    """What a dataset's own episodes score, by their policy."""
+    return " and ".join(f"{policy} scores {score:.1f}" for policy, score in summary["data_policies"].items())
+
+
+def means(summary: dict[str, Any]) -> str:
+    """Two cells: each framework's mean score over seeds, and its deviation."""
+    sides = (summary["frameworks"][framework] for framework in seeds.FRAMEWORKS)
+    return " | ".join(f"{side['mean']:.1f} +- {side['std']:.1f}" for side in sides)
+
+
+def minutes(summary: dict[str, Any]) -> str:
+    """One cell: how long each framework's runs took."""
+    sides = (summary["frameworks"][framework] for framework in seeds.FRAMEWORKS)
+    return ", ".join(f"{np.mean(side['seconds_total']) / 60:.1f}" for side in sides)
 
 
 def has_curves(summary: dict[str, Any]) -> bool:
@@ -130,14 +140,12 @@ def scores(_: str | None) -> str:
     ]
     for path in files("seeds"):
         summary = json.loads(path.read_text())
-        sides = [summary["frameworks"][framework] for framework in seeds.FRAMEWORKS]
-        means = " | ".join(f"{side['mean']:.1f} +- {side['std']:.1f}" for side in sides)
-        minutes = ", ".join(f"{np.mean(side['seconds_total']) / 60:.1f}" for side in sides)
+        runs = summary["frameworks"]["torch"]
         lines.append(
-            f"| {summary['algorithm']} | {summary['dataset']['name']} | {sides[0]['updates']} "
-            f"| {len(sides[0]['seeds'])} | {means} "
+            f"| {summary['algorithm']} | {summary['dataset']['name']} | {runs['updates']} "
+            f"| {len(runs['seeds'])} | {means(summary)} "
             f"| {summary['means_apart']:.1f}, {summary['pooled_std']:.1f} "
-            f"| {seeds.over_the_data(summary):+.1f} | {minutes} |"
+            f"| {seeds.over_the_data(summary):+.1f} | {minutes(summary)} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -146,20 +154,17 @@ def compared(_: str | None) -> str:
     """Default runs of five seeds or more, and whether they show that both frameworks score the same."""
     lines = [
         f"| algorithm | seeds | PyTorch | JAX | equal within {statistics.MARGIN:g} points "
-        "| lowest evaluation after a third | minutes a run |",
+        "| lowest evaluation after a third | minutes a run, PyTorch and JAX |",
         "|---|---|---|---|---|---|---|",
     ]
     for summary in (json.loads(path.read_text()) for path in files("seeds")):
         sides = [summary["frameworks"][framework] for framework in seeds.FRAMEWORKS]
-        if len(sides[0]["seeds"]) < 5:
-            continue
-        means = " | ".join(f"{side['mean']:.1f} +- {side['std']:.1f}" for side in sides)
-        minutes = ", ".join(f"{np.mean(side['seconds_total']) / 60:.1f}" for side in sides)
-        lowest = ", ".join(map(seeds.lowest_later, sides))
-        lines.append(
-            f"| {PAIRS[summary['algorithm']].title} | {len(sides[0]['seeds'])} | {means} "
-            f"| {seeds.equivalence(summary)} | {lowest} | {minutes} |"
-        )
+        number = len(sides[0]["seeds"])
+        if number >= 5 and seeds.is_default(summary):
+            lines.append(
+                f"| {PAIRS[summary['algorithm']].title} | {number} | {means(summary)} | {seeds.equivalence(summary)} "
+                f"| {', '.join(map(seeds.lowest_later, sides))} | {minutes(summary)} |"
+            )
     return "\n".join(lines) + "\n"
 
 

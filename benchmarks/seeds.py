@@ -22,6 +22,7 @@ from benchmarks.subjects import UPDATES
 from parity_tests.pairs import PAIRS
 from shared.commands import statistics
 from shared.commands.plot import read_run
+from shared.runs.configs import dataset_row
 from shared.runs.machine import load
 
 FRAMEWORKS = ("torch", "jax")
@@ -66,6 +67,16 @@ def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
         "curves": [list(run["curve"].values()) for run in runs],
         **{when: [run[when] for run in runs] for when in AROUND if when in runs[0]},
     }
+
+
+def is_default(summary: dict[str, Any]) -> bool:
+    """Whether the runs had the dataset and the number of updates that a run without arguments has today."""
+    name = summary["algorithm"]
+    config_class = PAIRS[name].torch.TrainConfig
+    dataset = config_class().env
+    config = config_class(**dataset_row(config_class, name, dataset))
+    run = summary["dataset"]["name"], summary["frameworks"]["torch"]["updates"]
+    return run == (dataset, config.max_timesteps)
 
 
 def over_the_data(summary: dict[str, Any]) -> float:

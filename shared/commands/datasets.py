@@ -263,7 +263,7 @@ def thin_dataset(options: argparse.Namespace) -> None:
     arrays, attributes = thinning.thin(source.raw, source.attributes, dict(options.keep))
     shares = [f"{name}={number}" for name, number in options.keep]
     attributes["command"] = shlex.join(["corl-twins", "datasets", "thin", options.id, *shares])
-    attributes["source_command"], attributes["source_sha256"] = source.attributes["command"], source.sha256
+    attributes["source_command"], attributes["source_sha256"] = source.attributes.get("command", ""), source.sha256
     if options.output.exists():
         raise InputError(f"{options.output} exists; name another --output")
     write_arrays(options.output, arrays, attributes)

@@ -235,7 +235,10 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         f"run's last {AVERAGED} evaluations; where runs went online, scores before and after, and regrets",
     )
     parser.add_argument(
-        "--margin", type=float, default=statistics.MARGIN, help="difference of means that counts as none (default: 10)"
+        "--margin",
+        type=float,
+        default=statistics.MARGIN,
+        help=f"difference of means that counts as none (default: {statistics.MARGIN:g})",
     )
     options = parser.parse_args(arguments)
     if not options.margin > 0:

@@ -4,10 +4,8 @@ import json
 from typing import Any
 
 import pytest
-import yaml
 
 from benchmarks import report, seeds
-from shared.runs.settings import TransitionsConfig
 
 # Of the score of the data's better policy: what every run's last three evaluations reach on average
 REACHED = {"any_percent_bc": 0.9}
@@ -16,10 +14,8 @@ SIDES = pytest.mark.parametrize("framework", seeds.FRAMEWORKS)
 
 def results(name: str) -> dict[str, Any]:
     """The results file of an algorithm's default runs."""
-    table = yaml.safe_load((report.ROOT / "configs" / f"{name}.yaml").read_text())
-    updates = table[TransitionsConfig.env]["max_timesteps"]
-    (summary,) = (json.loads(path.read_text()) for path in report.files(f"seeds-{name.replace('_', '-')}-{updates}"))
-    assert summary["dataset"]["name"] == TransitionsConfig.env
+    every = [json.loads(path.read_text()) for path in report.files("seeds")]
+    (summary,) = [found for found in every if found["algorithm"] == name and seeds.is_default(found)]
     return summary
 
 

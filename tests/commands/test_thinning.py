@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -78,6 +79,24 @@ def test_a_file_that_names_no_policies_is_refused(
 ) -> None:
     assert main(["datasets", "thin", str(write_hdf5()), "medium=2", "--output", str(tmp_path / "thin.hdf5")]) == 2
     assert "it was not collected here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "message"),
+    [
+        ("medium_episodes", 6, "the dataset has 8 episodes, its parts 9"),
+        ("medium_episodes", -1, "no part medium; its parts are expert"),
+        ("medium_episodes", "five", "no part medium; its parts are expert"),
+        ("medium_training_steps", "ten", "no part medium; its parts are expert"),
+    ],
+)
+def test_attributes_that_do_not_fit_are_refused(
+    collected: Path, tmp_path: Path, attribute: str, value: Any, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with h5py.File(collected, "r+") as file:
+        file.attrs[attribute] = value
+    assert main(["datasets", "thin", str(collected), "medium=2", "--output", str(tmp_path / "thin.hdf5")]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_the_bundled_set_is_what_its_command_makes(tmp_path: Path) -> None:

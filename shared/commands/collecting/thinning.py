@@ -28,21 +28,33 @@ def thin(
     Raises:
         InputError: The dataset has no such part, or fewer episodes of it.
     """
-    parts = [key.removesuffix(_COUNT) for key in attributes if key.endswith(_COUNT)]
-    parts.sort(key=lambda name: attributes[name + _ORDER])
+    parts = _parts(attributes)
     if unknown := [name for name in kept if name not in parts]:
         named = f"its parts are {', '.join(parts)}" if parts else "it names none: it was not collected here"
         raise InputError(f"the dataset has no part {', '.join(unknown)}; {named}")
     ends = episode_ends(dict(raw), None) + 1
+    if sum(parts.values()) != len(ends):
+        raise InputError(f"the dataset has {len(ends)} episodes, its parts {sum(parts.values())}: collect it again")
     episodes = np.split(np.arange(ends[-1]), ends[:-1])
     chosen, facts = [], dict(attributes)
-    for name in parts:
-        here, episodes = episodes[: attributes[name + _COUNT]], episodes[attributes[name + _COUNT] :]
-        number = kept.get(name, len(here))
-        if number > len(here):
-            raise InputError(f"the dataset has {len(here)} episodes of {name}, not {number}; keep fewer")
-        some = [here[place * len(here) // number] for place in range(number)]
+    for name, count in parts.items():
+        here, episodes = episodes[:count], episodes[count:]
+        number = kept.get(name, count)
+        if number > count:
+            raise InputError(f"the dataset has {count} episodes of {name}, not {number}; keep fewer")
+        some = [here[place * count // number] for place in range(number)]
         facts |= {f"{name}_{fact}": value for fact, value in described([raw["rewards"][rows] for rows in some]).items()}
         chosen += some
     rows = np.concatenate(chosen)
     return {key: values[rows] for key, values in raw.items()}, facts
+
+
+def _parts(attributes: Mapping[str, Any]) -> dict[str, int]:
+    """The number of episodes of each part that the attributes name, the policy of less training first."""
+    names = [key.removesuffix(_COUNT) for key in attributes if key.endswith(_COUNT)]
+    known = [name for name in names if all(_counts(attributes.get(name + end)) for end in (_COUNT, _ORDER))]
+    return {name: attributes[name + _COUNT] for name in sorted(known, key=lambda name: attributes[name + _ORDER])}
+
+
+def _counts(value: Any) -> bool:
+    return isinstance(value, int) and value >= 0
