@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 
 SITE := docs/_build/html
 
-.PHONY: setup run test test-all cost test-d4rl lint pins benchmark docs docs-serve
+.PHONY: setup run test test-all cost test-d4rl test-d3rlpy lint pins benchmark docs docs-serve
 
 setup: $(READY)
 
@@ -26,7 +26,7 @@ PYTEST := OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false \
 test: setup
 	$(PYTEST) --junitxml=.tests/quick.xml
 
-test-all: test
+test-all: test test-d3rlpy
 	$(PYTEST) --junitxml=.tests/thorough.xml -m thorough
 
 # What the tests cost when they last ran: seconds by room, file, pair and rung.
@@ -38,6 +38,13 @@ test-d4rl: setup
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/d4rl.txt
 	D4RL_SUPPRESS_IMPORT_ERROR=1 D4RL_DATASET_DIR=$(VENV)/d4rl $(VENV)/bin/python -c 'import d4rl'
 	$(VENV)/bin/python -m pytest -m d4rl tests/data/conformance
+
+# In a folder of its own, which only these tests look into: it brings an older Gym.
+test-d3rlpy: setup
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
+		--target $(VENV)/d3rlpy -r requirements/d3rlpy.txt
+	PYTHONPATH=$(VENV)/d3rlpy $(VENV)/bin/python -c 'import d3rlpy'
+	PYTHONPATH=$(VENV)/d3rlpy $(VENV)/bin/python -m pytest -m d3rlpy parity_tests/genuine
 
 lint: setup
 	$(VENV)/bin/ruff check .

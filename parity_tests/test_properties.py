@@ -99,7 +99,7 @@ def targets_move_once_when_due(name: str, twin: ModuleType) -> None:
     tau = getattr(state.hp, facts.rate)
     targets = [part for part in part_names(state) if part.endswith("_target")]
     assert targets
-    for step in range(1, 7):
+    for step in range(scene.updates + 1, scene.updates + 7):
         statics = PAIRS[name].update_statics(scene.config, step)
         due = all(value for name, value in statics.items() if name not in ("pretrains", "online"))
         after, _ = scene.run(type(state).update, state, batch, noise, *PAIRS[name].number(step), **statics)

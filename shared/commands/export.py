@@ -13,6 +13,7 @@ from shared.files import write_atomically
 from shared.frameworks import portable, saved
 from shared.frameworks.portable import PortablePolicy, PortableSequencePolicy
 from shared.frameworks.saved import Saved
+from shared.frameworks.twins import acting
 
 _FORMATS: dict[str, Callable[..., bytes]] = {
     "onnx": portable.to_onnx,
@@ -59,8 +60,8 @@ def portable_policy(source: Saved) -> PortablePolicy:
     trainer, statistics = source.trainer(), source.statistics()
     if source.is_prompted:
         scale = source.config.reward_scale
-        return PortableSequencePolicy(source.torch.policy, trainer.model, *statistics, reward_scale=scale)
-    return PortablePolicy(source.torch.policy, trainer.actor, *statistics)
+        return PortableSequencePolicy(source.torch.policy, acting(trainer), *statistics, reward_scale=scale)
+    return PortablePolicy(source.torch.policy, acting(trainer), *statistics)
 
 
 def metadata(source: Saved, policy: PortablePolicy, inputs: dict[str, Tensor]) -> dict[str, Any]:

@@ -24,9 +24,10 @@ T = TypeVar("T")
 
 
 def _torch_name(path: Sequence[str]) -> str:
-    """`('net', 'layers_0', 'kernel')` is PyTorch's `net.0.weight`."""
+    """`('net', 'layers_0', 'kernel')` is PyTorch's `net.0.weight`; a list's `members_0` is `members.0`."""
     leaf = {"kernel": "weight", "scale": "weight", "embedding": "weight"}.get(path[-1], path[-1])
-    return ".".join([*(part.removeprefix("layers_") for part in path[:-1]), leaf])
+    names = (part.removeprefix("layers_") for part in path[:-1])
+    return ".".join([*(name.replace("members_", "members.") for name in names), leaf])
 
 
 def _transposed(path: Sequence[str], values: np.ndarray) -> np.ndarray:

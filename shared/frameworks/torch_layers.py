@@ -11,6 +11,15 @@ def dropout_mask(rate: float, shape: Sequence[int], device: torch.device) -> Ten
     return torch.empty(*shape, device=device).bernoulli_(1.0 - rate).div_(1.0 - rate)
 
 
+def probe(*sizes: int) -> None:
+    """Draws what d3rlpy tries an encoder on to learn its width: two uniform rows of each of these sizes.
+
+    The draws decide nothing but what is drawn after them, such as the weights of the next layer.
+    """
+    for size in sizes:
+        torch.rand(2, size)
+
+
 class Scalar(nn.Module):
     """A single trained number."""
 

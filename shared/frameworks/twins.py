@@ -7,6 +7,7 @@ its folder: its checkpoints and tables call it `sac`, and `online/sac` is unders
 import importlib
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from shared.errors import InputError
 from shared.names import nearest
@@ -57,3 +58,8 @@ def load_twin(framework: str, algorithm: str) -> ModuleType:
         InputError: As `name_of`.
     """
     return importlib.import_module(".".join(path_of(framework, algorithm).relative_to(ROOT).with_suffix("").parts))
+
+
+def acting(state: Any) -> Any:
+    """What `policy` and `act` of a twin take first: the actor, a sequence model, or several networks, as it says."""
+    return next(getattr(state, name) for name in ("acting", "actor", "model") if hasattr(state, name))

@@ -37,7 +37,7 @@ _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 3, 200, 200
 
 _TABLES = Path(__file__).resolve().parents[2] / "configs"
-_METAVARS = {bool: "true|false", int: "INT", float: "FLOAT", str: "TEXT", tuple: "[FLOAT,...]"}
+_METAVARS = {bool: "true|false", int: "INT", float: "FLOAT", str: "TEXT"}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -253,13 +253,20 @@ def _parser(config_class: type, algorithm: str, prog: str | None) -> argparse.Ar
             f"--{field.name}",
             *(f"--{corl}" for corl, ours in _class_table(config_class, "CORL_NAMES").items() if ours == field.name),
             dest=field.name,
-            metavar=_METAVARS[scalar_or_tuple(field.type)],
+            metavar=_metavar(field.type),
             type=_text_or_null if is_optional(field.type) else str,
             help=_help(config_class, field),
         )
     for corl, ours in _class_table(config_class, "CORL_EPOCHS").items():
         groups[True].add_argument(f"--{corl}", metavar="INT", help=f"{ours}, in epochs")
     return parser
+
+
+def _metavar(kind: Any) -> str:
+    """What stands for a value of this type in the help."""
+    if scalar_or_tuple(kind) is tuple:
+        return f"[{_METAVARS[typing.get_args(kind)[0]]},...]"
+    return _METAVARS[base_type(kind)]
 
 
 def _run_settings(config_class: type) -> set[str]:

@@ -42,6 +42,11 @@ def numbers(default: tuple[float, ...], low: float = -math.inf, high: float = ma
     )
 
 
+def widths(*default: int) -> Any:
+    """A field for the widths of one or more layers."""
+    return _restricted(default, lambda values: len(values) > 0 and min(values) >= 1, "one or more numbers of at least 1")
+
+
 def choice(default: str, *others: str) -> Any:
     """A field for one of several words, the default being the first."""
     words = (default, *others)
@@ -87,6 +92,8 @@ def in_words(kind: Any) -> str:
     words = _KINDS[scalar_or_tuple(kind)]
     if scalar_or_tuple(kind) is tuple and ... not in typing.get_args(kind):
         words = f"a list of {len(typing.get_args(kind))} numbers"
+    elif scalar_or_tuple(kind) is tuple and int in typing.get_args(kind):
+        words = "a list of whole numbers"
     return words + (" or null" if is_optional(kind) else "")
 
 

@@ -23,6 +23,7 @@ from shared.commands.common import ended
 from shared.data.sequences import PromptedPolicy
 from shared.envs.evaluation import Evaluator
 from shared.frameworks.saved import Saved
+from shared.frameworks.twins import acting
 from shared.runs.configs import dump
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -132,8 +133,7 @@ def own_actions(source: Saved, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
     if source.framework == "torch":
         return source.trainer().act(normal.astype(np.float32), *context)
     state, _ = source.state()
-    network = state.model if source.is_prompted else state.actor
-    return np.asarray(PAIRS[source.algorithm].jax.act(network, normal.astype(np.float32), *context))
+    return np.asarray(PAIRS[source.algorithm].jax.act(acting(state), normal.astype(np.float32), *context))
 
 
 @pytest.mark.parametrize(("name", "format"), CASES)
