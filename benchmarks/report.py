@@ -168,6 +168,21 @@ def compared(_: str | None) -> str:
     return "\n".join(lines) + "\n"
 
 
+def forms(name: str | None) -> str:
+    """An algorithm's default runs beside runs with other settings, of the forms that an algorithm has."""
+    lines = ["| settings | seeds | PyTorch | JAX | lowest evaluation after a third |", "|---|---|---|---|---|"]
+    summaries = [json.loads(path.read_text()) for kind in ("seeds", "forms") for path in files(kind)]
+    for summary in summaries:
+        settings = summary.get("settings", [])
+        if name in (None, summary["algorithm"]) and (settings or (name and seeds.is_default(summary))):
+            sides = [summary["frameworks"][framework] for framework in seeds.FRAMEWORKS]
+            lines.append(
+                f"| {'`' + ' '.join(settings) + '`' if settings else 'the default'} | {len(sides[0]['seeds'])} "
+                f"| {means(summary)} | {', '.join(map(seeds.lowest_later, sides))} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
 def gained(_: str | None) -> str:
     """What the online phase adds to a score, of every algorithm that has one."""
     return seeds.gains([json.loads(path.read_text()) for path in files("seeds")]) + "\n"
@@ -204,6 +219,7 @@ TABLES: dict[str, Callable[[str | None], str]] = {
     "tricks": tried,
     "scores": scores,
     "defaults": compared,
+    "forms": forms,
     "gains": gained,
     "environments": replayed,
     "online": played,

@@ -143,7 +143,10 @@ def gains(summaries: Sequence[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Runs, prints the table and writes `benchmarks/results/seeds-<algorithm>-<updates>-<machine>.json`."""
+    """Runs, prints the table and writes `benchmarks/results/seeds-<algorithm>-<updates>-<machine>.json`.
+
+    Runs with settings of their own write `forms-<algorithm>-<settings>-<machine>.json`: they are no default runs.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0], epilog="Further flags are the runs' own: --max_timesteps 10000, say."
     )
@@ -169,10 +172,12 @@ def main() -> None:
     by_framework = {
         framework: summarise([run for run in runs if run["framework"] == framework]) for framework in FRAMEWORKS
     }
+    updates = runs[0]["updates"]
     pooled = float(np.sqrt(np.mean([found["std"] ** 2 for found in by_framework.values()])))
     apart = abs(by_framework["torch"]["mean"] - by_framework["jax"]["mean"])
     measured = {
         "algorithm": args.algorithm,
+        "settings": settings,
         "load_before": before,
         "threads_per_run": threads,
         "versions": {run["framework"]: run["versions"] for run in runs},
@@ -189,7 +194,8 @@ def main() -> None:
     if PAIRS[args.algorithm].explores:
         print(gains([measured]))
     print(f"means {apart:.1f} apart, pooled standard deviation {pooled:.1f}")
-    write(f"seeds-{args.algorithm}-{runs[0]['updates']}-updates", "seeds", measured)
+    kind = f"forms-{args.algorithm}-{' '.join(settings)}" if settings else f"seeds-{args.algorithm}-{updates}-updates"
+    write(kind, "seeds", measured)
 
 
 if __name__ == "__main__":

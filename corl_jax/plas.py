@@ -296,16 +296,15 @@ class PLAS(struct.PyTreeNode):
         return state, metrics
 
     @property
-    def acting(self) -> tuple[Network, Network]:
-        """What the policy needs: the actor and the decoder."""
-        return self.actor, self.decoder
+    def acting(self) -> dict[str, Network]:
+        """What the policy needs."""
+        return {"actor": self.actor, "decoder": self.decoder}
 
 
 @jax.jit
-def act(networks: tuple[Network, Network], observations: Array) -> Array:
+def act(acting: dict[str, Network], observations: Array) -> Array:
     """The policy's actions (E, A) for observations (E, S)."""
-    actor, decoder = networks
-    return actor(observations, decoder)
+    return acting["actor"](observations, acting["decoder"])
 
 
 # ---- training ------------------------------------------------------------------------------------------------------
@@ -343,9 +342,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     decoder = Network.create(decoder_module, decoder_key, observations, codes)
     actor_module = Actor(action_dim, max_action, dims, config.perturbation, config.action_flexibility)
     actor = Network.create(actor_module, actor_key, observations, decoder)
-    critics = Network.create(
-        Critics(config.critic_hidden_dims, config.n_critics), critics_key, observations, actions
-    )
+    critics = Network.create(Critics(config.critic_hidden_dims, config.n_critics), critics_key, observations, actions)
     networks = {"encoder": encoder, "decoder": decoder, "actor": actor, "critics": critics}
     optimizers = {f"{part}_optimizer": adam(part, hp).init(network) for part, network in networks.items()}
     # A donated state may hold no array twice, so the targets are copies.

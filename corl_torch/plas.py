@@ -8,6 +8,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -101,7 +102,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 def hidden(inputs: Sequence[int], hidden_dims: Sequence[int]) -> list[nn.Module]:
     """Hidden layers with ReLU, of inputs of these sizes side by side; then d3rlpy tries the layers on random rows."""
     dims = [sum(inputs), *hidden_dims]
-    layers = [layer for a, b in zip(dims, dims[1:], strict=False) for layer in (nn.Linear(a, b), nn.ReLU())]
+    layers = [layer for a, b in pairwise(dims) for layer in (nn.Linear(a, b), nn.ReLU())]
     probe(*inputs)
     return layers
 
@@ -297,9 +298,9 @@ class PLAS:
         return metrics
 
     @property
-    def acting(self) -> nn.ModuleList:
-        """What the policy needs: the actor and the decoder."""
-        return nn.ModuleList([self.actor, self.decoder])
+    def acting(self) -> nn.ModuleDict:
+        """What the policy needs."""
+        return nn.ModuleDict({"actor": self.actor, "decoder": self.decoder})
 
     def act(self, observations: np.ndarray) -> np.ndarray:
         """What `policy` makes of NumPy's arrays."""
@@ -311,10 +312,9 @@ class PLAS:
         return {name: getattr(self, name) for name in names}
 
 
-def policy(networks: nn.ModuleList, observations: Tensor) -> Tensor:
+def policy(acting: nn.ModuleDict, observations: Tensor) -> Tensor:
     """The policy's actions (E, A) for observations (E, S)."""
-    actor, decoder = networks
-    return actor(observations, decoder)
+    return acting["actor"](observations, acting["decoder"])
 
 
 # ---- training ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The genuine d3rlpy 2.8.1 and our twins in its form: the same weights from a seed, and six updates without a difference.
+"""The genuine d3rlpy 2.8.1 and our twins in its form: the same weights from a seed, and six equal updates.
 
 `make test-d3rlpy` installs the library; without it these tests are skipped.
 """
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.d3rlpy
 STATE_DIM, ACTION_DIM, BATCH_SIZE, UPDATES = 17, 6, 32, 6
 HIDDEN = {"actor": (40, 30), "critic": (50, 20), "imitator": (64, 48)}
 # What d3rlpy 2.8.1 does in place of the paper
-FAULTS = {"vae_tanh": False, "copy_target_policy": False}
+FAULTS: dict[str, Any] = {"vae_tanh": False, "copy_target_policy": False}
 
 
 @pytest.fixture(autouse=True)
@@ -98,9 +98,11 @@ def their_plas_networks(algorithm: Any) -> list[nn.Module]:
 @pytest.mark.parametrize("perturbation", [False, True], ids=["PLAS", "PLAS+P"])
 @pytest.mark.parametrize(("warm", "lam", "n_critics"), [(0, 0.75, 2), (3, 0.3, 3), (6, 1.0, 2)])
 def test_plas(d3rlpy: Any, warm: int, lam: float, n_critics: int, perturbation: bool) -> None:
+    """Weights, logs, targets and actions, in the VAE's updates and in those after them."""
     name = "PLASWithPerturbationConfig" if perturbation else "PLASConfig"
-    flexibility = {"action_flexibility": 0.3} if perturbation else {}
-    shared = {"lam": lam, "n_critics": n_critics, **flexibility}
+    shared: dict[str, Any] = {"lam": lam, "n_critics": n_critics}
+    if perturbation:
+        shared["action_flexibility"] = 0.3
     theirs = created(d3rlpy, name, 7, ("actor", "critic", "imitator"), warmup_steps=warm, **shared)
     config = plas.TrainConfig(
         device="cpu",

@@ -25,6 +25,8 @@ from shared.runs.run import Run
 T = TypeVar("T")
 # A dataclass of hyper-parameters
 H = TypeVar("H", bound=Any)
+# What a policy needs: a network, or several by name
+Acting = Network | Mapping[str, Network]
 
 # ---- device, metrics -----------------------------------------------------------------------------------------------
 
@@ -120,7 +122,7 @@ def evaluate(
     run: Run,
     step: int,
     act: Callable[..., Array],
-    network: Network,
+    network: Acting,
     prompt: float | None = None,
     asking: Callable[..., ContextPolicy] = lambda policy: policy,
 ) -> None:
@@ -130,7 +132,7 @@ def evaluate(
         run: Evaluates.
         step: Updates done.
         act: The compiled policy: from the network and whatever it sees to actions.
-        network: What acts; the next interval may use it up.
+        network: What acts, or several networks; the next interval may use them up.
         prompt: The return to ask for, if the policy asks for one.
         asking: Makes the policy out of `act` with its network given, for one that does.
     """
@@ -147,8 +149,8 @@ def _last_cpu() -> jax.Device | None:
         return None
 
 
-def _on(device: jax.Device, act: Callable[..., Array], network: Network) -> Callable[..., Array]:
-    """`act` with a copy of the network, on a device, for any thread."""
+def _on(device: jax.Device, act: Callable[..., Array], network: Acting) -> Callable[..., Array]:
+    """`act` with a copy of what acts, on a device, for any thread."""
     network = jax.device_put(network, device, may_alias=False)
     double = jax.enable_x64.value
 

@@ -18,6 +18,7 @@ Step = list[Any]
 
 aten = torch.ops.aten
 _OPERATIONS = {
+    aten.add.Tensor: "add",
     aten.sub.Tensor: "subtract",
     aten.div.Tensor: "divide",
     aten.mul.Tensor: "multiply",
@@ -82,6 +83,10 @@ def _step(node: Node) -> list[Any]:
     if node.target is aten.layer_norm.default:
         inputs, _, weight, bias, epsilon, *_ = arguments
         return ["layer_norm", inputs, weight, bias, epsilon]
+    if node.target is aten.concatenate.default:
+        inputs, axis = arguments
+        assert axis in (-1, inputs[0].meta["val"].ndim - 1), "a recipe joins along the last axis"
+        return ["concatenate", *inputs]
     if node.target is operator.getitem and arguments[0].target is aten.chunk.default:
         inputs, parts, _ = arguments[0].args
         return ["part", inputs, parts, arguments[1]]

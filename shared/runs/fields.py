@@ -44,7 +44,9 @@ def numbers(default: tuple[float, ...], low: float = -math.inf, high: float = ma
 
 def widths(*default: int) -> Any:
     """A field for the widths of one or more layers."""
-    return _restricted(default, lambda values: len(values) > 0 and min(values) >= 1, "one or more numbers of at least 1")
+    return _restricted(
+        default, lambda values: len(values) > 0 and min(values) >= 1, "one or more numbers of at least 1"
+    )
 
 
 def choice(default: str, *others: str) -> Any:

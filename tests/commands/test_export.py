@@ -37,6 +37,7 @@ STATISTICS = {
 SETTINGS = {
     "dt": {"seq_len": SEQ_LEN, "embedding_dim": 16, "num_layers": 2, "episode_len": 50},
     "lb_sac": {"num_critics": 2},
+    "plas": {"perturbation": True, "action_flexibility": 0.3},
     "rebrac": {"actor_ln": True},
 }
 NORMAL = np.random.default_rng(0).normal(size=(1000, STATE_DIM))

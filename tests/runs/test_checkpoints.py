@@ -82,7 +82,7 @@ def proceed(pair: Pair, trainer: Any, updates: int) -> None:
     rows = torch_data.to_device(columns, CPU)
     draw = pair.torch_draws(trainer.hp, columns, ACTION_DIM, CPU)
     for _ in range(updates):
-        indices, noise = draw()
+        indices, noise = draw(**pair.draw_statics(trainer.hp, trainer.total_it + 1))
         trainer.update(pair.take(pair.torch, rows, indices, trainer.hp), noise)
 
 

@@ -1,0 +1,183 @@
+"""PLAS and PLAS+P, in the paper's form and in that of d3rlpy 2.8.1: six updates, equal to the last bit."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributions import Normal, kl_divergence
+from torch.nn.functional import mse_loss
+
+from corl_torch import plas
+from parity_tests.reference.common import (
+    ACTION_DIM,
+    CPU,
+    ROWS,
+    STATE_DIM,
+    UPDATES,
+    adam,
+    assert_same_actions,
+    assert_same_log,
+    assert_same_weights,
+    columns_of,
+    mlp,
+    polyak,
+    same_draws,
+)
+from shared.data.transitions import Batch
+from shared.frameworks.torch_data import take
+
+Z = 2 * ACTION_DIM
+SMALL: dict[str, Any] = {"actor_hidden_dims": (40, 30), "critic_hidden_dims": (50, 20), "vae_hidden_dims": (64, 48)}
+D3RLPY: dict[str, Any] = {"vae_tanh": False, "copy_target_policy": False}
+PERTURBED: dict[str, Any] = {"perturbation": True, "action_flexibility": 0.3}
+OTHER: dict[str, Any] = {"lam": 0.3, "n_critics": 3, "tau": 0.1, "discount": 0.9, "beta": 2.0, "batch_size": 64}
+RATES: dict[str, Any] = {"actor_lr": 3e-4, "critic_lr": 1e-4, "vae_lr": 1e-2}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "default": {"vae_iterations": 2},
+    "PLAS+P": SMALL | PERTURBED | {"vae_iterations": 3},
+    "d3rlpy": SMALL | D3RLPY | OTHER | RATES | {"vae_iterations": 0},
+    "d3rlpy, PLAS+P": SMALL | D3RLPY | PERTURBED | OTHER | {"vae_iterations": 0},
+    "VAE alone": SMALL | RATES | {"vae_iterations": UPDATES},
+}
+
+
+def tried(widths: Sequence[int], inputs: Sequence[int], *outputs: int) -> list[nn.Sequential | nn.Linear]:
+    """d3rlpy's network: hidden layers, which random rows of these sizes are put through, and then its heads."""
+    body = mlp(sum(inputs), *widths, end=nn.ReLU())
+    for size in inputs:
+        torch.rand(2, size)
+    return [body, *(nn.Linear(widths[-1], output) for output in outputs)]
+
+
+class Reference:
+    """d3rlpy's networks in its order, from torch's generator; updates and actions."""
+
+    def __init__(self, config: plas.TrainConfig, bound: float) -> None:
+        self.config, self.bound, self.step, self.cut = config, bound, 0, False
+        s, a, dims = STATE_DIM, ACTION_DIM, config.actor_hidden_dims
+        self.policy, target = (nn.Sequential(*tried(dims, (s,), Z)) for _ in range(2))
+        self.critics, _ = (
+            [nn.Sequential(*tried(config.critic_hidden_dims, (s, a), 1)) for _ in range(config.n_critics)]
+            for _ in range(2)
+        )
+        self.encoder = nn.ModuleList(tried(config.vae_hidden_dims, (s, a), Z, Z))
+        self.decoder = nn.Sequential(*tried(config.vae_hidden_dims, (s, Z), a))
+        changes = [nn.Sequential(*tried(dims, (s, a), a)) for _ in range(2)] if config.perturbation else []
+        self.pi = nn.ModuleList([self.policy, *changes[:1]])
+        self.pi_t = copy.deepcopy(self.pi) if config.copy_target_policy else nn.ModuleList([target, *changes[1:]])
+        self.critics_t = copy.deepcopy(self.critics)
+        self.vae_adam = adam([*self.encoder.parameters(), *self.decoder.parameters()], config.vae_lr)
+        self.pi_adam = adam(self.pi.parameters(), config.actor_lr)
+        self.q_adam = adam([p for critic in self.critics for p in critic.parameters()], config.critic_lr)
+
+    def decode(self, s: Tensor, z: Tensor) -> Tensor:
+        """Actions of codes."""
+        a = self.decoder(torch.cat([s, z], 1))
+        return self.bound * (torch.tanh(a) if self.config.vae_tanh else a)
+
+    def actions(self, policy: nn.ModuleList, s: Tensor) -> Tensor:
+        """The policy's, or its target's."""
+        a = self.decode(s, 2 * torch.tanh(policy[0](s)))
+        if not self.config.perturbation:
+            return a
+        moved = a + self.config.action_flexibility * self.bound * torch.tanh(policy[1](torch.cat([s, a], 1)))
+        self.cut |= bool((moved > self.bound).any() and (moved < -self.bound).any())
+        return moved.clamp(-self.bound, self.bound)
+
+    def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
+        """The VAE's, or one of critics, policy and targets."""
+        self.step += 1
+        if self.step <= self.config.vae_iterations:
+            return {"vae_loss": self.learn_vae(s, a)}
+        c = self.config
+        with torch.no_grad():
+            a2 = self.actions(self.pi_t, s2)
+            q2 = torch.stack([critic(torch.cat([s2, a2], 1)) for critic in self.critics_t])
+            v = c.lam * q2.min(0).values + (1 - c.lam) * q2.max(0).values
+            y = r + c.discount * v * (1 - d)
+        losses = [mse_loss(critic(torch.cat([s, a], 1)), y) for critic in self.critics]
+        critic_loss = self.stepped(self.q_adam, torch.stack(losses).sum())
+        q = self.critics[0](torch.cat([s, self.actions(self.pi, s)], 1))
+        actor_loss = self.stepped(self.pi_adam, -q.mean())
+        polyak(self.pi_t, self.pi, c.tau)
+        for target, source in zip(self.critics_t, self.critics, strict=True):
+            polyak(target, source, c.tau)
+        return {"critic_loss": critic_loss, "actor_loss": actor_loss}
+
+    def learn_vae(self, s: Tensor, a: Tensor) -> Tensor:
+        """The loss that encoder and decoder stepped down."""
+        body, mean, log_std = self.encoder
+        h = body(torch.cat([s, a], 1))
+        code = Normal(mean(h), log_std(h).clamp(-4, 15).exp())
+        error = mse_loss(self.decode(s, code.rsample()), a)
+        prior = Normal(torch.zeros_like(code.loc), torch.ones_like(code.scale))
+        return self.stepped(self.vae_adam, error + self.config.beta * kl_divergence(code, prior).mean())
+
+    @staticmethod
+    def stepped(optimizer: torch.optim.Optimizer, loss: Tensor) -> Tensor:
+        """The loss, after a step down its gradient."""
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    def networks(self) -> list[nn.Module]:
+        """All of them."""
+        return [self.encoder, self.decoder, *self.pi, *self.pi_t, *self.critics, *self.critics_t]
+
+
+def networks_of(trainer: plas.PLAS) -> list[nn.Module]:
+    """The twin's, in the same order."""
+    policies = [
+        network
+        for actor in (trainer.actor, trainer.actor_target)
+        for network in (actor.latent, actor.perturbation)
+        if network is not None
+    ]
+    critics = [*trainer.critics.members, *trainer.critics_target.members]
+    return [trainer.encoder, trainer.decoder, *policies, *critics]
+
+
+def both(settings: dict[str, Any], bound: float) -> tuple[plas.PLAS, Reference]:
+    """Twin and derivation, fresh from one seed."""
+    config = plas.TrainConfig(device="cpu", **settings)
+    torch.manual_seed(7)
+    trainer = plas.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
+    torch.manual_seed(7)
+    return trainer, Reference(config, bound)
+
+
+@pytest.mark.parametrize("bound", [1.0, 2.0])
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_plas(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
+    """VAE, critics, policy and targets; the decoder's last layer stretched, so that actions are cut."""
+    trainer, reference = both(settings, bound)
+    for decoder in (trainer.decoder.net[-1], reference.decoder[-1]):
+        decoder.weight.data.mul_(20.0)
+    logs, expected = [], []
+    same_draws()
+    for _ in range(UPDATES):
+        indices, noise = plas.draw_noise(trainer.hp, ROWS, ACTION_DIM, CPU, trainer.pretrains)
+        logs.append(trainer.update(take(dataset, indices), noise))
+    same_draws()
+    for _ in range(UPDATES):
+        expected.append(reference.update(*columns_of(dataset, reference.config.batch_size)))
+    assert_same_log(logs, expected)
+    assert_same_weights(networks_of(trainer), reference.networks())
+    observations = dataset.observations
+    assert_same_actions(trainer.act(observations.numpy()), reference.actions(reference.pi, observations))
+    assert reference.cut == settings.get("perturbation", False)
+    assert trainer.total_it == UPDATES
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_weights_start_where_the_seed_says(settings: dict[str, Any]) -> None:
+    """In d3rlpy's order, with what it draws between layers; targets as copies or with weights of their own."""
+    trainer, reference = both(settings, 1.0)
+    assert_same_weights(networks_of(trainer), reference.networks())
+    copied = np.allclose(*(actor.latent[0].weight.detach() for actor in (trainer.actor, trainer.actor_target)))
+    assert copied == settings.get("copy_target_policy", True)
