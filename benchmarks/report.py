@@ -180,7 +180,7 @@ def forms(name: str | None) -> str:
                 f"| {'`' + ' '.join(settings) + '`' if settings else 'the default'} | {len(sides[0]['seeds'])} "
                 f"| {means(summary)} | {', '.join(map(seeds.lowest_later, sides))} |"
             )
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" if len(lines) > 2 else ""
 
 
 def gained(_: str | None) -> str:

@@ -224,9 +224,6 @@ def divergence(mean: Tensor, std: Tensor) -> Tensor:
     return 0.5 * (variance + square(mean) - 1.0 - log(variance))
 
 
-NETWORKS = ("encoder", "decoder", "actor", "critics")
-
-
 class PLAS:
     """All that an update reads and writes."""
 
@@ -308,7 +305,8 @@ class PLAS:
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, by its name."""
-        names = [*NETWORKS, "actor_target", "critics_target", *(f"{part}_optimizer" for part in NETWORKS)]
+        learning = ("encoder", "decoder", "actor", "critics")
+        names = [*learning, "actor_target", "critics_target", *(f"{part}_optimizer" for part in learning)]
         return {name: getattr(self, name) for name in names}
 
 

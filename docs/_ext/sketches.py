@@ -27,6 +27,7 @@ SKETCHES = {
         phases.finetune_spot,
         offline.iql,
         ensembles.lb_sac,
+        offline.plas,
         offline.rebrac,
         ensembles.sac,
         ensembles.sac_n,

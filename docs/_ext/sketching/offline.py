@@ -83,6 +83,31 @@ def td3_bc(figure: Figure) -> None:
     pen.label(axes, -0.02, q[0] + 0.02, "data's actions", ha="left")
 
 
+def plas(figure: Figure) -> None:
+    """What the decoder makes of each code, and the value of that; the policy's reach ends at 2."""
+    above, below = pen.panels(figure, 3.8, rows=2)
+    codes = np.linspace(-3.0, 3.0, 241)
+    actions = -0.45 + 0.34 * np.tanh(0.7 * codes)
+    q = np.interp(actions, ACTIONS, rising(density(DATA)))
+    within = abs(codes) <= 2.0
+    for axes, values, colour in ((above, actions, SKY), (below, q, AMBER)):
+        pen.curve(axes, codes, values, GREY, lw=1.2, ls="--")
+        pen.curve(axes, codes[within], values[within], colour)
+        for bound in (-2.0, 2.0):
+            pen.upright(axes, bound)
+        axes.set_xlim(-3, 3)
+    for action in DATA:
+        pen.point(above, -2.85, action, GREY, size=4)
+    best = int(np.argmax(np.where(within, q, -np.inf)))
+    pen.point(below, codes[best], q[best], AMBER, "*", 16)
+    pen.plain(above, "", "action")
+    pen.plain(below, "code", "Q")
+    above.set_ylim(-1, 0.15)
+    pen.label(above, -2.7, -0.3, "data's\nactions", ha="left")
+    pen.label(above, 1.85, -0.5, "decoder", SKY, ha="right")
+    pen.label(below, 1.8, q[best] + 0.03, "PLAS", AMBER, ha="right")
+
+
 def expectile(values: np.ndarray, tau: float) -> float:
     """What the asymmetric loss is least at."""
     v = values.mean()
