@@ -60,7 +60,7 @@ class TrainConfig(Hyperparameters, DeterministicConfig, TransitionsConfig):
     # Scale rewards as CORL does for this kind of dataset
     normalize_reward: bool = False
 
-    CORL_NAMES: ClassVar[dict[str, str]] = {
+    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
         "env_name": "env",
         "gamma": "discount",
         "num_train_ops": "max_timesteps",

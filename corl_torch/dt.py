@@ -88,7 +88,7 @@ class TrainConfig(Hyperparameters, DeterministicConfig, OfflineConfig):
     target_returns: tuple[float, ...] = numbers((12000.0, 6000.0))
 
     # What CORL calls differently here than in its other files
-    CORL_NAMES: ClassVar[dict[str, str]] = {
+    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
         "env_name": "env",
         "update_steps": "max_timesteps",
         "eval_every": "eval_freq",

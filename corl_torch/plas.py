@@ -82,7 +82,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
 
-    CORL_NAMES: ClassVar[dict[str, str]] = {
+    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
         "gamma": "discount",
         "actor_learning_rate": "actor_lr",
         "critic_learning_rate": "critic_lr",

@@ -81,7 +81,7 @@ class TrainConfig(Hyperparameters, EvalSeedConfig, EpochsConfig, TransitionsConf
     # Multiply AntMaze's rewards by 100; refused for other datasets
     normalize_reward: bool = False
 
-    CORL_NAMES: ClassVar[dict[str, str]] = {
+    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
         "gamma": "discount",
         "dataset_name": "env",
         "normalize_states": "normalize",

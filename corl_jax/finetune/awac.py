@@ -74,7 +74,7 @@ class TrainConfig(Hyperparameters, FinetuneConfig, DeterministicConfig):
     # Scale rewards as CORL does for this kind of dataset
     normalize_reward: bool = False
 
-    CORL_NAMES: ClassVar[dict[str, str]] = {
+    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
         "env_name": "env",
         "gamma": "discount",
         "eval_frequency": "eval_freq",

@@ -105,7 +105,7 @@ class TrainConfig(Hyperparameters, FinetuneConfig, EvalSeedConfig):
     # Without effect here as in CORL, whose optimisers go on all the same; kept so that its files load
     reset_opts: bool = False
 
-    CORL_NAMES: ClassVar[dict[str, str]] = {
+    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
         "gamma": "discount",
         "dataset_name": "env",
         "normalize_states": "normalize",

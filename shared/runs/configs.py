@@ -73,9 +73,9 @@ def parse(
     the row that `configs/<algorithm>.yaml` holds for the dataset, else from the dataclass. `--help` prints the settings
     and exits. Where `--resume` names a run's folder, its `config.yaml` is such a file.
 
-    A config class may have `CORL_NAMES`, from CORL's names to its own. What CORL calls differently from file to file is
-    called alike here, and understood by both names. `CORL_EPOCHS` is the like for what CORL counts in epochs of
-    `num_updates_on_epoch` updates and we count in updates.
+    A config class may have `REFERENCE_NAMES`, from the names of CORL or d3rlpy to its own. What they call differently
+    from file to file is called alike here, and understood by both names. `CORL_EPOCHS` is the like for what CORL counts
+    in epochs of `num_updates_on_epoch` updates and we count in updates.
 
     Args:
         config_class: A dataclass with a field `env`, the dataset, or the environment of who makes the data.
@@ -227,7 +227,7 @@ def _read_flags(
     """The settings given on the command line, as text."""
     flags, unknown = parser.parse_known_args(args)
     if unknown:
-        known = [f"--{name}" for name in (*_field_types(config_class), *_corl_names(config_class))]
+        known = [f"--{name}" for name in (*_field_types(config_class), *_reference_names(config_class))]
         flag = unknown[0].partition("=")[0]
         raise InputError(f"unknown argument {flag!r}; {nearest(flag, [*known, '--config_path', '--seeds', '--help'])}")
     return vars(flags)
@@ -251,7 +251,7 @@ def _parser(config_class: type, algorithm: str, prog: str | None) -> argparse.Ar
     for field in dataclasses.fields(config_class):
         groups[field.name in run_settings].add_argument(
             f"--{field.name}",
-            *(f"--{corl}" for corl, ours in _class_table(config_class, "CORL_NAMES").items() if ours == field.name),
+            *(f"--{corl}" for corl, ours in _class_table(config_class, "REFERENCE_NAMES").items() if ours == field.name),
             dest=field.name,
             metavar=_metavar(field.type),
             type=_text_or_null if is_optional(field.type) else str,
@@ -307,7 +307,7 @@ def _text_or_null(text: str) -> str | None:
 
 def _decode(config_class: type, values: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Turns text into values of the fields' types; `where` begins the message if that fails."""
-    types, corl_names = _field_types(config_class), _corl_names(config_class)
+    types, corl_names = _field_types(config_class), _reference_names(config_class)
     epochs = _class_table(config_class, "CORL_EPOCHS")
     decoded = {}
     for given, value in values.items():
@@ -349,8 +349,8 @@ def _field_types(config_class: type) -> dict[str, Any]:
     return {field.name: field.type for field in dataclasses.fields(config_class)}
 
 
-def _corl_names(config_class: type) -> dict[str, str]:
-    return _class_table(config_class, "CORL_NAMES") | _class_table(config_class, "CORL_EPOCHS")
+def _reference_names(config_class: type) -> dict[str, str]:
+    return _class_table(config_class, "REFERENCE_NAMES") | _class_table(config_class, "CORL_EPOCHS")
 
 
 def _class_table(config_class: type, name: str) -> dict[str, str]:

@@ -134,7 +134,7 @@ class EnsembleConfig(DeterministicConfig, EpochsConfig, TransitionsConfig):
     # Updates between two records in CORL, without effect here: we average over them all; kept so that its files load
     log_every: int = bounded(100, low=1)
 
-    CORL_NAMES: ClassVar[dict[str, str]] = {
+    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
         "env_name": "env",
         "gamma": "discount",
         "eval_episodes": "n_episodes",

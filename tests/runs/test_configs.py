@@ -57,7 +57,7 @@ class Config(Base, RunConfig):
     # Largest gradient
     clip_grad: float | None = positive(0.25)
 
-    CORL_NAMES: ClassVar[dict[str, str]] = {"env_name": "env", "train_seed": "seed"}
+    REFERENCE_NAMES: ClassVar[dict[str, str]] = {"env_name": "env", "train_seed": "seed"}
 
 
 @dataclasses.dataclass(frozen=True)

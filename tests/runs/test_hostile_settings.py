@@ -21,7 +21,7 @@ from shared.runs.fields import check
 # Every kind of field is in it: numbers, lists of them, text, flags, and what may be null.
 ALGORITHM = "dt"
 TrainConfig = load_twin("torch", ALGORITHM).TrainConfig
-NAMES = [*(field.name for field in dataclasses.fields(TrainConfig)), *TrainConfig.CORL_NAMES, "config_path"]
+NAMES = [*(field.name for field in dataclasses.fields(TrainConfig)), *TrainConfig.REFERENCE_NAMES, "config_path"]
 
 quick = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
