@@ -57,7 +57,7 @@ class Reference:
     """d3rlpy's networks in its order, from torch's generator; updates and actions."""
 
     def __init__(self, config: plas.TrainConfig, bound: float) -> None:
-        self.config, self.bound, self.step, self.cut = config, bound, 0, False
+        self.config, self.bound, self.step, self.cut, self.spread = config, bound, 0, False, False
         s, a, dims = STATE_DIM, ACTION_DIM, config.actor_hidden_dims
         self.policy, target = (nn.Sequential(*tried(dims, (s,), Z)) for _ in range(2))
         self.critics, _ = (
@@ -112,7 +112,9 @@ class Reference:
         """The loss that encoder and decoder stepped down."""
         body, mean, log_std = self.encoder
         h = body(torch.cat([s, a], 1))
-        code = Normal(mean(h), log_std(h).clamp(-4, 15).exp())
+        wide = log_std(h)
+        self.spread |= bool((wide > 15).any() and (wide < -4).any())
+        code = Normal(mean(h), wide.clamp(-4, 15).exp())
         error = mse_loss(self.decode(s, code.rsample()), a)
         prior = Normal(torch.zeros_like(code.loc), torch.ones_like(code.scale))
         return self.stepped(self.vae_adam, error + self.config.beta * kl_divergence(code, prior).mean())
@@ -154,22 +156,29 @@ def both(settings: dict[str, Any], bound: float) -> tuple[plas.PLAS, Reference]:
 @pytest.mark.parametrize("bound", [1.0, 2.0])
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_plas(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
-    """VAE, critics, policy and targets; the decoder's last layer stretched, so that actions are cut."""
+    """VAE, critics, policy and targets; last layers stretched, so that actions are cut, and the codes' deviations."""
     trainer, reference = both(settings, bound)
-    for decoder in (trainer.decoder.net[-1], reference.decoder[-1]):
+    for decoder, log_std in (
+        (trainer.decoder.net[-1], trainer.encoder.log_std),
+        (reference.decoder[-1], reference.encoder[2]),
+    ):
         decoder.weight.data.mul_(20.0)
+        log_std.weight.data.mul_(60.0)
     logs, expected = [], []
     same_draws()
     for _ in range(UPDATES):
         indices, noise = plas.draw_noise(trainer.hp, ROWS, ACTION_DIM, CPU, trainer.pretrains)
         logs.append(trainer.update(take(dataset, indices), noise))
+    drawn = torch.get_rng_state()
     same_draws()
     for _ in range(UPDATES):
         expected.append(reference.update(*columns_of(dataset, reference.config.batch_size)))
     assert_same_log(logs, expected)
+    assert torch.equal(drawn, torch.get_rng_state())
     assert_same_weights(networks_of(trainer), reference.networks())
     observations = dataset.observations
     assert_same_actions(trainer.act(observations.numpy()), reference.actions(reference.pi, observations))
+    assert reference.spread == (settings["vae_iterations"] > 0)
     assert reference.cut == settings.get("perturbation", False)
     assert trainer.total_it == UPDATES
 

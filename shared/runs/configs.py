@@ -251,7 +251,11 @@ def _parser(config_class: type, algorithm: str, prog: str | None) -> argparse.Ar
     for field in dataclasses.fields(config_class):
         groups[field.name in run_settings].add_argument(
             f"--{field.name}",
-            *(f"--{corl}" for corl, ours in _class_table(config_class, "REFERENCE_NAMES").items() if ours == field.name),
+            *(
+                f"--{corl}"
+                for corl, ours in _class_table(config_class, "REFERENCE_NAMES").items()
+                if ours == field.name
+            ),
             dest=field.name,
             metavar=_metavar(field.type),
             type=_text_or_null if is_optional(field.type) else str,
