@@ -59,3 +59,18 @@ def test_tables_are_of_the_algorithm_that_is_asked_for() -> None:
     assert "cql" not in report.updates("td3_bc").replace("benchmark", "")
     assert "benchmarks.seeds cql" in report.seeds_of("cql")
     assert "benchmarks.seeds cql" not in report.seeds_of("td3_bc")
+
+
+def test_forms_stand_beside_the_default_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Default runs first, then those with settings of their own; other algorithms' are left out."""
+    side = {"seeds": [0, 1], "mean": 90.0, "std": 1.0, "updates": 16_000, "steps": [8000], "curves": [[91.0]]}
+    runs = {"algorithm": "plas", "dataset": {"name": "mini/hopper-mostly-expert"}}
+    runs["frameworks"] = {"torch": side, "jax": side | {"mean": 80.5}}
+    (tmp_path / "seeds-plas.json").write_text(json.dumps(runs))
+    (tmp_path / "forms-plas.json").write_text(json.dumps(runs | {"settings": ["--vae_tanh", "false"]}))
+    monkeypatch.setattr(report.results, "FOLDER", tmp_path)
+    assert report.forms("plas").splitlines()[2:] == [
+        "| the default | 2 | 90.0 +- 1.0 | 80.5 +- 1.0 | 91.0, 91.0 |",
+        "| `--vae_tanh false` | 2 | 90.0 +- 1.0 | 80.5 +- 1.0 | 91.0, 91.0 |",
+    ]
+    assert report.forms("cql") == ""

@@ -13,7 +13,7 @@ import yaml
 from shared.errors import InputError
 from shared.runs import configs
 from shared.runs.configs import cli, dataset_row, dump, parse
-from shared.runs.fields import bounded, check, choice, numbers, positive
+from shared.runs.fields import bounded, check, choice, numbers, positive, widths
 from shared.runs.settings import RunConfig
 
 
@@ -54,6 +54,8 @@ class Config(Base, RunConfig):
     betas: tuple[float, float] = numbers((0.9, 0.999), low=0.0, high=1.0)
     # Returns to ask for
     target_returns: tuple[float, ...] = numbers((12000.0, 6000.0))
+    # Widths of hidden layers
+    hidden_dims: tuple[int, ...] = widths(400, 300)
     # Largest gradient
     clip_grad: float | None = positive(0.25)
 
@@ -154,6 +156,7 @@ def test_a_known_dataset_without_a_row_and_a_file_take_the_defaults(capsys: pyte
         ("betas", "[0.8, 0.99]", (0.8, 0.99)),
         ("target_returns", "[3600]", (3600.0,)),
         ("target_returns", "[1, 5e-1]", (1.0, 0.5)),
+        ("hidden_dims", "[64]", (64,)),
         ("clip_grad", "null", None),
         ("clip_grad", "1", 1.0),
     ],
@@ -192,6 +195,9 @@ def test_text_becomes_a_value_of_the_fields_type(flag: str, text: str, value: An
         ("target_returns", "[1", "--target_returns must be a list of numbers, not '[1'"),
         ("target_returns", "[]", "target_returns must be one or more finite numbers, not ()"),
         ("target_returns", "[inf]", "target_returns must be one or more finite numbers, not (inf,)"),
+        ("hidden_dims", "[]", "hidden_dims must be one or more numbers of at least 1, not ()"),
+        ("hidden_dims", "[64, 0]", "hidden_dims must be one or more numbers of at least 1, not (64, 0)"),
+        ("hidden_dims", "[64, 1.5]", "--hidden_dims must be a list of whole numbers, not '[64, 1.5]'"),
         ("clip_grad", "0", "clip_grad must be finite and greater than 0, not 0.0"),
     ],
 )
