@@ -73,6 +73,24 @@ def declared_shapes(path: Path, names: Iterable[str]) -> dict[str, tuple[int, ..
         refuse_damaged(path, error)
 
 
+def read_text(path: Path, name: str) -> str:
+    """A single text at the top of the file; empty where there is none of this name, or something else.
+
+    Raises:
+        InputError: The file is damaged, or the text is elsewhere.
+    """
+    try:
+        with h5py.File(path) as file:
+            item = _find(file, name)
+            if item is None or item.shape != () or h5py.check_string_dtype(item.dtype) is None:
+                return ""
+            return _python_value(item[()])
+    except InputError:
+        raise
+    except _DAMAGE as error:
+        refuse_damaged(path, error)
+
+
 def read_attributes(path: Path) -> dict[str, Any]:
     """The file's own attributes that are one text or one number each, as Python's own types; others are left out.
 

@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from shared.data import download, minari_sets, sums
+import numpy as np
+
+from shared.data import d3rlpy_files, download, minari_sets, sums
 from shared.data.cache import Source, cached
 from shared.data.hdf5 import read_attributes
 from shared.data.transitions import checked_arrays, read_hdf5
@@ -21,7 +23,7 @@ def read(name: str) -> Source:
 
     Args:
         name: `mini/...`, a D4RL id such as `hopper-medium-v2`, `minari:mujoco/hopper/medium-v0`, or the path of an
-            `.hdf5` file in D4RL's layout.
+            `.hdf5` file in D4RL's layout or of one of d3rlpy's replay buffers.
 
     Raises:
         InputError: The dataset is unknown, cannot be downloaded, or cannot be read.
@@ -29,11 +31,16 @@ def read(name: str) -> Source:
     if name.startswith(MINARI):
         return minari_sets.read(name)
     path = download.fetch(name) if name in D4RL_FACTS else dataset_path(name)
-    source = cached([path], lambda: Source(read_hdf5(path), read_attributes(path)))
+    source = cached([path], lambda: Source(_arrays(path), read_attributes(path)))
     if name not in D4RL_FACTS:
         return source._replace(max_episode_steps=None)
     _tell_of_other_bytes(name, path, source.sha256)
     return source._replace(max_episode_steps=D4RL_FACTS[name]["max_episode_steps"])
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    """A file's arrays, whichever of both layouts it has."""
+    return d3rlpy_files.read(path) if d3rlpy_files.is_buffer(path) else read_hdf5(path)
 
 
 @functools.cache  # a run reads its dataset more than once

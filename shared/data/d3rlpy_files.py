@@ -1,0 +1,113 @@
+"""d3rlpy's replay buffers, as its releases from 0.30 to 2.8.1 write them, as arrays in D4RL's layout.
+
+d3rlpy reads any of its files as the version that the caller names. Here the file's own arrays tell. What d3rlpy reads
+over without a word is an error here: an unknown version, an array that is missing.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shared.data.hdf5 import declared_shapes, read_arrays, read_text
+from shared.data.transitions import checked_arrays
+from shared.errors import InputError
+
+# What tells d3rlpy's files from D4RL's, and from each other
+_TELLING = ("num_episodes", "total_size", "discrete_action", "columns")
+_VERSIONS = {"num_episodes": "2.1", "total_size": "2.0", "discrete_action": "1.0"}
+# Of each step; and of an episode, whether it ended in a terminal state
+_STEPS = ("observations", "actions", "rewards")
+_ENDED = "terminated"
+
+
+def is_buffer(path: Path) -> bool:
+    """Whether an HDF5 file is one of d3rlpy's rather than one in D4RL's layout.
+
+    Raises:
+        InputError: The file is damaged.
+    """
+    return bool(declared_shapes(path, _TELLING))
+
+
+def read(path: Path) -> dict[str, np.ndarray]:
+    """Reads a replay buffer.
+
+    Returns:
+        observations (N, S), actions (N, A), rewards (N,), terminals (N,) and timeouts (N,), checked. A terminal is the
+        last row of an episode that ended in a terminal state; `timeouts` marks the last row of every other episode.
+
+    Raises:
+        InputError: The file is damaged, of a version that is not known, or lacks an array. Or it holds images,
+            observations of several parts, or discrete actions.
+    """
+    found = declared_shapes(path, _TELLING)
+    version = next((_VERSIONS[name] for name in _TELLING if name in found and name in _VERSIONS), None)
+    if (said := read_text(path, "version") or version) != version or version is None:
+        raise InputError(f"{path} is a replay buffer of d3rlpy's version {said}: 1.0, 2.0 and 2.1 can be read")
+    raw = {"1.0": _flat, "2.0": _stacked, "2.1": _by_episode}[version](path)
+    return checked_arrays(raw, str(path))
+
+
+def _flat(path: Path) -> dict[str, np.ndarray]:
+    """Version 1: a row for each step, and flags of the rows that end an episode, in older files of terminals alone."""
+    arrays = read_arrays(path, (*_STEPS, "terminals", "episode_terminals", "discrete_action"))
+    if arrays.pop("discrete_action").any():
+        raise InputError(f"{path} has discrete actions: the algorithms here take vectors of real numbers")
+    _refuse_images(path, arrays)
+    terminals = np.ravel(_of(path, arrays, "terminals")).astype(bool)
+    ends = np.ravel(arrays.pop("episode_terminals", terminals)).astype(bool)
+    if len(ends) != len(terminals):
+        raise InputError(f"{path} has {len(ends)} episode_terminals for {len(terminals)} terminals: write it again")
+    return arrays | {"terminals": terminals, "timeouts": ends & ~terminals}
+
+
+def _stacked(path: Path) -> dict[str, np.ndarray]:
+    """Version 2.0: episodes of one length, (E, T, ...) each array."""
+    arrays = read_arrays(path, (*_STEPS, _ENDED))
+    columns = [*(_of(path, arrays, name) for name in _STEPS), np.ravel(_of(path, arrays, _ENDED))]
+    if len({len(column) for column in columns}) > 1:
+        raise InputError(f"{path} has arrays of unequal numbers of episodes: write it again")
+    return _joined(path, [*zip(*columns, strict=True)])
+
+
+def _by_episode(path: Path) -> dict[str, np.ndarray]:
+    """Version 2.1: arrays of their own for each episode."""
+    number = int(read_arrays(path, ["num_episodes"])["num_episodes"])
+    if number < 1:
+        raise InputError(f"{path} says that it holds {number} episodes: write it again")
+    if declared_shapes(path, ["observations_0_0"]):
+        raise InputError(f"{path} has observations of several parts: the algorithms here take one vector")
+    # The last one first: a file may say that it holds any number.
+    _of(path, declared_shapes(path, [last := f"observations_{number - 1}"]), last)
+    names = [f"{name}_{episode}" for episode in range(number) for name in (*_STEPS, _ENDED)]
+    arrays = read_arrays(path, names)
+    values = [_of(path, arrays, name) for name in names]
+    return _joined(path, [tuple(values[first : first + 4]) for first in range(0, len(values), 4)])
+
+
+def _joined(path: Path, episodes: list[tuple[np.ndarray, ...]]) -> dict[str, np.ndarray]:
+    """Rows of episodes, one after the other; each is observations, actions, rewards and whether it was terminated."""
+    for observations, actions, rewards, _ in episodes:
+        _refuse_images(path, {"observations": observations})
+        if not len(observations) == len(actions) == len(rewards) > 0:
+            raise InputError(f"{path} has an episode whose arrays are empty or of unequal length: write it again")
+    *columns, terminated = zip(*episodes, strict=True)
+    last = np.cumsum([len(rewards) for rewards in columns[2]]) - 1
+    flags = np.zeros((2, last[-1] + 1), bool)
+    flags[0, last] = np.array([bool(flag) for flag in terminated])
+    flags[1, last] = ~flags[0, last]
+    joined = dict(zip(_STEPS, map(np.concatenate, columns), strict=True))
+    return joined | {"terminals": flags[0], "timeouts": flags[1]}
+
+
+def _of(path: Path, arrays: Mapping[str, Any], name: str) -> Any:
+    if name not in arrays:
+        raise InputError(f"{path} has no array {name!r}: write it again")
+    return arrays[name]
+
+
+def _refuse_images(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    if (observations := arrays.get("observations")) is not None and observations.ndim > 2:
+        raise InputError(f"{path} has images for observations: the algorithms here take vectors")

@@ -1,0 +1,122 @@
+"""d3rlpy's replay buffers of every version as rows, and one line for what cannot be read."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from shared.data import d3rlpy_files, sources, transitions
+from shared.errors import InputError
+
+LENGTHS = (4, 1, 3)
+TERMINATED = (True, False, False)
+RNG = np.random.default_rng(0)
+# The rows of all episodes, one after the other
+ROWS: dict[str, np.ndarray] = {
+    "observations": RNG.normal(size=(8, 5)).astype(np.float32),
+    "actions": RNG.uniform(-1, 1, (8, 2)).astype(np.float32),
+    "rewards": RNG.normal(size=(8, 1)).astype(np.float32),
+}
+LAST = np.cumsum(LENGTHS) - 1
+TERMINALS = np.isin(np.arange(8), LAST[:1])
+TIMEOUTS = np.isin(np.arange(8), LAST[1:])
+
+
+def version_1(**changes: Any) -> dict[str, Any]:
+    ends = {"terminals": TERMINALS.astype(np.float32), "episode_terminals": (TERMINALS | TIMEOUTS).astype(np.float32)}
+    flat = ROWS | {"rewards": ROWS["rewards"][:, 0]} | ends | {"discrete_action": False, "version": "1.0"}
+    return flat | changes
+
+
+def version_20(**changes: Any) -> dict[str, Any]:
+    stacked = {name: rows.reshape(2, 4, -1) for name, rows in ROWS.items()}
+    return stacked | {"terminated": np.array([True, False]), "total_size": 2, "version": "2.0"} | columns() | changes
+
+
+def version_21(**changes: Any) -> dict[str, Any]:
+    content: dict[str, Any] = {"num_episodes": len(LENGTHS), "version": "2.1"} | columns()
+    for number, rows in enumerate(np.split(np.arange(8), LAST[:-1] + 1)):
+        content |= {f"{name}_{number}": values[rows] for name, values in ROWS.items()}
+        content[f"terminated_{number}"] = TERMINATED[number]
+    return content | changes
+
+
+def columns() -> dict[str, Any]:
+    return {"columns": ["observations", "actions", "rewards", "terminated"]}
+
+
+def written(path: Path, content: Mapping[str, Any]) -> Path:
+    """A file of these arrays; None leaves one out."""
+    with h5py.File(path / "buffer.h5", "w") as file:
+        for name, values in content.items():
+            if values is not None:
+                file[name] = values
+    return path / "buffer.h5"
+
+
+@pytest.mark.parametrize("content", [version_1(), version_21()], ids=["1.0", "2.1"])
+def test_rows_and_the_ends_of_episodes(content: dict[str, Any], tmp_path: Path) -> None:
+    raw = sources.read(str(written(tmp_path, content))).raw
+    for name in ("observations", "actions"):
+        np.testing.assert_array_equal(raw[name], ROWS[name])
+    np.testing.assert_array_equal(raw["rewards"], ROWS["rewards"][:, 0])
+    np.testing.assert_array_equal(raw["terminals"], TERMINALS)
+    np.testing.assert_array_equal(raw["timeouts"], TIMEOUTS)
+
+
+def test_episodes_of_one_length(tmp_path: Path) -> None:
+    raw = sources.read(str(written(tmp_path, version_20()))).raw
+    np.testing.assert_array_equal(raw["observations"], ROWS["observations"])
+    np.testing.assert_array_equal(np.flatnonzero(raw["terminals"]), [3])
+    np.testing.assert_array_equal(np.flatnonzero(raw["timeouts"]), [7])
+
+
+def test_an_older_file_has_terminals_alone(tmp_path: Path) -> None:
+    content = version_1(episode_terminals=None, version=None)
+    raw = sources.read(str(written(tmp_path, content))).raw
+    np.testing.assert_array_equal(raw["terminals"], TERMINALS)
+    assert not raw["timeouts"].any()
+
+
+def test_transitions_stay_within_their_episode(tmp_path: Path) -> None:
+    """Of the episode of one step, which no time limit ended in a terminal state, nothing is left."""
+    found = transitions.extract_transitions(d3rlpy_files.read(written(tmp_path, version_21())))
+    np.testing.assert_array_equal(found.observations, ROWS["observations"][[0, 1, 2, 3, 5, 6]])
+    np.testing.assert_array_equal(found.next_observations[[0, 1, 2, 4, 5]], ROWS["observations"][[1, 2, 3, 6, 7]])
+    np.testing.assert_array_equal(found.terminals, [0, 0, 0, 1, 0, 0])
+
+
+IMAGES = np.zeros((4, 1, 8, 8), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (version_21(version="2.2"), "a replay buffer of d3rlpy's version 2.2: 1.0, 2.0 and 2.1 can be read"),
+        (version_1(version="2.1"), "a replay buffer of d3rlpy's version 2.1"),
+        (version_21(num_episodes=None), "can be read"),
+        (version_21(num_episodes=0), "says that it holds 0 episodes"),
+        (version_21(num_episodes=10**12), "has no array 'observations_999999999999'"),
+        (version_21(num_episodes=4), "has no array 'observations_3'"),
+        (version_21(terminated_1=None), "has no array 'terminated_1'"),
+        (version_21(observations_0_0=IMAGES), "has observations of several parts"),
+        (version_21(observations_0=IMAGES), "has images for observations"),
+        (version_21(actions_0=ROWS["actions"][:3]), "arrays are empty or of unequal length"),
+        (version_20(terminated=np.ones(3, bool)), "has arrays of unequal numbers of episodes"),
+        (version_20(terminated=None), "has no array 'terminated'"),
+        (version_20(observations=np.stack([IMAGES, IMAGES])), "has images for observations"),
+        (version_1(observations=IMAGES), "has images for observations"),
+        (version_1(discrete_action=True), "has discrete actions"),
+        (version_1(terminals=None), "has no array 'terminals'"),
+        (version_1(episode_terminals=TERMINALS[:3]), "3 episode_terminals for 8 terminals"),
+        (version_1(rewards=np.full(8, np.nan)), "rewards holds NaN"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(content: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        sources.read(str(written(tmp_path, content)))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
