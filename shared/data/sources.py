@@ -22,8 +22,8 @@ def read(name: str) -> Source:
     A file of D4RL's name whose bytes are not D4RL's is used, with a line on standard error.
 
     Args:
-        name: `mini/...`, a D4RL id such as `hopper-medium-v2`, `minari:mujoco/hopper/medium-v0`, or the path of an
-            `.hdf5` file in D4RL's layout or of one of d3rlpy's replay buffers.
+        name: `mini/...`, a D4RL id such as `hopper-medium-v2`, `minari:mujoco/hopper/medium-v0`, or a file's path. The
+            file is in D4RL's layout, or one of d3rlpy's replay buffers.
 
     Raises:
         InputError: The dataset is unknown, cannot be downloaded, or cannot be read.
