@@ -25,7 +25,7 @@ from shared.runs.task import scoring_env
 
 SUFFIXES = {"torch": ".pt", "jax": ".msgpack"}
 # What a checkpoint of either framework says about its run, by key
-FACTS = ("step", "settings", "dataset", "state_mean", "state_std", "versions")
+FACTS = ("step", "settings", "dataset", "environment", "state_mean", "state_std", "versions")
 _RUN = re.compile(r".+-(torch|jax)-[0-9a-f]{8}")
 
 
@@ -125,15 +125,24 @@ class Saved:
     @cached_property
     def env_id(self) -> str:
         """The environment that scores the run."""
-        return self.result["env"] if self.result else scoring_env(self.config)
+        if self.result:
+            return self.result["env"]
+        environment = self.facts.get("environment")
+        return environment["id"] if environment else scoring_env(self.config)
 
     @cached_property
     def sizes(self) -> tuple[int, int, float]:
-        """S, A and the bound of every action component: the config's where the algorithm has a setting for it."""
-        evaluator = Evaluator(self.env_id, n_episodes=1, seed=0)
-        evaluator.close()
-        max_action = getattr(self.config, "max_action", evaluator.max_action)
-        return evaluator.state_dim, evaluator.action_dim, max_action
+        """S, A and the bound of every action component: the config's where the algorithm has a setting for it.
+
+        The environment is made only for a file that does not hold them, such as CORL's.
+        """
+        if environment := self.facts.get("environment"):
+            state_dim, action_dim, bound = (environment[key] for key in ("state_dim", "action_dim", "max_action"))
+        else:
+            evaluator = Evaluator(self.env_id, n_episodes=1, seed=0)
+            evaluator.close()
+            state_dim, action_dim, bound = evaluator.state_dim, evaluator.action_dim, evaluator.max_action
+        return state_dim, action_dim, getattr(self.config, "max_action", bound)
 
     def evaluator(self, n_episodes: int, seed: int | None = None, **how: Any) -> Evaluator:
         """What scores the run's policy: it normalises states as the run's evaluations did.

@@ -13,6 +13,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeIn
 
 from shared.errors import InputError
 
+# Of a state or an action; a file that says more would only exhaust the memory
+_LARGEST = 100_000
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -42,6 +44,17 @@ class _Progress(BaseModel):
     evaluating: _Seconds
 
 
+class _Environment(BaseModel):
+    """What networks are made for: the environment that scores the run, S, A and the bound of every action component."""
+
+    model_config = ConfigDict(strict=True)
+
+    id: str
+    state_dim: Annotated[int, Field(gt=0, le=_LARGEST)]
+    action_dim: Annotated[int, Field(gt=0, le=_LARGEST)]
+    max_action: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
 class _Facts(BaseModel):
     """All are optional, since files of CORL's and of older versions lack some."""
 
@@ -52,6 +65,7 @@ class _Facts(BaseModel):
     step: NonNegativeInt = 0
     settings: dict[str, Any] = {}
     dataset: dict[str, Any] = {}
+    environment: _Environment | None = None
     versions: dict[str, str] = {}
     progress: _Progress | None = None
     state_mean: Annotated[Any, AfterValidator(_row)] = None

@@ -209,6 +209,12 @@ class Record:
             "step": step,
             "settings": {name: list(v) if isinstance(v, tuple) else v for name, v in settings.items()},
             "dataset": self._task.fingerprint,
+            "environment": {
+                "id": self._task.evaluator.fingerprint["env"],
+                "state_dim": self._task.state_dim,
+                "action_dim": self._task.action_dim,
+                "max_action": float(self._task.max_action),
+            },
             "state_mean": self._task.mean,
             "state_std": self._task.std,
             "versions": self._versions(),

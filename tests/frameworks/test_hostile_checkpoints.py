@@ -34,6 +34,7 @@ FACTS = {
     "step": 3,
     "settings": {"seed": 0},
     "dataset": {"name": "x"},
+    "environment": {"id": "d4rl/hopper-v2", "state_dim": STATE_DIM, "action_dim": ACTION_DIM, "max_action": 1.0},
     "versions": {"numpy": "2.0"},
     "progress": {"metrics_size": 0, "updates": 3, "seconds": 1.0, "evaluating": 0.5},
 }
