@@ -42,6 +42,16 @@ def test_the_ensembles_tables_have_corls_datasets() -> None:
         assert sorted(rows(algorithm)) == sorted([*expected, "mini/hopper-medium-replay"])
 
 
+def test_plass_table_has_the_datasets_of_d3rlpys_runs() -> None:
+    """Their v0 data, and the same values for v2; the datasets that are bundled."""
+    robots, kinds = ("halfcheetah", "hopper", "walker2d"), ("random", "medium", "medium-replay", "medium-expert")
+    datasets = [f"{robot}-{kind}-v{version}" for robot in robots for kind in kinds for version in (0, 2)]
+    mini = ("medium-replay", "medium-expert", "mostly-expert")
+    assert sorted(rows("plas")) == sorted([*datasets, *(f"mini/hopper-{kind}" for kind in mini)])
+    for dataset in datasets:
+        assert rows("plas")[dataset] == rows("plas")[dataset[:-1] + "0"]
+
+
 FINETUNED = [f"finetune/{name}" for name in ("awac", "cal_ql", "cql", "iql", "rebrac", "spot")]
 
 
@@ -76,6 +86,12 @@ CQL_ONLINE_ANTMAZE = {
 @pytest.mark.parametrize(
     ("algorithm", "dataset", "row"),
     [
+        ("plas", "hopper-random-v0", {"eval_freq": 1000, "action_flexibility": 0.5}),
+        (
+            "plas",
+            "walker2d-medium-replay-v2",
+            {"eval_freq": 1000, "action_flexibility": 0.05, "vae_hidden_dims": [128, 128]},
+        ),
         ("sac_n", "hopper-medium-v2", {"num_critics": 500}),
         ("sac_n", "halfcheetah-medium-v2", {}),
         ("sac_n", "maze2d-large-v1", {"num_critics": 25, "buffer_size": 4_000_000}),
