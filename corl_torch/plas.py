@@ -61,8 +61,6 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 
     group: str = "PLAS-D4RL"
     name: str = "PLAS"
-    # Dataset: mini/hopper-medium-replay, a D4RL id, minari:NAME, or the path of an HDF5 file
-    env: str = "mini/hopper-medium-replay"
     # Updates in all, the VAE's counted too
     max_timesteps: int = bounded(1_000_000, low=1)
     # Critics
