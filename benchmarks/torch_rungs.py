@@ -35,11 +35,15 @@ def loop(subject: Subject) -> Loop:
     trainer = pair.torch.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     device = torch_side.resolve_device(config.device)
     dataset = torch_data.to_device(subject.columns, device)
+    draws = pair.torch_draws(config, subject.columns, ACTION_DIM, device)
+
+    def draw() -> tuple[torch.Tensor, Any]:
+        return draws(**pair.draw_statics(config, trainer.total_it + 1))
 
     def learn(indices: torch.Tensor, noise: Any) -> Metrics:
         return trainer.update(pair.take(pair.torch, dataset, indices, config), noise)
 
-    return Loop(trainer, pair.torch_draws(config, subject.columns, ACTION_DIM, device), learn)
+    return Loop(trainer, draw, learn)
 
 
 def compiled_loop(subject: Subject) -> Loop:
