@@ -44,7 +44,7 @@ test-d3rlpy: setup
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
 		--target $(VENV)/d3rlpy -r requirements/d3rlpy.txt
 	PYTHONPATH=$(VENV)/d3rlpy $(VENV)/bin/python -c 'import d3rlpy'
-	PYTHONPATH=$(VENV)/d3rlpy $(VENV)/bin/python -m pytest -m d3rlpy parity_tests/genuine
+	PYTHONPATH=$(VENV)/d3rlpy $(VENV)/bin/python -m pytest -m d3rlpy parity_tests/reference tests/data/conformance
 
 lint: setup
 	$(VENV)/bin/ruff check .

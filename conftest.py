@@ -21,6 +21,12 @@ def compilation_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     share_programs(tmp_path_factory)
 
 
+@pytest.fixture(scope="session")
+def d3rlpy() -> Any:
+    """The genuine library, where `make test-d3rlpy` has installed it and shows where."""
+    return pytest.importorskip("d3rlpy", reason="the genuine d3rlpy is not installed: make test-d3rlpy")
+
+
 @pytest.fixture(autouse=True)
 def few_programs() -> Iterator[None]:
     """Programs are kept in memory for a while, since tests share them, but not for ever."""

@@ -169,18 +169,26 @@ def compared(_: str | None) -> str:
 
 
 def forms(name: str | None) -> str:
-    """An algorithm's default runs beside runs with other settings, of the forms that an algorithm has."""
-    lines = ["| settings | seeds | PyTorch | JAX | lowest evaluation after a third |", "|---|---|---|---|---|"]
-    summaries = [json.loads(path.read_text()) for kind in ("seeds", "forms") for path in files(kind)]
-    for summary in summaries:
-        settings = summary.get("settings", [])
-        if name in (None, summary["algorithm"]) and (settings or (name and seeds.is_default(summary))):
-            sides = [summary["frameworks"][framework] for framework in seeds.FRAMEWORKS]
-            lines.append(
-                f"| {'`' + ' '.join(settings) + '`' if settings else 'the default'} | {len(sides[0]['seeds'])} "
-                f"| {means(summary)} | {', '.join(map(seeds.lowest_later, sides))} |"
-            )
-    return "\n".join(lines) + "\n" if len(lines) > 2 else ""
+    """Default runs beside runs with other settings, of the algorithms that were run so, or of one."""
+    others = [json.loads(path.read_text()) for path in files("forms")]
+    named = {summary["algorithm"] for summary in others} & ({name} if name else set(PAIRS))
+    defaults = [json.loads(path.read_text()) for path in files("seeds")]
+    rows = [found for found in defaults if found["algorithm"] in named and seeds.is_default(found)]
+    rows += [found for found in others if found["algorithm"] in named]
+    if not rows:
+        return ""
+    lines = [
+        "| algorithm | settings | seeds | PyTorch | JAX | lowest evaluation after a third |",
+        "|---|---|---|---|---|---|",
+    ]
+    for summary in sorted(rows, key=lambda found: found["algorithm"]):
+        settings = " ".join(summary.get("settings", []))
+        sides = [summary["frameworks"][framework] for framework in seeds.FRAMEWORKS]
+        lines.append(
+            f"| {PAIRS[summary['algorithm']].title} | {f'`{settings}`' if settings else 'the default'} "
+            f"| {len(sides[0]['seeds'])} | {means(summary)} | {', '.join(map(seeds.lowest_later, sides))} |"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def gained(_: str | None) -> str:

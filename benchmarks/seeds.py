@@ -79,6 +79,11 @@ def is_default(summary: dict[str, Any]) -> bool:
     return run == (dataset, config.max_timesteps)
 
 
+def kept_as(name: str, updates: int, settings: Sequence[str]) -> str:
+    """What the name of the results file begins with: runs with settings of their own are no default runs."""
+    return f"forms-{name}-{' '.join(settings)}" if settings else f"seeds-{name}-{updates}-updates"
+
+
 def over_the_data(summary: dict[str, Any]) -> float:
     """How far the lowest score of all runs lies over that of the data's weakest policy."""
     lowest = min(min(summary["frameworks"][framework]["mean_of_last_3"]) for framework in FRAMEWORKS)
@@ -194,8 +199,7 @@ def main() -> None:
     if PAIRS[args.algorithm].explores:
         print(gains([measured]))
     print(f"means {apart:.1f} apart, pooled standard deviation {pooled:.1f}")
-    kind = f"forms-{args.algorithm}-{' '.join(settings)}" if settings else f"seeds-{args.algorithm}-{updates}-updates"
-    write(kind, "seeds", measured)
+    write(kept_as(args.algorithm, updates, settings), "seeds", measured)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from typing import Any
 
 from parity_tests.pair import Facts, Loss, Mistake, Pair
+from parity_tests.pairs.finetune_spot import pretrained
 
 # One more than the ladder's warm updates: the first update after those is the VAE's last one.
 AS_WARM = 31
@@ -20,11 +21,6 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
         "actor": twin.actor(batch.observations, twin.decoder),
         "critics": twin.critics(batch.observations, batch.actions),
     }
-
-
-def interval_statics(config: Any, start: int, num_updates: int) -> dict[str, int]:
-    """How many updates of an interval are the VAE's."""
-    return {"vae_updates": min(max(config.vae_iterations - start, 0), num_updates)}
 
 
 PAIR = Pair(
@@ -54,7 +50,7 @@ PAIR = Pair(
     },
     draw_statics=lambda config, step: {"pretrains": step <= config.vae_iterations},
     update_statics=lambda config, step: {"pretrains": step <= config.vae_iterations},
-    interval_statics=interval_statics,
+    interval_statics=lambda config, start, num_updates: {"vae_updates": pretrained(config, start, num_updates)},
     full_size={"vae_iterations": 3},
     timed={"vae_iterations": 0},
     facts=Facts(rewarded="critic_loss", target_inputs=("batch",)),

@@ -195,7 +195,7 @@ def _ids_of(path: Path) -> list[str]:
 
 def _verified(path: Path) -> tuple[str, str]:
     """A file's SHA-256, and a line that says what it is."""
-    raw = transitions.read_hdf5(path)
+    raw = sources.arrays(path)
     shape = f"{len(raw['rewards']):,} rows of {raw['observations'].shape[1]} + {raw['actions'].shape[1]} numbers"
     digest = sha256_of([path])
     return digest, f"{path}: {shape}, SHA-256 {digest}, {_verdict(path, raw, digest)}"

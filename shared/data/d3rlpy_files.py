@@ -15,7 +15,6 @@ from shared.data.transitions import checked_arrays
 from shared.errors import InputError
 
 # What tells d3rlpy's files from D4RL's, and from each other
-_TELLING = ("num_episodes", "total_size", "discrete_action", "columns")
 _VERSIONS = {"num_episodes": "2.1", "total_size": "2.0", "discrete_action": "1.0"}
 # Of each step; and of an episode, whether it ended in a terminal state
 _STEPS = ("observations", "actions", "rewards")
@@ -28,7 +27,9 @@ def is_buffer(path: Path) -> bool:
     Raises:
         InputError: The file is damaged.
     """
-    return bool(declared_shapes(path, _TELLING))
+    return bool(declared_shapes(path, _VERSIONS)) or bool(
+        read_text(path, "version") and declared_shapes(path, ["columns"])
+    )
 
 
 def read(path: Path) -> dict[str, np.ndarray]:
@@ -42,8 +43,8 @@ def read(path: Path) -> dict[str, np.ndarray]:
         InputError: The file is damaged, of a version that is not known, or lacks an array. Or it holds images,
             observations of several parts, or discrete actions.
     """
-    found = declared_shapes(path, _TELLING)
-    version = next((_VERSIONS[name] for name in _TELLING if name in found and name in _VERSIONS), None)
+    found = declared_shapes(path, _VERSIONS)
+    version = next((_VERSIONS[name] for name in _VERSIONS if name in found), None)
     if (said := read_text(path, "version") or version) != version or version is None:
         raise InputError(f"{path} is a replay buffer of d3rlpy's version {said}: 1.0, 2.0 and 2.1 can be read")
     raw = {"1.0": _flat, "2.0": _stacked, "2.1": _by_episode}[version](path)

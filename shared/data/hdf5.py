@@ -6,9 +6,10 @@ the user's. So what a file declares is checked before any of it is read, and onl
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import h5py
 import numpy as np
@@ -41,73 +42,62 @@ def read_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
         InputError: The file is missing, is damaged or refers to other files. Or an array is no numbers, is larger than
             `MAX_BYTES`, or is larger than the bytes that are stored for it can be.
     """
-    if not os.path.isfile(path):  # False too of a name that the system does not take
-        raise InputError(f"no dataset at {path}: put the file there or correct the path")
-    try:
-        with h5py.File(path) as file:
-            arrays = {name: array for name in names if (array := _find(file, name)) is not None}
-            for name, array in arrays.items():
-                _check_declaration(f"{path}: {name}", array, path.stat().st_size)
-            if (size := sum(map(_declared_bytes, arrays.values()))) > MAX_BYTES:
-                raise InputError(f"{path} declares {size:,} bytes of arrays; split it below {MAX_BYTES:,}")
-            return {name: array[()] for name, array in arrays.items()}
-    except InputError:
-        raise
-    except _DAMAGE as error:
-        refuse_damaged(path, error)
+    with _opened(path) as file:
+        arrays = {name: array for name in names if (array := _find(file, name)) is not None}
+        for name, array in arrays.items():
+            _check_declaration(f"{path}: {name}", array, path.stat().st_size)
+        if (size := sum(map(_declared_bytes, arrays.values()))) > MAX_BYTES:
+            raise InputError(f"{path} declares {size:,} bytes of arrays; split it below {MAX_BYTES:,}")
+        return {name: array[()] for name, array in arrays.items()}
 
 
 def declared_shapes(path: Path, names: Iterable[str]) -> dict[str, tuple[int, ...]]:
     """Shapes of those of the named arrays that lie at the top of the file, without reading them.
 
     Raises:
-        InputError: The file is damaged, or an array is elsewhere.
+        InputError: The file is missing or damaged, or an array is elsewhere.
     """
-    try:
-        with h5py.File(path) as file:
-            arrays = {name: _find(file, name) for name in names}
-            return {name: array.shape or () for name, array in arrays.items() if array is not None}
-    except InputError:
-        raise
-    except _DAMAGE as error:
-        refuse_damaged(path, error)
+    with _opened(path) as file:
+        arrays = {name: _find(file, name) for name in names}
+        return {name: array.shape or () for name, array in arrays.items() if array is not None}
 
 
 def read_text(path: Path, name: str) -> str:
     """A single text at the top of the file; empty where there is none of this name, or something else.
 
     Raises:
-        InputError: The file is damaged, or the text is elsewhere.
+        InputError: The file is missing or damaged, or the text is elsewhere.
     """
-    try:
-        with h5py.File(path) as file:
-            item = _find(file, name)
-            if item is None or item.shape != () or h5py.check_string_dtype(item.dtype) is None:
-                return ""
-            return _python_value(item[()])
-    except InputError:
-        raise
-    except _DAMAGE as error:
-        refuse_damaged(path, error)
+    with _opened(path) as file:
+        item = _find(file, name)
+        if item is None or item.shape != () or h5py.check_string_dtype(item.dtype) is None:
+            return ""
+        return _python_value(item[()])
 
 
 def read_attributes(path: Path) -> dict[str, Any]:
     """The file's own attributes that are one text or one number each, as Python's own types; others are left out.
 
     Raises:
-        InputError: The file is damaged.
+        InputError: The file is missing or damaged.
     """
+    with _opened(path) as file:
+        return {key: _python_value(file.attrs[key]) for key in file.attrs if _is_plain(file.attrs.get_id(key))}
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[h5py.File]:
+    """The file, whose faults are told in one line, whenever they come to light."""
+    if not os.path.isfile(path):  # False too of a name that the system does not take
+        raise InputError(f"no dataset at {path}: put the file there or correct the path")
     try:
         with h5py.File(path) as file:
-            return {key: _python_value(file.attrs[key]) for key in file.attrs if _is_plain(file.attrs.get_id(key))}
+            yield file
+    except InputError:
+        raise
     except _DAMAGE as error:
-        refuse_damaged(path, error)
-
-
-def refuse_damaged(path: Path, error: Exception) -> NoReturn:
-    """Turns an error of the library into one line."""
-    reason = " ".join(str(error).split())[:200]
-    raise InputError(f"{path} is truncated or not an HDF5 file: fetch it again ({reason})") from error
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{path} is truncated or not an HDF5 file: fetch it again ({reason})") from error
 
 
 def _find(file: h5py.File, name: str) -> h5py.Dataset | None:

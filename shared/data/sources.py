@@ -31,15 +31,19 @@ def read(name: str) -> Source:
     if name.startswith(MINARI):
         return minari_sets.read(name)
     path = download.fetch(name) if name in D4RL_FACTS else dataset_path(name)
-    source = cached([path], lambda: Source(_arrays(path), read_attributes(path)))
+    source = cached([path], lambda: Source(arrays(path), read_attributes(path)))
     if name not in D4RL_FACTS:
         return source._replace(max_episode_steps=None)
     _tell_of_other_bytes(name, path, source.sha256)
     return source._replace(max_episode_steps=D4RL_FACTS[name]["max_episode_steps"])
 
 
-def _arrays(path: Path) -> dict[str, np.ndarray]:
-    """A file's arrays, whichever of both layouts it has."""
+def arrays(path: Path) -> dict[str, np.ndarray]:
+    """A file's arrays, checked, whether it is in D4RL's layout or a replay buffer of d3rlpy's.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
     return d3rlpy_files.read(path) if d3rlpy_files.is_buffer(path) else read_hdf5(path)
 
 

@@ -83,10 +83,8 @@ def _step(node: Node) -> list[Any]:
     if node.target is aten.layer_norm.default:
         inputs, _, weight, bias, epsilon, *_ = arguments
         return ["layer_norm", inputs, weight, bias, epsilon]
-    if node.target is aten.concatenate.default:
-        inputs, axis = arguments
-        assert axis in (-1, inputs[0].meta["val"].ndim - 1), "a recipe joins along the last axis"
-        return ["concatenate", *inputs]
+    if node.target is aten.concatenate.default and arguments[1] == -1:
+        return ["concatenate", *arguments[0]]
     if node.target is operator.getitem and arguments[0].target is aten.chunk.default:
         inputs, parts, _ = arguments[0].args
         return ["part", inputs, parts, arguments[1]]

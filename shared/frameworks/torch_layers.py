@@ -1,4 +1,4 @@
-"""What PyTorch's own layers lack. `shared/frameworks/jax_layers.py` holds the same names for JAX."""
+"""What PyTorch's own layers lack. `shared/frameworks/jax_layers.py` holds the same names for JAX, but for `probe`."""
 
 from collections.abc import Sequence
 

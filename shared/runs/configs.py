@@ -252,8 +252,8 @@ def _parser(config_class: type, algorithm: str, prog: str | None) -> argparse.Ar
         groups[field.name in run_settings].add_argument(
             f"--{field.name}",
             *(
-                f"--{corl}"
-                for corl, ours in _class_table(config_class, "REFERENCE_NAMES").items()
+                f"--{theirs}"
+                for theirs, ours in _class_table(config_class, "REFERENCE_NAMES").items()
                 if ours == field.name
             ),
             dest=field.name,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.seeds import equivalence, gains, later_scores, lowest_later, summarise
+from benchmarks.seeds import equivalence, gains, kept_as, later_scores, lowest_later, summarise
 
 
 def summary(algorithm: str, **sides: Any) -> dict[str, Any]:
@@ -39,6 +39,11 @@ def test_curves_are_kept_of_every_seed() -> None:
     assert (found["steps"], found["curves"], found["switch"]) == ([10, 20], [[1.0, 3.0], [4.0, 6.0]], 10)
     with pytest.raises(AssertionError, match="the same updates"):
         summarise([runs[0], runs[1] | {"curve": {20: 6.0}}])
+
+
+def test_runs_with_settings_of_their_own_replace_no_default_runs() -> None:
+    assert kept_as("plas", 16_000, []) == "seeds-plas-16000-updates"
+    assert kept_as("plas", 16_000, ["--vae_tanh", "false"]) == "forms-plas---vae_tanh false"
 
 
 def test_later_scores_are_those_after_the_first_third() -> None:

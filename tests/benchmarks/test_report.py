@@ -70,7 +70,7 @@ def test_forms_stand_beside_the_default_runs(monkeypatch: pytest.MonkeyPatch, tm
     (tmp_path / "forms-plas.json").write_text(json.dumps(runs | {"settings": ["--vae_tanh", "false"]}))
     monkeypatch.setattr(report.results, "FOLDER", tmp_path)
     assert report.forms("plas").splitlines()[2:] == [
-        "| the default | 2 | 90.0 +- 1.0 | 80.5 +- 1.0 | 91.0, 91.0 |",
-        "| `--vae_tanh false` | 2 | 90.0 +- 1.0 | 80.5 +- 1.0 | 91.0, 91.0 |",
+        "| PLAS | the default | 2 | 90.0 +- 1.0 | 80.5 +- 1.0 | 91.0, 91.0 |",
+        "| PLAS | `--vae_tanh false` | 2 | 90.0 +- 1.0 | 80.5 +- 1.0 | 91.0, 91.0 |",
     ]
     assert report.forms("cql") == ""

@@ -118,6 +118,8 @@ def test_a_checkpoint_says_what_it_belongs_to(whole: tuple[str, str, Path]) -> N
     assert (content["algorithm"], content["step"]) == (name, 12)
     assert content["settings"].items() >= PAIRS[name].lasting(12).items()
     assert content["settings"]["seed"] == 1
+    sizes = {"state_dim": 11, "action_dim": 3, "max_action": 1.0}
+    assert content["environment"] == sizes | {"id": "d4rl/hopper-v2"}
     assert {"python", "numpy", "torch" if side == "torch" else "jax"} <= content["versions"].keys()
     if name == "sac":
         assert content["dataset"] == {"name": "d4rl/hopper-v2"}

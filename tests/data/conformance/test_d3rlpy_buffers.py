@@ -8,22 +8,17 @@ import pytest
 
 from shared.data import sources
 from shared.data.transitions import extract_transitions
+from tests.data.conformance.conftest import example, flags
 
 pytestmark = pytest.mark.d3rlpy
 
 
-@pytest.mark.parametrize("ends_by", ["timeout", "terminal"])
-def test_its_buffers_hold_the_same_transitions(ends_by: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ends_by", ["timeouts", "terminals"])
+def test_its_buffers_hold_the_same_transitions(d3rlpy: Any, ends_by: str, tmp_path: Path) -> None:
     """Of a file that ends in a terminal, D4RL's rule drops the last row, which d3rlpy keeps."""
-    d3rlpy = pytest.importorskip("d3rlpy", reason="the genuine d3rlpy is not installed: make test-d3rlpy")
-    rng = np.random.default_rng(0)
-    arrays = {"observations": rng.normal(size=(40, 5)), "actions": rng.uniform(-1, 1, (40, 2))}
-    arrays = {name: values.astype(np.float32) for name, values in arrays.items()}
-    terminals, timeouts = np.isin(np.arange(40), [7, 19, 20]), np.isin(np.arange(40), [12, 30])
-    (timeouts if ends_by == "timeout" else terminals)[-1] = True
-    flags = {"rewards": rng.normal(size=40).astype(np.float32), "terminals": terminals, "timeouts": timeouts}
-    buffer: Any = d3rlpy.dataset.MDPDataset(**arrays, **flags)
-    path = tmp_path / "buffer.h5"
+    arrays = example(40, terminals=flags(40, 7, 19, 20), timeouts=flags(40, 12, 30))
+    arrays[ends_by][-1] = True
+    buffer, path = d3rlpy.dataset.MDPDataset(**arrays), tmp_path / "buffer.h5"
     with path.open("w+b") as file:
         buffer.dump(file)
     expected = [
@@ -31,7 +26,7 @@ def test_its_buffers_hold_the_same_transitions(ends_by: str, tmp_path: Path) -> 
         for episode in buffer.episodes
         for step in range(episode.transition_count)
     ]
-    expected = expected[: None if ends_by == "timeout" else -1]
+    expected = expected[: None if ends_by == "timeouts" else -1]
     ours = extract_transitions(sources.read(str(path)).raw)
     assert len(ours.rewards) == len(expected)
     for name, of in (("observations", "observation"), ("actions", "action")):

@@ -1,0 +1,102 @@
+"""The genuine d3rlpy 2.8.1 and our twins in its form: the same weights from a seed, and six equal updates.
+
+`make test-d3rlpy` installs the library; without it these tests are skipped.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from corl_torch import plas
+from parity_tests.reference.common import (
+    ACTION_DIM,
+    CPU,
+    ROWS,
+    STATE_DIM,
+    UPDATES,
+    assert_same_actions,
+    assert_same_log,
+    assert_same_weights,
+    columns_of,
+    same_draws,
+)
+from shared.data.transitions import Batch
+from shared.frameworks.torch_data import take
+
+pytestmark = pytest.mark.d3rlpy
+
+BATCH_SIZE = 32
+HIDDEN = {"actor": (40, 30), "critic": (50, 20), "imitator": (64, 48)}
+# What d3rlpy 2.8.1 does in place of the paper
+FAULTS: dict[str, Any] = {"vae_tanh": False, "copy_target_policy": False}
+
+
+def created(d3rlpy: Any, config: str, networks: tuple[str, ...], **settings: Any) -> Any:
+    """The library's algorithm with small networks, drawn from torch's generator."""
+    factory = d3rlpy.models.VectorEncoderFactory
+    encoders = {f"{part}_encoder_factory": factory(hidden_units=list(HIDDEN[part])) for part in networks}
+    algorithm = getattr(d3rlpy.algos, config)(batch_size=BATCH_SIZE, **encoders, **settings).create(device="cpu:0")
+    algorithm.create_impl((STATE_DIM,), ACTION_DIM)
+    return algorithm
+
+
+def batch_of(d3rlpy: Any, dataset: Batch) -> Any:
+    """A batch as the library draws and takes it; what its algorithms do not read repeats another column."""
+    s, a, r, s2, d = columns_of(dataset, BATCH_SIZE)
+    interval: Tensor = torch.ones(BATCH_SIZE, 1)
+    return d3rlpy.torch_utility.TorchMiniBatch(s, a, r, s2, a, r, d, interval, "cpu:0")
+
+
+def plas_networks(trainer: plas.PLAS) -> list[nn.Module]:
+    """Ours, in the order in which they are drawn."""
+    networks = [trainer.actor.latent, trainer.actor_target.latent]
+    networks += [*trainer.critics.members, *trainer.critics_target.members, trainer.encoder, trainer.decoder]
+    changes = trainer.actor.perturbation, trainer.actor_target.perturbation
+    return networks + [change for change in changes if change is not None]
+
+
+def their_plas_networks(algorithm: Any) -> list[nn.Module]:
+    """The library's, in the same order."""
+    modules = algorithm.impl.modules
+    networks = [modules.policy, modules.targ_policy, *modules.q_funcs, *modules.targ_q_funcs]
+    networks += [modules.vae_encoder, modules.vae_decoder]
+    return networks + ([modules.perturbation, modules.targ_perturbation] if hasattr(modules, "perturbation") else [])
+
+
+@pytest.mark.parametrize("perturbation", [False, True], ids=["PLAS", "PLAS+P"])
+@pytest.mark.parametrize(("warm", "lam", "n_critics"), [(0, 0.75, 2), (3, 0.3, 3), (6, 1.0, 2)])
+def test_plas(d3rlpy: Any, dataset: Batch, warm: int, lam: float, n_critics: int, perturbation: bool) -> None:
+    """Weights, logs, targets and actions, in the VAE's updates and in those after them."""
+    name = "PLASWithPerturbationConfig" if perturbation else "PLASConfig"
+    shared: dict[str, Any] = {"lam": lam, "n_critics": n_critics}
+    if perturbation:
+        shared["action_flexibility"] = 0.3
+    config = plas.TrainConfig(
+        device="cpu",
+        batch_size=BATCH_SIZE,
+        vae_iterations=warm,
+        actor_hidden_dims=HIDDEN["actor"],
+        critic_hidden_dims=HIDDEN["critic"],
+        vae_hidden_dims=HIDDEN["imitator"],
+        perturbation=perturbation,
+        **shared,
+        **FAULTS,
+    )
+    same_draws()
+    theirs = created(d3rlpy, name, ("actor", "critic", "imitator"), warmup_steps=warm, **shared)
+    same_draws()
+    trainer = plas.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    assert_same_weights(plas_networks(trainer), their_plas_networks(theirs))
+    same_draws()
+    expected = [theirs.impl.inner_update(batch_of(d3rlpy, dataset), step) for step in range(UPDATES)]
+    same_draws()
+    logs = []
+    for _ in range(UPDATES):
+        indices, noise = plas.draw_noise(config, ROWS, ACTION_DIM, CPU, trainer.pretrains)
+        logs.append(trainer.update(take(dataset, indices), noise))
+    assert_same_log(logs, expected)
+    assert_same_weights(plas_networks(trainer), their_plas_networks(theirs))
+    observations = dataset.observations.numpy()
+    assert_same_actions(trainer.act(observations), torch.as_tensor(theirs.predict(observations)))
