@@ -39,6 +39,7 @@ from shared.data.online import OnlineExperience
 from shared.data.returns import CalibrationBatch, EndedBatch, extract_ended, unknown_returns, with_returns
 from shared.data.rewards import scale_and_shift_rewards, scale_and_shift_step_rewards
 from shared.envs.scores import reference
+from shared.errors import InputError
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
 from shared.frameworks.torch_layers import Scalar
@@ -482,8 +483,11 @@ def prepare(dataset: EndedBatch, env: str, config: TrainConfig) -> CalibrationBa
     """The transitions with modified rewards, and what the data earned of those from there on.
 
     Raises:
-        InputError: The returns have no range, or nobody knows the least reward of an environment.
+        InputError: The returns have no range, or nobody knows the least reward of an environment. Or the task is
+            sparse and its rewards have a scaler.
     """
+    if config.is_sparse_reward and config.reward_scaler != "none":
+        raise InputError("failures are told by the least reward as it is: set reward_scaler to none on sparse tasks")
     factor, shift = config.reward_scale, config.reward_bias
     if config.normalize_reward:
         dataset = scale_and_shift_rewards(dataset, env, factor, shift)

@@ -96,9 +96,13 @@ def state_statistics(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean.astype(np.float32), std.astype(np.float32)
 
 
-def normalise_states(dataset: Trajectories, observations: np.ndarray) -> tuple[Trajectories, np.ndarray, np.ndarray]:
+def normalise_states(
+    dataset: Trajectories,
+    observations: np.ndarray,
+    statistics: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] = state_statistics,
+) -> tuple[Trajectories, np.ndarray, np.ndarray]:
     """Trajectories in units of the statistics of a file's `observations` (N, S), and those: mean and deviation (S,)."""
-    mean, std = state_statistics(observations)
+    mean, std = statistics(observations)
     return dataset._replace(observations=normalise(dataset.observations, mean, std)), mean, std
 
 

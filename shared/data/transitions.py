@@ -4,7 +4,7 @@ Every step does what D4RL and CORL do, down to the order of float32 operations. 
 scores start from the same numbers. Arrays of transitions are float32 and have one row per transition.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -228,9 +228,11 @@ def normalise(observations: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np
     return shifted
 
 
-def normalise_states(dataset: Batch) -> tuple[Batch, np.ndarray, np.ndarray]:
+def normalise_states(
+    dataset: Batch, statistics: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] = state_statistics
+) -> tuple[Batch, np.ndarray, np.ndarray]:
     """Transitions with both states in units of the statistics of the first, and those: mean (S,) and deviation (S,)."""
-    mean, std = state_statistics(dataset.observations)
+    mean, std = statistics(dataset.observations)
     normalised = dataset._replace(
         observations=normalise(dataset.observations, mean, std),
         next_observations=normalise(dataset.next_observations, mean, std),

@@ -32,6 +32,11 @@ def bounded(default: float | None, low: float, high: float | None = None) -> Any
     return _restricted(default, lambda value: low <= value <= high, f"between {low} and {high}")
 
 
+def unbounded(default: float | None) -> Any:
+    """A field for any finite number."""
+    return _restricted(default, math.isfinite, "finite")
+
+
 def numbers(default: tuple[float, ...], low: float = -math.inf, high: float = math.inf) -> Any:
     """A field for one or more finite numbers from `low` up to `high`."""
     limits = "" if math.isinf(high) else f" between {low} and {high}"

@@ -4,10 +4,10 @@ An algorithm's `TrainConfig` inherits those that it has, and may give one anothe
 only where that says something else. `--help` lists the settings of this file as those of the run.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-from shared.runs.fields import bounded, choice
+from shared.runs.fields import bounded, choice, later, positive, unbounded
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,26 @@ class DatasetConfig(RunConfig):
     eval_env: str = ""
     # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed
     eval_backend: str = choice("gymnasium", "d4rl")
+    # How states are scaled, as in d3rlpy: by their mean and deviation, or to between -1 and 1. It replaces normalize
+    observation_scaler: str = later(choice("none", "standard", "min_max"))
+
+
+@dataclass(frozen=True)
+class RewardsConfig(DatasetConfig):
+    """A run that learns from the rewards of a dataset's transitions, which may be scaled as d3rlpy does."""
+
+    # How rewards are scaled, as in d3rlpy, where normalize_reward is false
+    reward_scaler: str = later(choice("none", "multiply", "clip", "min_max", "standard", "return", "shift"))
+    # Factor of the reward_scaler, whichever it is
+    reward_multiplier: float = later(positive(1.0))
+    # Least reward, of the reward_scaler clip; null: no bound
+    reward_low: float | None = later(unbounded(None))
+    # Greatest reward, of the reward_scaler clip; null: no bound
+    reward_high: float | None = later(unbounded(None))
+    # Added to rewards, by the reward_scaler shift
+    reward_shift: float = later(unbounded(0.0))
+    # Whether the reward_scaler shift comes after the factor
+    multiply_first: bool = later(field(default=False))
 
 
 @dataclass(frozen=True)
@@ -61,7 +81,7 @@ class OfflineConfig(DatasetConfig):
 
 
 @dataclass(frozen=True)
-class FinetuneConfig(DatasetConfig):
+class FinetuneConfig(RewardsConfig):
     """A run that learns from a dataset first, and then goes on in the environment."""
 
     # Dataset to begin with: mini/hopper-medium-replay, a D4RL id, minari:NAME, or the path of an HDF5 file
@@ -88,11 +108,16 @@ class FinetuneConfig(DatasetConfig):
 
 
 @dataclass(frozen=True)
-class TransitionsConfig(OfflineConfig):
-    """A run on a dataset of single transitions."""
+class ImitationConfig(OfflineConfig):
+    """A run on a dataset of single transitions, whose rewards are not learnt from."""
 
     # Largest dataset accepted, in transitions
     buffer_size: int = bounded(2_000_000, low=1)
+
+
+@dataclass(frozen=True)
+class TransitionsConfig(RewardsConfig, ImitationConfig):
+    """A run on a dataset of single transitions."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shared import names
-from shared.data import sequences, sources, transitions
+from shared.data import scalers, sequences, sources, transitions
 from shared.data.cache import Source
 from shared.data.online import OnlineExperience
 from shared.data.transitions import Batch
@@ -20,6 +20,7 @@ from shared.envs.stepping import Stepper
 from shared.errors import InputError
 from shared.runs import memory, seeds
 from shared.runs.fields import check
+from shared.runs.settings import RewardsConfig
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,11 @@ def load_task(
     """Loads the dataset that the config names and makes the environment that scores it.
 
     In CORL's order: transitions are extracted, prepared (rewards modified, or the best trajectories kept), then states
-    are normalised.
+    are normalised. A reward scaler of d3rlpy's goes before all that, so that returns too are those of scaled rewards.
+    An observation scaler takes the place of normalisation.
 
     Args:
-        config: Has `env`, `eval_env`, `eval_backend`, `buffer_size`, `n_episodes` and `seed`.
+        config: A `DatasetConfig` with `buffer_size`; of a `RewardsConfig` the rewards may be scaled.
         prepare: From the transitions and a name to the transitions that are learnt from. The name tells the family: it
             is the dataset's, or the environment's for a file of one's own. None leaves the transitions as they are.
         normalize: Whether states are normalised to mean 0 and standard deviation 1.
@@ -101,19 +103,37 @@ def _transitions(
     """What does not depend on the seed: the source, what is learnt from it, and the statistics of its states."""
     opened = _open(config, source)
     raw = opened.read.raw
-    dataset = extract(raw, opened.read.max_episode_steps or time_limit(opened.env_id))
+    limit = opened.read.max_episode_steps or time_limit(opened.env_id)
+    if (scale := _reward_scale(config, raw, limit)) is not None:
+        raw = {**raw, "rewards": scale(raw["rewards"].astype(np.float32, copy=False))}
+    dataset = extract(raw, limit)
     if len(dataset.rewards) > config.buffer_size:
         rows = len(dataset.rewards)
         raise InputError(
             f"the dataset has {rows} transitions; set buffer_size to at least that, not {config.buffer_size}"
         )
-    step_reward = None if step_rewards is None else step_rewards(dataset, opened.family)
+    step_reward = scale if step_rewards is None else step_rewards(dataset, opened.family)
     if prepare is not None:
         dataset = prepare(dataset, opened.family)
     mean, std = _no_statistics(raw)
-    if normalize:
+    if config.observation_scaler != "none":
+        statistics = partial(scalers.state_statistics, config.observation_scaler)
+        dataset, mean, std = transitions.normalise_states(dataset, statistics)
+    elif normalize:
         dataset, mean, std = transitions.normalise_states(dataset)
     return opened, dataset, mean, std, step_reward
+
+
+def _reward_scale(config: Any, raw: dict[str, np.ndarray], limit: int | None) -> Callable[[Any], Any] | None:
+    """What the config's reward scaler does; None without one."""
+    if not isinstance(config, RewardsConfig):
+        return None
+    scalers.check_rewards(config)
+    if config.reward_scaler == "none":
+        return None
+    if getattr(config, "normalize_reward", False):
+        raise InputError("rewards are scaled by reward_scaler or by normalize_reward: set normalize_reward to false")
+    return scalers.reward_scale(config, raw, limit)
 
 
 def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = None, source: Any = None) -> Task:
@@ -122,7 +142,7 @@ def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = 
     As in CORL the statistics of the states are those of all rows of the file, those after the last trajectory included.
 
     Args:
-        config: Has `env`, `eval_env`, `eval_backend`, `n_episodes`, `seed` and `episode_len`, where an evaluated
+        config: A `DatasetConfig` with `episode_len`, where an evaluated
             episode is cut. The dataset's episodes may be a step longer, as those of D4RL's antmaze are.
         reward_scale: Factor on returns-to-go.
         eval_seed: Decides the start states of evaluations; None: the config's `seed`.
@@ -148,7 +168,9 @@ def _trajectories(config: Any, reward_scale: float, source: Any) -> tuple["_Open
     longest = int(sequences.trajectory_lengths(dataset).max())
     if longest > config.episode_len + 1:
         raise InputError(f"a trajectory of the dataset has {longest} steps: set episode_len to at least {longest - 1}")
-    dataset, mean, std = sequences.normalise_states(dataset, opened.read.raw["observations"])
+    scaler, observations = config.observation_scaler, opened.read.raw["observations"]
+    own = sequences.state_statistics if scaler == "none" else partial(scalers.state_statistics, scaler)
+    dataset, mean, std = sequences.normalise_states(dataset, observations, own)
     return opened, dataset._replace(returns=dataset.returns * np.float32(reward_scale)), mean, std
 
 

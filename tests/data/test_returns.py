@@ -94,3 +94,5 @@ def test_both_twins_prepare_alike(side: str) -> None:
     np.testing.assert_array_equal(found.returns, [-2.5, 5, -10, -10, 5])
     with pytest.raises(InputError, match="unknown D4RL dataset"):
         twin.prepare(ended, "mini/hopper-medium-replay", twin.TrainConfig(**rule))
+    with pytest.raises(InputError, match="set reward_scaler to none on sparse tasks"):
+        twin.prepare(ended, "antmaze-umaze-v2", twin.TrainConfig(**rule, reward_scaler="multiply"))

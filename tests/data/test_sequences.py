@@ -53,6 +53,7 @@ class Config:
     runs_path: str = ""
     eval_env: str = ""
     eval_backend: str = "gymnasium"
+    observation_scaler: str = "none"
     name: str = "DT"
     n_episodes: int = 3
     episode_len: int = 30

@@ -29,6 +29,7 @@ class Config:
     runs_path: str = ""
     eval_env: str = ""
     eval_backend: str = "gymnasium"
+    observation_scaler: str = "none"
     name: str = "CQL"
     project: str = "CORL"
     group: str = "CQL-D4RL"

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import numpy as np
 import pytest
 
 from shared.data import transitions
+from shared.data.returns import extract_returns
 from shared.data.transitions import Batch
 from shared.envs.evaluation import Evaluator
 from shared.errors import InputError
 from shared.runs import task
 from shared.runs.fields import positive
+from shared.runs.settings import TransitionsConfig
 from shared.runs.task import Task, load_task
 
 WriteHDF5 = Callable[..., Path]
@@ -27,6 +30,7 @@ class Config:
     env: str
     eval_env: str = ""
     eval_backend: str = "gymnasium"
+    observation_scaler: str = "none"
     buffer_size: int = 2_000_000
     n_episodes: int = 1
     seed: int = 0
@@ -99,6 +103,48 @@ def test_transitions_are_prepared_before_states_are_normalised(
     modified = load(Config(str(path), eval_env="Hopper-v5"), negate)
     assert modified.dataset.rewards.tolist() == (-plain.rewards).tolist()
     assert calls == ["Hopper-v5"]  # a file's own name says nothing about its family
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaled(TransitionsConfig):
+    """A run whose states and rewards may be scaled."""
+
+    eval_env: str = "d4rl/hopper-v2"
+    n_episodes: int = 1
+    normalize_reward: bool = False
+
+
+def test_states_are_scaled_in_place_of_normalised(write_hdf5: WriteHDF5, load: Callable[..., Task]) -> None:
+    path = write_hdf5()
+    plain = transitions.extract_transitions(transitions.read_hdf5(path)).observations
+    loaded = load(Scaled(env=str(path), observation_scaler="min_max"), normalize=True)
+    np.testing.assert_allclose(loaded.dataset.observations.min(axis=0), -1, rtol=1e-6)
+    np.testing.assert_allclose(loaded.dataset.observations.max(axis=0), 1, rtol=1e-6)
+    np.testing.assert_allclose(loaded.evaluator.mean, (plain.min(axis=0) + plain.max(axis=0)) / 2, rtol=1e-5)
+    standard = load(Scaled(env=str(path), observation_scaler="standard"), normalize=False)
+    np.testing.assert_allclose(standard.std, transitions.state_statistics(plain)[1], rtol=1e-5)
+
+
+def test_rewards_are_scaled_before_anything_is_made_of_them(write_hdf5: WriteHDF5, load: Callable[..., Task]) -> None:
+    """Those that are prepared, the returns that an extraction adds up, and those of steps in the environment."""
+    path = write_hdf5()
+    config = Scaled(env=str(path), reward_scaler="shift", reward_shift=-1.0, reward_multiplier=2.0)
+    loaded = load(config, extract=partial(extract_returns, discount=0.5))
+    raw = transitions.read_hdf5(path)
+    expected = extract_returns(raw | {"rewards": 2 * (raw["rewards"] - 1)}, discount=0.5)
+    np.testing.assert_array_equal(loaded.dataset.rewards, expected.rewards)
+    np.testing.assert_array_equal(loaded.dataset.returns, expected.returns)
+    assert loaded.step_reward(3.0) == 4.0
+    np.testing.assert_array_equal(
+        load(Scaled(env=str(path))).dataset.rewards, transitions.extract_transitions(raw).rewards
+    )
+
+
+def test_rewards_are_scaled_once(write_hdf5: WriteHDF5) -> None:
+    with pytest.raises(InputError, match="set normalize_reward to false"):
+        load_task(Scaled(env=str(write_hdf5()), normalize_reward=True, reward_scaler="standard"))
+    with pytest.raises(InputError, match="reward_low has no effect with reward_scaler none"):
+        load_task(Scaled(env=str(write_hdf5()), reward_low=0.0))
 
 
 def test_a_d4rl_dataset_is_scored_where_it_was_recorded(

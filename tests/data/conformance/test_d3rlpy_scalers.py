@@ -1,0 +1,65 @@
+"""The genuine d3rlpy 2.8.1's scalers and ours: their numbers of one dataset, and what they make of it."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shared.data import scalers
+from shared.data.transitions import extract_transitions
+from shared.runs.settings import TransitionsConfig
+from tests.data.conformance.conftest import example, flags
+
+pytestmark = pytest.mark.d3rlpy
+
+ROWS = 40
+# Both read the same transitions of it: the last row is ended by a time limit.
+RAW = example(ROWS, terminals=flags(ROWS, 7, 19, 20), timeouts=flags(ROWS, 12, 30, ROWS - 1))
+
+
+def fitted(d3rlpy: Any, scaler: Any) -> Any:
+    """The library's scaler with the statistics of the dataset, as its algorithms take them."""
+    dataset = d3rlpy.dataset.MDPDataset(**RAW)
+    scaler.fit_with_transition_picker(dataset.episodes, dataset.transition_picker)
+    return scaler
+
+
+@pytest.mark.parametrize(
+    ("theirs", "named", "settings"),
+    [
+        ("MultiplyRewardScaler", {"multiplier": 3.0}, {"reward_scaler": "multiply", "reward_multiplier": 3.0}),
+        (
+            "ClipRewardScaler",
+            {"low": -0.5, "high": 0.4, "multiplier": 2.0},
+            {"reward_scaler": "clip", "reward_low": -0.5, "reward_high": 0.4, "reward_multiplier": 2.0},
+        ),
+        ("MinMaxRewardScaler", {"multiplier": 3.0}, {"reward_scaler": "min_max", "reward_multiplier": 3.0}),
+        ("StandardRewardScaler", {"multiplier": 3.0}, {"reward_scaler": "standard", "reward_multiplier": 3.0}),
+        ("ReturnBasedRewardScaler", {"multiplier": 1000.0}, {"reward_scaler": "return", "reward_multiplier": 1000.0}),
+        (
+            "ConstantShiftRewardScaler",
+            {"shift": -5, "multiplier": 10.0, "multiply_first": True},
+            {"reward_scaler": "shift", "reward_shift": -5.0, "reward_multiplier": 10.0, "multiply_first": True},
+        ),
+        (
+            "ConstantShiftRewardScaler",
+            {"shift": -5, "multiplier": 10.0},
+            {"reward_scaler": "shift", "reward_shift": -5.0, "reward_multiplier": 10.0},
+        ),
+    ],
+)
+def test_rewards(d3rlpy: Any, theirs: str, named: dict[str, Any], settings: dict[str, Any]) -> None:
+    """To float32's precision: both round once more or less where they add up in double precision."""
+    scaler = fitted(d3rlpy, getattr(d3rlpy.preprocessing, theirs)(**named))
+    rewards = extract_transitions(RAW).rewards
+    ours = scalers.reward_scale(TransitionsConfig(**settings), RAW, None)(rewards)
+    np.testing.assert_allclose(ours, scaler.transform_numpy(rewards), rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("theirs", "scaler"), [("Standard", "standard"), ("MinMax", "min_max")])
+def test_states(d3rlpy: Any, theirs: str, scaler: str) -> None:
+    """To float32's precision: a middle and half a range round elsewhere than a least and a greatest."""
+    states = extract_transitions(RAW).observations
+    mean, std = scalers.state_statistics(scaler, states)
+    library = fitted(d3rlpy, getattr(d3rlpy.preprocessing, f"{theirs}ObservationScaler")())
+    np.testing.assert_allclose((states - mean) / std, library.transform_numpy(states), rtol=2e-6, atol=1e-6)
