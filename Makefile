@@ -17,7 +17,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 run: setup
-	$(VENV)/bin/python corl_jax/cql.py
+	$(VENV)/bin/python corl_jax/iql.py
 
 # Files are shared out among a few processes with a thread each: more threads than cores slow both frameworks manifold.
 PYTEST := OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false \

@@ -7,9 +7,15 @@ import pytest
 
 from benchmarks import report, seeds
 
-# Of the score of the data's better policy: what every run's last three evaluations reach on average
-REACHED = {"any_percent_bc": 0.9}
-SIDES = pytest.mark.parametrize("framework", seeds.FRAMEWORKS)
+# Of the score of the data's better policy: what every run's last three evaluations reach on average. PyTorch's runs of
+# CQL and IQL are not among them: of five seeds, one each reaches 0.78 and 0.86.
+REACHED = {
+    ("any_percent_bc", "torch"): 0.9,
+    ("any_percent_bc", "jax"): 0.9,
+    ("cql", "jax"): 0.8,
+    ("iql", "jax"): 0.9,
+}
+RUNS = pytest.mark.parametrize(("name", "framework"), REACHED)
 
 
 def results(name: str) -> dict[str, Any]:
@@ -19,17 +25,15 @@ def results(name: str) -> dict[str, Any]:
     return summary
 
 
-@SIDES
-@pytest.mark.parametrize("name", REACHED)
+@RUNS
 def test_every_seed_reaches_its_share_of_the_better_policy(name: str, framework: str) -> None:
     summary = results(name)
     scores = summary["frameworks"][framework]["mean_of_last_3"]
     assert len(scores) >= 5
-    assert min(scores) >= REACHED[name] * max(summary["data_policies"].values())
+    assert min(scores) >= REACHED[name, framework] * max(summary["data_policies"].values())
 
 
-@SIDES
-@pytest.mark.parametrize("name", REACHED)
+@RUNS
 def test_no_later_evaluation_lies_below_the_weaker_policy(name: str, framework: str) -> None:
     """After the first third of the run."""
     summary = results(name)
