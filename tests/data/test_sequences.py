@@ -142,6 +142,15 @@ def test_a_task_of_trajectories(write_hdf5: WriteHDF5) -> None:
     assert task.evaluator(still).lengths.tolist() == [30, 30, 30]
 
 
+def test_states_are_scaled_by_all_rows_of_the_file(write_hdf5: WriteHDF5) -> None:
+    path = write_hdf5()
+    observations = transitions.read_hdf5(path)["observations"]
+    task = load_trajectories(Config(str(path), observation_scaler="min_max"), 1.0)
+    task.evaluator.close()
+    np.testing.assert_allclose(task.mean, (observations.min(axis=0) + observations.max(axis=0)) / 2, rtol=1e-5)
+    np.testing.assert_allclose(task.dataset.observations.max(axis=0), 1, rtol=1e-6)
+
+
 def test_trajectories_longer_than_the_table_are_refused(write_hdf5: WriteHDF5) -> None:
     """One step longer than `episode_len` still fits, as in CORL."""
     path = write_hdf5(**file_rows(LENGTHS))
