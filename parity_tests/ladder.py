@@ -301,8 +301,10 @@ def act(scene: Scene) -> Errors:
     """The actions of the policy that is evaluated, and of the one that explores."""
     indices, _ = next(scene.draws())
     given, ours = scene.torch_batch(indices), scene.jax_batch(indices)
-    noise = {"noise": np.random.default_rng(0).normal(size=(len(indices), scene.sizes[1]))}
+    noise = {"noise": _acting_noise(scene, len(indices))}
     found: Errors = {}
+    if sampling := getattr(scene.jax_twin, "draw_acting_noise", None):
+        found["noise"] = error(sampling(np.random.default_rng(0), scene.hp, scene.sizes[1]), noise["noise"][0])
     for way in ("act",) if scene.pair.explores else ("act", "explore"):
         if policy := getattr(scene.jax_twin, way, None):
             of, *names = inspect.signature(policy).parameters
@@ -315,6 +317,14 @@ def act(scene: Scene) -> Errors:
         explored = scene.run(type(state).explore, state, ours.observations, to_jax_draws(scene, draws))
         found["explore"] = error(explored, reference)
     return found
+
+
+def _acting_noise(scene: Scene, rows: int) -> np.ndarray:
+    """What policies that sample are given: as they draw it themselves, else as much as an action."""
+    rng, action_dim = np.random.default_rng(0), scene.sizes[1]
+    if not hasattr(scene.pair.torch, "draw_acting_noise"):
+        return rng.normal(size=(rows, action_dim))
+    return np.stack([scene.pair.torch.draw_acting_noise(rng, scene.hp, action_dim) for _ in range(rows)])
 
 
 def _given(name: str, batch: Any, noise: dict[str, np.ndarray]) -> np.ndarray:

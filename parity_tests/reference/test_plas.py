@@ -1,14 +1,12 @@
 """PLAS and PLAS+P, in the paper's form and in that of d3rlpy 2.8.1: six updates, equal to the last bit."""
 
 import copy
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.distributions import Normal, kl_divergence
 from torch.nn.functional import mse_loss
 
 from corl_torch import plas
@@ -23,14 +21,13 @@ from parity_tests.reference.common import (
     assert_same_log,
     assert_same_weights,
     columns_of,
-    mlp,
     polyak,
     same_draws,
 )
+from parity_tests.reference.d3rlpy import Vae, Z, stepped, tried
 from shared.data.transitions import Batch
 from shared.frameworks.torch_data import take
 
-Z = 2 * ACTION_DIM
 SMALL: dict[str, Any] = {"actor_hidden_dims": (40, 30), "critic_hidden_dims": (50, 20), "vae_hidden_dims": (64, 48)}
 D3RLPY: dict[str, Any] = {"vae_tanh": False, "copy_target_policy": False}
 PERTURBED: dict[str, Any] = {"perturbation": True, "action_flexibility": 0.3}
@@ -45,43 +42,28 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def tried(widths: Sequence[int], inputs: Sequence[int], *outputs: int) -> list[nn.Sequential | nn.Linear]:
-    """d3rlpy's network: hidden layers, which random rows of these sizes are put through, and then its heads."""
-    body = mlp(sum(inputs), *widths, end=nn.ReLU())
-    for size in inputs:
-        torch.rand(2, size)
-    return [body, *(nn.Linear(widths[-1], output) for output in outputs)]
-
-
 class Reference:
     """d3rlpy's networks in its order, from torch's generator; updates and actions."""
 
     def __init__(self, config: plas.TrainConfig, bound: float) -> None:
-        self.config, self.bound, self.step, self.cut, self.spread = config, bound, 0, False, False
+        self.config, self.bound, self.step, self.cut = config, bound, 0, False
         s, a, dims = STATE_DIM, ACTION_DIM, config.actor_hidden_dims
         self.policy, target = (nn.Sequential(*tried(dims, (s,), Z)) for _ in range(2))
         self.critics, _ = (
             [nn.Sequential(*tried(config.critic_hidden_dims, (s, a), 1)) for _ in range(config.n_critics)]
             for _ in range(2)
         )
-        self.encoder = nn.ModuleList(tried(config.vae_hidden_dims, (s, a), Z, Z))
-        self.decoder = nn.Sequential(*tried(config.vae_hidden_dims, (s, Z), a))
+        self.vae = Vae(config, bound)
         changes = [nn.Sequential(*tried(dims, (s, a), a)) for _ in range(2)] if config.perturbation else []
         self.pi = nn.ModuleList([self.policy, *changes[:1]])
         self.pi_t = copy.deepcopy(self.pi) if config.copy_target_policy else nn.ModuleList([target, *changes[1:]])
         self.critics_t = copy.deepcopy(self.critics)
-        self.vae_adam = adam([*self.encoder.parameters(), *self.decoder.parameters()], config.vae_lr)
         self.pi_adam = adam(self.pi.parameters(), config.actor_lr)
         self.q_adam = adam([p for critic in self.critics for p in critic.parameters()], config.critic_lr)
 
-    def decode(self, s: Tensor, z: Tensor) -> Tensor:
-        """Actions of codes."""
-        a = self.decoder(torch.cat([s, z], 1))
-        return self.bound * (torch.tanh(a) if self.config.vae_tanh else a)
-
     def actions(self, policy: nn.ModuleList, s: Tensor) -> Tensor:
         """The policy's, or its target's."""
-        a = self.decode(s, 2 * torch.tanh(policy[0](s)))
+        a = self.vae.decode(s, 2 * torch.tanh(policy[0](s)))
         if not self.config.perturbation:
             return a
         moved = a + self.config.action_flexibility * self.bound * torch.tanh(policy[1](torch.cat([s, a], 1)))
@@ -92,7 +74,7 @@ class Reference:
         """The VAE's, or one of critics, policy and targets."""
         self.step += 1
         if self.step <= self.config.vae_iterations:
-            return {"vae_loss": self.learn_vae(s, a)}
+            return {"vae_loss": self.vae.learn(s, a)}
         c = self.config
         with torch.no_grad():
             a2 = self.actions(self.pi_t, s2)
@@ -100,36 +82,17 @@ class Reference:
             v = c.lam * q2.min(0).values + (1 - c.lam) * q2.max(0).values
             y = r + c.discount * v * (1 - d)
         losses = [mse_loss(critic(torch.cat([s, a], 1)), y) for critic in self.critics]
-        critic_loss = self.stepped(self.q_adam, torch.stack(losses).sum())
+        critic_loss = stepped(self.q_adam, torch.stack(losses).sum())
         q = self.critics[0](torch.cat([s, self.actions(self.pi, s)], 1))
-        actor_loss = self.stepped(self.pi_adam, -q.mean())
+        actor_loss = stepped(self.pi_adam, -q.mean())
         polyak(self.pi_t, self.pi, c.tau)
         for target, source in zip(self.critics_t, self.critics, strict=True):
             polyak(target, source, c.tau)
         return {"critic_loss": critic_loss, "actor_loss": actor_loss}
 
-    def learn_vae(self, s: Tensor, a: Tensor) -> Tensor:
-        """The loss that encoder and decoder stepped down."""
-        body, mean, log_std = self.encoder
-        h = body(torch.cat([s, a], 1))
-        wide = log_std(h)
-        self.spread |= bool((wide > 15).any() and (wide < -4).any())
-        code = Normal(mean(h), wide.clamp(-4, 15).exp())
-        error = mse_loss(self.decode(s, code.rsample()), a)
-        prior = Normal(torch.zeros_like(code.loc), torch.ones_like(code.scale))
-        return self.stepped(self.vae_adam, error + self.config.beta * kl_divergence(code, prior).mean())
-
-    @staticmethod
-    def stepped(optimizer: torch.optim.Optimizer, loss: Tensor) -> Tensor:
-        """The loss, after a step down its gradient."""
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss
-
     def networks(self) -> list[nn.Module]:
         """All of them."""
-        return [self.encoder, self.decoder, *self.pi, *self.pi_t, *self.critics, *self.critics_t]
+        return [self.vae.encoder, self.vae.decoder, *self.pi, *self.pi_t, *self.critics, *self.critics_t]
 
 
 def networks_of(trainer: plas.PLAS) -> list[nn.Module]:
@@ -160,7 +123,7 @@ def test_plas(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     trainer, reference = both(settings, bound)
     for decoder, log_std in (
         (trainer.decoder.net[-1], trainer.encoder.log_std),
-        (reference.decoder[-1], reference.encoder[2]),
+        (reference.vae.decoder[-1], reference.vae.encoder[2]),
     ):
         decoder.weight.data.mul_(20.0)
         log_std.weight.data.mul_(60.0)
@@ -178,7 +141,7 @@ def test_plas(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     assert_same_weights(networks_of(trainer), reference.networks())
     observations = dataset.observations
     assert_same_actions(trainer.act(observations.numpy()), reference.actions(reference.pi, observations))
-    assert reference.spread == (settings["vae_iterations"] > 0)
+    assert reference.vae.spread == (settings["vae_iterations"] > 0)
     assert reference.cut == settings.get("perturbation", False)
     assert trainer.total_it == UPDATES
 

@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from shared.commands.common import Parser, check_free
 from shared.errors import InputError
 from shared.files import write_atomically
 from shared.frameworks import portable, saved
-from shared.frameworks.portable import PortablePolicy, PortableSequencePolicy
+from shared.frameworks.portable import PortablePolicy, PortableSampledPolicy, PortableSequencePolicy
 from shared.frameworks.saved import Saved
 from shared.frameworks.twins import acting
 
@@ -61,6 +62,9 @@ def portable_policy(source: Saved) -> PortablePolicy:
     if source.is_prompted:
         scale = source.config.reward_scale
         return PortableSequencePolicy(source.torch.policy, acting(trainer), *statistics, reward_scale=scale)
+    if source.draw is not None:
+        noise = source.draw(np.random.default_rng(0))
+        return PortableSampledPolicy(source.torch.policy, acting(trainer), *statistics, example_noise=noise)
     return PortablePolicy(source.torch.policy, acting(trainer), *statistics)
 
 

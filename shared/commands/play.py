@@ -26,7 +26,10 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("run", type=Path, metavar="RUN", help="a run's folder, or a .pt or .msgpack checkpoint")
     parser.add_argument("--episodes", type=at_least(1), default=3, metavar="N", help="how many (default: 3)")
     parser.add_argument(
-        "--seed", type=at_least(0), metavar="N", help="decides the start states (default: the run's evaluations')"
+        "--seed",
+        type=at_least(0),
+        metavar="N",
+        help="decides the start states, and what a policy samples (default: the run's evaluations')",
     )
     parser.add_argument("--video", dest="output", type=Path, metavar="FILE", help="film them into an .mp4 or a .gif")
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there already")
@@ -40,17 +43,17 @@ def play(source: Saved, episodes: int, seed: int | None, video: Path | None) -> 
         InputError: The checkpoint cannot be used, or there is no renderer.
     """
     if video is None:
-        return _played(source, source.evaluator(episodes, seed))
+        return _played(source, source.evaluator(episodes, seed), seed)
     try:
         with film(video) as make:
-            return _played(source, source.evaluator(episodes, seed, num_envs=1, make=make))
+            return _played(source, source.evaluator(episodes, seed, num_envs=1, make=make), seed)
     except OSError as error:
         raise InputError(f"cannot write {video} ({reason(error)}): name another file") from error
 
 
-def _played(source: Saved, evaluator: Evaluator) -> Evaluation:
+def _played(source: Saved, evaluator: Evaluator, seed: int | None) -> Evaluation:
     try:
-        return evaluator(source.policy())
+        return evaluator(source.policy(seed))
     finally:
         evaluator.close()
 

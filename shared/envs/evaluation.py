@@ -34,6 +34,37 @@ class ContextPolicy(ABC):
         """
 
 
+class SampledPolicy(ContextPolicy):
+    """A policy that draws random numbers at each step, from a generator of its own for each episode.
+
+    So the draws of episode k depend on the seed and on k only, like its start state. They take nothing from the
+    generators of training.
+    """
+
+    def __init__(
+        self,
+        act: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        draw: Callable[[np.random.Generator], np.ndarray],
+        seed: int,
+    ) -> None:
+        """Draws nothing yet.
+
+        Args:
+            act: From observations (n_episodes, state_dim) and noise (n_episodes, ...) to actions.
+            draw: The noise (...) of one step of one episode.
+            seed: 0 or more.
+        """
+        self._act, self._draw, self._seed = act, draw, seed
+        self._generators: dict[int, np.random.Generator] = {}
+
+    def __call__(self, observations: np.ndarray, returns: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """The actions of one step, as for any policy that remembers its episodes."""
+        for episode in map(int, np.flatnonzero(lengths == 0)):
+            self._generators[episode] = np.random.default_rng([self._seed, episode])
+        noise = [self._draw(self._generators[episode]) for episode in range(len(observations))]
+        return self._act(observations, np.stack(noise).astype(np.float32))
+
+
 class Evaluation(NamedTuple):
     """Outcome of one evaluation.
 

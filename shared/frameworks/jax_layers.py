@@ -83,6 +83,11 @@ class Network(struct.PyTreeNode):
         return self.module.apply({"params": self.params}, *inputs)
 
 
+def pick(actions: Array, chosen: Array) -> Array:
+    """Of the actions (B, n, A) in each row the one at the place (B,) that is chosen, (B, A)."""
+    return jnp.take_along_axis(actions, chosen[:, None, None], axis=1).squeeze(1)
+
+
 # ---- dropout -------------------------------------------------------------------------------------------------------
 
 

@@ -55,6 +55,24 @@ class PortablePolicy(nn.Module):
         return self._policy(self.network, self.normalised(observations))
 
 
+class PortableSampledPolicy(PortablePolicy):
+    """From observations (E, S) of E episodes, and noise (E, ...), to actions (E, A), float32.
+
+    Attributes:
+        example_noise: The noise of one episode, (...).
+    """
+
+    def __init__(self, *arguments: Any, example_noise: np.ndarray) -> None:
+        """Takes what a `PortablePolicy` takes, and an example of the noise."""
+        super().__init__(*arguments)
+        self.example_noise = torch.tensor(example_noise, dtype=torch.float32)
+
+    # As below
+    def forward(self, observations: Tensor, noise: Tensor) -> Tensor:  # type: ignore[override]
+        """The actions (E, A) for observations (E, S), drawn by noise (E, ...)."""
+        return self._policy(self.network, self.normalised(observations), noise)
+
+
 class PortableSequencePolicy(PortablePolicy):
     """From windows of K steps of E episodes to the actions (E, K, A) at each of their steps, float32."""
 
@@ -83,6 +101,8 @@ class PortableSequencePolicy(PortablePolicy):
 
 def example_inputs(policy: PortablePolicy, state_dim: int, action_dim: int) -> dict[str, Tensor]:
     """Inputs of the right shapes and types by name, of two episodes."""
+    if isinstance(policy, PortableSampledPolicy):
+        return {"observations": torch.zeros(2, state_dim), "noise": torch.stack([policy.example_noise] * 2)}
     if not isinstance(policy, PortableSequencePolicy):
         return {"observations": torch.zeros(2, state_dim)}
     steps = policy.network.hp.seq_len

@@ -5,6 +5,7 @@ the user gives. Any other input is a number. `docs/deploy.md` prints the operati
 """
 
 import operator
+import sys
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,11 @@ _OPERATIONS = {
     aten.relu.default: "relu",
     aten.tanh.default: "tanh",
     aten.clamp.default: "clamp",
+    aten.tile.default: "tile",
+    aten.unsqueeze.default: "unsqueeze",
+    aten.squeeze.dim: "squeeze",
+    aten.argmax.default: "argmax",
+    aten.gather.default: "gather",
 }
 
 
@@ -51,6 +57,7 @@ def recipe(program: ExportedProgram, inputs: list[str], output: str) -> tuple[li
         """What a step writes for an argument, the steps that lead to it having been written."""
         if not isinstance(argument, Node):
             return argument
+        argument = _meant(argument)
         if argument not in names:
             names[argument] = _store(argument) if argument.op == "placeholder" else _write(argument)
         return names[argument]
@@ -71,6 +78,18 @@ def recipe(program: ExportedProgram, inputs: list[str], output: str) -> tuple[li
     value(result)
     steps[-1][0] = output
     return steps, arrays
+
+
+def _meant(node: Node) -> Node:
+    """The value itself where an operation only gives it on: all of it, one of a stack, or repeats for a `gather`."""
+    if node.target is aten.slice.Tensor and node.args[1:] == (0, 0, sys.maxsize):
+        return _meant(node.args[0])
+    if node.target is aten.select.int and node.args[0].target is aten.stack.default:
+        return _meant(node.args[0].args[0][node.args[2]])
+    # NumPy's own gather repeats what it needs.
+    if node.target is aten.expand.default and all(user.target is aten.gather.default for user in node.users):
+        return _meant(node.args[0])
+    return node
 
 
 def _step(node: Node) -> list[Any]:

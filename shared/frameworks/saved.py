@@ -6,7 +6,8 @@ Neither twin is known here by name: a checkpoint says of which algorithm it is.
 import dataclasses
 import json
 import re
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from shared.data.sequences import PromptedPolicy
-from shared.envs.evaluation import ContextPolicy, Evaluator, Policy
+from shared.envs.evaluation import ContextPolicy, Evaluator, Policy, SampledPolicy
 from shared.errors import InputError
 from shared.frameworks import exchange, jax_checkpoints, jax_side, torch_checkpoints
 from shared.frameworks.twins import load_twin
@@ -165,12 +166,24 @@ class Saved:
         """What decides the start states of the run's evaluations."""
         return getattr(self.config, "eval_seed", self.config.seed)
 
-    def policy(self) -> Policy | ContextPolicy:
-        """The run's policy for an evaluator, computed by the PyTorch twin; asked for the first of its returns."""
+    def policy(self, seed: int | None = None) -> Policy | ContextPolicy:
+        """The run's policy for an evaluator, computed by the PyTorch twin; asked for the first of its returns.
+
+        Args:
+            seed: Decides what a policy that samples draws; None: as in the run.
+        """
         config, act = self.config, self.trainer().act
+        if self.draw is not None:
+            return SampledPolicy(act, self.draw, self.evaluation_seed if seed is None else seed)
         if not self.is_prompted:
             return act
         return PromptedPolicy(act, config.target_returns[0], config.reward_scale, config.seq_len, self.sizes[1])
+
+    @property
+    def draw(self) -> Callable[[np.random.Generator], np.ndarray] | None:
+        """What the policy draws for a step of an episode; None for one that draws nothing."""
+        draw = getattr(self.torch, "draw_acting_noise", None)
+        return draw and partial(draw, hp=self.config, action_dim=self.sizes[1])
 
     @property
     def is_prompted(self) -> bool:

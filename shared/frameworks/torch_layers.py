@@ -20,6 +20,12 @@ def probe(*sizes: int) -> None:
         torch.rand(2, size)
 
 
+def pick(actions: Tensor, chosen: Tensor) -> Tensor:
+    """Of the actions (B, n, A) in each row the one at the place (B,) that is chosen, (B, A)."""
+    # Exporters do not follow torch.take_along_dim.
+    return actions.gather(1, chosen[:, None, None].expand(-1, 1, actions.shape[2])).squeeze(1)
+
+
 class Scalar(nn.Module):
     """A single trained number."""
 

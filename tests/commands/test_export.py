@@ -21,7 +21,7 @@ from parity_tests.pairs import PAIRS
 from shared.commands import convert, export
 from shared.commands.common import ended
 from shared.data.sequences import PromptedPolicy
-from shared.envs.evaluation import Evaluator
+from shared.envs.evaluation import Evaluator, SampledPolicy
 from shared.frameworks.saved import Saved
 from shared.frameworks.twins import acting
 from shared.runs.configs import dump
@@ -35,6 +35,7 @@ STATISTICS = {
     "state_std": np.geomspace(0.1, 10, STATE_DIM).astype(np.float32),
 }
 SETTINGS = {
+    "bcq": {"action_flexibility": 0.3},
     "dt": {"seq_len": SEQ_LEN, "embedding_dim": 16, "num_layers": 2, "episode_len": 50},
     "lb_sac": {"num_critics": 2},
     "plas": {"perturbation": True, "action_flexibility": 0.3},
@@ -94,8 +95,9 @@ def run_npz(path: Path) -> Callable[..., np.ndarray]:
 
 
 RUN = {"onnx": run_onnx, "torchscript": run_torchscript, "npz": run_npz}
-# A network alone, one with a tanh-squashed normal, a transformer: on the spot. All others have layers of their own too.
-ON_THE_SPOT = ("td3_bc", "cql", "dt")
+# A network alone, one with a tanh-squashed normal, one that samples, a transformer: on the spot. All others have layers
+# of their own too.
+ON_THE_SPOT = ("td3_bc", "cql", "bcq", "dt")
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:
@@ -124,6 +126,18 @@ def windows(observations: np.ndarray) -> tuple[np.ndarray, ...]:
     return observations.reshape(episodes, SEQ_LEN, -1), actions, returns, steps
 
 
+def given(name: str, observations: np.ndarray) -> tuple[np.ndarray, ...]:
+    """What the policy of this pair is given, with these observations in it."""
+    if name == "dt":
+        return windows(observations)
+    draw = getattr(PAIRS[name].torch, "draw_acting_noise", None)
+    if draw is None:
+        return (observations,)
+    rng, hp = np.random.default_rng(2), config_of(name)
+    noise = [draw(rng, hp=hp, action_dim=ACTION_DIM) for _ in observations]
+    return observations, np.stack(noise).astype(np.float32)
+
+
 def own_actions(source: Saved, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
     """What the run's own framework makes of what its evaluator would hand over."""
     observations, *context = inputs
@@ -140,7 +154,7 @@ def own_actions(source: Saved, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
 @pytest.mark.parametrize(("name", "format"), CASES)
 def test_it_acts_as_the_run_on_a_thousand_observations(name: str, format: str, tmp_path: Path) -> None:
     folder = run_folder(tmp_path, name, "torch")
-    inputs = windows(OBSERVATIONS) if name == "dt" else (OBSERVATIONS,)
+    inputs = given(name, OBSERVATIONS)
     expected = own_actions(Saved.open(folder / "checkpoint.pt"), inputs)
     assert np.ptp(expected, axis=0).min() > 1e-3
     found = exported(folder, format)(*inputs)
@@ -154,14 +168,19 @@ def test_it_acts_as_the_run_on_a_thousand_observations(name: str, format: str, t
 def test_a_jax_run_is_exported_too(name: str, tmp_path: Path) -> None:
     """Through the PyTorch twin: what it is compared with is JAX's own computation."""
     folder = run_folder(tmp_path, name, "jax")
-    inputs = windows(OBSERVATIONS) if name == "dt" else (OBSERVATIONS,)
+    inputs = given(name, OBSERVATIONS)
     expected = own_actions(Saved.open(folder / "checkpoint.msgpack"), inputs)
     np.testing.assert_allclose(exported(folder, "torchscript")(*inputs), expected, rtol=0, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize(
     ("name", "format", "framework"),
-    [*(("cql", format, "torch") for format in RUN), ("cql", "onnx", "jax"), ("dt", "onnx", "torch")],
+    [
+        *(("cql", format, "torch") for format in RUN),
+        ("cql", "onnx", "jax"),
+        ("bcq", "npz", "jax"),
+        ("dt", "onnx", "torch"),
+    ],
 )
 def test_it_earns_what_the_run_earns(name: str, format: str, framework: str, tmp_path: Path) -> None:
     """The same episodes; the environment's own observations go in, nothing else knows of their normalisation."""
@@ -170,6 +189,8 @@ def test_it_earns_what_the_run_earns(name: str, format: str, framework: str, tmp
     if name == "dt":
         config = source.config
         policy = PromptedPolicy(policy, config.target_returns[0], 1.0, config.seq_len, ACTION_DIM)
+    if source.draw is not None:
+        policy = SampledPolicy(policy, source.draw, source.evaluation_seed)
     raw = Evaluator(source.env_id, 3, source.evaluation_seed, max_steps=50)
     expected = source.evaluator(3, max_steps=50)(source.policy())
     found = raw(policy)

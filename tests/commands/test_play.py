@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import torch
 
-from corl_torch import dt, td3_bc
+from corl_torch import bcq, dt, td3_bc
 from shared.commands import play
 from shared.commands.common import ended
 from shared.envs.film import choose_renderer
 from shared.envs.registry import D4RL_ENVS, make_env
 from shared.errors import InputError
-from shared.frameworks.saved import find
+from shared.frameworks.saved import Saved, find
 from shared.runs.configs import dump
 
 STATE_DIM, ACTION_DIM, EVERY = 11, 3, 5  # Hopper makes 125 steps a second, a film shows 25
@@ -106,6 +106,18 @@ def test_a_transformer_is_asked_for_a_return(said: Callable, tmp_path: Path) -> 
     folder = run_folder(tmp_path, dt, embedding_dim=8, seq_len=4, episode_len=7)
     status, printed, _ = said(folder, "--episodes", 2)
     assert (status, lengths(printed)) == (0, [7, 7])
+
+
+def test_a_policy_that_samples_does_so_by_the_seed(said: Callable, tmp_path: Path) -> None:
+    """Of the run where none is named."""
+    folder = run_folder(tmp_path, bcq, n_action_samples=3)
+    status, printed, _ = said(folder, "--episodes", 2)
+    assert (status, said(folder, "--episodes", 2)[1]) == (0, printed)
+    source = Saved.open(folder / "checkpoint.pt")
+    starts = np.zeros((2, source.sizes[0]), np.float32), np.zeros(2), np.zeros(2, np.int64)
+    run, same, other = (source.policy(seed)(*starts) for seed in (None, source.evaluation_seed, 9))
+    np.testing.assert_array_equal(run, same)
+    assert (run != other).all()
 
 
 @pytest.mark.thorough

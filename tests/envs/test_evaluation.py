@@ -9,7 +9,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from shared.envs.evaluation import Evaluation, Evaluator, Policy
+from shared.envs.evaluation import ContextPolicy, Evaluation, Evaluator, Policy, SampledPolicy
 from shared.envs.registry import make_env
 from shared.errors import InputError
 
@@ -37,7 +37,9 @@ class Network:
         return np.tanh(hidden @ self.layers[2])
 
 
-def evaluate(policy: Policy, seed: int = SEED, episodes: int = EPISODES, num_envs: int | None = None) -> Evaluation:
+def evaluate(
+    policy: Policy | ContextPolicy, seed: int = SEED, episodes: int = EPISODES, num_envs: int | None = None
+) -> Evaluation:
     """One evaluation in Hopper with normalised observations."""
     evaluator = Evaluator(HOPPER, episodes, seed, MEAN, STD, num_envs)
     outcome = evaluator(policy)
@@ -119,6 +121,32 @@ def test_an_episodes_start_depends_on_seed_and_number_only() -> None:
     evaluate(other, episodes=3, seed=SEED + 1)
     np.testing.assert_array_equal(few.seen[0], many.seen[0][:3])
     assert (few.seen[0] != other.seen[0]).any(axis=1).all()
+
+
+def sampled(seed: int = SEED) -> tuple[SampledPolicy, list[np.ndarray]]:
+    """A policy of actions and noise, and the noise that it is going to see."""
+    seen: list[np.ndarray] = []
+
+    def act(observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        seen.append(noise)
+        return np.clip(Network()(observations) + noise.mean(axis=1), -1, 1)
+
+    return SampledPolicy(act, lambda rng: rng.standard_normal((2, 3)), seed), seen
+
+
+def test_what_a_policy_samples_depends_on_seed_episode_and_step_only() -> None:
+    """Not on how many are stepped together, nor on the evaluations before."""
+    (policy, seen), (other, other_seen) = sampled(), sampled()
+    together, one_by_one = evaluate(policy), evaluate(other, num_envs=1)
+    np.testing.assert_array_equal(together.returns, one_by_one.returns)
+    assert evaluate(policy).returns.tolist() == together.returns.tolist()
+    assert evaluate(sampled(seed=4)[0]).returns.tolist() != together.returns.tolist()
+    assert seen[0].dtype == np.float32
+    first = np.stack([*seen[0], *seen[1]])
+    assert len(np.unique(first)) == first.size
+    np.testing.assert_array_equal(seen[0][0], other_seen[0][0])
+    later = other_seen[one_by_one.lengths[0] + 1]
+    np.testing.assert_array_equal(later[1], seen[1][1])
 
 
 def test_observations_are_normalised_in_float64_and_then_rounded() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from corl_torch import plas
+from corl_torch import bcq, plas
 from parity_tests.reference.common import (
     ACTION_DIM,
     CPU,
@@ -100,3 +100,53 @@ def test_plas(d3rlpy: Any, dataset: Batch, warm: int, lam: float, n_critics: int
     assert_same_weights(plas_networks(trainer), their_plas_networks(theirs))
     observations = dataset.observations.numpy()
     assert_same_actions(trainer.act(observations), torch.as_tensor(theirs.predict(observations)))
+
+
+@pytest.mark.parametrize(("warm", "lam", "n_critics", "samples"), [(0, 0.75, 2, 7), (3, 0.3, 3, 4), (6, 1.0, 2, 3)])
+def test_bcq(d3rlpy: Any, dataset: Batch, warm: int, lam: float, n_critics: int, samples: int) -> None:
+    """Weights, logs, targets and actions, in the updates of the VAE alone and in those after them."""
+    shared: dict[str, Any] = {"lam": lam, "n_critics": n_critics, "n_action_samples": samples}
+    shared["action_flexibility"] = 0.3
+    config = bcq.TrainConfig(
+        device="cpu",
+        batch_size=BATCH_SIZE,
+        vae_iterations=warm,
+        actor_hidden_dims=HIDDEN["actor"],
+        critic_hidden_dims=HIDDEN["critic"],
+        vae_hidden_dims=HIDDEN["imitator"],
+        **shared,
+        **FAULTS,
+    )
+    same_draws()
+    theirs = created(d3rlpy, "BCQConfig", ("actor", "critic", "imitator"), rl_start_step=warm, **shared)
+    same_draws()
+    trainer = bcq.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    assert_same_weights(bcq_networks(trainer), their_bcq_networks(theirs))
+    same_draws()
+    expected = [theirs.impl.inner_update(batch_of(d3rlpy, dataset), step) for step in range(UPDATES)]
+    same_draws()
+    logs = []
+    for _ in range(UPDATES):
+        indices, noise = bcq.draw_noise(config, ROWS, ACTION_DIM, CPU, trainer.pretrains)
+        logs.append(trainer.update(take(dataset, indices), noise))
+    assert_same_log(logs, expected)
+    assert_same_weights(bcq_networks(trainer), their_bcq_networks(theirs))
+    observations = dataset.observations.numpy()
+    same_draws()
+    actions = torch.as_tensor(theirs.predict(observations))
+    same_draws()
+    codes = torch.randn(len(observations), samples, 2 * ACTION_DIM).numpy()
+    assert_same_actions(trainer.act(observations, codes), actions)
+
+
+def bcq_networks(trainer: bcq.BCQ) -> list[nn.Module]:
+    """Ours, in the order in which they are drawn."""
+    networks = [trainer.actor, trainer.actor_target, *trainer.critics.members, *trainer.critics_target.members]
+    return [*networks, trainer.encoder, trainer.decoder]
+
+
+def their_bcq_networks(algorithm: Any) -> list[nn.Module]:
+    """The library's, in the same order."""
+    modules = algorithm.impl.modules
+    networks = [modules.policy, modules.targ_policy, *modules.q_funcs, *modules.targ_q_funcs]
+    return [*networks, modules.vae_encoder, modules.vae_decoder]

@@ -1,0 +1,411 @@
+"""BCQ in PyTorch: the best of sampled actions, which a VAE makes like the data's. Its twin is `corl_jax/bcq.py`.
+
+Fujimoto, Meger & Precup, Off-Policy Deep Reinforcement Learning without Exploration, 2018,
+https://arxiv.org/abs/1812.02900
+"""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from shared.runs.start import cli
+
+import numpy as np
+import torch
+from torch import Tensor, amax, amin, argmax, clamp, concatenate, exp, log, nn, square, stack, tanh, tile
+
+from shared.data.transitions import Batch
+from shared.envs.evaluation import SampledPolicy
+from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
+from shared.frameworks.torch_data import index_tensor, take, to_device
+from shared.frameworks.torch_layers import pick, probe
+from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
+from shared.runs.fields import bounded, positive, widths
+from shared.runs.run import Run
+from shared.runs.settings import TransitionsConfig
+from shared.runs.task import load_task
+
+# ---- config --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What an update depends on."""
+
+    # Learning rate of the perturbation
+    actor_lr: float = positive(1e-3)
+    # Learning rate of the critics
+    critic_lr: float = positive(1e-3)
+    # Learning rate of the VAE
+    vae_lr: float = positive(1e-3)
+    # Discount factor of the return
+    discount: float = bounded(0.99, low=0, high=1)
+    # Rate at which the targets follow their networks
+    tau: float = bounded(0.005, low=0, high=1)
+    # Weight of the smallest target value against the largest one
+    lam: float = bounded(0.75, low=0, high=1)
+    # Weight of the VAE's divergence from its prior against its reconstruction
+    beta: float = bounded(0.5, low=0)
+    # Updates of the VAE alone, before all others; it goes on to learn in those
+    vae_iterations: int = bounded(0, low=0)
+    # Actions sampled in each state, of which the policy takes the best one
+    n_action_samples: int = bounded(100, low=1)
+    # Actions sampled in each next state of the target; null: as many as the policy samples
+    n_target_samples: int | None = bounded(None, low=1)
+    # Transitions in a batch
+    batch_size: int = bounded(100, low=1)
+
+    @property
+    def target_samples(self) -> int:
+        """Actions sampled in each next state of the target."""
+        return self.n_target_samples or self.n_action_samples
+
+
+@dataclass(frozen=True)
+class TrainConfig(Hyperparameters, TransitionsConfig):
+    """A whole run."""
+
+    group: str = "BCQ-D4RL"
+    name: str = "BCQ"
+    # Updates between two evaluations
+    eval_freq: int = bounded(1000, low=1)
+    # Updates in all, those of the VAE alone counted too
+    max_timesteps: int = bounded(500_000, low=1)
+    # Critics
+    n_critics: int = bounded(2, low=1)
+    # Widths of the perturbation's hidden layers
+    actor_hidden_dims: tuple[int, ...] = widths(400, 300)
+    # Widths of the critics' hidden layers
+    critic_hidden_dims: tuple[int, ...] = widths(400, 300)
+    # Widths of the hidden layers of the VAE's encoder and decoder
+    vae_hidden_dims: tuple[int, ...] = widths(750, 750)
+    # Largest change of an action by the perturbation, in units of the largest action
+    action_flexibility: float = bounded(0.05, low=0)
+    # Squash the decoded action by tanh, as in the authors' code; d3rlpy from 2.1.0 to 2.8.1 does not
+    vae_tanh: bool = True
+    # Start the target perturbation as a copy; d3rlpy from 2.1.0 to 2.8.1 starts it with weights of its own
+    copy_target_policy: bool = True
+    # Normalise states to mean 0 and standard deviation 1
+    normalize: bool = False
+
+    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
+        "gamma": "discount",
+        "actor_learning_rate": "actor_lr",
+        "critic_learning_rate": "critic_lr",
+        "imitator_learning_rate": "vae_lr",
+        "rl_start_step": "vae_iterations",
+        "n_trials": "n_episodes",
+        "dataset": "env",
+    }
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+def hidden(inputs: Sequence[int], hidden_dims: Sequence[int]) -> list[nn.Module]:
+    """Hidden layers with ReLU, of inputs of these sizes side by side; then d3rlpy tries the layers on random rows."""
+    dims = [sum(inputs), *hidden_dims]
+    layers = [layer for a, b in pairwise(dims) for layer in (nn.Linear(a, b), nn.ReLU())]
+    probe(*inputs)
+    return layers
+
+
+def mlp(inputs: Sequence[int], hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
+    """Hidden layers with ReLU, and a linear one."""
+    return nn.Sequential(*hidden(inputs, hidden_dims), nn.Linear(hidden_dims[-1], output_dim))
+
+
+class Encoder(nn.Module):
+    """The VAE's encoder: which codes an action may stand for, a normal distribution."""
+
+    def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int]) -> None:
+        super().__init__()
+        self.net = nn.Sequential(*hidden((state_dim, action_dim), hidden_dims))
+        self.mean = nn.Linear(hidden_dims[-1], 2 * action_dim)
+        self.log_std = nn.Linear(hidden_dims[-1], 2 * action_dim)
+
+    def forward(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation (B, Z) of the codes of actions (B, A) in observations (B, S)."""
+        encoded = self.net(concatenate([observations, actions], axis=-1))
+        return self.mean(encoded), exp(clamp(self.log_std(encoded), -4.0, 15.0))
+
+
+class Decoder(nn.Module):
+    """The VAE's decoder: a code's action, within [-max_action, max_action] where it is squashed."""
+
+    def __init__(
+        self, state_dim: int, action_dim: int, max_action: float, hidden_dims: Sequence[int], squashed: bool
+    ) -> None:
+        super().__init__()
+        self.net = mlp((state_dim, 2 * action_dim), hidden_dims, action_dim)
+        self.max_action, self.squashed = max_action, squashed
+
+    def forward(self, observations: Tensor, codes: Tensor) -> Tensor:
+        """The actions (B, A) of codes (B, Z) in observations (B, S)."""
+        actions = self.net(concatenate([observations, codes], axis=-1))
+        return self.max_action * (tanh(actions) if self.squashed else actions)
+
+
+class Actor(nn.Module):
+    """The perturbation: it changes an action by at most `action_flexibility`."""
+
+    def __init__(
+        self, state_dim: int, action_dim: int, max_action: float, hidden_dims: Sequence[int], action_flexibility: float
+    ) -> None:
+        super().__init__()
+        self.net = mlp((state_dim, action_dim), hidden_dims, action_dim)
+        self.max_action, self.action_flexibility = max_action, action_flexibility
+
+    def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """The changed actions (B, A) of actions (B, A) in observations (B, S), within [-max_action, max_action]."""
+        change = tanh(self.net(concatenate([observations, actions], axis=-1)))
+        scale = self.action_flexibility * self.max_action
+        return clamp(actions + scale * change, -self.max_action, self.max_action)
+
+
+class Critics(nn.Module):
+    """N critics Q(s, a) with weights of their own."""
+
+    def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int], n_critics: int) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(mlp((state_dim, action_dim), hidden_dims, 1) for _ in range(n_critics))
+
+    def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """The values (N, B) of actions (B, A) in observations (B, S)."""
+        inputs = concatenate([observations, actions], axis=-1)
+        return stack([member(inputs).squeeze(-1) for member in self.members])
+
+
+def sample(actor: nn.Module, decoder: nn.Module, observations: Tensor, noise: Tensor) -> Tensor:
+    """Actions (..., A) like the data's in observations (..., S): codes from the prior's middle, decoded and changed."""
+    return actor(observations, decoder(observations, clamp(noise, -0.5, 0.5)))
+
+
+def repeat(observations: Tensor, n: int) -> Tensor:
+    """Each of the observations (B, S) n times, (B, n, S)."""
+    return tile(observations[:, None], (1, n, 1))
+
+
+# ---- randomness ----------------------------------------------------------------------------------------------------
+
+
+class Noise(NamedTuple):
+    """What an update draws besides its batch."""
+
+    # Standard normal, (B, Z): the VAE's codes
+    latent: Tensor
+    # Standard normal, (B, n, Z): the codes of the target's actions; updates of the VAE alone go without
+    target: Tensor | None
+    # Standard normal, (B, Z): the code of the action that the perturbation learns to change; likewise
+    actor: Tensor | None
+
+
+def draw_noise(
+    hp: Hyperparameters, dataset_size: int, action_dim: int, device: torch.device, pretrains: bool
+) -> tuple[Tensor, Noise]:
+    """An update's batch indices (B,), from NumPy's global generator as in d3rlpy, and its noise, from torch's."""
+    indices, code_dim = np.random.randint(0, dataset_size, size=hp.batch_size), 2 * action_dim
+    latent = torch.randn(hp.batch_size, code_dim, device=device)
+    if pretrains:
+        return index_tensor(indices, device), Noise(latent, None, None)
+    target = torch.randn(hp.batch_size, hp.target_samples, code_dim, device=device)
+    actor = torch.randn(hp.batch_size, code_dim, device=device)
+    return index_tensor(indices, device), Noise(latent, target, actor)
+
+
+def draw_acting_noise(generator: np.random.Generator, hp: Hyperparameters, action_dim: int) -> np.ndarray:
+    """What the policy draws for one step of an episode: standard normal, (n, Z), the codes of its actions."""
+    return generator.standard_normal((hp.n_action_samples, 2 * action_dim))
+
+
+# ---- losses and update ---------------------------------------------------------------------------------------------
+
+
+def adam(network: nn.Module, lr: float) -> torch.optim.Optimizer:
+    """A network's optimiser."""
+    return torch.optim.Adam(network.parameters(), lr=lr)
+
+
+def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
+    """One step of each optimiser down the gradient of the loss."""
+    for optimizer in optimizers:
+        optimizer.zero_grad()
+    loss.backward()
+    for optimizer in optimizers:
+        optimizer.step()
+
+
+def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
+    """Polyak: the target moves a step of size tau towards the source, in place."""
+    for old, new in zip(target.parameters(), source.parameters(), strict=True):
+        old.data.copy_((1.0 - tau) * old.data + tau * new.data)
+
+
+def divergence(mean: Tensor, std: Tensor) -> Tensor:
+    """Kullback and Leibler's, of normal codes from the prior, for each number of the codes; (B, Z)."""
+    variance = square(std)
+    return 0.5 * (variance + square(mean) - 1.0 - log(variance))
+
+
+class BCQ:
+    """All that an update reads and writes."""
+
+    def __init__(
+        self, hp: Hyperparameters, encoder: Encoder, decoder: Decoder, actor: Actor, target: Actor, critics: Critics
+    ) -> None:
+        self.hp = hp
+        self.encoder, self.decoder, self.actor, self.critics = encoder, decoder, actor, critics
+        self.actor_target, self.critics_target = target, copy.deepcopy(critics)
+        self.encoder_optimizer = adam(encoder, hp.vae_lr)
+        self.decoder_optimizer = adam(decoder, hp.vae_lr)
+        self.actor_optimizer = adam(actor, hp.actor_lr)
+        self.critics_optimizer = adam(critics, hp.critic_lr)
+        self.total_it = 0
+
+    def vae_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
+        """The squared error of the reconstruction, and the code's divergence from its prior."""
+        encoder, decoder = self.encoder, self.decoder
+        mean, std = encoder(batch.observations, batch.actions)
+        reconstruction = decoder(batch.observations, mean + std * noise.latent)
+        assert reconstruction.shape == batch.actions.shape
+        return square(reconstruction - batch.actions).mean() + self.hp.beta * divergence(mean, std).mean(), {}
+
+    @torch.no_grad()
+    def td_target(self, batch: Batch, noise: Noise) -> Tensor:
+        """The regression target of all critics, (B,): the best sampled action's mix of target values."""
+        hp, actor, decoder, critics = self.hp, self.actor_target, self.decoder, self.critics_target
+        assert noise.target is not None
+        next_observations = repeat(batch.next_observations, hp.target_samples)
+        q = critics(next_observations, sample(actor, decoder, next_observations, noise.target))
+        next_q = amax(hp.lam * amin(q, axis=0) + (1.0 - hp.lam) * amax(q, axis=0), axis=1)
+        assert next_q.shape == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards + hp.discount * next_q * (1.0 - batch.terminals)
+
+    def critic_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
+        """The squared errors of all critics to the same target, added up over the critics."""
+        critics = self.critics
+        target = self.td_target(batch, noise)
+        q = critics(batch.observations, batch.actions)
+        assert q.shape[1:] == target.shape
+        return square(q - target).mean(axis=1).sum(), {}
+
+    def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
+        """The value of a sampled action, as the perturbation changes it, under the first critic."""
+        actor, decoder, critics = self.actor, self.decoder, self.critics
+        assert noise.actor is not None
+        q = critics(batch.observations, sample(actor, decoder, batch.observations, noise.actor))
+        return -q[0].mean(), {}
+
+    @property
+    def pretrains(self) -> bool:
+        """Whether the next update is one of the VAE alone."""
+        return self.total_it < self.hp.vae_iterations
+
+    def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
+        """One gradient step: the VAE; later also the critics, on its new decoder, the perturbation and the targets."""
+        hp, pretrains = self.hp, self.pretrains
+        self.total_it += 1
+        loss, _ = self.vae_loss(batch, noise)
+        gradient_step(loss, self.encoder_optimizer, self.decoder_optimizer)
+        metrics = {"vae_loss": loss.detach()}
+        if pretrains:
+            return metrics
+        loss, _ = self.critic_loss(batch, noise)
+        gradient_step(loss, self.critics_optimizer)
+        metrics["critic_loss"] = loss.detach()
+        loss, _ = self.actor_loss(batch, noise)
+        gradient_step(loss, self.actor_optimizer)
+        metrics["actor_loss"] = loss.detach()
+        soft_update(self.actor_target, self.actor, hp.tau)
+        soft_update(self.critics_target, self.critics, hp.tau)
+        return metrics
+
+    @property
+    def acting(self) -> nn.ModuleDict:
+        """What the policy needs."""
+        return nn.ModuleDict({"actor": self.actor, "decoder": self.decoder, "critics": self.critics})
+
+    def act(self, observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.acting, observations, noise)
+
+    def parts(self) -> dict[str, Any]:
+        """What a checkpoint holds, by its name."""
+        learning = ("encoder", "decoder", "actor", "critics")
+        names = [*learning, "actor_target", "critics_target", *(f"{part}_optimizer" for part in learning)]
+        return {name: getattr(self, name) for name in names}
+
+
+def policy(acting: nn.ModuleDict, observations: Tensor, noise: Tensor) -> Tensor:
+    """The policy's actions (E, A) for observations (E, S) and noise (E, n, Z): the best of n by the first critic."""
+    observations = repeat(observations, noise.shape[1])
+    actions = sample(acting["actor"], acting["decoder"], observations, noise)
+    best = argmax(acting["critics"](observations, actions)[0], axis=1)
+    return pick(actions, best)
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> BCQ:
+    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
+    dims, critic_dims = config.actor_hidden_dims, config.critic_hidden_dims
+    actor, target = (Actor(state_dim, action_dim, max_action, dims, config.action_flexibility) for _ in range(2))
+    critics, _ = (Critics(state_dim, action_dim, critic_dims, config.n_critics) for _ in range(2))
+    encoder = Encoder(state_dim, action_dim, config.vae_hidden_dims)
+    decoder = Decoder(state_dim, action_dim, max_action, config.vae_hidden_dims, config.vae_tanh)
+    if config.copy_target_policy:
+        target = copy.deepcopy(actor)
+    networks = (network.to(resolve_device(config.device)) for network in (encoder, decoder, actor, target, critics))
+    return BCQ(config, *networks)
+
+
+def save(trainer: BCQ, path: Path, **facts: Any) -> None:
+    """Writes a checkpoint."""
+    save_checkpoint(path, "bcq", {**trainer.parts(), "total_it": trainer.total_it, **facts})
+
+
+def load(trainer: BCQ, path: str) -> dict[str, Any]:
+    """Loads a checkpoint; returns what it holds."""
+    content = load_checkpoint(path, "bcq", trainer.parts())
+    trainer.total_it = content["total_it"]
+    return content
+
+
+def train(config: TrainConfig) -> Run:
+    """Trains, evaluates every `eval_freq` updates and fills the run's folder.
+
+    Raises:
+        InputError: the dataset, the environment or the checkpoint cannot be used.
+    """
+    task = load_task(config, None, config.normalize)
+    device = resolve_device(config.device)
+    seed_everything(config.seed)
+    trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
+    run = Run(config, task, "bcq", "torch", device)
+    history = restore(run, partial(load, trainer), device)
+    dataset = to_device(task.dataset, device)
+    draw = partial(draw_acting_noise, hp=config, action_dim=task.action_dim)
+    with run:
+        if run.is_due(run.step):
+            run.evaluate(run.step, SampledPolicy(trainer.act, draw, config.seed))
+        for step in range(run.step + 1, config.max_timesteps + 1):
+            indices, noise = draw_noise(config, len(dataset.rewards), task.action_dim, device, trainer.pretrains)
+            history.append(trainer.update(take(dataset, indices), noise))
+            run.advance(1)
+            if run.is_due(step):
+                run.log(step, mean_metrics(history))
+                history.clear()
+                run.save(step, partial(save, trainer))
+                run.evaluate(step, SampledPolicy(trainer.act, draw, config.seed))
+            elif run.stopping:
+                run.save(step, partial(save, trainer, history=history))
+    return run
+
+
+if __name__ == "__main__":
+    cli(train, TrainConfig, "bcq")

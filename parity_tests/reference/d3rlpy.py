@@ -1,0 +1,55 @@
+"""What the derivations of d3rlpy's algorithms share: its networks in its order of draws, its VAE and its steps."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Normal, kl_divergence
+from torch.nn.functional import mse_loss
+
+from parity_tests.reference.common import ACTION_DIM, STATE_DIM, adam, mlp
+
+Z = 2 * ACTION_DIM
+
+
+def tried(widths: Sequence[int], inputs: Sequence[int], *outputs: int) -> list[nn.Sequential | nn.Linear]:
+    """d3rlpy's network: hidden layers, which random rows of these sizes are put through, and then its heads."""
+    body = mlp(sum(inputs), *widths, end=nn.ReLU())
+    for size in inputs:
+        torch.rand(2, size)
+    return [body, *(nn.Linear(widths[-1], output) for output in outputs)]
+
+
+def stepped(optimizer: torch.optim.Optimizer, loss: Tensor) -> Tensor:
+    """The loss, after a step down its gradient."""
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+class Vae:
+    """d3rlpy's, drawn from torch's generator; `spread` says whether it met deviations beyond both of their bounds."""
+
+    def __init__(self, config: Any, bound: float) -> None:
+        self.config, self.bound, self.spread = config, bound, False
+        self.encoder = nn.ModuleList(tried(config.vae_hidden_dims, (STATE_DIM, ACTION_DIM), Z, Z))
+        self.decoder = nn.Sequential(*tried(config.vae_hidden_dims, (STATE_DIM, Z), ACTION_DIM))
+        self.adam = adam([*self.encoder.parameters(), *self.decoder.parameters()], config.vae_lr)
+
+    def decode(self, s: Tensor, z: Tensor) -> Tensor:
+        """Actions of codes."""
+        a = self.decoder(torch.cat([s, z], 1))
+        return self.bound * (torch.tanh(a) if self.config.vae_tanh else a)
+
+    def learn(self, s: Tensor, a: Tensor) -> Tensor:
+        """The loss that encoder and decoder stepped down."""
+        body, mean, log_std = self.encoder
+        h = body(torch.cat([s, a], 1))
+        wide = log_std(h)
+        self.spread |= bool((wide > 15).any() and (wide < -4).any())
+        code = Normal(mean(h), wide.clamp(-4, 15).exp())
+        error = mse_loss(self.decode(s, code.rsample()), a)
+        prior = Normal(torch.zeros_like(code.loc), torch.ones_like(code.scale))
+        return stepped(self.adam, error + self.config.beta * kl_divergence(code, prior).mean())

@@ -1,0 +1,157 @@
+"""BCQ in the authors' form and in that of d3rlpy 2.8.1: six updates and the sampled actions, equal to the last bit."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss
+
+from corl_torch import bcq
+from parity_tests.reference.common import (
+    ACTION_DIM,
+    CPU,
+    ROWS,
+    STATE_DIM,
+    UPDATES,
+    adam,
+    assert_same_actions,
+    assert_same_log,
+    assert_same_weights,
+    columns_of,
+    polyak,
+    same_draws,
+)
+from parity_tests.reference.d3rlpy import Vae, Z, stepped, tried
+from shared.data.transitions import Batch
+from shared.frameworks.torch_data import take
+
+SMALL: dict[str, Any] = {"actor_hidden_dims": (40, 30), "critic_hidden_dims": (50, 20), "vae_hidden_dims": (64, 48)}
+D3RLPY: dict[str, Any] = {"vae_tanh": False, "copy_target_policy": False}
+OTHER: dict[str, Any] = {"lam": 0.3, "n_critics": 3, "tau": 0.1, "discount": 0.9, "beta": 2.0, "batch_size": 64}
+RATES: dict[str, Any] = {"actor_lr": 3e-4, "critic_lr": 1e-4, "vae_lr": 1e-2}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "default": {"n_action_samples": 10},
+    "fewer in the target": SMALL | OTHER | {"n_action_samples": 7, "n_target_samples": 3, "action_flexibility": 0.5},
+    "d3rlpy": SMALL | D3RLPY | OTHER | RATES | {"n_action_samples": 7, "vae_iterations": 3},
+    "VAE alone": SMALL | RATES | {"n_action_samples": 1, "vae_iterations": UPDATES},
+}
+
+
+class Reference:
+    """d3rlpy's networks in its order, from torch's generator; updates and actions."""
+
+    def __init__(self, config: bcq.TrainConfig, bound: float) -> None:
+        self.config, self.bound, self.step, self.cut = config, bound, 0, False
+        s, a = STATE_DIM, ACTION_DIM
+        self.pi, self.pi_t = (nn.Sequential(*tried(config.actor_hidden_dims, (s, a), a)) for _ in range(2))
+        self.critics, _ = (
+            [nn.Sequential(*tried(config.critic_hidden_dims, (s, a), 1)) for _ in range(config.n_critics)]
+            for _ in range(2)
+        )
+        self.vae = Vae(config, bound)
+        if config.copy_target_policy:
+            self.pi_t = copy.deepcopy(self.pi)
+        self.critics_t = copy.deepcopy(self.critics)
+        self.pi_adam = adam(self.pi.parameters(), config.actor_lr)
+        self.q_adam = adam([p for critic in self.critics for p in critic.parameters()], config.critic_lr)
+
+    def actions(self, pi: nn.Module, s: Tensor, z: Tensor) -> Tensor:
+        """Of codes as they are drawn, one a row."""
+        a = self.vae.decode(s, z.clamp(-0.5, 0.5))
+        moved = a + self.config.action_flexibility * self.bound * torch.tanh(pi(torch.cat([s, a], 1)))
+        self.cut |= bool((moved > self.bound).any() and (moved < -self.bound).any())
+        return moved.clamp(-self.bound, self.bound)
+
+    def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
+        """The VAE's; then those of critics, perturbation and targets."""
+        c, rows = self.config, len(s)
+        self.step += 1
+        found = {"vae_loss": self.vae.learn(s, a)}
+        if self.step <= c.vae_iterations:
+            return found
+        n = c.n_action_samples if c.n_target_samples is None else c.n_target_samples
+        with torch.no_grad():
+            many = s2.repeat_interleave(n, dim=0)
+            many = torch.cat([many, self.actions(self.pi_t, many, torch.randn(rows * n, Z))], 1)
+            q2 = torch.stack([critic(many).reshape(rows, n) for critic in self.critics_t])
+            mixed = (1 - c.lam) * q2.max(0).values + c.lam * q2.min(0).values
+            y = r + c.discount * mixed.max(1, keepdim=True).values * (1 - d)
+        losses = [mse_loss(critic(torch.cat([s, a], 1)), y) for critic in self.critics]
+        found["critic_loss"] = stepped(self.q_adam, torch.stack(losses).sum())
+        q = self.critics[0](torch.cat([s, self.actions(self.pi, s, torch.randn(rows, Z))], 1))
+        found["actor_loss"] = stepped(self.pi_adam, -q.mean())
+        polyak(self.pi_t, self.pi, c.tau)
+        for target, source in zip(self.critics_t, self.critics, strict=True):
+            polyak(target, source, c.tau)
+        return found
+
+    @torch.no_grad()
+    def best(self, s: Tensor, z: Tensor) -> Tensor:
+        """The best of the actions of each state's codes (rows, n, Z)."""
+        rows, n, _ = z.shape
+        many = s.repeat_interleave(n, dim=0)
+        a = self.actions(self.pi, many, z.reshape(rows * n, Z))
+        q = self.critics[0](torch.cat([many, a], 1)).reshape(rows, n)
+        return a.reshape(rows, n, -1)[torch.arange(rows), q.argmax(1)]
+
+    def networks(self) -> list[nn.Module]:
+        """All of them."""
+        return [self.vae.encoder, self.vae.decoder, self.pi, self.pi_t, *self.critics, *self.critics_t]
+
+
+def networks_of(trainer: bcq.BCQ) -> list[nn.Module]:
+    """The twin's, in the same order."""
+    critics = [*trainer.critics.members, *trainer.critics_target.members]
+    return [trainer.encoder, trainer.decoder, trainer.actor, trainer.actor_target, *critics]
+
+
+def both(settings: dict[str, Any], bound: float) -> tuple[bcq.BCQ, Reference]:
+    """Twin and derivation, fresh from one seed."""
+    config = bcq.TrainConfig(device="cpu", **settings)
+    torch.manual_seed(7)
+    trainer = bcq.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
+    torch.manual_seed(7)
+    return trainer, Reference(config, bound)
+
+
+@pytest.mark.parametrize("bound", [1.0, 2.0])
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_bcq(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
+    """VAE, critics, perturbation and targets; last layers stretched, so that actions are cut, and the deviations."""
+    trainer, reference = both(settings, bound)
+    for decoder, log_std in (
+        (trainer.decoder.net[-1], trainer.encoder.log_std),
+        (reference.vae.decoder[-1], reference.vae.encoder[2]),
+    ):
+        decoder.weight.data.mul_(20.0)
+        log_std.weight.data.mul_(60.0)
+    logs, expected = [], []
+    same_draws()
+    for _ in range(UPDATES):
+        indices, noise = bcq.draw_noise(trainer.hp, ROWS, ACTION_DIM, CPU, trainer.pretrains)
+        logs.append(trainer.update(take(dataset, indices), noise))
+    drawn = torch.get_rng_state()
+    same_draws()
+    for _ in range(UPDATES):
+        expected.append(reference.update(*columns_of(dataset, reference.config.batch_size)))
+    assert_same_log(logs, expected)
+    assert torch.equal(drawn, torch.get_rng_state())
+    assert_same_weights(networks_of(trainer), reference.networks())
+    observations = dataset.observations[:100]
+    codes = torch.randn(len(observations), trainer.hp.n_action_samples, Z)
+    found = trainer.act(observations.numpy(), codes.numpy())
+    assert_same_actions(found, reference.best(observations, codes))
+    assert reference.vae.spread
+    assert reference.cut
+    assert trainer.total_it == UPDATES
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_weights_start_where_the_seed_says(settings: dict[str, Any]) -> None:
+    """In d3rlpy's order, with what it draws between layers; the target as a copy or with weights of its own."""
+    trainer, reference = both(settings, 1.0)
+    assert_same_weights(networks_of(trainer), reference.networks())
+    copied = torch.equal(trainer.actor.net[0].weight, trainer.actor_target.net[0].weight)
+    assert copied == settings.get("copy_target_policy", True)
