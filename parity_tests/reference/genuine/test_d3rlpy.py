@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from corl_torch import bcq, plas
+from corl_torch import bcq, crr, plas
 from parity_tests.reference.common import (
     ACTION_DIM,
     CPU,
@@ -150,3 +150,50 @@ def their_bcq_networks(algorithm: Any) -> list[nn.Module]:
     modules = algorithm.impl.modules
     networks = [modules.policy, modules.targ_policy, *modules.q_funcs, *modules.targ_q_funcs]
     return [*networks, modules.vae_encoder, modules.vae_decoder]
+
+
+@pytest.mark.parametrize("n_critics", [1, 2])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"weight_type": "exp", "advantage_type": "mean", "target_update_type": "hard", "target_update_interval": 4},
+        {"weight_type": "binary", "advantage_type": "max", "target_update_type": "soft", "tau": 0.1},
+        {"weight_type": "exp", "advantage_type": "max", "target_update_type": "soft", "max_weight": 1.01, "beta": 0.5},
+    ],
+)
+def test_crr(d3rlpy: Any, dataset: Batch, n_critics: int, settings: dict[str, Any]) -> None:
+    """Weights, logs, targets, and actions as it draws them."""
+    config = crr.TrainConfig(
+        device="cpu",
+        batch_size=BATCH_SIZE,
+        actor_hidden_dims=HIDDEN["actor"],
+        critic_hidden_dims=HIDDEN["critic"],
+        n_critics=n_critics,
+        copy_target_policy=False,
+        **settings,
+    )
+    same_draws()
+    theirs = created(d3rlpy, "CRRConfig", ("actor", "critic"), n_critics=n_critics, **settings)
+    same_draws()
+    trainer = crr.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    ours = [trainer.actor, trainer.actor_target, *trainer.critics.members, *trainer.critics_target.members]
+    modules = theirs.impl.modules
+    networks = [modules.policy, modules.targ_policy, *modules.q_funcs, *modules.targ_q_funcs]
+    assert_same_weights(ours, networks)
+    same_draws()
+    expected = [theirs.impl.inner_update(batch_of(d3rlpy, dataset), step) for step in range(UPDATES)]
+    same_draws()
+    logs = []
+    for _ in range(UPDATES):
+        indices, noise = crr.draw_noise(config, ROWS, ACTION_DIM, CPU)
+        logs.append(trainer.update(take(dataset, indices), noise))
+    assert_same_log(logs, expected)
+    assert_same_weights(ours, networks)
+    observations = dataset.observations.numpy()
+    same_draws()
+    actions = torch.as_tensor(theirs.predict(observations))
+    same_draws()
+    normal = torch.randn(len(observations), config.n_action_samples, ACTION_DIM)
+    waiting = torch.empty(len(observations), config.n_action_samples).exponential_()
+    noise_of_acting = torch.cat([normal, -waiting.log()[..., None]], -1)
+    assert_same_actions(trainer.act(observations, noise_of_acting.numpy()), actions)
