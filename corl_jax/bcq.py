@@ -149,7 +149,7 @@ class Decoder(nn.Module):
         self.net = mlp(self.hidden_dims, self.action_dim)
 
     def __call__(self, observations: Array, codes: Array) -> Array:
-        """The actions (B, A) of codes (B, Z) in observations (B, S)."""
+        """The actions (..., A) of codes (..., Z) in observations (..., S)."""
         actions = self.net(concatenate([observations, codes], axis=-1))
         return self.max_action * (tanh(actions) if self.squashed else actions)
 
@@ -166,7 +166,7 @@ class Actor(nn.Module):
         self.net = mlp(self.hidden_dims, self.action_dim)
 
     def __call__(self, observations: Array, actions: Array) -> Array:
-        """The changed actions (B, A) of actions (B, A) in observations (B, S), within [-max_action, max_action]."""
+        """The changed actions, (..., A) like the actions given, in observations (..., S); within their bounds."""
         change = tanh(self.net(concatenate([observations, actions], axis=-1)))
         scale = self.action_flexibility * self.max_action
         return clamp(actions + scale * change, -self.max_action, self.max_action)
@@ -182,7 +182,7 @@ class Critics(nn.Module):
         self.members = [mlp(self.hidden_dims, 1) for _ in range(self.n_critics)]
 
     def __call__(self, observations: Array, actions: Array) -> Array:
-        """The values (N, B) of actions (B, A) in observations (B, S)."""
+        """The values (N, ...) of actions (..., A) in observations (..., S)."""
         inputs = concatenate([observations, actions], axis=-1)
         return stack([member(inputs).squeeze(-1) for member in self.members])
 

@@ -18,7 +18,6 @@ import optax
 from flax import linen as nn
 from flax import struct
 from jax import Array, value_and_grad
-from jax.lax import stop_gradient
 from jax.numpy import amax, amin, argmax, concatenate, exp, log, minimum, square, stack, tanh, tile, where
 
 from shared.data.transitions import Batch
@@ -139,7 +138,7 @@ class Critics(nn.Module):
         self.members = [mlp(self.hidden_dims, 1) for _ in range(self.n_critics)]
 
     def __call__(self, observations: Array, actions: Array) -> Array:
-        """The values (N, B) of actions (B, A) in observations (B, S)."""
+        """The values (N, ...) of actions (..., A) in observations (..., S)."""
         inputs = concatenate([observations, actions], axis=-1)
         return stack([member(inputs).squeeze(-1) for member in self.members])
 
@@ -258,7 +257,7 @@ class CRR(struct.PyTreeNode):
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """Imitation of the data's actions, each with its weight."""
-        weights = stop_gradient(self.weights(batch, noise))
+        weights = self.weights(batch, noise)
         log_probs = log_prob(actor, batch.observations, batch.actions)
         assert log_probs.shape == weights.shape
         return -(log_probs * weights).mean(), {}

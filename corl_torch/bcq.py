@@ -145,7 +145,7 @@ class Decoder(nn.Module):
         self.max_action, self.squashed = max_action, squashed
 
     def forward(self, observations: Tensor, codes: Tensor) -> Tensor:
-        """The actions (B, A) of codes (B, Z) in observations (B, S)."""
+        """The actions (..., A) of codes (..., Z) in observations (..., S)."""
         actions = self.net(concatenate([observations, codes], axis=-1))
         return self.max_action * (tanh(actions) if self.squashed else actions)
 
@@ -161,7 +161,7 @@ class Actor(nn.Module):
         self.max_action, self.action_flexibility = max_action, action_flexibility
 
     def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """The changed actions (B, A) of actions (B, A) in observations (B, S), within [-max_action, max_action]."""
+        """The changed actions, (..., A) like the actions given, in observations (..., S); within their bounds."""
         change = tanh(self.net(concatenate([observations, actions], axis=-1)))
         scale = self.action_flexibility * self.max_action
         return clamp(actions + scale * change, -self.max_action, self.max_action)
@@ -175,7 +175,7 @@ class Critics(nn.Module):
         self.members = nn.ModuleList(mlp((state_dim, action_dim), hidden_dims, 1) for _ in range(n_critics))
 
     def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """The values (N, B) of actions (B, A) in observations (B, S)."""
+        """The values (N, ...) of actions (..., A) in observations (..., S)."""
         inputs = concatenate([observations, actions], axis=-1)
         return stack([member(inputs).squeeze(-1) for member in self.members])
 

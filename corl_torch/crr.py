@@ -133,7 +133,7 @@ class Critics(nn.Module):
         self.members = nn.ModuleList(mlp((state_dim, action_dim), hidden_dims, 1) for _ in range(n_critics))
 
     def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """The values (N, B) of actions (B, A) in observations (B, S)."""
+        """The values (N, ...) of actions (..., A) in observations (..., S)."""
         inputs = concatenate([observations, actions], axis=-1)
         return stack([member(inputs).squeeze(-1) for member in self.members])
 

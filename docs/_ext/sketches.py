@@ -28,6 +28,8 @@ SKETCHES = {
         offline.iql,
         ensembles.lb_sac,
         offline.plas,
+        offline.bcq,
+        offline.crr,
         offline.rebrac,
         ensembles.sac,
         ensembles.sac_n,

@@ -74,7 +74,7 @@ MISTAKES = [
             "exp(minimum(advantage / hp.beta, hp.max_weight))", "loss", "other"),
     Mistake("weights not used", "-(log_probs * weights)", "-(log_probs + 0.0 * weights)", "loss",
             breaks="actor_does_more_than_imitate"),
-    Mistake("gradient through the weights", "weights = stop_gradient(self.weights(batch, noise))",
+    Mistake("gradient through the weights", "weights = self.weights(batch, noise)",
             "weights = self.replace(actor=actor).weights(batch, noise)", "gradient", "other"),
     Mistake("policy on the old critics", "value_and_grad(state.actor_loss,", "value_and_grad(self.actor_loss,",
             "update", "other"),

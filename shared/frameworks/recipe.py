@@ -32,6 +32,9 @@ _OPERATIONS = {
     aten.squeeze.dim: "squeeze",
     aten.argmax.default: "argmax",
     aten.gather.default: "gather",
+    aten.exp.default: "exp",
+    aten.slice.Tensor: "slice",
+    aten.select.int: "select",
 }
 
 
@@ -102,6 +105,10 @@ def _step(node: Node) -> list[Any]:
     if node.target is aten.layer_norm.default:
         inputs, _, weight, bias, epsilon, *_ = arguments
         return ["layer_norm", inputs, weight, bias, epsilon]
+    if node.target is aten.stack.default and len(arguments) == 1:
+        return ["stack", *arguments[0]]
+    if node.target is aten.mean.dim and len(arguments[1]) == 1:
+        return ["mean", arguments[0], *arguments[1]]
     if node.target is aten.concatenate.default and arguments[1] == -1:
         return ["concatenate", *arguments[0]]
     if node.target is operator.getitem and arguments[0].target is aten.chunk.default:

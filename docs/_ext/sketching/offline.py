@@ -108,6 +108,61 @@ def plas(figure: Figure) -> None:
     pen.label(below, 1.8, q[best] + 0.03, "PLAS", AMBER, ha="right")
 
 
+def bcq(figure: Figure) -> None:
+    """Samples among the data's actions, what the perturbation can make of them, and the best of those."""
+    above, below = pen.panels(figure, 3.8, rows=2, height_ratios=(1.0, 1.6))
+    weight = density(DATA)
+    chances, q = weight / weight.max(), rising(weight)
+    samples, reach = np.array([-0.74, -0.61, -0.5, -0.41, -0.27]), 0.05
+    pen.shade(above, ACTIONS, 0.0 * ACTIONS, chances, GREY, alpha=0.3)
+    pen.curve(below, ACTIONS, q, GREY, lw=1.6)
+    for sample in samples:
+        pen.curve(above, [sample - reach, sample + reach], [-0.25, -0.25], SKY, lw=5.0)
+        near = abs(ACTIONS - sample) <= reach
+        pen.curve(below, ACTIONS[near], q[near], SKY, lw=4.0)
+    best = samples[-1] + reach
+    pen.point(below, best, np.interp(best, ACTIONS, q), AMBER, "*", 16)
+    pen.ticks(above, DATA)
+    pen.plain(above, "", "density")
+    pen.plain(below, "action", "Q")
+    above.set_ylim(-0.6, 1.2)
+    for axes in (above, below):
+        axes.set_xlim(-1.05, 1.05)
+    pen.label(above, -0.05, 0.7, "data's actions", ha="left")
+    pen.label(above, -0.05, -0.25, "samples", SKY, ha="left")
+    pen.label(below, best + 0.07, np.interp(best, ACTIONS, q) - 0.12, "BCQ", AMBER, ha="left")
+
+
+def crr(figure: Figure) -> None:
+    """Each of the data's actions by its value above, and by its two kinds of weight below."""
+    above, below = pen.panels(figure, 3.8, rows=2, height_ratios=(1.5, 1.0))
+    actions = np.array([-0.86, -0.68, -0.52, -0.33, -0.15, 0.05, 0.22, 0.41, 0.6, 0.8])
+
+    def q(action: Any) -> Any:
+        return 1.1 * np.exp(-8.0 * (action - 0.3) ** 2) + 0.35 * np.sin(3.0 * action + 0.5)
+
+    own = np.array([-0.62, -0.35, -0.2, -0.05])
+    pen.curve(above, ACTIONS, q(ACTIONS), GREY, lw=1.6)
+    pen.level(above, q(own).mean(), SKY)
+    for action in own:
+        pen.point(above, action, q(action), SKY, "D", 6)
+    for action in actions:
+        advantage = q(action) - q(own).mean()
+        colour = AMBER if advantage > 0 else GREY
+        pen.point(above, action, q(action), colour)
+        below.bar(pen.rounded(action - 0.02), float(advantage > 0), 0.035, color=AMBER)
+        below.bar(pen.rounded(action + 0.02), pen.rounded(min(np.exp(advantage / 0.6), 4.0)), 0.035, color=GREY)
+    pen.label(above, 0.45, q(own).mean() - 0.2, "the policy's samples", SKY)
+    pen.label(above, -0.15, 1.1, "data's actions", AMBER, ha="right")
+    pen.label(below, -0.55, 3.4, "exponential")
+    pen.label(below, -0.55, 2.0, "binary", AMBER)
+    pen.plain(above, "", "Q")
+    pen.plain(below, "action", "weight")
+    above.set_ylim(-0.55, 1.55)
+    for axes in (above, below):
+        axes.set_xlim(-1.05, 1.05)
+
+
 def expectile(values: np.ndarray, tau: float) -> float:
     """What the asymmetric loss is least at."""
     v = values.mean()
