@@ -243,21 +243,26 @@ class CRR(struct.PyTreeNode):
         assert q.shape[1:] == target.shape
         return square(q - target).mean(axis=1).sum(), {}
 
-    def weights(self, batch: Batch, noise: Noise) -> Array:
-        """How much each of the data's actions counts, (B,): by its advantage over sampled actions."""
+    def advantage(self, batch: Batch, noise: Noise) -> Array:
+        """How much better each of the data's actions is than sampled ones, (B,)."""
         hp, actor, critics = self.hp, self.actor, self.critics
         actions = sample(actor, batch.observations, noise.actor)
         values = critics(repeat(batch.observations, hp.n_action_samples), actions).mean(axis=0)
         value = values.mean(axis=1) if hp.advantage_type == "mean" else amax(values, axis=1)
-        advantage = critics(batch.observations, batch.actions).mean(axis=0) - value
-        assert advantage.shape == batch.rewards.shape
+        q = critics(batch.observations, batch.actions).mean(axis=0)
+        assert q.shape == value.shape == batch.rewards.shape
+        return q - value
+
+    def weights(self, advantage: Array) -> Array:
+        """How much each of the data's actions counts, (B,), by its advantage (B,)."""
+        hp = self.hp
         if hp.weight_type == "binary":
             return (advantage > 0.0).astype(advantage.dtype)
         return minimum(exp(advantage / hp.beta), hp.max_weight)
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """Imitation of the data's actions, each with its weight."""
-        weights = self.weights(batch, noise)
+        weights = self.weights(self.advantage(batch, noise))
         log_probs = log_prob(actor, batch.observations, batch.actions)
         assert log_probs.shape == weights.shape
         return -(log_probs * weights).mean(), {}
@@ -300,11 +305,11 @@ def act(acting: dict[str, Network], observations: Array, noise: Array) -> Array:
 def train_interval(
     state: CRR, key: Array, dataset: PackedDataset, start: Array, num_updates: int, phase: int
 ) -> tuple[CRR, list[dict[str, Array]]]:
-    """The updates `start + 1` to `start + num_updates`; `phase` counts those since the targets were last copied."""
+    """The updates `start + 1` to `start + num_updates`; `phase` counts those since the last copy of the targets."""
     hp, action_dim = state.hp, state.actor.module.action_dim
 
     def draw(step: Array) -> tuple[Array, Array, Noise]:
-        copies = (phase + step - start) % hp.target_update_interval == 0
+        copies = (step - start + phase) % hp.target_update_interval == 0
         return copies, *draw_noise(key, step, hp, len(dataset), action_dim)
 
     def update(state: CRR, drawn: Any, place: int) -> tuple[CRR, dict[str, Array]]:

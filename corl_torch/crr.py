@@ -214,6 +214,15 @@ def target_rate(hp: Hyperparameters, copies: bool) -> float:
     return hp.tau if hp.target_update_type == "soft" else float(copies)
 
 
+# What d3rlpy calls the networks in its files
+D3RLPY_NAMES = {
+    "actor": ("policy",),
+    "actor_target": ("targ_policy",),
+    "critics": ("q_funcs",),
+    "critics_target": ("targ_q_funcs",),
+}
+
+
 class CRR:
     """All that an update reads and writes."""
 
@@ -243,14 +252,19 @@ class CRR:
         return square(q - target).mean(axis=1).sum(), {}
 
     @torch.no_grad()
-    def weights(self, batch: Batch, noise: Noise) -> Tensor:
-        """How much each of the data's actions counts, (B,): by its advantage over sampled actions."""
+    def advantage(self, batch: Batch, noise: Noise) -> Tensor:
+        """How much better each of the data's actions is than sampled ones, (B,)."""
         hp, actor, critics = self.hp, self.actor, self.critics
         actions = sample(actor, batch.observations, noise.actor)
         values = critics(repeat(batch.observations, hp.n_action_samples), actions).mean(axis=0)
         value = values.mean(axis=1) if hp.advantage_type == "mean" else amax(values, axis=1)
-        advantage = critics(batch.observations, batch.actions).mean(axis=0) - value
-        assert advantage.shape == batch.rewards.shape
+        q = critics(batch.observations, batch.actions).mean(axis=0)
+        assert q.shape == value.shape == batch.rewards.shape
+        return q - value
+
+    def weights(self, advantage: Tensor) -> Tensor:
+        """How much each of the data's actions counts, (B,), by its advantage (B,)."""
+        hp = self.hp
         if hp.weight_type == "binary":
             return (advantage > 0.0).to(advantage.dtype)
         return clamp(exp(advantage / hp.beta), max=hp.max_weight)
@@ -258,7 +272,7 @@ class CRR:
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """Imitation of the data's actions, each with its weight."""
         actor = self.actor
-        weights = self.weights(batch, noise)
+        weights = self.weights(self.advantage(batch, noise))
         log_probs = log_prob(actor, batch.observations, batch.actions)
         assert log_probs.shape == weights.shape
         return -(log_probs * weights).mean(), {}
@@ -322,8 +336,8 @@ def save(trainer: CRR, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: CRR, path: str) -> dict[str, Any]:
-    """Loads a checkpoint; returns what it holds."""
-    content = load_checkpoint(path, "crr", trainer.parts())
+    """Loads a checkpoint of ours, or a model of d3rlpy's; returns what it holds."""
+    content = load_checkpoint(path, "crr", trainer.parts(), d3rlpy=D3RLPY_NAMES)
     trainer.total_it = content["total_it"]
     return content
 

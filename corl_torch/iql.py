@@ -192,6 +192,15 @@ def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
 
+# What d3rlpy calls the networks in its files
+D3RLPY_NAMES = {
+    "actor": ("policy",),
+    "qf": ("q_funcs",),
+    "q_target": ("targ_q_funcs",),
+    "vf": ("value_func",),
+}
+
+
 class IQL:
     """All that an update reads and writes."""
 
@@ -312,8 +321,8 @@ def save(trainer: IQL, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: IQL, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, or of CORL's, whose target critics start as copies; returns what it holds."""
-    content = load_checkpoint(path, "iql", trainer.parts(), optional=["q_target"])
+    """Loads a checkpoint of ours, d3rlpy's, or CORL's, whose target critics start as copies; returns what it holds."""
+    content = load_checkpoint(path, "iql", trainer.parts(), optional=["q_target"], d3rlpy=D3RLPY_NAMES)
     if "q_target" not in content:
         trainer.q_target.load_state_dict(trainer.qf.state_dict())
     trainer.total_it = content["total_it"]

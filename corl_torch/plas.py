@@ -224,6 +224,17 @@ def divergence(mean: Tensor, std: Tensor) -> Tensor:
     return 0.5 * (variance + square(mean) - 1.0 - log(variance))
 
 
+# What d3rlpy calls the networks in its files
+D3RLPY_NAMES = {
+    "actor": ("policy", "perturbation"),
+    "actor_target": ("targ_policy", "targ_perturbation"),
+    "critics": ("q_funcs",),
+    "critics_target": ("targ_q_funcs",),
+    "encoder": ("vae_encoder",),
+    "decoder": ("vae_decoder",),
+}
+
+
 class PLAS:
     """All that an update reads and writes."""
 
@@ -342,8 +353,8 @@ def save(trainer: PLAS, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: PLAS, path: str) -> dict[str, Any]:
-    """Loads a checkpoint; returns what it holds."""
-    content = load_checkpoint(path, "plas", trainer.parts())
+    """Loads a checkpoint of ours, or a model of d3rlpy's; returns what it holds."""
+    content = load_checkpoint(path, "plas", trainer.parts(), d3rlpy=D3RLPY_NAMES)
     trainer.total_it = content["total_it"]
     return content
 

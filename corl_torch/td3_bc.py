@@ -146,6 +146,17 @@ def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
 TARGETS = ("actor_target", "critic_1_target", "critic_2_target")
 
 
+# What d3rlpy calls the networks in its files
+D3RLPY_NAMES = {
+    "actor": ("policy",),
+    "actor_target": ("targ_policy",),
+    "critic_1": ("q_funcs.0",),
+    "critic_2": ("q_funcs.1",),
+    "critic_1_target": ("targ_q_funcs.0",),
+    "critic_2_target": ("targ_q_funcs.1",),
+}
+
+
 class TD3_BC:
     """All that an update reads and writes."""
 
@@ -249,8 +260,8 @@ def save(trainer: TD3_BC, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: TD3_BC, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, or of CORL's, whose targets start as copies; returns what it holds."""
-    content = load_checkpoint(path, "td3_bc", trainer.parts(), optional=TARGETS)
+    """Loads a checkpoint of ours, d3rlpy's, or CORL's, whose targets start as copies; returns what it holds."""
+    content = load_checkpoint(path, "td3_bc", trainer.parts(), optional=TARGETS, d3rlpy=D3RLPY_NAMES)
     for name in TARGETS:
         if name not in content:
             getattr(trainer, name).load_state_dict(getattr(trainer, name.removesuffix("_target")).state_dict())

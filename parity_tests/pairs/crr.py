@@ -8,9 +8,17 @@ SMALL = {"actor_hidden_dims": (32, 24), "critic_hidden_dims": (24, 32)}
 
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
-    """Every network's."""
+    """Every network's, and the weight where there is no advantage, which batches do not reach."""
     mean, std = twin.actor(batch.observations)
-    return {"mean": mean, "std": std, "critics": twin.critics(batch.observations, batch.actions)}
+    q = twin.critics(batch.observations, batch.actions)
+    return {"mean": mean, "std": std, "critics": q, "weight at a tie": twin.weights(q[0] - q[0])}
+
+
+def corner(trainer: Any) -> None:
+    """Critics to whom samples are as far apart as Gumbel numbers are: else no draw would depend on values."""
+    for critics in (trainer.critics, trainer.critics_target):
+        for member in critics.members:
+            member[-1].weight.data.mul_(30.0)
 
 
 PAIR = Pair(
@@ -20,13 +28,15 @@ PAIR = Pair(
     url="https://arxiv.org/abs/2006.15134",
     benchmark_updates=300,
     outputs=outputs,
+    corners=("weight at a tie",),
+    corner=corner,
     losses={"critic_loss": Loss(of=("critics",)), "actor_loss": Loss(of=("actor",))},
     variants={
         "default": SMALL,
         # In the form of d3rlpy 2.8.1, whose defaults these are: hard targets, which start with weights of their own
         "other": SMALL
-        | {"copy_target_policy": False, "target_update_type": "hard", "target_update_interval": 4}
-        | {"weight_type": "exp", "beta": 0.02, "max_weight": 3.0, "n_critics": 3, "n_action_samples": 3}
+        | {"copy_target_policy": False, "target_update_type": "hard", "target_update_interval": 7}
+        | {"weight_type": "exp", "beta": 0.1, "max_weight": 3.0, "n_critics": 3, "n_action_samples": 3}
         | {"discount": 0.9, "actor_lr": 1e-3, "critic_lr": 1e-4},
         # Copies at other updates, against the best of the samples
         "max": SMALL
@@ -57,14 +67,15 @@ MISTAKES = [
             "next_q = critics(batch.next_observations, next_actions).mean(axis=0)", "loss", "other"),
     Mistake("inverted done flag", "(1.0 - batch.terminals)", "batch.terminals", "loss", breaks="terminals_are_masked"),
     Mistake("mean over critics", "square(q - target).mean(axis=1).sum()", "square(q - target).mean()", "loss", "other"),
-    Mistake("smallest critic in the advantage", "batch.actions).mean(axis=0) - value",
-            "batch.actions).min(axis=0) - value", "loss", "other"),
+    Mistake("smallest critic in the advantage", "q = critics(batch.observations, batch.actions).mean(axis=0)",
+            "q = critics(batch.observations, batch.actions).min(axis=0)", "loss", "other"),
     Mistake("target critics in the advantage", "self.hp, self.actor, self.critics\n        actions",
             "self.hp, self.actor, self.critics_target\n        actions", "loss"),
     Mistake("the best sample for the mean one", 'values.mean(axis=1) if hp.advantage_type == "mean"',
             'amax(values, axis=1) if hp.advantage_type == "mean"', "loss"),
     Mistake("one sample's noise for all states", "sample(actor, batch.observations, noise.actor)",
             "sample(actor, batch.observations, noise.actor[:1])", "loss"),
+    Mistake("no advantage counts", "(advantage > 0.0)", "(advantage >= 0.0)", "forward"),
     Mistake("every advantage counts", "(advantage > 0.0)", "(advantage > -1e9)", "loss"),
     Mistake("disadvantages count", "(advantage > 0.0)", "(advantage < 0.0)", "loss"),
     Mistake("temperature forgotten", "exp(advantage / hp.beta)", "exp(advantage)", "loss", "other"),
@@ -74,8 +85,8 @@ MISTAKES = [
             "exp(minimum(advantage / hp.beta, hp.max_weight))", "loss", "other"),
     Mistake("weights not used", "-(log_probs * weights)", "-(log_probs + 0.0 * weights)", "loss",
             breaks="actor_does_more_than_imitate"),
-    Mistake("gradient through the weights", "weights = self.weights(batch, noise)",
-            "weights = self.replace(actor=actor).weights(batch, noise)", "gradient", "other"),
+    Mistake("gradient through the weights", "weights = self.weights(self.advantage(batch, noise))",
+            "weights = self.weights(self.replace(actor=actor).advantage(batch, noise))", "gradient", "other"),
     Mistake("policy on the old critics", "value_and_grad(state.actor_loss,", "value_and_grad(self.actor_loss,",
             "update", "other"),
     Mistake("copies at all other updates", "where(copies, 1.0, 0.0)", "where(copies, 0.0, 1.0)", "update", "other"),
@@ -94,6 +105,6 @@ MISTAKES = [
     Mistake("the best sample, not a drawn one", "argmax(values + noise[..., -1], axis=1)", "argmax(values, axis=1)",
             "act"),
     Mistake("exponential for Gumbel numbers", "generator.gumbel(", "generator.exponential(", "act"),
-    Mistake("copies counted from 1", "copies = (phase + step - start)", "copies = (phase + step + 1 - start)",
+    Mistake("copies counted from 1", "copies = (step - start + phase)", "copies = (step + 1 - start + phase)",
             "shipped path", "other"),
 ]  # fmt: skip

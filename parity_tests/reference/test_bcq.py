@@ -3,6 +3,7 @@
 import copy
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -146,6 +147,13 @@ def test_bcq(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     assert reference.vae.spread
     assert reference.cut
     assert trainer.total_it == UPDATES
+
+
+def test_what_acting_draws() -> None:
+    """Codes of two samples."""
+    rng, config = np.random.default_rng(3), bcq.TrainConfig(n_action_samples=2)
+    found = bcq.draw_acting_noise(np.random.default_rng(3), config, ACTION_DIM)
+    np.testing.assert_array_equal(found, rng.standard_normal((2, Z)))
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)

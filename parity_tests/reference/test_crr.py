@@ -3,6 +3,7 @@
 import copy
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -49,7 +50,7 @@ class Reference:
     """d3rlpy's networks in its order, from torch's generator; updates and actions."""
 
     def __init__(self, config: crr.TrainConfig, bound: float) -> None:
-        self.config, self.bound, self.step, self.cut = config, bound, 0, False
+        self.config, self.bound, self.step, self.cut, self.spread = config, bound, 0, False, False
         s, a = STATE_DIM, ACTION_DIM
         self.pi, self.pi_t = (nn.ModuleList(tried(config.actor_hidden_dims, (s,), a, a)) for _ in range(2))
         self.critics, _ = (
@@ -69,7 +70,9 @@ class Reference:
         """The distribution of actions."""
         body, mean, log_std = pi
         h = body(s)
-        return Normal(self.bound * torch.tanh(mean(h)), self.bound * log_std(h).clamp(-20, 2).exp())
+        wide = log_std(h)
+        self.spread |= bool((wide > 2).any() and (wide < -20).any())
+        return Normal(self.bound * torch.tanh(mean(h)), self.bound * wide.clamp(-20, 2).exp())
 
     def samples(self, pi: nn.ModuleList, s: Tensor, n: int) -> Tensor:
         """As many actions of each state, (n, rows, A), cut."""
@@ -145,10 +148,12 @@ def both(settings: dict[str, Any], bound: float) -> tuple[crr.CRR, Reference]:
 @pytest.mark.parametrize("bound", [1.0, 2.0])
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_crr(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
-    """Critics, policy and targets; the critics' last layers stretched, so that weights are cut."""
+    """Critics, policy and targets; last layers stretched, so that weights and deviations are cut."""
     trainer, reference = both(settings, bound)
     for last in (*(member[-1] for member in trainer.critics.members), *(critic[-1] for critic in reference.critics)):
         last.weight.data.mul_(20.0)
+    for log_std in (trainer.actor.log_std, trainer.actor_target.log_std, reference.pi[2], reference.pi_t[2]):
+        log_std.weight.data.mul_(150.0)
     logs, expected = [], []
     same_draws()
     for _ in range(UPDATES):
@@ -167,9 +172,25 @@ def test_crr(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     found = trainer.act(observations.numpy(), noise_of_acting.numpy())
     assert_same_actions(found, reference.drawn(observations, normal, waiting))
     assert reference.cut
+    assert reference.spread
     assert reference.signs == {False, True}
     assert reference.capped == ({False, True} if settings.get("weight_type") == "exp" else set())
     assert trainer.total_it == UPDATES
+
+
+def test_an_action_without_an_advantage_does_not_count() -> None:
+    """Nor does one whose advantage is negative."""
+    trainer, _ = both({}, 1.0)
+    assert trainer.weights(torch.tensor([-1e-9, 0.0, 1e-9])).tolist() == [0.0, 0.0, 1.0]
+
+
+def test_what_acting_draws() -> None:
+    """For two samples the noise of each component, and a Gumbel number of each."""
+    rng, config = np.random.default_rng(3), crr.TrainConfig(n_action_samples=2)
+    found = crr.draw_acting_noise(np.random.default_rng(3), config, ACTION_DIM)
+    np.testing.assert_array_equal(
+        found, np.concatenate([rng.standard_normal((2, ACTION_DIM)), rng.gumbel(size=(2, 1))], axis=1)
+    )
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from shared.errors import InputError, RunError
 from shared.files import write_atomically
-from shared.frameworks import torch_parts
+from shared.frameworks import d3rlpy_models, torch_parts
 from shared.runs.run import Run
 from shared.seals import read_verified, sealed_zip
 
@@ -124,6 +124,7 @@ def load_checkpoint(
     optional: Sequence[str] = (),
     pickled: Sequence[type] = (),
     numbers: Sequence[str] = (),
+    d3rlpy: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Any]:
     """Loads one of our checkpoints, or one of CORL's, into `parts`, in place, once all that it holds is checked.
 
@@ -134,6 +135,8 @@ def load_checkpoint(
         optional: keys that CORL's files lack; such a part stays as it is when the file has none.
         pickled: classes that CORL pickled whole, under its script's name; no class but NumPy's arrays besides.
         numbers: further keys, of finite numbers, which the caller loads itself.
+        d3rlpy: what d3rlpy's files call each of the modules (`d3rlpy_models.translated`); None where its networks are
+            others.
 
     Returns:
         What the file holds, by key.
@@ -144,6 +147,8 @@ def load_checkpoint(
     # CORL's files are scripts, so what they pickle whole is named after __main__.
     content = read_checkpoint(path, [(cls, f"__main__.{cls.__name__}") for cls in pickled])
     fitting = [algorithm] if isinstance(algorithm, str) else list(algorithm)
+    if d3rlpy_models.is_model(content):
+        content = _of_d3rlpy(path, content, fitting[0], parts, d3rlpy)
     if (found := content.get("algorithm", fitting[0])) not in fitting:
         raise InputError(f"checkpoint {path} is of {found}, not of {' or '.join(fitting)}")
     if missing := [name for name in [*parts, *numbers, "total_it"] if name not in content and name not in optional]:
@@ -153,6 +158,21 @@ def load_checkpoint(
     for name, state in states.items():
         parts[name].load_state_dict(state)
     return content
+
+
+def _of_d3rlpy(
+    path: str,
+    content: Mapping[str, Any],
+    algorithm: str,
+    parts: Mapping[str, Any],
+    names: Mapping[str, Sequence[str]] | None,
+) -> dict[str, Any]:
+    if names is None:
+        raise InputError(f"checkpoint {path} is d3rlpy's, whose networks are not those of {algorithm}: train it anew")
+    try:
+        return d3rlpy_models.translated(content, parts, names)
+    except torch_parts.MisfitError as error:
+        raise InputError(f"checkpoint {path} of d3rlpy does not fit this run's networks: {error}") from None
 
 
 def _state(saved: Any) -> Any:

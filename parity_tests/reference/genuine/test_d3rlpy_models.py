@@ -1,0 +1,93 @@
+"""Models that the genuine d3rlpy 2.8.1 has saved: loaded by our twins, they act as the library does, and go on."""
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from corl_torch import bcq, crr, iql, plas, td3_bc
+from parity_tests.reference.common import (
+    ACTION_DIM,
+    CPU,
+    ROWS,
+    STATE_DIM,
+    UPDATES,
+    assert_same_actions,
+    assert_same_log,
+    same_draws,
+)
+from parity_tests.reference.genuine.test_d3rlpy import BATCH_SIZE, FAULTS, HIDDEN, batch_of, created
+from shared.data.transitions import Batch
+from shared.frameworks.torch_data import take
+
+pytestmark = pytest.mark.d3rlpy
+
+WIDTHS = {"actor_hidden_dims": HIDDEN["actor"], "critic_hidden_dims": HIDDEN["critic"]}
+VAE = {"vae_hidden_dims": HIDDEN["imitator"], "vae_iterations": 0} | FAULTS
+ENCODERS = ("actor", "critic", "imitator")
+# The twin, the library's configuration, the networks with other widths, settings that both have, and our other ones
+MODELS: dict[str, tuple[ModuleType, str, tuple[str, ...], dict[str, Any], dict[str, Any]]] = {
+    "PLAS": (plas, "PLASConfig", ENCODERS, {"lam": 0.75}, WIDTHS | VAE),
+    "PLAS+P": (plas, "PLASWithPerturbationConfig", ENCODERS, {"lam": 0.75}, WIDTHS | VAE | {"perturbation": True}),
+    "BCQ": (bcq, "BCQConfig", ENCODERS, {"n_action_samples": 5}, WIDTHS | VAE),
+    "CRR": (crr, "CRRConfig", ENCODERS[:2], {"weight_type": "exp", "target_update_type": "hard"}, WIDTHS),
+    "TD3+BC": (td3_bc, "TD3PlusBCConfig", (), {}, {}),
+    "IQL": (iql, "IQLConfig", (), {}, {}),
+}
+# What the phase of the VAE is called in the library
+WARM = {"PLAS": {"warmup_steps": 0}, "PLAS+P": {"warmup_steps": 0}}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_acts_here_as_there(d3rlpy: Any, dataset: Batch, name: str, tmp_path: Path) -> None:
+    """Its actions, and its optimisers: further updates are equal too, where the twin is held to the library."""
+    twin, config_name, networks, shared, ours = MODELS[name]
+    config = twin.TrainConfig(device="cpu", batch_size=BATCH_SIZE, **shared, **ours)
+    same_draws()
+    theirs = created(d3rlpy, config_name, networks, **shared, **WARM.get(name, {}))
+    for step in range(UPDATES):
+        theirs.impl.inner_update(batch_of(d3rlpy, dataset), step)
+    theirs.save_model(str(tmp_path / "model.pt"))
+    trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    twin.load(trainer, str(tmp_path / "model.pt"))
+    assert trainer.total_it == 0
+    observations = dataset.observations.numpy()
+    same_draws()
+    expected = torch.as_tensor(theirs.predict(observations))
+    same_draws()
+    assert_same_actions(trainer.act(observations, *acting_noise(name, len(observations))), expected)
+    if not networks:
+        return
+    same_draws()
+    logs = [theirs.impl.inner_update(batch_of(d3rlpy, dataset), step) for step in range(UPDATES)]
+    same_draws()
+    found = []
+    for _ in range(UPDATES):
+        statics = {"pretrains": False} if hasattr(config, "vae_iterations") else {}
+        indices, noise = twin.draw_noise(config, ROWS, ACTION_DIM, CPU, **statics)
+        found.append(trainer.update(take(dataset, indices), noise))
+    assert_same_log(found, logs)
+
+
+def acting_noise(name: str, rows: int) -> tuple[Any, ...]:
+    """What the library draws to act."""
+    if name == "BCQ":
+        return (torch.randn(rows, 5, 2 * ACTION_DIM).numpy(),)
+    if name == "CRR":
+        normal, waiting = torch.randn(rows, 4, ACTION_DIM), torch.empty(rows, 4).exponential_()
+        return (torch.cat([normal, -waiting.log()[..., None]], -1).numpy(),)
+    return ()
+
+
+def test_iqls_deviation_is_the_librarys(d3rlpy: Any, dataset: Batch, tmp_path: Path) -> None:
+    """It holds another number, of which ours is a function."""
+    theirs = created(d3rlpy, "IQLConfig", ())
+    theirs.impl.modules.policy._logstd.data.normal_(0.0, 2.0)
+    theirs.save_model(str(tmp_path / "model.pt"))
+    trainer = iql.create_trainer(iql.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
+    iql.load(trainer, str(tmp_path / "model.pt"))
+    expected = theirs.impl.modules.policy(dataset.observations).logstd[0]
+    assert trainer.actor.log_std is not None
+    torch.testing.assert_close(trainer.actor.log_std.data, expected.flatten())

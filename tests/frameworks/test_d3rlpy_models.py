@@ -1,0 +1,185 @@
+"""Models of d3rlpy's, written by hand in its layout. The genuine library's are in `parity_tests/reference/genuine`."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from corl_jax import bcq as jax_bcq
+from corl_torch import awac, bcq, cql, iql, td3_bc
+from shared.commands import convert
+from shared.commands.common import ended
+from shared.errors import InputError
+from shared.frameworks.exchange import blank_state, to_torch
+from shared.frameworks.jax_checkpoints import load_checkpoint
+from shared.runs.configs import dump
+
+STATE_DIM, ACTION_DIM, STEP = 11, 3, 7.0
+SMALL = {"actor_hidden_dims": (8,), "critic_hidden_dims": (8,), "vae_hidden_dims": (8,), "n_action_samples": 2}
+CONFIG = bcq.TrainConfig(device="cpu", **SMALL)
+
+
+def trainer_of(config: Any = CONFIG, twin: Any = bcq) -> Any:
+    """A fresh one."""
+    return twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+
+
+def optimizer(*networks: Mapping[str, Tensor]) -> dict[str, Any]:
+    """An optimiser of d3rlpy's over these networks; a moment is as many hundredths as its parameter's number."""
+    tensors = [tensor for network in networks for tensor in network.values()]
+    state = {
+        number: {
+            "step": torch.tensor(STEP),
+            "exp_avg": torch.full_like(tensor, number / 100),
+            "exp_avg_sq": torch.full_like(tensor, number / 100),
+        }
+        for number, tensor in enumerate(tensors)
+    }
+    group = {"params": list(range(len(tensors))), "lr": 0.5, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0}
+    return {"optim": {"state": state, "param_groups": [group]}, "lr_scheduler": None}
+
+
+def model_of(trainer: bcq.BCQ) -> dict[str, Any]:
+    """BCQ's networks as d3rlpy writes them."""
+
+    def renamed(network: nn.Module, *heads: str) -> dict[str, Tensor]:
+        names = ["_encoder._layers.0", *heads]
+        keys = [f"{name}.{kind}" for name in names for kind in ("weight", "bias")]
+        return dict(zip(keys, (tensor.clone() for tensor in network.state_dict().values()), strict=True))
+
+    def members(critics: bcq.Critics) -> dict[str, Tensor]:
+        return {
+            f"{number}.{key}": tensor
+            for number, member in enumerate(critics.members)
+            for key, tensor in renamed(member, "_fc").items()
+        }
+
+    model: dict[str, Any] = {
+        "policy": renamed(trainer.actor, "_fc"),
+        "q_funcs": members(trainer.critics),
+        "targ_q_funcs": members(trainer.critics_target),
+        "targ_policy": renamed(trainer.actor_target, "_fc"),
+        "vae_encoder": renamed(trainer.encoder, "_mu", "_logstd"),
+        "vae_decoder": renamed(trainer.decoder, "_fc"),
+    }
+    return model | {
+        "actor_optim": optimizer(model["policy"]),
+        "critic_optim": optimizer(model["q_funcs"]),
+        "vae_optim": optimizer(model["vae_encoder"], model["vae_decoder"]),
+    }
+
+
+def test_networks_and_moments_find_their_places(tmp_path: Path) -> None:
+    """Those of one optimiser for several networks too; rates are the run's own."""
+    saved, trainer = trainer_of(), trainer_of()
+    torch.save(model_of(saved), tmp_path / "model.pt")
+    bcq.load(trainer, str(tmp_path / "model.pt"))
+    for name, part in saved.parts().items():
+        if isinstance(part, nn.Module):
+            for ours, theirs in zip(getattr(trainer, name).parameters(), part.parameters(), strict=True):
+                assert torch.equal(ours, theirs)
+    behind = len(list(trainer.encoder.parameters()))
+    for number, parameter in enumerate(trainer.decoder.parameters()):
+        moments = trainer.decoder_optimizer.state[parameter]
+        assert moments["step"] == STEP
+        assert torch.equal(moments["exp_avg"], torch.full_like(parameter, (behind + number) / 100))
+    assert [group["lr"] for group in trainer.critics_optimizer.param_groups] == [CONFIG.critic_lr]
+    assert trainer.total_it == 0
+
+
+def test_an_optimizer_that_has_made_no_step_stays_fresh(tmp_path: Path) -> None:
+    trainer, model = trainer_of(), model_of(trainer_of())
+    model["actor_optim"]["optim"]["state"] = {}
+    torch.save(model, tmp_path / "model.pt")
+    bcq.load(trainer, str(tmp_path / "model.pt"))
+    assert not trainer.actor_optimizer.state
+    assert trainer.critics_optimizer.state
+
+
+def test_it_is_converted_to_jax(tmp_path: Path) -> None:
+    """With the settings of a file: the model has none."""
+    saved = trainer_of()
+    torch.save(model_of(saved), tmp_path / "model.pt")
+    (tmp_path / "config.yaml").write_text(dump(CONFIG))
+    assert ended(convert.main, [str(tmp_path / "model.pt"), "--to", "jax", "--algorithm", "bcq"]) == 0
+    empty = blank_state(jax_bcq, jax_bcq.TrainConfig(**vars(CONFIG)), STATE_DIM, ACTION_DIM, 1.0)
+    state = load_checkpoint(str(tmp_path / "model.msgpack"), "bcq", empty)["state"]
+    back = trainer_of()
+    to_torch(state, back)
+    assert torch.equal(back.decoder.net[0].weight, saved.decoder.net[0].weight)
+
+
+def other_widths(model: dict[str, Any]) -> None:
+    model["policy"]["_fc.weight"] = torch.zeros(ACTION_DIM, 9)
+
+
+def more_layers(model: dict[str, Any]) -> None:
+    model["policy"]["_encoder._layers.2.weight"] = torch.zeros(8, 8)
+
+
+def no_decoder(model: dict[str, Any]) -> None:
+    del model["vae_decoder"]
+
+
+def no_critics_targets(model: dict[str, Any]) -> None:
+    del model["targ_q_funcs"]
+
+
+def a_number_that_is_not_finite(model: dict[str, Any]) -> None:
+    model["vae_encoder"]["_mu.bias"][0] = float("nan")
+
+
+def an_optimizer_without_moments(model: dict[str, Any]) -> None:
+    model["actor_optim"] = {"optim": {}}
+
+
+def moments_of_no_parameter(model: dict[str, Any]) -> None:
+    model["actor_optim"]["optim"]["state"][99] = {}
+
+
+def a_network_that_is_none(model: dict[str, Any]) -> None:
+    model["policy"] = 3
+
+
+SPOILT: dict[Callable[[dict[str, Any]], None], str] = {
+    other_widths: "does not fit this run's networks: actor net.2.weight has shape (3, 9), not (3, 8)",
+    more_layers: "does not fit this run's networks: actor has 5 tensors there and 4 here",
+    no_decoder: "it is not as d3rlpy writes it (IndexError)",
+    no_critics_targets: "does not fit this run's networks: critics_target has 0 tensors there and 8 here",
+    a_number_that_is_not_finite: "encoder mean.bias is not finite",
+    an_optimizer_without_moments: "it is not as d3rlpy writes it (KeyError)",
+    moments_of_no_parameter: "it is not as d3rlpy writes it (IndexError)",
+    a_network_that_is_none: "it is not as d3rlpy writes it (TypeError)",
+}
+
+
+@pytest.mark.parametrize(("spoil", "message"), SPOILT.items())
+def test_what_does_not_fit_is_refused_in_one_line(
+    spoil: Callable[[dict[str, Any]], None], message: str, tmp_path: Path
+) -> None:
+    """And nothing of it is loaded."""
+    trainer, model = trainer_of(), model_of(trainer_of())
+    before = [parameter.clone() for parameter in trainer.critics.parameters()]
+    spoil(model)
+    torch.save(model, tmp_path / "model.pt")
+    with pytest.raises(InputError) as refused:
+        bcq.load(trainer, str(tmp_path / "model.pt"))
+    assert message in str(refused.value)
+    assert all(torch.equal(old, new) for old, new in zip(before, trainer.critics.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("twin", [awac, cql])
+def test_algorithms_with_other_networks_say_so(twin: Any, tmp_path: Path) -> None:
+    torch.save(model_of(trainer_of()), tmp_path / "model.pt")
+    with pytest.raises(InputError, match="is d3rlpy's, whose networks are not those of"):
+        twin.load(trainer_of(twin.TrainConfig(device="cpu"), twin), str(tmp_path / "model.pt"))
+
+
+@pytest.mark.parametrize("twin", [td3_bc, iql])
+def test_another_algorithms_model_is_refused(twin: Any, tmp_path: Path) -> None:
+    torch.save(model_of(trainer_of()), tmp_path / "model.pt")
+    with pytest.raises(InputError, match="does not fit this run's networks"):
+        twin.load(trainer_of(twin.TrainConfig(device="cpu"), twin), str(tmp_path / "model.pt"))
