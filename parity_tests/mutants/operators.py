@@ -25,7 +25,7 @@ from parity_tests.mutants.syntax import (
 )
 
 # What the ladder is not about: settings and their defaults, which `test_config.py` compares, the run itself, and files
-OUTSIDE = {"Hyperparameters", "TrainConfig", "train", "save", "load", "load_policy", "parts"}
+OUTSIDE = {"Hyperparameters", "TrainConfig", "train", "save", "load", "load_policy", "parts", "D3RLPY_NAMES"}
 
 ARITHMETIC: dict[type, str] = {
     ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.Pow: "*", ast.FloorDiv: "*", ast.Mod: "//",
@@ -147,7 +147,7 @@ class _Finder:
             if isinstance(statement, ast.FunctionDef | ast.ClassDef):
                 if statement.name not in OUTSIDE:
                     yield from self.definition(statement)
-            elif isinstance(statement, ast.Assign):
+            elif isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) not in OUTSIDE:
                 self.function = ""
                 yield from (replace(mutant, lines=None) for mutant in self.within(statement.value))
 
