@@ -59,18 +59,20 @@ def portable_policy(source: Saved) -> PortablePolicy:
         InputError: The checkpoint cannot be used.
     """
     trainer, statistics = source.trainer(), source.statistics()
+    scales = getattr(source.config, "action_scaler", "none") != "none"
+    actions = source.action_statistics() if scales else None
     if source.is_prompted:
         scale = source.config.reward_scale
-        return PortableSequencePolicy(source.torch.policy, acting(trainer), *statistics, reward_scale=scale)
+        return PortableSequencePolicy(source.torch.policy, acting(trainer), *statistics, actions, reward_scale=scale)
     if source.draw is not None:
         noise = source.draw(np.random.default_rng(0))
-        return PortableSampledPolicy(source.torch.policy, acting(trainer), *statistics, example_noise=noise)
-    return PortablePolicy(source.torch.policy, acting(trainer), *statistics)
+        return PortableSampledPolicy(source.torch.policy, acting(trainer), *statistics, actions, example_noise=noise)
+    return PortablePolicy(source.torch.policy, acting(trainer), *statistics, actions)
 
 
 def metadata(source: Saved, policy: PortablePolicy, inputs: dict[str, Tensor]) -> dict[str, Any]:
     """What an exported file says about itself: what it was learnt from and how well, and what goes in and out."""
-    mean, std = source.statistics()
+    (mean, std), (action_mean, action_std) = source.statistics(), source.action_statistics()
     result = source.result
     return {
         "algorithm": source.algorithm,
@@ -82,6 +84,8 @@ def metadata(source: Saved, policy: PortablePolicy, inputs: dict[str, Tensor]) -
         "score": result.get("score"),
         "state_mean": mean.tolist(),
         "state_std": std.tolist(),
+        "action_mean": action_mean.tolist(),
+        "action_std": action_std.tolist(),
         "max_action": source.sizes[2],
         "inputs": {name: _described(tensor) for name, tensor in inputs.items()},
         "outputs": {policy.output: _described(policy(**inputs))},

@@ -1,8 +1,8 @@
-"""How d3rlpy scales states and rewards, by the numbers of the transitions that are learnt from.
+"""How d3rlpy scales states, actions and rewards, by the numbers of the transitions that are learnt from.
 
-States are `(s - mean) / std` in all of this project. So `min_max` is a middle and half a range here. That agrees with
-d3rlpy's own order of operations to float32's precision. An empty range, of which d3rlpy makes NaN or infinities, is an
-error here. So is a setting that would have no effect.
+States are `(s - mean) / std` in all of this project. So `min_max` is a middle and half a range here, for actions too.
+That agrees with d3rlpy's own order of operations to float32's precision. An empty range, of which d3rlpy makes NaN or
+infinities, is an error here. So is a setting that would have no effect.
 """
 
 from collections.abc import Callable
@@ -36,14 +36,32 @@ def state_statistics(scaler: str, observations: np.ndarray) -> tuple[np.ndarray,
     Raises:
         InputError: A component of the state is constant, and so has no range.
     """
-    if scaler == "standard":
-        mean, std = observations.mean(axis=0, dtype=np.float64), observations.std(axis=0, dtype=np.float64)
-        return mean.astype(np.float32), (std + EPSILON).astype(np.float32)
-    low, high = observations.min(axis=0).astype(np.float64), observations.max(axis=0).astype(np.float64)
+    if scaler == "min_max":
+        return _middle_and_half("states", observations, "observation_scaler to standard")
+    mean, std = observations.mean(axis=0, dtype=np.float64), observations.std(axis=0, dtype=np.float64)
+    return mean.astype(np.float32), (std + EPSILON).astype(np.float32)
+
+
+def action_statistics(actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What actions are scaled by, so that those of the data reach from -1 to 1.
+
+    Args:
+        actions: (N, A).
+
+    Returns:
+        What is taken off, (A,), and what then divides, (A,), float32.
+
+    Raises:
+        InputError: A component of the actions is constant, and so has no range.
+    """
+    return _middle_and_half("actions", actions, "action_scaler to none")
+
+
+def _middle_and_half(what: str, values: np.ndarray, otherwise: str) -> tuple[np.ndarray, np.ndarray]:
+    low, high = values.min(axis=0).astype(np.float64), values.max(axis=0).astype(np.float64)
     for component in np.flatnonzero(low == high)[:1]:
         raise InputError(
-            f"component {component} of the states is always {low[component]:g} and so has no range: "
-            "set observation_scaler to standard"
+            f"component {component} of the {what} is always {low[component]:g} and so has no range: set {otherwise}"
         )
     return ((low + high) / 2).astype(np.float32), ((high - low) / 2).astype(np.float32)
 

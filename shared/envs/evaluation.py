@@ -90,6 +90,8 @@ class Evaluator:
         max_action: Upper bound of the first action entry.
         mean: Subtracted from each observation, () or (state_dim,).
         std: Then divides it, () or (state_dim,).
+        action_mean: Added to each action of the policy, () or (action_dim,).
+        action_std: Multiplies it before, () or (action_dim,).
         fingerprint: What a score depends on besides the policy: environment, MuJoCo version, mass, episodes, seed.
     """
 
@@ -102,6 +104,8 @@ class Evaluator:
         std: ArrayLike = 1.0,
         num_envs: int | None = None,
         max_steps: int | None = None,
+        action_mean: ArrayLike = 0.0,
+        action_std: ArrayLike = 1.0,
         make: Callable[[str], gymnasium.Env] = make_env,
     ) -> None:
         """Makes the environments.
@@ -114,6 +118,8 @@ class Evaluator:
             std: Then divides it, a number or (state_dim,).
             num_envs: How many episodes are stepped together; by default all, at most 10.
             max_steps: An episode is cut after this many steps, if its environment does not end it before.
+            action_mean: Added to each action of the policy, a number or (action_dim,).
+            action_std: Multiplies it before, a number or (action_dim,).
             make: Makes an environment of this name.
 
         Raises:
@@ -132,6 +138,8 @@ class Evaluator:
         self.action_dim, self.max_action = actions.shape[0], float(actions.high[0])
         self.fingerprint: dict[str, Any] = {**fingerprint(self._envs[0]), "episodes": n_episodes, "seed": seed}
         self.mean, self.std = np.asarray(mean), np.asarray(std)
+        # Of single precision, so that a policy's own precision decides that of its actions
+        self.action_mean, self.action_std = (np.asarray(value, np.float32) for value in (action_mean, action_std))
         self._max_steps = max_steps
         # A longer sequence of seeds starts with the shorter one.
         self._seeds = [int(word) for word in np.random.SeedSequence(seed).generate_state(n_episodes)]
@@ -184,7 +192,7 @@ class Evaluator:
         actions = np.asarray(policy(observations.copy(), *progress))
         if actions.shape != (expected := (len(observations), self.action_dim)):
             raise ValueError(f"the policy returned actions of shape {actions.shape}, not {expected}")
-        return actions
+        return actions * self.action_std + self.action_mean
 
     def close(self) -> None:
         """Closes the environments; an evaluation that goes on in another thread ends at its next step before that."""

@@ -27,11 +27,19 @@ class PortablePolicy(nn.Module):
 
     Attributes:
         output: What the result is called in files.
+        scales: Whether the network's actions are scaled ones.
     """
 
     output = "actions"
 
-    def __init__(self, policy: Callable[..., Tensor], network: nn.Module, mean: np.ndarray, std: np.ndarray) -> None:
+    def __init__(
+        self,
+        policy: Callable[..., Tensor],
+        network: nn.Module,
+        mean: np.ndarray,
+        std: np.ndarray,
+        actions: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> None:
         """Takes the network as it is.
 
         Args:
@@ -39,20 +47,29 @@ class PortablePolicy(nn.Module):
             network: What it calls the actor, of a sequence model the model.
             mean: (S,).
             std: (S,).
+            actions: What is added to the policy's actions, (A,), and what multiplies them before, (A,); None: nothing.
         """
         super().__init__()
         self._policy, self.network = policy, network
         # In double precision, as the evaluator normalises: rounding comes last.
         self.register_buffer("state_mean", torch.tensor(mean, dtype=torch.float64))
         self.register_buffer("state_std", torch.tensor(std, dtype=torch.float64))
+        self.scales = actions is not None
+        if actions is not None:
+            self.register_buffer("action_mean", torch.tensor(actions[0]))
+            self.register_buffer("action_std", torch.tensor(actions[1]))
 
     def normalised(self, observations: Tensor) -> Tensor:
         """Observations (..., S) as the network takes them."""
         return ((observations - self.state_mean) / self.state_std).to(torch.float32)
 
+    def unscaled(self, actions: Tensor) -> Tensor:
+        """Actions (..., A) of the network as the environment takes them."""
+        return actions * self.action_std + self.action_mean if self.scales else actions
+
     def forward(self, observations: Tensor) -> Tensor:
         """The actions (E, A) for observations (E, S)."""
-        return self._policy(self.network, self.normalised(observations))
+        return self.unscaled(self._policy(self.network, self.normalised(observations)))
 
 
 class PortableSampledPolicy(PortablePolicy):
@@ -70,7 +87,7 @@ class PortableSampledPolicy(PortablePolicy):
     # As below
     def forward(self, observations: Tensor, noise: Tensor) -> Tensor:  # type: ignore[override]
         """The actions (E, A) for observations (E, S), drawn by noise (E, ...)."""
-        return self._policy(self.network, self.normalised(observations), noise)
+        return self.unscaled(self._policy(self.network, self.normalised(observations), noise))
 
 
 class PortableSequencePolicy(PortablePolicy):
@@ -96,7 +113,9 @@ class PortableSequencePolicy(PortablePolicy):
             timesteps: (E, K), whole numbers: each step's number in its episode, from 0.
         """
         to_go = (returns * self.reward_scale).to(torch.float32)
-        return self._policy(self.network, self.normalised(observations), actions.to(torch.float32), to_go, timesteps)
+        actions = actions.to(torch.float32)
+        scaled = (actions - self.action_mean) / self.action_std if self.scales else actions
+        return self.unscaled(self._policy(self.network, self.normalised(observations), scaled, to_go, timesteps))
 
 
 def example_inputs(policy: PortablePolicy, state_dim: int, action_dim: int) -> dict[str, Tensor]:

@@ -26,7 +26,8 @@ from shared.runs.task import scoring_env
 
 SUFFIXES = {"torch": ".pt", "jax": ".msgpack"}
 # What a checkpoint of either framework says about its run, by key
-FACTS = ("step", "settings", "dataset", "environment", "state_mean", "state_std", "versions")
+STATISTICS = ("state_mean", "state_std", "action_mean", "action_std")
+FACTS = ("step", "settings", "dataset", "environment", *STATISTICS, "versions")
 _RUN = re.compile(r".+-(torch|jax)-[0-9a-f]{8}")
 
 
@@ -102,7 +103,7 @@ class Saved:
             raise InputError(f"{algorithm!r} is not an algorithm; {nearest(str(algorithm), algorithms())}")
         facts = {key: content[key] for key in FACTS if key in content}
         # CORL's transformer has them as rows.
-        facts |= {key: np.asarray(facts[key]).flatten() for key in ("state_mean", "state_std") if key in facts}
+        facts |= {key: np.asarray(facts[key]).flatten() for key in STATISTICS if key in facts}
         config = _config(path, algorithm, facts, config_path)
         return cls(path, framework, algorithm, dataclasses.replace(config, device="cpu"), facts)
 
@@ -159,6 +160,8 @@ class Saved:
         seed = self.evaluation_seed if seed is None else seed
         if self.is_prompted:
             how = {"num_envs": n_episodes, "max_steps": self.config.episode_len} | how
+        action_mean, action_std = self.action_statistics()
+        how = {"action_mean": action_mean, "action_std": action_std} | how
         return Evaluator(self.env_id, n_episodes, seed, *self.statistics(), **how)
 
     @property
@@ -204,6 +207,19 @@ class Saved:
         mean, std = self.facts["state_mean"], self.facts["state_std"]
         if not mean.shape == std.shape == (self.sizes[0],):
             raise InputError(f"{self.path} holds statistics of other states than those of {self.env_id}: name its run")
+        return mean, std
+
+    def action_statistics(self) -> tuple[np.ndarray, np.ndarray]:
+        """What is added to the policy's actions, (A,), and what multiplies them before, (A,).
+
+        Raises:
+            InputError: The checkpoint holds those of other actions.
+        """
+        action_dim = self.sizes[1]
+        mean = self.facts.get("action_mean", np.zeros(action_dim, np.float32))
+        std = self.facts.get("action_std", np.ones(action_dim, np.float32))
+        if not mean.shape == std.shape == (action_dim,):
+            raise InputError(f"{self.path} holds statistics of other actions than those of {self.env_id}: name its run")
         return mean, std
 
     def trainer(self) -> Any:

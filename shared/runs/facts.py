@@ -70,6 +70,8 @@ class _Facts(BaseModel):
     progress: _Progress | None = None
     state_mean: Annotated[Any, AfterValidator(_row)] = None
     state_std: Annotated[Any, AfterValidator(_positive)] = None
+    action_mean: Annotated[Any, AfterValidator(_row)] = None
+    action_std: Annotated[Any, AfterValidator(_positive)] = None
 
 
 def check_facts(content: Mapping[str, Any], path: str) -> None:

@@ -217,6 +217,8 @@ class Record:
             },
             "state_mean": self._task.mean,
             "state_std": self._task.std,
+            "action_mean": self._task.action_mean,
+            "action_std": self._task.action_std,
             "versions": self._versions(),
             "progress": progress,
         }

@@ -76,6 +76,8 @@ class RewardsConfig(DatasetConfig):
 class OfflineConfig(DatasetConfig):
     """A run on a dataset alone."""
 
+    # How actions are scaled, as in d3rlpy: those of the data, component by component, to between -1 and 1
+    action_scaler: str = later(choice("none", "min_max"))
     # Updates in all
     max_timesteps: int = bounded(1_000_000, low=1)
 

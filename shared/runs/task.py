@@ -33,9 +33,11 @@ class Task:
         evaluator: Runs episodes; it normalises states with the same `mean` and `std`.
         state_dim: S.
         action_dim: A.
-        max_action: Bound of every action component.
+        max_action: Bound of every action component, as the algorithm sees them.
         mean: (S,), 0 without normalisation.
         std: (S,), 1 without normalisation.
+        action_mean: (A,), 0 without an action scaler.
+        action_std: (A,), 1 without an action scaler.
         attributes: What the dataset's file says about itself, such as `expert_return_mean`.
         fingerprint: Name, number of transitions and SHA-256 of the dataset's file; the environment's name alone if
             there is none.
@@ -49,6 +51,8 @@ class Task:
     max_action: float
     mean: np.ndarray
     std: np.ndarray
+    action_mean: np.ndarray
+    action_std: np.ndarray
     attributes: dict[str, Any]
     fingerprint: dict[str, Any]
     step_reward: Callable[[float], float] = lambda reward: reward
@@ -67,7 +71,7 @@ def load_task(
 
     In CORL's order: transitions are extracted, prepared (rewards modified, or the best trajectories kept), then states
     are normalised. A reward scaler of d3rlpy's goes before all that, so that returns too are those of scaled rewards.
-    An observation scaler takes the place of normalisation.
+    An observation scaler takes the place of normalisation. An action scaler takes the actions that are learnt from.
 
     Args:
         config: A `DatasetConfig` with `buffer_size`; of a `RewardsConfig` the rewards may be scaled.
@@ -86,10 +90,9 @@ def load_task(
     check(config)
     memory.check_settings(config)
     read = partial(_transitions, config, prepare, normalize, source, extract, step_rewards)
-    opened, dataset, mean, std, step_reward = seeds.once(load_task, read)
-    seed = config.seed if eval_seed is None else eval_seed
-    task = _task(config, opened, dataset, Evaluator(opened.env_id, config.n_episodes, seed, mean, std))
-    return task if step_reward is None else replace(task, step_reward=step_reward)
+    learnt = seeds.once(load_task, read)
+    task = _task(config, learnt, config.seed if eval_seed is None else eval_seed)
+    return task if learnt.step_reward is None else replace(task, step_reward=learnt.step_reward)
 
 
 def _transitions(
@@ -99,8 +102,7 @@ def _transitions(
     source: Any,
     extract: Callable,
     step_rewards: Callable[[Any, str], Callable[[float], float]] | None,
-) -> tuple["_Opened", Any, np.ndarray, np.ndarray, Callable[[float], float] | None]:
-    """What does not depend on the seed: the source, what is learnt from it, and the statistics of its states."""
+) -> "_Learnt":
     opened = _open(config, source)
     raw = opened.read.raw
     limit = opened.read.max_episode_steps or time_limit(opened.env_id)
@@ -121,7 +123,7 @@ def _transitions(
         dataset, mean, std = transitions.normalise_states(dataset, statistics)
     elif normalize:
         dataset, mean, std = transitions.normalise_states(dataset)
-    return opened, dataset, mean, std, step_reward
+    return _learnt(config, opened, dataset, mean, std, step_reward)
 
 
 def _reward_scale(config: Any, raw: dict[str, np.ndarray], limit: int | None) -> Callable[[Any], Any] | None:
@@ -153,16 +155,14 @@ def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = 
     """
     check(config)
     memory.check_settings(config)
-    opened, dataset, mean, std = seeds.once(load_trajectories, lambda: _trajectories(config, reward_scale, source))
-    seed = config.seed if eval_seed is None else eval_seed
+    learnt = seeds.once(load_trajectories, lambda: _trajectories(config, reward_scale, source))
     # A policy with a context is so costly that rows of episodes which wait for an environment would be a waste.
-    memory.check_size("n_episodes", config.n_episodes, config.n_episodes * least_memory(opened.env_id))
+    memory.check_size("n_episodes", config.n_episodes, config.n_episodes * least_memory(learnt.opened.env_id))
     limits = {"num_envs": config.n_episodes, "max_steps": config.episode_len}
-    return _task(config, opened, dataset, Evaluator(opened.env_id, config.n_episodes, seed, mean, std, **limits))
+    return _task(config, learnt, config.seed if eval_seed is None else eval_seed, **limits)
 
 
-def _trajectories(config: Any, reward_scale: float, source: Any) -> tuple["_Opened", Any, np.ndarray, np.ndarray]:
-    """As `_transitions`."""
+def _trajectories(config: Any, reward_scale: float, source: Any) -> "_Learnt":
     opened = _open(config, source)
     dataset = sequences.split_trajectories(opened.read.raw)
     longest = int(sequences.trajectory_lengths(dataset).max())
@@ -171,7 +171,7 @@ def _trajectories(config: Any, reward_scale: float, source: Any) -> tuple["_Open
     scaler, observations = config.observation_scaler, opened.read.raw["observations"]
     own = sequences.state_statistics if scaler == "none" else partial(scalers.state_statistics, scaler)
     dataset, mean, std = sequences.normalise_states(dataset, observations, own)
-    return opened, dataset._replace(returns=dataset.returns * np.float32(reward_scale)), mean, std
+    return _learnt(config, opened, dataset._replace(returns=dataset.returns * np.float32(reward_scale)), mean, std)
 
 
 def training_environment(config: Any, task: Task) -> OnlineExperience:
@@ -223,6 +223,8 @@ def load_environment(config: Any) -> Task:
         max_action=evaluator.max_action,
         mean=np.zeros(state_dim, np.float32),
         std=np.ones(state_dim, np.float32),
+        action_mean=np.zeros(action_dim, np.float32),
+        action_std=np.ones(action_dim, np.float32),
         attributes={},
         fingerprint={"name": config.env},
     )
@@ -234,6 +236,41 @@ class _Opened(NamedTuple):
     read: Source
     env_id: str
     family: str
+
+
+class _Learnt(NamedTuple):
+    """What does not depend on the seed: the source, what is learnt from it, and its statistics; as in a `Task`."""
+
+    opened: _Opened
+    dataset: Any
+    mean: np.ndarray
+    std: np.ndarray
+    action_mean: np.ndarray
+    action_std: np.ndarray
+    step_reward: Callable[[float], float] | None
+
+
+def _learnt(
+    config: Any,
+    opened: _Opened,
+    dataset: Any,
+    mean: np.ndarray,
+    std: np.ndarray,
+    step_reward: Callable[[float], float] | None = None,
+) -> _Learnt:
+    """Scales the actions, where the config asks for it."""
+    action_dim = dataset.actions.shape[1]
+    action_mean, action_std = np.zeros(action_dim, np.float32), np.ones(action_dim, np.float32)
+    if _scales_actions(config):
+        action_mean, action_std = scalers.action_statistics(dataset.actions)
+        columns = [name for name in ("actions", "next_actions") if hasattr(dataset, name)]
+        scaled = {name: (getattr(dataset, name) - action_mean) / action_std for name in columns}
+        dataset = dataset._replace(**scaled)
+    return _Learnt(opened, dataset, mean, std, action_mean, action_std, step_reward)
+
+
+def _scales_actions(config: Any) -> bool:
+    return getattr(config, "action_scaler", "none") != "none"
 
 
 def _open(config: Any, source: Any) -> _Opened:
@@ -267,8 +304,11 @@ def _no_statistics(raw: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     return np.zeros(state_dim, np.float32), np.ones(state_dim, np.float32)
 
 
-def _task(config: Any, opened: _Opened, dataset: Any, evaluator: Evaluator) -> Task:
+def _task(config: Any, learnt: _Learnt, seed: int, **limits: Any) -> Task:
+    opened, dataset = learnt.opened, learnt.dataset
     state_dim, action_dim = dataset.observations.shape[1], dataset.actions.shape[1]
+    limits |= {"action_mean": learnt.action_mean, "action_std": learnt.action_std}
+    evaluator = Evaluator(opened.env_id, config.n_episodes, seed, learnt.mean, learnt.std, **limits)
     if (evaluator.state_dim, evaluator.action_dim) != (state_dim, action_dim):
         evaluator.close()
         raise InputError(
@@ -281,9 +321,11 @@ def _task(config: Any, opened: _Opened, dataset: Any, evaluator: Evaluator) -> T
         evaluator=evaluator,
         state_dim=state_dim,
         action_dim=action_dim,
-        max_action=evaluator.max_action,
-        mean=evaluator.mean,
-        std=evaluator.std,
+        max_action=1.0 if _scales_actions(config) else evaluator.max_action,
+        mean=learnt.mean,
+        std=learnt.std,
+        action_mean=learnt.action_mean,
+        action_std=learnt.action_std,
         attributes=opened.read.attributes,
         fingerprint={"name": config.env, "transitions": len(dataset.actions), "sha256": opened.read.sha256},
     )

@@ -55,12 +55,13 @@ def config_of(name: str) -> Any:
     return config_class(device="cpu", seed=3, **{key: own[key] for key in own if key in fields}, **settings)
 
 
-def run_folder(folder: Path, name: str, framework: str) -> Path:
+def run_folder(folder: Path, name: str, framework: str, facts: dict[str, Any] = STATISTICS, **settings: Any) -> Path:
     """What a run leaves, without the training."""
-    twin, config, path = PAIRS[name].torch, config_of(name), folder / "checkpoint.pt"
+    twin, path = PAIRS[name].torch, folder / "checkpoint.pt"
+    config = dataclasses.replace(config_of(name), **settings)
     (folder / "config.yaml").write_text(dump(config))
     torch.manual_seed(1)
-    twin.save(twin.create_trainer(config, STATE_DIM, ACTION_DIM, MAX_ACTION), path, **STATISTICS)
+    twin.save(twin.create_trainer(config, STATE_DIM, ACTION_DIM, MAX_ACTION), path, **facts)
     if framework == "jax":
         assert ended(convert.main, [str(folder), "--to", "jax"]) == 0
         path.unlink()
@@ -164,6 +165,23 @@ def test_it_acts_as_the_run_on_a_thousand_observations(name: str, format: str, t
     np.testing.assert_allclose(found, expected, rtol=0, atol=0 if exact else TOLERANCE)
 
 
+@pytest.mark.parametrize(("name", "format"), [*(("td3_bc", format) for format in RUN), ("bcq", "npz"), ("dt", "onnx")])
+def test_scaled_actions_come_out_as_the_environment_takes_them(name: str, format: str, tmp_path: Path) -> None:
+    """And go in as they were taken, where the policy remembers them."""
+    scale = np.linspace(0.2, 1.4, ACTION_DIM).astype(np.float32)
+    actions = {"action_mean": 0.3 - scale, "action_std": scale}
+    folder = run_folder(tmp_path, name, "torch", STATISTICS | actions, action_scaler="min_max")
+    source, inputs = Saved.open(folder / "checkpoint.pt"), given(name, OBSERVATIONS)
+    evaluator = source.evaluator(2)
+    np.testing.assert_array_equal(evaluator.action_std, scale)
+    np.testing.assert_array_equal(evaluator.action_mean, 0.3 - scale)
+    scaled = list(inputs)
+    if name == "dt":
+        scaled[1] = (inputs[1] - actions["action_mean"]) / scale
+    expected = own_actions(source, tuple(scaled)) * scale + actions["action_mean"]
+    np.testing.assert_allclose(exported(folder, format)(*inputs), expected, rtol=0, atol=2 * TOLERANCE)
+
+
 @pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in PAIRS])
 def test_a_jax_run_is_exported_too(name: str, tmp_path: Path) -> None:
     """Through the PyTorch twin: what it is compared with is JAX's own computation."""
@@ -226,6 +244,8 @@ def test_it_says_what_it_is(format: str, tmp_path: Path) -> None:
         "score": -38.5,
         "state_mean": STATISTICS["state_mean"].tolist(),
         "state_std": STATISTICS["state_std"].tolist(),
+        "action_mean": [0.0] * ACTION_DIM,
+        "action_std": [1.0] * ACTION_DIM,
         "max_action": MAX_ACTION,
         "inputs": {"observations": {"shape": ["episodes", STATE_DIM], "type": "float32"}},
         "outputs": {"actions": {"shape": ["episodes", ACTION_DIM], "type": "float32"}},

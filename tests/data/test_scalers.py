@@ -130,3 +130,16 @@ def test_returns_are_those_of_complete_episodes_transitions() -> None:
     never = np.zeros(6)
     with pytest.raises(InputError, match="no episode of the dataset is complete"):
         scalers.episode_returns(raw | {"terminals": never, "timeouts": never}, None)
+
+
+def test_actions_reach_from_minus_one_to_one() -> None:
+    """Component by component."""
+    actions = np.array([[0.5, -2.0], [1.5, 0.0], [1.0, 2.0]], np.float32)
+    mean, std = scalers.action_statistics(actions)
+    np.testing.assert_array_equal((actions - mean) / std, [[-1, -1], [1, 0], [0, 1]])
+
+
+def test_constant_actions_have_no_range() -> None:
+    """d3rlpy makes NaN of them."""
+    with pytest.raises(InputError, match="component 1 of the actions is always 3 and so has no range: set action_scal"):
+        scalers.action_statistics(np.array([[0.0, 3.0], [1.0, 3.0]], np.float32))

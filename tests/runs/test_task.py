@@ -125,6 +125,29 @@ def test_states_are_scaled_in_place_of_normalised(write_hdf5: WriteHDF5, load: C
     np.testing.assert_allclose(standard.std, transitions.state_statistics(plain)[1], rtol=1e-5)
 
 
+def test_actions_are_scaled_and_the_evaluator_takes_scaled_ones(
+    write_hdf5: WriteHDF5, load: Callable[..., Task]
+) -> None:
+    """Those of next states too; the algorithm's bound is 1 then, whatever the environment's is."""
+    path = write_hdf5()
+    raw = transitions.read_hdf5(path)
+    config = Scaled(env=str(path), action_scaler="min_max")
+    loaded = load(config, extract=transitions.extract_sarsa)
+    plain = transitions.extract_sarsa(raw, None)
+    mean, std = loaded.action_mean, loaded.action_std
+    np.testing.assert_allclose(loaded.dataset.actions.min(axis=0), -1, rtol=1e-6)
+    np.testing.assert_allclose(loaded.dataset.actions.max(axis=0), 1, rtol=1e-6)
+    for name in ("actions", "next_actions"):
+        np.testing.assert_allclose(getattr(loaded.dataset, name) * std + mean, getattr(plain, name), atol=1e-6)
+    assert (std != 1).all()
+    assert loaded.max_action == 1.0
+    unscaled = load(Scaled(env=str(path)))
+    assert (unscaled.action_mean.tolist(), unscaled.action_std.tolist()) == ([0] * 3, [1] * 3)
+    played = loaded.evaluator(lambda observations: np.full((1, 3), 0.7, np.float32))
+    expected = unscaled.evaluator(lambda observations: np.full((1, 3), np.float32(0.7)) * std + mean)
+    assert played.returns.tolist() == expected.returns.tolist()
+
+
 def test_rewards_are_scaled_before_anything_is_made_of_them(write_hdf5: WriteHDF5, load: Callable[..., Task]) -> None:
     """Those that are prepared, the returns that an extraction adds up, and those of steps in the environment."""
     path = write_hdf5()

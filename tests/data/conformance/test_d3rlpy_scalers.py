@@ -63,3 +63,13 @@ def test_states(d3rlpy: Any, theirs: str, scaler: str) -> None:
     mean, std = scalers.state_statistics(scaler, states)
     library = fitted(d3rlpy, getattr(d3rlpy.preprocessing, f"{theirs}ObservationScaler")())
     np.testing.assert_allclose((states - mean) / std, library.transform_numpy(states), rtol=2e-6, atol=1e-6)
+
+
+def test_actions(d3rlpy: Any) -> None:
+    """There and back, to the same precision."""
+    actions = extract_transitions(RAW).actions
+    mean, std = scalers.action_statistics(actions)
+    library = fitted(d3rlpy, d3rlpy.preprocessing.MinMaxActionScaler())
+    scaled = (actions - mean) / std
+    np.testing.assert_allclose(scaled, library.transform_numpy(actions), rtol=2e-6, atol=1e-6)
+    np.testing.assert_allclose(scaled * std + mean, library.reverse_transform_numpy(scaled), rtol=2e-6, atol=1e-6)
