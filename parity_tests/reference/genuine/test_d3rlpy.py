@@ -3,6 +3,7 @@
 `make test-d3rlpy` installs the library; without it these tests are skipped.
 """
 
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -49,6 +50,20 @@ def batch_of(d3rlpy: Any, dataset: Batch) -> Any:
     return d3rlpy.torch_utility.TorchMiniBatch(s, a, r, s2, a, r, d, interval, "cpu:0")
 
 
+def assert_same_updates(d3rlpy: Any, dataset: Batch, twin: ModuleType, trainer: Any, theirs: Any) -> None:
+    """Six updates of both, from equal draws, log the same."""
+    same_draws()
+    expected = [theirs.impl.inner_update(batch_of(d3rlpy, dataset), step) for step in range(UPDATES)]
+    same_draws()
+    logs = []
+    for _ in range(UPDATES):
+        # Whether the next update is one of the VAE alone, for the twins that have such
+        phase = [trainer.pretrains] if hasattr(trainer, "pretrains") else []
+        indices, noise = twin.draw_noise(trainer.hp, ROWS, ACTION_DIM, CPU, *phase)
+        logs.append(trainer.update(take(dataset, indices), noise))
+    assert_same_log(logs, expected)
+
+
 def plas_networks(trainer: plas.PLAS) -> list[nn.Module]:
     """Ours, in the order in which they are drawn."""
     networks = [trainer.actor.latent, trainer.actor_target.latent]
@@ -89,14 +104,7 @@ def test_plas(d3rlpy: Any, dataset: Batch, warm: int, lam: float, n_critics: int
     same_draws()
     trainer = plas.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     assert_same_weights(plas_networks(trainer), their_plas_networks(theirs))
-    same_draws()
-    expected = [theirs.impl.inner_update(batch_of(d3rlpy, dataset), step) for step in range(UPDATES)]
-    same_draws()
-    logs = []
-    for _ in range(UPDATES):
-        indices, noise = plas.draw_noise(config, ROWS, ACTION_DIM, CPU, trainer.pretrains)
-        logs.append(trainer.update(take(dataset, indices), noise))
-    assert_same_log(logs, expected)
+    assert_same_updates(d3rlpy, dataset, plas, trainer, theirs)
     assert_same_weights(plas_networks(trainer), their_plas_networks(theirs))
     observations = dataset.observations.numpy()
     assert_same_actions(trainer.act(observations), torch.as_tensor(theirs.predict(observations)))
@@ -122,14 +130,7 @@ def test_bcq(d3rlpy: Any, dataset: Batch, warm: int, lam: float, n_critics: int,
     same_draws()
     trainer = bcq.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     assert_same_weights(bcq_networks(trainer), their_bcq_networks(theirs))
-    same_draws()
-    expected = [theirs.impl.inner_update(batch_of(d3rlpy, dataset), step) for step in range(UPDATES)]
-    same_draws()
-    logs = []
-    for _ in range(UPDATES):
-        indices, noise = bcq.draw_noise(config, ROWS, ACTION_DIM, CPU, trainer.pretrains)
-        logs.append(trainer.update(take(dataset, indices), noise))
-    assert_same_log(logs, expected)
+    assert_same_updates(d3rlpy, dataset, bcq, trainer, theirs)
     assert_same_weights(bcq_networks(trainer), their_bcq_networks(theirs))
     observations = dataset.observations.numpy()
     same_draws()
@@ -180,14 +181,7 @@ def test_crr(d3rlpy: Any, dataset: Batch, n_critics: int, settings: dict[str, An
     modules = theirs.impl.modules
     networks = [modules.policy, modules.targ_policy, *modules.q_funcs, *modules.targ_q_funcs]
     assert_same_weights(ours, networks)
-    same_draws()
-    expected = [theirs.impl.inner_update(batch_of(d3rlpy, dataset), step) for step in range(UPDATES)]
-    same_draws()
-    logs = []
-    for _ in range(UPDATES):
-        indices, noise = crr.draw_noise(config, ROWS, ACTION_DIM, CPU)
-        logs.append(trainer.update(take(dataset, indices), noise))
-    assert_same_log(logs, expected)
+    assert_same_updates(d3rlpy, dataset, crr, trainer, theirs)
     assert_same_weights(ours, networks)
     observations = dataset.observations.numpy()
     same_draws()

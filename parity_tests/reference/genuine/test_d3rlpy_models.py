@@ -10,17 +10,20 @@ import torch
 from corl_torch import bcq, crr, iql, plas, td3_bc
 from parity_tests.reference.common import (
     ACTION_DIM,
-    CPU,
-    ROWS,
     STATE_DIM,
     UPDATES,
     assert_same_actions,
-    assert_same_log,
     same_draws,
 )
-from parity_tests.reference.genuine.test_d3rlpy import BATCH_SIZE, FAULTS, HIDDEN, batch_of, created
+from parity_tests.reference.genuine.test_d3rlpy import (
+    BATCH_SIZE,
+    FAULTS,
+    HIDDEN,
+    assert_same_updates,
+    batch_of,
+    created,
+)
 from shared.data.transitions import Batch
-from shared.frameworks.torch_data import take
 
 pytestmark = pytest.mark.d3rlpy
 
@@ -60,15 +63,7 @@ def test_a_model_acts_here_as_there(d3rlpy: Any, dataset: Batch, name: str, tmp_
     assert_same_actions(trainer.act(observations, *acting_noise(name, len(observations))), expected)
     if not networks:
         return
-    same_draws()
-    logs = [theirs.impl.inner_update(batch_of(d3rlpy, dataset), step) for step in range(UPDATES)]
-    same_draws()
-    found = []
-    for _ in range(UPDATES):
-        statics = {"pretrains": False} if hasattr(config, "vae_iterations") else {}
-        indices, noise = twin.draw_noise(config, ROWS, ACTION_DIM, CPU, **statics)
-        found.append(trainer.update(take(dataset, indices), noise))
-    assert_same_log(found, logs)
+    assert_same_updates(d3rlpy, dataset, twin, trainer, theirs)
 
 
 def acting_noise(name: str, rows: int) -> tuple[Any, ...]:
