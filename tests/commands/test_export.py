@@ -22,6 +22,7 @@ from shared.commands import convert, export
 from shared.commands.common import ended
 from shared.data.sequences import PromptedPolicy
 from shared.envs.evaluation import Evaluator, SampledPolicy
+from shared.frameworks.portable import PortablePolicy, to_npz
 from shared.frameworks.saved import Saved
 from shared.frameworks.twins import acting
 from shared.runs.configs import dump
@@ -214,6 +215,23 @@ def test_it_earns_what_the_run_earns(name: str, format: str, framework: str, tmp
     found = raw(policy)
     np.testing.assert_array_equal(found.lengths, expected.lengths)
     np.testing.assert_allclose(found.returns, expected.returns, rtol=1e-5)
+
+
+class Picky(torch.nn.Module):
+    """Gives on parts of what it is given."""
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """One of a stack, without its last column."""
+        return torch.stack([observations, 2.0 * observations, 3.0 * observations])[1][:, :-1] + 0.0
+
+
+def test_a_recipe_takes_what_the_policy_takes(tmp_path: Path) -> None:
+    """Of a stack the one that is meant, of an axis the places that are meant."""
+    policy = PortablePolicy(lambda network, inputs: network(inputs), Picky(), np.zeros(3), np.ones(3))
+    path = tmp_path / "policy.npz"
+    path.write_bytes(to_npz(policy, {"observations": torch.zeros(2, 3)}, {}))
+    observations = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(run_npz(path)(observations), 2 * observations[:, :2])
 
 
 def metadata_of(path: Path) -> dict[str, Any]:

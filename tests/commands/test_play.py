@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from corl_jax import bcq as jax_bcq
 from corl_torch import bcq, dt, td3_bc
 from shared.commands import play
 from shared.commands.common import ended
@@ -63,19 +64,40 @@ def lengths(printed: str) -> list[int]:
     return [int(line.split(" steps")[0].split()[-1]) for line in printed.splitlines() if " steps" in line]
 
 
+def played_alike(said: Callable, folder: Path) -> str:
+    """What the command prints of a run, whose last evaluation had these three episodes."""
+    status, printed, _ = said(folder)
+    assert status == 0
+    last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+    found = [float(line.split("return ")[1].split()[0]) for line in printed.splitlines()[:3]]
+    np.testing.assert_allclose(found, last["returns"], atol=0.06)
+    assert lengths(printed) == last["lengths"]
+    return printed
+
+
 def test_it_earns_what_the_evaluation_counted(said: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real run, its folder alone: the returns of its last evaluation, from the same start states."""
     settings = {"max_timesteps": 20, "eval_freq": 20, "n_episodes": 3, "batch_size": 8}
     run = td3_bc.train(td3_bc.TrainConfig(device="cpu", runs_path=str(tmp_path), seed=4, **settings))
     monkeypatch.chdir(tmp_path)
-    status, printed, _ = said(run.folder)
-    assert status == 0
-    last = json.loads((run.folder / "metrics.jsonl").read_text().splitlines()[-1])
-    found = [float(line.split("return ")[1].split()[0]) for line in printed.splitlines()[:3]]
-    np.testing.assert_allclose(found, last["returns"], atol=0.06)
-    assert lengths(printed) == last["lengths"]
+    printed = played_alike(said, run.folder)
     assert printed.splitlines()[3] == f"D4RL score: {run.result['final']:.1f} on average"
     assert said(run.folder, "--seed", 5)[1] != printed
+
+
+@pytest.mark.parametrize("twin", [td3_bc, bcq, jax_bcq])
+def test_scaled_actions_and_sampled_ones_are_played_as_they_were_evaluated(
+    twin: Any, said: Callable, write_hdf5: Callable[..., Path], tmp_path: Path
+) -> None:
+    """From the run's folder alone: its checkpoint holds what actions were scaled by."""
+    settings = {"max_timesteps": 4, "eval_freq": 4, "n_episodes": 3, "batch_size": 8, "seed": 4}
+    if twin is not td3_bc:
+        settings |= {"n_action_samples": 2}
+    actions = np.random.default_rng(0).uniform(-0.1, 0.4, size=(60, ACTION_DIM)).astype(np.float32)
+    paths = {"env": str(write_hdf5(actions=actions)), "eval_env": "d4rl/hopper-v2", "runs_path": str(tmp_path)}
+    run = twin.train(twin.TrainConfig(device="cpu", action_scaler="min_max", **paths, **settings))
+    assert (Saved.open(find(run.folder)).action_statistics()[1] < 0.5).all()
+    played_alike(said, run.folder)
 
 
 def test_a_run_that_goes_on_shows_its_last_checkpoint(tmp_path: Path) -> None:
@@ -118,6 +140,8 @@ def test_a_policy_that_samples_does_so_by_the_seed(said: Callable, tmp_path: Pat
     run, same, other = (source.policy(seed)(*starts) for seed in (None, source.evaluation_seed, 9))
     np.testing.assert_array_equal(run, same)
     assert (run != other).all()
+    expected = source.evaluator(2, 9)(source.policy(9))
+    assert lengths(said(folder, "--episodes", 2, "--seed", 9)[1]) == expected.lengths.tolist()
 
 
 @pytest.mark.thorough
