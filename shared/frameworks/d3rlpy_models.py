@@ -67,7 +67,7 @@ def translated(
         if isinstance(part, torch.optim.Optimizer):
             parameters = [parameter for group in part.param_groups for parameter in group["params"]]
             known = {number: moments.get(id(parameter), {}) for number, parameter in enumerate(parameters)}
-            states[name]["state"] = {number: dict(found) for number, found in known.items() if found}
+            states[name]["state"] = {number: found for number, found in known.items() if found}
     return {**states, "total_it": 0}
 
 
@@ -98,7 +98,7 @@ def _matched(name: str, part: nn.Module, weights: Sequence[_Weight]) -> dict[str
 
 
 def _as_ours(key: str, weight: _Weight) -> _Weight:
-    if key != "log_std":
+    if key != "log_std" or not isinstance(weight.value, Tensor):
         return weight
     low, high = _LOG_STD
     # The moments of another number would be of no use.

@@ -140,6 +140,14 @@ def moments_of_no_parameter(model: dict[str, Any]) -> None:
     model["actor_optim"]["optim"]["state"][99] = {}
 
 
+def moments_that_are_none(model: dict[str, Any]) -> None:
+    model["actor_optim"]["optim"]["state"][0] = 3
+
+
+def a_tensor_that_is_none(model: dict[str, Any]) -> None:
+    model["policy"]["_fc.weight"] = "text"
+
+
 def a_network_that_is_none(model: dict[str, Any]) -> None:
     model["policy"] = 3
 
@@ -152,6 +160,8 @@ SPOILT: dict[Callable[[dict[str, Any]], None], str] = {
     a_number_that_is_not_finite: "encoder mean.bias is not finite",
     an_optimizer_without_moments: "it is not as d3rlpy writes it (KeyError)",
     moments_of_no_parameter: "it is not as d3rlpy writes it (IndexError)",
+    moments_that_are_none: "actor_optimizer has no moments of parameter 0",
+    a_tensor_that_is_none: "actor net.2.weight is no tensor",
     a_network_that_is_none: "it is not as d3rlpy writes it (TypeError)",
 }
 
@@ -176,6 +186,17 @@ def test_algorithms_with_other_networks_say_so(twin: Any, tmp_path: Path) -> Non
     torch.save(model_of(trainer_of()), tmp_path / "model.pt")
     with pytest.raises(InputError, match="is d3rlpy's, whose networks are not those of"):
         twin.load(trainer_of(twin.TrainConfig(device="cpu"), twin), str(tmp_path / "model.pt"))
+
+
+def test_a_deviation_that_is_no_tensor_is_refused(tmp_path: Path) -> None:
+    """Of IQL's policy, whose number is turned into another one."""
+    trainer = trainer_of(iql.TrainConfig(device="cpu"), iql)
+    parts = {"policy": trainer.actor, "q_funcs": trainer.qf, "targ_q_funcs": trainer.q_target, "value_func": trainer.vf}
+    model: dict[str, Any] = {name: dict(part.state_dict()) for name, part in parts.items()}
+    model["policy"]["log_std"] = "text"
+    torch.save(model, tmp_path / "model.pt")
+    with pytest.raises(InputError, match="actor log_std is no tensor"):
+        iql.load(trainer, str(tmp_path / "model.pt"))
 
 
 @pytest.mark.parametrize("twin", [td3_bc, iql])
