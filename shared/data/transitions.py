@@ -26,7 +26,8 @@ class Batch(NamedTuple):
         actions: (B, A).
         rewards: (B,).
         next_observations: (B, S); of no meaning where `terminals` is 1.
-        terminals: (B,), 1 where the episode ended in a terminal state and 0 elsewhere, time limits included.
+        terminals: (B,), 1 where the episode ended in a terminal state and 0 elsewhere, time limits included. Over
+            several steps (`shared/data/nsteps.py`), the share of the value behind that does not count.
     """
 
     observations: Any

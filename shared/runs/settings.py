@@ -121,6 +121,9 @@ class ImitationConfig(OfflineConfig):
 class TransitionsConfig(RewardsConfig, ImitationConfig):
     """A run on a dataset of single transitions."""
 
+    # Steps whose rewards are summed before the value behind them counts, as in d3rlpy
+    n_steps: int = later(bounded(1, low=1))
+
 
 @dataclass(frozen=True)
 class EvalSeedConfig(RunConfig):

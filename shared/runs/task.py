@@ -10,6 +10,7 @@ import numpy as np
 from shared import names
 from shared.data import scalers, sequences, sources, transitions
 from shared.data.cache import Source
+from shared.data.nsteps import extract_n_steps
 from shared.data.online import OnlineExperience
 from shared.data.transitions import Batch
 from shared.envs import genuine
@@ -104,6 +105,8 @@ def _transitions(
     step_rewards: Callable[[Any, str], Callable[[float], float]] | None,
 ) -> "_Learnt":
     opened = _open(config, source)
+    if getattr(config, "n_steps", 1) > 1:
+        extract = _several_steps(config, prepare, extract)
     raw = opened.read.raw
     limit = opened.read.max_episode_steps or time_limit(opened.env_id)
     if (scale := _reward_scale(config, raw, limit)) is not None:
@@ -124,6 +127,17 @@ def _transitions(
     elif normalize:
         dataset, mean, std = transitions.normalise_states(dataset)
     return _learnt(config, opened, dataset, mean, std, step_reward)
+
+
+def _several_steps(config: Any, prepare: Callable | None, extract: Callable) -> Callable:
+    """The extraction of transitions over several steps, for an algorithm that learns from rewards and states alone."""
+    if extract is not transitions.extract_transitions:
+        raise InputError("this algorithm learns from the data's next actions: set n_steps to 1")
+    if prepare is not None:
+        raise InputError(
+            "rewards are summed over n_steps as they are: set normalize_reward to false, or a reward_scaler"
+        )
+    return partial(extract_n_steps, n_steps=config.n_steps, discount=config.discount)
 
 
 def _reward_scale(config: Any, raw: dict[str, np.ndarray], limit: int | None) -> Callable[[Any], Any] | None:

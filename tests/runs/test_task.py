@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from shared.data import transitions
+from shared.data.nsteps import extract_n_steps
 from shared.data.returns import extract_returns
 from shared.data.transitions import Batch
 from shared.envs.evaluation import Evaluator
@@ -170,6 +171,33 @@ def test_rewards_are_scaled_before_anything_is_made_of_them(write_hdf5: WriteHDF
     np.testing.assert_array_equal(
         load(Scaled(env=str(path))).dataset.rewards, transitions.extract_transitions(raw).rewards
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Discounted(Scaled):
+    """A run whose transitions may have several steps."""
+
+    discount: float = 0.9
+
+
+def test_transitions_of_several_steps(write_hdf5: WriteHDF5, load: Callable[..., Task]) -> None:
+    """Of scaled rewards; their states are scaled as any others."""
+    path = write_hdf5()
+    loaded = load(Discounted(env=str(path), n_steps=3, reward_scaler="multiply", reward_multiplier=2.0))
+    expected = extract_n_steps(transitions.read_hdf5(path), n_steps=3, discount=0.9)
+    np.testing.assert_allclose(loaded.dataset.rewards, 2 * expected.rewards, rtol=1e-6)
+    np.testing.assert_array_equal(loaded.dataset.terminals, expected.terminals)
+    states = loaded.dataset.next_observations * loaded.std + loaded.mean
+    np.testing.assert_allclose(states, expected.next_observations, atol=1e-5)
+
+
+def test_several_steps_where_they_cannot_be() -> None:
+    """Each in a line that says what to set."""
+    config = Discounted(env="mini/hopper-medium-expert", n_steps=2)
+    with pytest.raises(InputError, match="set n_steps to 1"):
+        load_task(config, extract=transitions.extract_sarsa)
+    with pytest.raises(InputError, match="set normalize_reward to false"):
+        load_task(config, prepare=lambda dataset, env: dataset)
 
 
 def test_rewards_are_scaled_once(write_hdf5: WriteHDF5) -> None:

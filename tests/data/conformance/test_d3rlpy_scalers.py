@@ -1,4 +1,4 @@
-"""The genuine d3rlpy 2.8.1's scalers and ours: their numbers of one dataset, and what they make of it."""
+"""The genuine d3rlpy 2.8.1's scalers and steps, and ours: their numbers of one dataset, and what they make of it."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from shared.data import scalers
+from shared.data.nsteps import extract_n_steps
 from shared.data.transitions import extract_transitions
 from shared.runs.settings import TransitionsConfig
 from tests.data.conformance.conftest import example, flags
@@ -73,3 +74,21 @@ def test_actions(d3rlpy: Any) -> None:
     scaled = (actions - mean) / std
     np.testing.assert_allclose(scaled, library.transform_numpy(actions), rtol=2e-6, atol=1e-6)
     np.testing.assert_allclose(scaled * std + mean, library.reverse_transform_numpy(scaled), rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_steps", [1, 2, 3, 30])
+def test_several_steps(d3rlpy: Any, n_steps: int) -> None:
+    """The same targets for any values; the library keeps the number of steps in place of their discount."""
+    discount = 0.9
+    picker = d3rlpy.dataset.MultiStepTransitionPicker(n_steps=n_steps, gamma=discount)
+    episodes = d3rlpy.dataset.MDPDataset(**RAW).episodes
+    theirs = [picker(episode, row) for episode in episodes for row in range(episode.transition_count)]
+    ours = extract_n_steps(RAW, n_steps=n_steps, discount=discount)
+    assert len(theirs) == len(ours.rewards)
+    for row, their in enumerate(theirs):
+        np.testing.assert_array_equal(ours.observations[row], their.observation)
+        np.testing.assert_allclose(ours.rewards[row], their.reward[0], rtol=1e-6)
+        counts = discount ** (their.interval - 1) * (1.0 - their.terminal)
+        np.testing.assert_allclose(1.0 - ours.terminals[row], counts, atol=1e-7)
+        if not their.terminal:
+            np.testing.assert_array_equal(ours.next_observations[row], their.next_observation)
