@@ -101,7 +101,7 @@ def targets_move_once_when_due(name: str, twin: ModuleType) -> None:
     assert targets
     for step in range(scene.updates + 1, scene.updates + 7):
         statics = PAIRS[name].update_statics(scene.config, step)
-        due = all(value for name, value in statics.items() if name not in ("pretrains", "online", "copies"))
+        due = all(value for name, value in statics.items() if name not in ("pretrains", "warms_up", "online", "copies"))
         after, _ = scene.run(type(state).update, state, batch, noise, *PAIRS[name].number(step), **statics)
         for target in targets:
             source = {"q_target": "qf"}.get(target, target.removesuffix("_target"))
