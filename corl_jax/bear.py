@@ -371,7 +371,9 @@ class BEAR(struct.PyTreeNode):
     def temp_loss(self, log_temp: Array, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """The temperature rises where the policy's entropy is below minus the number of action components."""
         actor, action_dim = self.actor, batch.actions.shape[1]
-        _, log_prob = sample(actor, batch.observations, noise.actor if noise.temp is None else noise.temp)
+        drawn = noise.actor if noise.temp is None else noise.temp
+        assert drawn is not None
+        _, log_prob = sample(actor, batch.observations, drawn)
         return -(exp(log_temp) * (log_prob - action_dim)).mean(), {}
 
     def alpha_loss(self, log_alpha: Array, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
@@ -453,8 +455,8 @@ class BEAR(struct.PyTreeNode):
             state, own = state.step_actor(batch, noise, warms_up)
         else:
             state, own = state.step_all(batch, noise)
-        critics_target = soft_update(state.critics_target, state.critics, hp.tau)
-        return state.replace(critics_target=critics_target), metrics | own
+        state = state.replace(critics_target=soft_update(state.critics_target, state.critics, hp.tau))
+        return state, metrics | own
 
     @property
     def acting(self) -> dict[str, Network]:
@@ -508,7 +510,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     log_temp, log_alpha = (
         jnp.asarray(math.log(x), dtype=float) for x in (config.initial_temperature, config.initial_alpha)
     )
-    parts = {"encoder": encoder, "decoder": decoder, "actor": actor, "critics": critics}
+    parts: dict[str, Any] = {"encoder": encoder, "decoder": decoder, "actor": actor, "critics": critics}
     parts |= {"log_temp": log_temp, "log_alpha": log_alpha}
     optimizers = {f"{name}_optimizer": adam(name, hp).init(part) for name, part in parts.items()}
     # A donated state may hold no array twice, so the target is a copy.

@@ -389,8 +389,10 @@ class BEAR:
     def temp_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """The temperature rises where the policy's entropy is below minus the number of action components."""
         actor, action_dim = self.actor, batch.actions.shape[1]
+        drawn = noise.actor if noise.temp is None else noise.temp
+        assert drawn is not None
         with torch.no_grad():
-            _, log_prob = sample(actor, batch.observations, noise.actor if noise.temp is None else noise.temp)
+            _, log_prob = sample(actor, batch.observations, drawn)
         return -(exp(self.log_temp()) * (log_prob - action_dim)).mean(), {}
 
     def alpha_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:

@@ -29,6 +29,7 @@ SKETCHES = {
         ensembles.lb_sac,
         offline.plas,
         offline.bcq,
+        offline.bear,
         offline.crr,
         offline.rebrac,
         ensembles.sac,

@@ -98,7 +98,12 @@ def _matched(name: str, part: nn.Module, weights: Sequence[_Weight]) -> dict[str
 
 
 def _as_ours(key: str, weight: _Weight) -> _Weight:
-    if key != "log_std" or not isinstance(weight.value, Tensor):
+    if not isinstance(weight.value, Tensor):
+        return weight
+    if key == "constant":
+        # A single number has two axes there and none here.
+        return _Weight(weight.value.squeeze(), {name: moment.squeeze() for name, moment in weight.moments.items()})
+    if key != "log_std":
         return weight
     low, high = _LOG_STD
     # The moments of another number would be of no use.

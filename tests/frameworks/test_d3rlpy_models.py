@@ -13,8 +13,10 @@ from corl_torch import awac, bcq, cql, iql, td3_bc
 from shared.commands import convert
 from shared.commands.common import ended
 from shared.errors import InputError
+from shared.frameworks.d3rlpy_models import translated
 from shared.frameworks.exchange import blank_state, to_torch
 from shared.frameworks.jax_checkpoints import load_checkpoint
+from shared.frameworks.torch_layers import Scalar
 from shared.runs.configs import dump
 
 STATE_DIM, ACTION_DIM, STEP = 11, 3, 7.0
@@ -204,3 +206,18 @@ def test_another_algorithms_model_is_refused(twin: Any, tmp_path: Path) -> None:
     torch.save(model_of(trainer_of()), tmp_path / "model.pt")
     with pytest.raises(InputError, match="does not fit this run's networks"):
         twin.load(trainer_of(twin.TrainConfig(device="cpu"), twin), str(tmp_path / "model.pt"))
+
+
+def test_a_single_number_has_two_axes_there() -> None:
+    """A multiplier finds its place, its moments too."""
+    number = {"_parameter": torch.full((1, 1), 3.0)}
+    content = {"q_funcs": {}, "log_alpha": number, "alpha_optim": optimizer(number)}
+    ours = Scalar(0.5)
+    parts = {"log_alpha": ours, "log_alpha_optimizer": torch.optim.Adam(ours.parameters())}
+    states = translated(content, parts, {"log_alpha": ["log_alpha"]})
+    for name, part in parts.items():
+        part.load_state_dict(states[name])
+    assert ours().tolist() == 3.0
+    moments = parts["log_alpha_optimizer"].state[ours.constant]
+    assert moments["exp_avg"].shape == moments["exp_avg_sq"].shape == ours().shape
+    assert moments["step"] == STEP

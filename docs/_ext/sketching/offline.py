@@ -133,6 +133,31 @@ def bcq(figure: Figure) -> None:
     pen.label(below, best + 0.07, np.interp(best, ACTIONS, q) - 0.12, "BCQ", AMBER, ha="left")
 
 
+def bear(figure: Figure) -> None:
+    """Three policies beside the data's actions, each with its MMD by BEAR's kernel."""
+    above, below = pen.panels(figure, 3.8, rows=2, height_ratios=(1.6, 1.0))
+    policies = ((0.5, 0.18, GREY, "beside"), (-0.45, 0.19, SKY, "on the data"), (-0.62, 0.06, AMBER, "narrow"))
+    quantiles = (np.arange(12) + 0.5) / 12
+
+    def alike(x: np.ndarray, y: np.ndarray) -> float:
+        return float(np.exp(-abs(x[:, None] - y) / 0.5).mean())
+
+    weight = density(DATA)
+    pen.shade(above, ACTIONS, 0.0 * ACTIONS, weight / weight.max(), GREY, alpha=0.3)
+    for place, (mean, std, colour, name) in enumerate(policies):
+        pen.curve(above, ACTIONS, np.exp(-0.5 * ((ACTIONS - mean) / std) ** 2), colour)
+        samples = mean + std * np.sqrt(3.0) * (2.0 * quantiles - 1.0)
+        mmd = np.sqrt(alike(samples, samples) + alike(DATA, DATA) - 2.0 * alike(samples, DATA))
+        below.barh(-place, pen.rounded(mmd), 0.6, color=colour, alpha=0.55 if colour == GREY else 1.0)
+        pen.label(below, pen.rounded(mmd) + 0.02, -place, name, colour, ha="left")
+    pen.ticks(above, DATA)
+    pen.plain(above, "action", "density")
+    pen.plain(below, "MMD", "")
+    above.set_xlim(-1.05, 1.05)
+    above.set_ylim(-0.12, 1.2)
+    below.set_xlim(0.0, 1.3)
+
+
 def crr(figure: Figure) -> None:
     """Each of the data's actions by its value above, and by its two kinds of weight below."""
     above, below = pen.panels(figure, 3.8, rows=2, height_ratios=(1.5, 1.0))

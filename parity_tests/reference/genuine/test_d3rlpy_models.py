@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from corl_torch import bcq, crr, iql, plas, td3_bc
+from corl_torch import bcq, bear, crr, iql, plas, td3_bc
 from parity_tests.reference.common import (
     ACTION_DIM,
     STATE_DIM,
@@ -29,12 +29,14 @@ pytestmark = pytest.mark.d3rlpy
 
 WIDTHS = {"actor_hidden_dims": HIDDEN["actor"], "critic_hidden_dims": HIDDEN["critic"]}
 VAE = {"vae_hidden_dims": HIDDEN["imitator"], "vae_iterations": 0} | FAULTS
+BEAR = {"vae_hidden_dims": HIDDEN["imitator"], "vae_tanh": False, "mmd_in_actor": False, "temp_lr": 1e-4}
 ENCODERS = ("actor", "critic", "imitator")
 # The twin, the library's configuration, the networks with other widths, settings that both have, and our other ones
 MODELS: dict[str, tuple[ModuleType, str, tuple[str, ...], dict[str, Any], dict[str, Any]]] = {
     "PLAS": (plas, "PLASConfig", ENCODERS, {"lam": 0.75}, WIDTHS | VAE),
     "PLAS+P": (plas, "PLASWithPerturbationConfig", ENCODERS, {"lam": 0.75}, WIDTHS | VAE | {"perturbation": True}),
     "BCQ": (bcq, "BCQConfig", ENCODERS, {"n_action_samples": 5}, WIDTHS | VAE),
+    "BEAR": (bear, "BEARConfig", ENCODERS, {"warmup_steps": 3, "initial_temperature": 0.5}, WIDTHS | BEAR),
     "CRR": (crr, "CRRConfig", ENCODERS[:2], {"weight_type": "exp", "target_update_type": "hard"}, WIDTHS),
     "TD3+BC": (td3_bc, "TD3PlusBCConfig", (), {}, {}),
     "IQL": (iql, "IQLConfig", (), {}, {}),
@@ -70,6 +72,8 @@ def acting_noise(name: str, rows: int) -> tuple[Any, ...]:
     """What the library draws to act."""
     if name == "BCQ":
         return (torch.randn(rows, 5, 2 * ACTION_DIM).numpy(),)
+    if name == "BEAR":
+        return (torch.randn(rows, 100, ACTION_DIM).numpy(),)
     if name == "CRR":
         normal, waiting = torch.randn(rows, 4, ACTION_DIM), torch.empty(rows, 4).exponential_()
         return (torch.cat([normal, -waiting.log()[..., None]], -1).numpy(),)
