@@ -412,7 +412,7 @@ class BEAR:
         actions, log_prob = (drawn.squeeze(1) for drawn in sample(actor, batch.observations, noise.actor))
         q = critics(batch.observations, actions).min(axis=0).values
         assert q.shape == log_prob.shape
-        return (exp(self.log_temp().detach()) * log_prob - q).mean(), {}
+        return (exp(self.log_temp()) * log_prob - q).mean(), {}
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """Both of the policy's losses."""
