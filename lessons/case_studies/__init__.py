@@ -8,5 +8,5 @@ import importlib
 from collections.abc import Mapping
 from types import ModuleType
 
-NAMES = ("awac", "done_flag", "warm_up", "decoder")
+NAMES = ("awac", "done_flag", "warm_up", "decoder", "multiplier")
 CASES: Mapping[str, ModuleType] = {name: importlib.import_module(f"lessons.case_studies.{name}") for name in NAMES}
