@@ -19,7 +19,7 @@ import optax
 from flax import linen as nn
 from flax import struct
 from jax import Array, value_and_grad
-from jax.numpy import amax, amin, argmax, concatenate, exp, log, sqrt, square, stack, tanh, tile
+from jax.numpy import amax, amin, argmax, concatenate, exp, log, sqrt, square, stack, tanh, tile, where
 
 from shared.data.transitions import Batch
 from shared.envs.evaluation import SampledPolicy
@@ -225,6 +225,12 @@ def kernel(x: Array, y: Array, name: str, sigma: float) -> Array:
     return exp(-distance.sum(axis=-1) / (2.0 * sigma)).mean(axis=(1, 2))
 
 
+def smallest(q: Array) -> Array:
+    """The least of N values (N, B), (B,); its gradient goes to the first critic that has it."""
+    is_first = jnp.arange(len(q))[:, None] == q.argmin(axis=0)
+    return where(is_first, q, 0.0).sum(axis=0)
+
+
 def repeat(observations: Array, n: int) -> Array:
     """Each of the observations (B, S) n times, (B, n, S)."""
     return tile(observations[:, None], (1, n, 1))
@@ -390,7 +396,7 @@ class BEAR(struct.PyTreeNode):
         critics = self.critics
         assert noise.actor is not None
         actions, log_prob = (drawn.squeeze(1) for drawn in sample(actor, batch.observations, noise.actor))
-        q = amin(critics(batch.observations, actions), axis=0)
+        q = smallest(critics(batch.observations, actions))
         assert q.shape == log_prob.shape
         return (exp(self.log_temp) * log_prob - q).mean(), {}
 

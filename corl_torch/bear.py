@@ -219,6 +219,11 @@ def kernel(x: Tensor, y: Tensor, name: str, sigma: float) -> Tensor:
     return exp(-distance.sum(axis=-1) / (2.0 * sigma)).mean(axis=(1, 2))
 
 
+def smallest(q: Tensor) -> Tensor:
+    """The least of N values (N, B), (B,); its gradient goes to the first critic that has it."""
+    return q.min(axis=0).values
+
+
 def repeat(observations: Tensor, n: int) -> Tensor:
     """Each of the observations (B, S) n times, (B, n, S)."""
     return tile(observations[:, None], (1, n, 1))
@@ -410,7 +415,7 @@ class BEAR:
         actor, critics = self.actor, self.critics
         assert noise.actor is not None
         actions, log_prob = (drawn.squeeze(1) for drawn in sample(actor, batch.observations, noise.actor))
-        q = critics(batch.observations, actions).min(axis=0).values
+        q = smallest(critics(batch.observations, actions))
         assert q.shape == log_prob.shape
         return (exp(self.log_temp()) * log_prob - q).mean(), {}
 

@@ -131,7 +131,7 @@ MISTAKES = [
     Mistake("no threshold", "-(exp(log_alpha) * (mmd - self.hp.alpha_threshold))", "-(exp(log_alpha) * mmd)", "loss"),
     Mistake("the MMD's weight falls where it should rise", "-(exp(log_alpha) * (mmd", "(exp(log_alpha) * (mmd", "loss"),
     Mistake("the policy's MMD not weighed", "exp(self.log_alpha) * (self.mmd", "(self.mmd", "loss", "warm"),
-    Mistake("mean of the critics in the policy's loss", "q = amin(critics(batch.observations, actions), axis=0)",
+    Mistake("mean of the critics in the policy's loss", "q = smallest(critics(batch.observations, actions))",
             "q = critics(batch.observations, actions).mean(axis=0)", "loss"),
     Mistake("the policy meets the old critics", "state, own = state.step_actor(batch, noise, warms_up)",
             "state, own = state.replace(critics=self.critics).step_actor(batch, noise, warms_up)", "update"),
