@@ -145,7 +145,7 @@ def scores(_: str | None) -> str:
             f"| {summary['algorithm']} | {summary['dataset']['name']} | {runs['updates']} "
             f"| {len(runs['seeds'])} | {means(summary)} "
             f"| {summary['means_apart']:.1f}, {summary['pooled_std']:.1f} "
-            f"| {seeds.over_the_data(summary):+.1f} | {minutes(summary)} |"
+            f"| {seeds.over_the_data(summary, *seeds.FRAMEWORKS)} | {minutes(summary)} |"
         )
     return "\n".join(lines) + "\n"
 

@@ -302,6 +302,8 @@ def act(scene: Scene) -> Errors:
     indices, _ = next(scene.draws())
     given, ours = scene.torch_batch(indices), scene.jax_batch(indices)
     noise = {"noise": _acting_noise(scene, len(indices))}
+    if hasattr(scene.config, "exploration_noise"):
+        noise["exploration_noise"] = np.asarray(scene.config.exploration_noise)
     found: Errors = {}
     if sampling := getattr(scene.jax_twin, "draw_acting_noise", None):
         found["noise"] = error(sampling(np.random.default_rng(0), scene.hp, scene.sizes[1]), noise["noise"][0])

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from primer import DOCS
 from shared.runs.curves import svg
-from sketching import ensembles, offline, phases
+from sketching import ensembles, offline, online, phases
 
 FOLDER = DOCS / "sketches"
 # By the name of the page
@@ -27,6 +27,8 @@ SKETCHES = {
         phases.finetune_spot,
         offline.iql,
         ensembles.lb_sac,
+        online.online_ddpg,
+        online.online_td3,
         offline.plas,
         offline.bcq,
         offline.bear,

@@ -26,7 +26,13 @@ from parity_tests.reference import conftest as of_the_derivations
 
 FOLDER = Path(of_the_derivations.__file__).parent
 # Pairs whose derivations stand in one file
-TOGETHER = {"sac_n": "ensembles", "edac": "ensembles", "lb_sac": "ensembles"}
+TOGETHER = {
+    "sac_n": "ensembles",
+    "edac": "ensembles",
+    "lb_sac": "ensembles",
+    "online/ddpg": "deterministic",
+    "online/td3": "deterministic",
+}
 # Tests that plant mistakes of their own say so in their names.
 OPTIONS = ("--noconftest", "-m", "", "-k", "not caught", "-s", "-o", "tmp_path_retention_policy=none")
 WITHOUT = ("cacheprovider", "terminal", "warnings", "logging", "timeout", "xdist", "benchmark", "junitxml")

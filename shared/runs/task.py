@@ -1,7 +1,7 @@
 """A task: the dataset as an algorithm sees it, and the evaluator that scores what was learnt from it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from shared.envs.stepping import Stepper
 from shared.errors import InputError
 from shared.runs import memory, seeds
 from shared.runs.fields import check
-from shared.runs.settings import RewardsConfig
+from shared.runs.settings import RewardsConfig, RunConfig, TransitionsConfig
 
 
 @dataclass(frozen=True)
@@ -214,13 +214,15 @@ def load_environment(config: Any) -> Task:
     """The task of an algorithm that makes its own data, in the environment that scores it; states as they are.
 
     Args:
-        config: Has `env`, which names the environment, `max_timesteps`, `n_episodes` and `seed`.
+        config: Has `env`, which names the environment, `max_timesteps`, `n_episodes` and `seed`. Settings of how a
+            dataset is read must be at their defaults.
 
     Raises:
         InputError: A setting or the environment cannot be used.
     """
     check(config)
     memory.check_settings(config)
+    _check_no_dataset(config)
     evaluator = Evaluator(config.env, config.n_episodes, config.seed)
     rows, state_dim, action_dim = config.max_timesteps, evaluator.state_dim, evaluator.action_dim
     try:
@@ -242,6 +244,14 @@ def load_environment(config: Any) -> Task:
         attributes={},
         fingerprint={"name": config.env},
     )
+
+
+def _check_no_dataset(config: Any) -> None:
+    """No setting is given that only a dataset has, of an algorithm that may learn from one."""
+    for field in fields(TransitionsConfig):
+        of_datasets = not hasattr(RunConfig, field.name) and field.name != "max_timesteps"
+        if of_datasets and getattr(config, field.name, field.default) != field.default:
+            raise InputError(f"{field.name} is for datasets, and env is an environment, {config.env!r}: leave it out")
 
 
 class _Opened(NamedTuple):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.seeds import equivalence, gains, kept_as, later_scores, lowest_later, summarise
+from benchmarks.seeds import equivalence, gains, kept_as, later_scores, lowest_later, over_the_data, summarise
 
 
 def summary(algorithm: str, **sides: Any) -> dict[str, Any]:
@@ -64,3 +64,11 @@ def test_equivalence_is_shown_by_close_means_and_small_deviations_alone() -> Non
     assert words["near"] == "shown (p < 0.001)"
     assert words["far"] == "not shown (p = 1.000)"
     assert words["wide"].startswith("not shown (p = 0.")
+
+
+def test_scores_stand_over_the_datas_weakest_policy() -> None:
+    """Of one framework, or of both; runs in an environment alone have no such policy."""
+    runs = summary("online/td3", torch={"mean_of_last_3": [40.0, 50.0]}, jax={"mean_of_last_3": [30.0, 60.0]})
+    with_data = runs | {"data_policies": {"expert": 90.0, "medium": 35.5}}
+    assert [over_the_data(with_data, "torch"), over_the_data(with_data, "torch", "jax")] == ["+4.5", "-5.5"]
+    assert over_the_data(runs | {"data_policies": {}}, "torch") == "no data"

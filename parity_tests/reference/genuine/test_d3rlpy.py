@@ -7,11 +7,13 @@ import math
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from corl_torch import bcq, bear, crr, plas
+from corl_torch.online import ddpg, td3
 from parity_tests.reference.common import (
     ACTION_DIM,
     CPU,
@@ -62,7 +64,8 @@ def assert_same_updates(d3rlpy: Any, dataset: Batch, twin: ModuleType, trainer: 
     for _ in range(UPDATES):
         # Whether the next update is one of the VAE alone, or one of the warm-up, for the twins that have such
         phase = [getattr(trainer, name) for name in ("pretrains", "warms_up") if hasattr(trainer, name)]
-        indices, noise = twin.draw_noise(trainer.hp, ROWS, ACTION_DIM, CPU, *phase)
+        sizes = (ROWS,) if twin is ddpg else (ROWS, ACTION_DIM)
+        indices, noise = twin.draw_noise(trainer.hp, *sizes, CPU, *phase)
         logs.append(trainer.update(take(dataset, indices), noise))
     assert_same_log(logs, expected)
 
@@ -246,3 +249,43 @@ def test_bear(d3rlpy: Any, dataset: Batch, settings: dict[str, Any]) -> None:
     same_draws()
     noise = torch.randn(len(observations), samples, ACTION_DIM).numpy()
     assert_same_actions(trainer.act(observations, noise), actions)
+
+
+@pytest.mark.parametrize(
+    ("twin", "settings"),
+    [
+        (td3, {}),
+        (td3, {"policy_freq": 3, "n_critics": 3, "tau": 0.1}),
+        (td3, {"policy_freq": 1, "policy_noise": 0.5, "noise_clip": 0.3}),
+        (ddpg, {}),
+        (ddpg, {"n_critics": 2, "tau": 0.1, "actor_lr": 1e-3}),
+    ],
+)
+def test_td3_and_ddpg(d3rlpy: Any, dataset: Batch, twin: ModuleType, settings: dict[str, Any]) -> None:
+    """Weights, logs, targets, actions, and those of the explorer."""
+    config = twin.TrainConfig(
+        device="cpu",
+        batch_size=BATCH_SIZE,
+        actor_hidden_dims=HIDDEN["actor"],
+        critic_hidden_dims=HIDDEN["critic"],
+        **settings,
+    )
+    theirs_of = {ours: name for name, ours in config.REFERENCE_NAMES.items()}
+    renamed = {theirs_of.get(name, name): value for name, value in settings.items()}
+    same_draws()
+    theirs = created(d3rlpy, f"{config.name}Config", ("actor", "critic"), **renamed)
+    same_draws()
+    trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    ours = [trainer.actor, trainer.actor_target, *trainer.critics.members, *trainer.critics_target.members]
+    modules = theirs.impl.modules
+    networks = [modules.policy, modules.targ_policy, *modules.q_funcs, *modules.targ_q_funcs]
+    assert_same_weights(ours, networks)
+    assert_same_updates(d3rlpy, dataset, twin, trainer, theirs)
+    assert_same_weights(ours, networks)
+    observations = dataset.observations.numpy()
+    assert_same_actions(trainer.act(observations), torch.as_tensor(theirs.predict(observations)))
+    same_draws()
+    explored = d3rlpy.algos.NormalNoise(std=0.3).sample(theirs, observations, 0)
+    same_draws()
+    normal = np.random.standard_normal((len(observations), ACTION_DIM))
+    np.testing.assert_allclose(trainer.explore(0.3, observations, normal), explored, atol=1e-6)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from corl_torch import bcq, bear, crr, iql, plas, td3_bc
+from corl_torch.online import ddpg, td3
 from parity_tests.reference.common import (
     ACTION_DIM,
     STATE_DIM,
@@ -38,6 +39,8 @@ MODELS: dict[str, tuple[ModuleType, str, tuple[str, ...], dict[str, Any], dict[s
     "BCQ": (bcq, "BCQConfig", ENCODERS, {"n_action_samples": 5}, WIDTHS | VAE),
     "BEAR": (bear, "BEARConfig", ENCODERS, {"warmup_steps": 3, "initial_temperature": 0.5}, WIDTHS | BEAR),
     "CRR": (crr, "CRRConfig", ENCODERS[:2], {"weight_type": "exp", "target_update_type": "hard"}, WIDTHS),
+    "DDPG": (ddpg, "DDPGConfig", ENCODERS[:2], {"n_critics": 2}, WIDTHS),
+    "TD3": (td3, "TD3Config", ENCODERS[:2], {"n_critics": 3}, WIDTHS),
     "TD3+BC": (td3_bc, "TD3PlusBCConfig", (), {}, {}),
     "IQL": (iql, "IQLConfig", (), {}, {}),
 }

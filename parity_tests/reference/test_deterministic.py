@@ -1,0 +1,163 @@
+"""TD3 and DDPG in the form of d3rlpy 2.8.1: six updates and actions, equal to the last bit."""
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss
+
+from parity_tests.reference.common import (
+    ACTION_DIM,
+    CPU,
+    ROWS,
+    STATE_DIM,
+    UPDATES,
+    adam,
+    assert_same_actions,
+    assert_same_log,
+    assert_same_weights,
+    columns_of,
+    polyak,
+    same_draws,
+)
+from parity_tests.reference.d3rlpy import stepped, tried
+from shared.data.transitions import Batch
+from shared.frameworks.torch_data import take
+from shared.frameworks.twins import load_twin
+
+SMALL: dict[str, Any] = {"actor_hidden_dims": (40, 30), "critic_hidden_dims": (50, 20), "batch_size": 64}
+OTHER: dict[str, Any] = {"discount": 0.9, "tau": 0.1, "actor_lr": 1e-3, "critic_lr": 1e-4}
+NOISE: dict[str, Any] = {"policy_noise": 0.5, "noise_clip": 0.3}
+CASES = {
+    "DDPG": ("online/ddpg", {}),
+    "DDPG, two critics": ("online/ddpg", SMALL | OTHER | {"n_critics": 2}),
+    "TD3": ("online/td3", {}),
+    "TD3, every third": ("online/td3", SMALL | OTHER | NOISE | {"policy_freq": 3, "n_critics": 3}),
+    "TD3, each": ("online/td3", {"policy_freq": 1, "n_critics": 1}),
+}
+of_each_case = pytest.mark.parametrize(("name", "settings"), CASES.values(), ids=CASES)
+
+
+class Reference:
+    """d3rlpy's networks in its order, from torch's generator; updates and actions."""
+
+    def __init__(self, config: Any, bound: float) -> None:
+        self.config, self.bound, self.step = config, bound, 0
+        s, a = STATE_DIM, ACTION_DIM
+        self.pi, _ = (nn.Sequential(*tried(config.actor_hidden_dims, (s,), a)) for _ in range(2))
+        self.critics, _ = (
+            [nn.Sequential(*tried(config.critic_hidden_dims, (s, a), 1)) for _ in range(config.n_critics)]
+            for _ in range(2)
+        )
+        self.pi_t, self.critics_t = copy.deepcopy((self.pi, self.critics))
+        self.pi_adam = adam(self.pi.parameters(), config.actor_lr)
+        self.q_adam = adam([p for critic in self.critics for p in critic.parameters()], config.critic_lr)
+        # Which noise was clipped, and which actions
+        self.clipped: set[str] = set()
+
+    def note(self, name: str, inputs: Tensor, bound: float) -> Tensor:
+        """The inputs within their bounds."""
+        self.clipped |= {f"{name} above"} if (inputs > bound).any() else set()
+        self.clipped |= {f"{name} below"} if (inputs < -bound).any() else set()
+        self.clipped |= {f"{name} within"} if (inputs.abs() < bound).any() else set()
+        return inputs.clamp(-bound, bound)
+
+    def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
+        """Critics; then policy and targets, with TD3 in every so many updates from the first on."""
+        c = self.config
+        with torch.no_grad():
+            a2 = self.bound * torch.tanh(self.pi_t(s2))
+            if hasattr(c, "policy_noise"):
+                noise = c.policy_noise * self.bound * torch.randn_like(a2)
+                a2 = self.note("action", a2 + self.note("noise", noise, c.noise_clip * self.bound), self.bound)
+            inputs = torch.cat([s2, a2], 1)
+            v = torch.stack([critic(inputs) for critic in self.critics_t]).min(0).values
+            y = r + c.discount * v * (1 - d)
+        losses = [mse_loss(critic(torch.cat([s, a], 1)), y) for critic in self.critics]
+        log = {"critic_loss": stepped(self.q_adam, torch.stack(losses).sum())}
+        if self.step % getattr(c, "policy_freq", 1) == 0:
+            q = self.critics[0](torch.cat([s, self.bound * torch.tanh(self.pi(s))], 1))
+            log["actor_loss"] = stepped(self.pi_adam, -q.mean())
+            for target, source in zip([*self.critics_t, self.pi_t], [*self.critics, self.pi], strict=True):
+                polyak(target, source, c.tau)
+        self.step += 1
+        return log
+
+    def networks(self) -> list[nn.Module]:
+        """All of them."""
+        return [self.pi, self.pi_t, *self.critics, *self.critics_t]
+
+
+def networks_of(trainer: Any) -> list[nn.Module]:
+    """The twin's, in the same order."""
+    return [trainer.actor, trainer.actor_target, *trainer.critics.members, *trainer.critics_target.members]
+
+
+def both(name: str, settings: dict[str, Any], bound: float) -> tuple[Any, Reference]:
+    """Twin and derivation, fresh from one seed."""
+    twin = load_twin("torch", name)
+    config = twin.TrainConfig(device="cpu", **settings)
+    torch.manual_seed(7)
+    trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
+    torch.manual_seed(7)
+    return trainer, Reference(config, bound)
+
+
+@pytest.mark.parametrize("bound", [1.0, 2.0])
+@of_each_case
+def test_six_updates(dataset: Batch, name: str, settings: dict[str, Any], bound: float) -> None:
+    """Critics, policy and targets; last layers stretched, so that actions are clipped with their noise."""
+    trainer, reference = both(name, settings, bound)
+    for policy in (trainer.actor.net, trainer.actor_target.net, reference.pi, reference.pi_t):
+        policy[-1].weight.data.mul_(20.0)
+    logs, expected = [], []
+    # DDPG draws nothing but its batch.
+    sizes = (ROWS,) if name == "online/ddpg" else (ROWS, ACTION_DIM)
+    same_draws()
+    for _ in range(UPDATES):
+        indices, noise = load_twin("torch", name).draw_noise(trainer.hp, *sizes, CPU)
+        logs.append(trainer.update(take(dataset, indices), noise))
+    drawn = torch.get_rng_state()
+    same_draws()
+    for _ in range(UPDATES):
+        expected.append(reference.update(*columns_of(dataset, reference.config.batch_size)))
+    assert_same_log(logs, expected)
+    assert torch.equal(drawn, torch.get_rng_state())
+    assert_same_weights(networks_of(trainer), reference.networks())
+    observations = dataset.observations
+    with torch.no_grad():
+        actions = bound * torch.tanh(reference.pi(observations))
+    assert_same_actions(trainer.act(observations.numpy()), actions)
+    clipped = {f"{what} {side}" for what in ("action", "noise") for side in ("above", "below", "within")}
+    assert reference.clipped == (set() if name == "online/ddpg" else clipped)
+    assert trainer.total_it == UPDATES
+
+
+@pytest.mark.parametrize("bound", [1.0, 2.0])
+@pytest.mark.parametrize("name", ["online/ddpg", "online/td3"])
+def test_exploration(dataset: Batch, name: str, bound: float) -> None:
+    """The policy's action with its share of normal noise, clipped; and what a step draws, from NumPy's generator."""
+    trainer, reference = both(name, {}, bound)
+    observations = dataset.observations.numpy()
+    with torch.no_grad():
+        greedy = bound * torch.tanh(reference.pi(dataset.observations)).numpy()
+    rng = np.random.RandomState(3)
+    uniform = rng.uniform(-1, 1, (len(observations), ACTION_DIM))
+    noise = rng.normal(0.0, 0.5, (len(observations), ACTION_DIM))
+    np.random.seed(3)
+    drawn = load_twin("torch", name).draw_exploration(len(observations), ACTION_DIM)
+    np.testing.assert_array_equal(drawn.uniform, uniform)
+    expected = np.clip(greedy + bound * noise, -bound, bound)
+    np.testing.assert_allclose(trainer.explore(0.5, observations, drawn.normal), expected, rtol=1e-6)
+    assert (expected == bound).any()
+    assert (expected == -bound).any()
+
+
+@of_each_case
+def test_weights_start_where_the_seed_says(name: str, settings: dict[str, Any]) -> None:
+    """In d3rlpy's order, with what it draws between layers and for targets of their own, which become copies."""
+    trainer, reference = both(name, settings, 1.0)
+    assert_same_weights(networks_of(trainer), reference.networks())
