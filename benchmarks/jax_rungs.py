@@ -53,7 +53,8 @@ def _statics(subject: Subject, step: int) -> tuple[dict[str, Any], dict[str, Any
 def host_batches(subject: Subject) -> Callable[[], Any]:
     """An update a call, on a batch that the host gathers from its own memory and hands over."""
     pair, config = subject.pair, _config(subject)
-    dataset, key = torch_data.to_device(subject.columns, torch.device("cpu")), jax.random.key(DRAWS_SEED)
+    key = jax.random.key(DRAWS_SEED)
+    dataset = pair.ready(pair.torch, torch_data.to_device(subject.columns, torch.device("cpu")), config)
 
     @cache
     def programs(draw_statics: tuple, update_statics: tuple) -> tuple[Callable, Callable]:
@@ -71,7 +72,8 @@ def host_batches(subject: Subject) -> Callable[[], Any]:
 
 def device_batches(subject: Subject) -> Callable[[], Any]:
     """An update a call, which draws and gathers its batch on the device."""
-    pair, config, dataset = subject.pair, _config(subject), jax_data.to_device(subject.columns)
+    pair, config = subject.pair, _config(subject)
+    dataset = pair.ready(pair.jax, jax_data.to_device(subject.columns), config)
 
     @cache
     def program(draw_statics: tuple, update_statics: tuple) -> Callable:
@@ -92,10 +94,12 @@ def device_batches(subject: Subject) -> Callable[[], Any]:
 
 def interval(subject: Subject) -> tuple[partial[Any], tuple]:
     """The twin's compiled interval, without its arguments' values filled in, and those arguments."""
-    statics = subject.pair.interval_statics(_config(subject), 0, subject.updates)
+    pair, config = subject.pair, _config(subject)
+    statics = pair.interval_statics(config, 0, subject.updates)
     state = _fresh_state(subject, jax.random.key(WEIGHTS_SEED))
-    arguments = state, jax.random.key(DRAWS_SEED), jax_data.to_device(subject.columns), 0
-    return partial(subject.pair.jax.train_interval, num_updates=subject.updates, **statics), arguments
+    dataset = pair.ready(pair.jax, jax_data.to_device(subject.columns), config)
+    arguments = state, jax.random.key(DRAWS_SEED), dataset, 0
+    return partial(pair.jax.train_interval, num_updates=subject.updates, **statics), arguments
 
 
 def scan(subject: Subject) -> Callable[[], Any]:

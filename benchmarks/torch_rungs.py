@@ -34,7 +34,7 @@ def loop(subject: Subject) -> Loop:
     config = pair.torch.TrainConfig(**subject.settings)
     trainer = pair.torch.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     device = torch_side.resolve_device(config.device)
-    dataset = torch_data.to_device(subject.columns, device)
+    dataset = pair.ready(pair.torch, torch_data.to_device(subject.columns, device), config)
     draws = pair.torch_draws(config, subject.columns, ACTION_DIM, device)
 
     def draw() -> tuple[torch.Tensor, Any]:

@@ -107,9 +107,12 @@ class Pair:
         interval_statics: From a config, the updates before an interval and its length to those of `train_interval`.
         call_statics: Likewise to those of `train_online`.
         take: From a twin, its dataset on the device, indices and config to a batch.
+        ready: From a twin, its dataset on the device and config to what its loop takes: the dataset, or what is made of
+            it once before training.
         load: From a dataset file's arrays to the named tuple of columns that the pair learns from, (N, ...) each.
         prepared: From a twin to what it makes of datasets beforehand, by name; both twins make the same.
-        gathers: Look-ups by index in one update, the batch's own included.
+        gathers: Look-ups by index in one update, the batch's own included; the mean where updates differ.
+        host_calls: Calls of the host in one update, likewise.
         full_size: Settings of the ladder's variant of full size, where a default is too large for a test.
         timed: Settings under which updates are timed, where CORL's defaults begin with others than those that count.
         drawn_inside: Where the noise holds a key: from JAX twin, noise and hyperparameters to what is drawn from it.
@@ -144,9 +147,11 @@ class Pair:
     take: Callable[[ModuleType, Any, Any, Any], Any] = lambda twin, dataset, indices, config: twin.take(
         dataset, indices
     )
+    ready: Callable[[ModuleType, Any, Any], Any] = lambda twin, dataset, config: dataset
     load: Callable[[dict[str, np.ndarray]], Any] = load_transitions
     prepared: Callable[[ModuleType], dict[str, Any]] = lambda twin: {}
-    gathers: int = 1
+    gathers: float = 1
+    host_calls: float = 0
     full_size: Mapping[str, Any] = field(default_factory=dict)
     timed: Mapping[str, Any] = field(default_factory=dict)
     drawn_inside: Callable[[ModuleType, Any, Any], Any] | None = None

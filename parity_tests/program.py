@@ -34,11 +34,12 @@ def drawn(counted: Counter[str]) -> bool:
     return any(name.startswith(("random", "threefry")) for name in counted)
 
 
-def program(pair: Pair, twin: ModuleType, num_updates: int) -> Any:
-    """The program of an interval of `num_updates` updates under the twin's default settings."""
-    config = twin.TrainConfig()
-    dataset = jax_data.to_device(pair.load(bundled_rows()))
-    (state_dim,), (action_dim,), *_ = dataset.shapes
+def program(pair: Pair, twin: ModuleType, num_updates: int, **settings: Any) -> Any:
+    """The program of an interval of `num_updates` updates under the twin's default settings, but for those given."""
+    config = twin.TrainConfig(**settings)
+    packed = jax_data.to_device(pair.load(bundled_rows()))
+    (state_dim,), (action_dim,), *_ = packed.shapes
+    dataset = pair.ready(twin, packed, config)
     # Shapes are enough: to draw weights takes seconds.
     create = partial(twin.create_train_state, config=config, state_dim=state_dim, action_dim=action_dim, max_action=1.0)
     state = jax.eval_shape(create, jax.random.key(0))

@@ -179,12 +179,13 @@ class Scene:
 
     @cached_property
     def _torch_dataset(self) -> Any:
-        return torch_data.to_device(self.dataset, torch.device("cpu"))
+        dataset = torch_data.to_device(self.dataset, torch.device("cpu"))
+        return self.pair.ready(self.pair.torch, dataset, self.config)
 
     @cached_property
     def jax_dataset(self) -> Any:
         """The dataset, packed."""
-        return jax_data.to_device(self.dataset)
+        return self.pair.ready(self.jax_twin, jax_data.to_device(self.dataset), self.jax_config)
 
     def jax_noise(self, noise: Any) -> Any:
         """The torch twin's noise as the JAX twin's."""

@@ -17,6 +17,18 @@ def program_of(name: str) -> Any:
     return program(PAIRS[name], PAIRS[name].jax, NUM_UPDATES)
 
 
+def updates_in_a_body(name: str) -> int:
+    """How many updates the innermost loop's body holds."""
+    *loops, inner = scans(program_of(name))
+    outer = loops[0].params["length"] if loops else 1
+    return NUM_UPDATES // (inner.params["length"] * outer)
+
+
+def calls(jaxpr: Any) -> int:
+    """How often a program calls the host."""
+    return sum(times for name, times in count(jaxpr).items() if "callback" in name)
+
+
 @pytest.mark.parametrize("name", PAIRS)
 def test_no_branch_is_left(name: str) -> None:
     """What a step's number decides was decided before compilation."""
@@ -28,16 +40,20 @@ def test_no_branch_is_left(name: str) -> None:
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_nothing_reaches_the_host_within_an_interval(name: str) -> None:
-    """Arrays leave a program at its end only, unless it calls back."""
-    assert not [name for name in count(program_of(name)) if "callback" in name]
+    """Arrays leave a program at its end only, unless it calls back; the pair says how often."""
+    assert calls(program_of(name)) == PAIRS[name].host_calls * updates_in_a_body(name)
+
+
+def test_brute_force_asks_no_host() -> None:
+    """PRDC's search on the device."""
+    pair = PAIRS["prdc"]
+    assert not calls(program(pair, pair.jax, NUM_UPDATES, search="brute"))
 
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_the_inner_loop_only_learns(name: str) -> None:
     """It draws nothing that is small, and an update gathers its batch at once from the packed rows."""
-    *loops, inner = scans(program_of(name))
+    *_, inner = scans(program_of(name))
     found = count(inner.params["jaxpr"].jaxpr)
     assert PAIRS[name].draws_inside == drawn(found)
-    outer = loops[0].params["length"] if loops else 1
-    updates_in_a_body = NUM_UPDATES // (inner.params["length"] * outer)
-    assert found["gather"] == PAIRS[name].gathers * updates_in_a_body
+    assert found["gather"] == PAIRS[name].gathers * updates_in_a_body(name)

@@ -24,6 +24,7 @@ UNREACHABLE = {
     " logarithms of densities",
     ("take_along_axis(", "select_n"): "JAX counts an index below 0 from the end, and a place of a maximum is none",
     ("= pick(", "select_n"): "likewise",
+    ("search.nearest(keys)", "select_n"): "likewise, and nor is the number of a row that was found",
     ("timestep_emb(", "select_n"): "likewise, and steps are counted from 0",
     ("std(", "select_n"): "JAX asks whether there are more numbers than `ddof`",
     ("optax.adam", "select_n"): "optax's count of steps stops at the largest integer",

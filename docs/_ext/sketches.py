@@ -30,6 +30,7 @@ SKETCHES = {
         online.online_ddpg,
         online.online_td3,
         offline.plas,
+        offline.prdc,
         offline.bcq,
         offline.bear,
         offline.crr,

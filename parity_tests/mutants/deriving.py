@@ -30,6 +30,7 @@ TOGETHER = {
     "sac_n": "ensembles",
     "edac": "ensembles",
     "lb_sac": "ensembles",
+    "prdc": "deterministic",
     "online/ddpg": "deterministic",
     "online/td3": "deterministic",
 }

@@ -1,6 +1,7 @@
-"""TD3 and DDPG in the form of d3rlpy 2.8.1: six updates and actions, equal to the last bit."""
+"""TD3, DDPG and PRDC in the form of d3rlpy 2.8.1: six updates and actions, equal to the last bit."""
 
 import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,21 +32,25 @@ from shared.frameworks.twins import load_twin
 SMALL: dict[str, Any] = {"actor_hidden_dims": (40, 30), "critic_hidden_dims": (50, 20), "batch_size": 64}
 OTHER: dict[str, Any] = {"discount": 0.9, "tau": 0.1, "actor_lr": 1e-3, "critic_lr": 1e-4}
 NOISE: dict[str, Any] = {"policy_noise": 0.5, "noise_clip": 0.3}
+FAR: dict[str, Any] = {"alpha": 10.0, "beta": 0.3, "search": "brute"}
 CASES = {
     "DDPG": ("online/ddpg", {}),
     "DDPG, two critics": ("online/ddpg", SMALL | OTHER | {"n_critics": 2}),
     "TD3": ("online/td3", {}),
     "TD3, every third": ("online/td3", SMALL | OTHER | NOISE | {"policy_freq": 3, "n_critics": 3}),
     "TD3, each": ("online/td3", {"policy_freq": 1, "n_critics": 1}),
+    "PRDC": ("prdc", {}),
+    "PRDC, every third": ("prdc", SMALL | OTHER | NOISE | FAR | {"policy_freq": 3, "n_critics": 3}),
+    "PRDC, each": ("prdc", {"policy_freq": 1, "n_critics": 1}),
 }
 of_each_case = pytest.mark.parametrize(("name", "settings"), CASES.values(), ids=CASES)
 
 
 class Reference:
-    """d3rlpy's networks in its order, from torch's generator; updates and actions."""
+    """d3rlpy's networks in its order, from torch's generator; updates and actions. PRDC has rows to search, too."""
 
-    def __init__(self, config: Any, bound: float) -> None:
-        self.config, self.bound, self.step = config, bound, 0
+    def __init__(self, config: Any, bound: float, rows: Batch | None = None) -> None:
+        self.config, self.bound, self.step, self.rows = config, bound, 0, rows
         s, a = STATE_DIM, ACTION_DIM
         self.pi, _ = (nn.Sequential(*tried(config.actor_hidden_dims, (s,), a)) for _ in range(2))
         self.critics, _ = (
@@ -79,12 +84,26 @@ class Reference:
         losses = [mse_loss(critic(torch.cat([s, a], 1)), y) for critic in self.critics]
         log = {"critic_loss": stepped(self.q_adam, torch.stack(losses).sum())}
         if self.step % getattr(c, "policy_freq", 1) == 0:
-            q = self.critics[0](torch.cat([s, self.bound * torch.tanh(self.pi(s))], 1))
-            log["actor_loss"] = stepped(self.pi_adam, -q.mean())
+            p = self.bound * torch.tanh(self.pi(s))
+            q = self.critics[0](torch.cat([s, p], 1))
+            if self.rows is None:
+                log["actor_loss"] = stepped(self.pi_adam, -q.mean())
+            else:
+                log["dc_loss"] = mse_loss(p, self.nearest(s, p.detach()))
+                weight = c.alpha / q.detach().abs().mean()
+                log["actor_loss"] = stepped(self.pi_adam, log["dc_loss"] - weight * q.mean())
             for target, source in zip([*self.critics_t, self.pi_t], [*self.critics, self.pi], strict=True):
                 polyak(target, source, c.tau)
         self.step += 1
         return log
+
+    def nearest(self, s: Tensor, a: Tensor) -> Tensor:
+        """The actions of those of all rows whose weighed states and actions are nearest, in double precision."""
+        assert self.rows is not None
+        beta = self.config.beta
+        rows = torch.cat([beta * self.rows.observations, self.rows.actions], 1).double()
+        keys = torch.cat([beta * s, a], 1).double()
+        return self.rows.actions[[int(((rows - key) ** 2).sum(1).argmin()) for key in keys]]
 
     def networks(self) -> list[nn.Module]:
         """All of them."""
@@ -96,30 +115,34 @@ def networks_of(trainer: Any) -> list[nn.Module]:
     return [trainer.actor, trainer.actor_target, *trainer.critics.members, *trainer.critics_target.members]
 
 
-def both(name: str, settings: dict[str, Any], bound: float) -> tuple[Any, Reference]:
+def both(name: str, settings: dict[str, Any], bound: float, rows: Batch | None = None) -> tuple[Any, Reference]:
     """Twin and derivation, fresh from one seed."""
     twin = load_twin("torch", name)
     config = twin.TrainConfig(device="cpu", **settings)
     torch.manual_seed(7)
     trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
     torch.manual_seed(7)
-    return trainer, Reference(config, bound)
+    return trainer, Reference(config, bound, rows if name == "prdc" else None)
 
 
 @pytest.mark.parametrize("bound", [1.0, 2.0])
 @of_each_case
 def test_six_updates(dataset: Batch, name: str, settings: dict[str, Any], bound: float) -> None:
     """Critics, policy and targets; last layers stretched, so that actions are clipped with their noise."""
-    trainer, reference = both(name, settings, bound)
+    twin = load_twin("torch", name)
+    trainer, reference = both(name, settings, bound, dataset)
     for policy in (trainer.actor.net, trainer.actor_target.net, reference.pi, reference.pi_t):
         policy[-1].weight.data.mul_(20.0)
     logs, expected = [], []
     # DDPG draws nothing but its batch.
     sizes = (ROWS,) if name == "online/ddpg" else (ROWS, ACTION_DIM)
+    batch = partial(take, dataset)
+    if name == "prdc":
+        batch = partial(twin.take_constrained, twin.constrained(dataset, trainer.hp))
     same_draws()
     for _ in range(UPDATES):
-        indices, noise = load_twin("torch", name).draw_noise(trainer.hp, *sizes, CPU)
-        logs.append(trainer.update(take(dataset, indices), noise))
+        indices, noise = twin.draw_noise(trainer.hp, *sizes, CPU)
+        logs.append(trainer.update(batch(indices), noise))
     drawn = torch.get_rng_state()
     same_draws()
     for _ in range(UPDATES):

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from shared.frameworks.jax_data import PackedDataset
 from shared.runs import seeds
 
 Interval = Callable[..., tuple[Any, Any]]
@@ -18,7 +17,7 @@ _AXIS = "seeds"
 
 
 def train_together(
-    interval: Interval, state: Any, key: Array, dataset: PackedDataset, start: int, *static: Any
+    interval: Interval, state: Any, key: Array, dataset: Any, start: int, *static: Any
 ) -> tuple[Any, Any]:
     """`interval(state, key, dataset, start, *static)`, in one program with the other seeds where there are any.
 
@@ -29,7 +28,7 @@ def train_together(
         interval: An algorithm's `train_interval`.
         state: The seed's train state; used up.
         key: The seed's.
-        dataset: Which all seeds share.
+        dataset: A pytree that all seeds share: a `PackedDataset`, or what is made of one.
         start: The updates before the interval.
         static: The number of updates, and whatever else is known when the program is compiled.
 
@@ -42,9 +41,9 @@ def train_together(
 
 
 def _train_all(
-    interval: Interval, dataset: PackedDataset, start: int, static: Sequence[Any], parts: Sequence[tuple[Any, Array]]
+    interval: Interval, dataset: Any, start: int, static: Sequence[Any], parts: Sequence[tuple[Any, Array]]
 ) -> list[tuple[Any, Any]]:
-    (home,) = dataset.rows.devices()
+    (home,) = jax.tree.leaves(dataset)[0].devices()
     mesh = _mesh(len(parts), home.platform)
     with jax.default_device(home):
         states, keys = jax.device_put(_stacked(parts), NamedSharding(mesh, PartitionSpec(_AXIS)))
@@ -73,7 +72,7 @@ def _unstacked(tree: Any, number: int) -> list[Any]:
 
 @partial(jax.jit, static_argnames=("interval", "static"), donate_argnames="states")
 def _vmapped(
-    interval: Interval, states: Any, keys: Array, dataset: PackedDataset, start: Array, static: tuple[Any, ...]
+    interval: Interval, states: Any, keys: Array, dataset: Any, start: Array, static: tuple[Any, ...]
 ) -> tuple[Any, Any]:
     return jax.vmap(lambda state, key: interval(state, key, dataset, start, *static))(states, keys)
 

@@ -83,6 +83,31 @@ def td3_bc(figure: Figure) -> None:
     pen.label(axes, -0.02, q[0] + 0.02, "data's actions", ha="left")
 
 
+def prdc(figure: Figure) -> None:
+    """Rows by state and action, a policy far from them, and the row that is nearest to one of its actions."""
+    (axes,) = pen.panels(figure, 3.0)
+    beta = 2.0
+    states = np.array([-0.92, -0.74, -0.55, -0.38, -0.2, -0.06, 0.1, 0.22, 0.4, 0.58, 0.75, 0.9])
+    actions = np.array([-0.5, -0.35, -0.62, -0.1, 0.12, -0.28, 0.4, 0.05, 0.3, 0.55, 0.35, 0.6])
+    policy = 0.75 + 0.12 * np.sin(2.5 * ACTIONS)
+    state = 0.16
+    action = float(np.interp(state, ACTIONS, policy))
+    nearest = int(np.argmin((beta * (states - state)) ** 2 + (actions - action) ** 2))
+    pen.curve(axes, ACTIONS, policy, SKY)
+    for x, y in zip(states, actions, strict=True):
+        pen.point(axes, x, y, GREY, size=5)
+    pen.upright(axes, state)
+    pen.point(axes, state, action, SKY)
+    pen.point(axes, states[nearest], actions[nearest], AMBER)
+    pen.pull(axes, (state, action), (state, actions[nearest] + 0.02), AMBER)
+    pen.label(axes, -0.6, 0.78, "policy", SKY)
+    pen.label(axes, states[nearest] - 0.06, actions[nearest], "nearest row", AMBER, ha="right")
+    pen.label(axes, state + 0.03, -0.68, "this state's own row", GREY, ha="left")
+    pen.point(axes, state, -0.62, GREY, size=5)
+    pen.plain(axes, "state", "action")
+    axes.set_ylim(-0.8, 1.05)
+
+
 def plas(figure: Figure) -> None:
     """What the decoder makes of each code, and the value of that; the policy's reach ends at 2."""
     above, below = pen.panels(figure, 3.8, rows=2)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from corl_torch import bcq, bear, crr, plas
+from corl_torch import bcq, bear, crr, plas, prdc
 from corl_torch.online import ddpg, td3
 from parity_tests.reference.common import (
     ACTION_DIM,
@@ -289,3 +289,59 @@ def test_td3_and_ddpg(d3rlpy: Any, dataset: Batch, twin: ModuleType, settings: d
     same_draws()
     normal = np.random.standard_normal((len(observations), ACTION_DIM))
     np.testing.assert_allclose(trainer.explore(0.3, observations, normal), explored, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"alpha": 10.0, "beta": 0.3, "policy_freq": 3, "n_critics": 3},
+        {"policy_freq": 1, "n_critics": 1},
+        # Two components of the actions: so few columns the library searches by a tree.
+        {"action_dim": 2},
+    ],
+)
+def test_prdc(d3rlpy: Any, dataset: Batch, settings: dict[str, Any]) -> None:
+    """The library makes what it searches in its own `fit`: six updates of that from a seed, and actions."""
+    settings = settings.copy()
+    observations = dataset.observations[:, :8] if "action_dim" in settings else dataset.observations
+    actions = dataset.actions[:, : settings.pop("action_dim", ACTION_DIM)]
+    ends = torch.arange(1, ROWS + 1) % 100 == 0
+    following = torch.where(ends[:, None], 0.0, observations.roll(-1, 0))
+    rows = Batch(observations, actions, dataset.rewards, following, ends.float())
+    config = prdc.TrainConfig(
+        device="cpu",
+        batch_size=BATCH_SIZE,
+        actor_hidden_dims=HIDDEN["actor"],
+        critic_hidden_dims=HIDDEN["critic"],
+        **settings,
+    )
+    theirs_of = {ours: name for name, ours in config.REFERENCE_NAMES.items()}
+    renamed = {theirs_of.get(name, name): value for name, value in settings.items()}
+    factory = d3rlpy.models.VectorEncoderFactory
+    encoders = {f"{part}_encoder_factory": factory(hidden_units=list(HIDDEN[part])) for part in ("actor", "critic")}
+    theirs = d3rlpy.algos.PRDCConfig(batch_size=BATCH_SIZE, **encoders, **renamed).create(device="cpu:0")
+    # The library's dataset draws when it is made.
+    episodes = d3rlpy.dataset.MDPDataset(*(column.numpy() for column in (*rows[:3], rows.terminals)))
+    same_draws()
+    fitted = theirs.fit(
+        episodes,
+        n_steps=UPDATES,
+        n_steps_per_epoch=1,
+        show_progress=False,
+        logger_adapter=d3rlpy.logging.NoopAdapterFactory(),
+    )
+    expected = [{key: value for key, value in log.items() if key.endswith("loss")} for _, log in fitted]
+    same_draws()
+    np.random.randint(ROWS)  # The library looks at one transition, to learn its sizes.
+    trainer = prdc.create_trainer(config, observations.shape[1], actions.shape[1], 1.0)
+    searched, logs = prdc.constrained(rows, config), []
+    for _ in range(UPDATES):
+        indices, noise = prdc.draw_noise(config, ROWS, actions.shape[1], CPU)
+        logs.append(trainer.update(prdc.take_constrained(searched, indices), noise))
+    assert_same_log(logs, expected)
+    modules = theirs.impl.modules
+    networks = [modules.policy, modules.targ_policy, *modules.q_funcs, *modules.targ_q_funcs]
+    ours = [trainer.actor, trainer.actor_target, *trainer.critics.members, *trainer.critics_target.members]
+    assert_same_weights(ours, networks)
+    assert_same_actions(trainer.act(observations.numpy()), torch.as_tensor(theirs.predict(observations.numpy())))

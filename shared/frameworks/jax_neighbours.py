@@ -1,0 +1,76 @@
+"""The nearest of a dataset's rows, in JAX. `shared/frameworks/torch_neighbours.py` holds the same names for PyTorch."""
+
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import Array
+from jax.numpy import square
+from scipy.spatial import KDTree
+
+# Rows whose distances to all keys are held at once
+_BLOCK = 16384
+
+
+class Tree(struct.PyTreeNode):
+    """A k-d tree, which the host searches in double precision while the compiled program waits."""
+
+    tree: Any = struct.field(pytree_node=False)
+
+    @classmethod
+    def create(cls, rows: Array) -> Self:
+        """Takes the rows (N, D)."""
+        return cls(KDTree(np.asarray(rows), balanced_tree=False))
+
+    def nearest(self, keys: Array) -> Array:
+        """The number of the row that is nearest to each of the keys (B, D), (B,)."""
+
+        def search(keys: Array) -> np.ndarray:
+            _, indices = self.tree.query(np.asarray(keys), workers=-1)
+            return indices.astype(np.int32)
+
+        found = jax.ShapeDtypeStruct(keys.shape[:-1], jnp.int32)
+        return jax.pure_callback(search, found, keys, vmap_method="expand_dims")
+
+
+class BruteForce(struct.PyTreeNode):
+    """The distances to all rows, by matrix products on the device.
+
+    Each is |x|^2 - 2 k.x of rows around their mean. If two distances differ by
+    rounding only, either row may win.
+    """
+
+    mean: Array
+    # (blocks, rows of a block, D) and (blocks, rows of a block); the last block is filled up with rows at no distance
+    rows: Array
+    squares: Array
+
+    @classmethod
+    def create(cls, rows: Array) -> Self:
+        """Takes the rows (N, D)."""
+        mean = rows.mean(axis=0)
+        block, centred = min(_BLOCK, len(rows)), rows - mean
+        missing = -len(rows) % block
+        squares = jnp.pad(square(centred).sum(axis=1), (0, missing), constant_values=jnp.inf)
+        centred = jnp.pad(centred, ((0, missing), (0, 0)))
+        return cls(mean, centred.reshape(-1, block, rows.shape[1]), squares.reshape(-1, block))
+
+    def nearest(self, keys: Array) -> Array:
+        """The number of the row that is nearest to each of the keys (B, D), (B,)."""
+        keys = keys - self.mean
+
+        def in_block(block: tuple[Array, Array]) -> tuple[Array, Array]:
+            rows, squares = block
+            distances = squares - 2.0 * keys @ rows.T
+            return distances.min(axis=1), distances.argmin(axis=1)
+
+        least, places = jax.lax.map(in_block, (self.rows, self.squares))
+        block = least.argmin(axis=0)
+        return block * self.rows.shape[1] + jnp.take_along_axis(places, block[None], axis=0)[0]
+
+
+def search_among(rows: Array, how: str) -> Tree | BruteForce:
+    """The search among rows (N, D): by `tree` or by `brute` force."""
+    return Tree.create(rows) if how == "tree" else BruteForce.create(rows)

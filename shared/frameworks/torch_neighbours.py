@@ -1,0 +1,49 @@
+"""The nearest of a dataset's rows, in PyTorch. `shared/frameworks/jax_neighbours.py` holds the same names for JAX."""
+
+import torch
+from scipy.spatial import KDTree
+from torch import Tensor, square
+
+# Rows whose distances to all keys are held at once
+_BLOCK = 16384
+
+
+class Tree:
+    """A k-d tree, which the host searches in double precision."""
+
+    def __init__(self, rows: Tensor) -> None:
+        """Takes the rows (N, D)."""
+        self._tree = KDTree(rows.cpu().numpy(), balanced_tree=False)
+
+    def nearest(self, keys: Tensor) -> Tensor:
+        """The number of the row that is nearest to each of the keys (B, D), (B,); on the keys' device."""
+        _, indices = self._tree.query(keys.cpu().numpy(), workers=-1)
+        return torch.as_tensor(indices, device=keys.device)
+
+
+class BruteForce:
+    """The distances to all rows, by matrix products on the device.
+
+    Each is |x|^2 - 2 k.x of rows around their mean. If two distances differ by
+    rounding only, either row may win.
+    """
+
+    def __init__(self, rows: Tensor) -> None:
+        """Takes the rows (N, D)."""
+        self._mean = rows.mean(axis=0)
+        self._rows = rows - self._mean
+        self._squares = square(self._rows).sum(axis=1)
+
+    def nearest(self, keys: Tensor) -> Tensor:
+        """The number of the row that is nearest to each of the keys (B, D), (B,)."""
+        keys = keys - self._mean
+        blocks = zip(self._squares.split(_BLOCK), self._rows.split(_BLOCK), strict=True)
+        found = [torch.min(squares - 2.0 * keys @ rows.T, axis=1) for squares, rows in blocks]
+        least, places = (torch.stack(values, axis=1) for values in zip(*found, strict=True))
+        block = least.argmin(axis=1, keepdim=True)
+        return (block * _BLOCK + places.gather(1, block)).squeeze(1)
+
+
+def search_among(rows: Tensor, how: str) -> Tree | BruteForce:
+    """The search among rows (N, D): by `tree` or by `brute` force."""
+    return Tree(rows) if how == "tree" else BruteForce(rows)
