@@ -10,6 +10,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import cycle, islice
 from typing import Any
@@ -47,7 +48,12 @@ class CudaGraphs:
 def graphs(length: int, subject: Subject) -> Callable[[], Any]:
     """Compiled updates where there are such, `length` of them a graph, or fewer where a block is no multiple of it."""
     make = loop if subject.name in NOT_COMPILED else compiled_loop
-    return recorded(make(subject), length, subject, CudaGraphs())
+    return recorded(make(on_device(subject)), length, subject, CudaGraphs())
+
+
+def on_device(subject: Subject) -> Subject:
+    """The subject with settings under which its updates ask the host for nothing, which no graph could record."""
+    return replace(subject, settings={**subject.settings, **subject.pair.on_device})
 
 
 def recorded(made: Loop, length: int, subject: Subject, recorder: CudaGraphs) -> Callable[[], Any]:

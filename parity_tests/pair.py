@@ -115,6 +115,7 @@ class Pair:
         host_calls: Calls of the host in one update, likewise.
         full_size: Settings of the ladder's variant of full size, where a default is too large for a test.
         timed: Settings under which updates are timed, where CORL's defaults begin with others than those that count.
+        on_device: Settings under which an update asks the host for nothing, where the defaults' updates do.
         drawn_inside: Where the noise holds a key: from JAX twin, noise and hyperparameters to what is drawn from it.
         draws_inside: Whether the scanned loop itself draws, what would be too large to draw ahead.
         float32: A rung's tolerance in single precision, by its name, where the ladder's own cannot be had.
@@ -154,6 +155,7 @@ class Pair:
     host_calls: float = 0
     full_size: Mapping[str, Any] = field(default_factory=dict)
     timed: Mapping[str, Any] = field(default_factory=dict)
+    on_device: Mapping[str, Any] = field(default_factory=dict)
     drawn_inside: Callable[[ModuleType, Any, Any], Any] | None = None
     draws_inside: bool = False
     float32: Mapping[str, float] = field(default_factory=dict)

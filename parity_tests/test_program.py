@@ -47,7 +47,7 @@ def test_nothing_reaches_the_host_within_an_interval(name: str) -> None:
 def test_brute_force_asks_no_host() -> None:
     """PRDC's search on the device."""
     pair = PAIRS["prdc"]
-    assert not calls(program(pair, pair.jax, NUM_UPDATES, search="brute"))
+    assert not calls(program(pair, pair.jax, NUM_UPDATES, **pair.on_device))
 
 
 @pytest.mark.parametrize("name", PAIRS)

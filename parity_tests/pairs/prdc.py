@@ -52,6 +52,7 @@ PAIR = Pair(
     # Only where the policy learns is the nearest row searched.
     gathers=1.5,
     host_calls=0.5,
+    on_device={"search": "brute"},
     facts=Facts(rewarded="critic_loss", first_delayed=1, imitation=squared_error, sharp={"alpha": 0.01}),
 )
 

@@ -1,6 +1,7 @@
 """The nearest of a dataset's rows, in JAX. `shared/frameworks/torch_neighbours.py` holds the same names for PyTorch."""
 
-from typing import Any, Self
+import hashlib
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -14,21 +15,35 @@ from scipy.spatial import KDTree
 _BLOCK = 16384
 
 
+class _Rows:
+    """A k-d tree that is equal to another of the same rows, so that a program compiled for one serves the other."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self.tree = KDTree(rows, balanced_tree=False)
+        self._digest = hashlib.sha256(rows.tobytes()).digest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Rows) and self._digest == other._digest
+
+    def __hash__(self) -> int:
+        return hash(self._digest)
+
+
 class Tree(struct.PyTreeNode):
     """A k-d tree, which the host searches in double precision while the compiled program waits."""
 
-    tree: Any = struct.field(pytree_node=False)
+    rows: _Rows = struct.field(pytree_node=False)
 
     @classmethod
     def create(cls, rows: Array) -> Self:
         """Takes the rows (N, D)."""
-        return cls(KDTree(np.asarray(rows), balanced_tree=False))
+        return cls(_Rows(np.asarray(rows)))
 
     def nearest(self, keys: Array) -> Array:
         """The number of the row that is nearest to each of the keys (B, D), (B,)."""
 
         def search(keys: Array) -> np.ndarray:
-            _, indices = self.tree.query(np.asarray(keys), workers=-1)
+            _, indices = self.rows.tree.query(np.asarray(keys), workers=-1)
             return indices.astype(np.int32)
 
         found = jax.ShapeDtypeStruct(keys.shape[:-1], jnp.int32)

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from benchmarks import cuda_graphs, torch_rungs
 from benchmarks.jax_rungs import interval
+from benchmarks.subjects import Subject
 from benchmarks.torch_rungs import loop
 from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
@@ -89,15 +90,20 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+def recordable(name: str, updates: int) -> Subject:
+    """A small subject that asks the host for nothing."""
+    return cuda_graphs.on_device(small(name, updates))
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(("name", "length"), [*((name, 4) for name in PAIRS), ("td3_bc", 1)])
 def test_repeated_recordings_are_the_updates(name: str, length: int) -> None:
     """After two blocks, of which every update but the warm-ups is a repetition."""
     (like, *_), before = interval(small(name))[1], cuda_graphs.updates_before(length, small(name, 8))
     torch_side.seed_everything(0)
-    expected = torch_parts(torch_rungs.eager(small(name, before + 16))(), like)
+    expected = torch_parts(torch_rungs.eager(recordable(name, before + 16))(), like)
     torch_side.seed_everything(0)
-    block = cuda_graphs.recorded(loop(small(name, 8)), length, small(name, 8), Tapes())
+    block = cuda_graphs.recorded(loop(recordable(name, 8)), length, small(name, 8), Tapes())
     block()
     found = torch_parts(block(), like)
     # What Python counts stands still in a recording; no update on a dataset alone reads it.

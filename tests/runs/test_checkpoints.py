@@ -79,7 +79,7 @@ def proceed(pair: Pair, trainer: Any, updates: int) -> None:
     random.seed(1)
     torch.manual_seed(1)
     columns = pair.load(cornered_rows(1.0, STATE_DIM, ACTION_DIM))
-    rows = torch_data.to_device(columns, CPU)
+    rows = pair.ready(pair.torch, torch_data.to_device(columns, CPU), trainer.hp)
     draw = pair.torch_draws(trainer.hp, columns, ACTION_DIM, CPU)
     for _ in range(updates):
         indices, noise = draw(**pair.draw_statics(trainer.hp, trainer.total_it + 1))
