@@ -29,7 +29,7 @@ def explored(rng: Any, rows: int, action_dim: int) -> dict[str, Any]:
 def schedules(twin: Any) -> dict[str, Any]:
     """Shares of random actions and numbers of updates, over the steps of a run."""
     config = twin.TrainConfig(
-        batch_size=8, epsilon_start=0.9, epsilon_end=0.2, epsilon_steps=20, update_interval=3, n_updates=2
+        batch_size=8, epsilon_start=0.9, epsilon_end=0.2, epsilon_steps=20, update_interval=4, n_updates=2
     )
     later = twin.TrainConfig(batch_size=8, learning_starts=11)
     return {
@@ -44,7 +44,11 @@ PAIR = Pair(
     paper="Mnih et al. 2015",
     url="https://doi.org/10.1038/nature14236",
     benchmark_updates=2000,
-    outputs=lambda twin, batch: {"critics": twin.critics(batch.observations)},
+    outputs=lambda twin, batch: {
+        "critics": twin.critics(batch.observations),
+        "acting": twin.acting(batch.observations),
+    },
+    corners=("acting",),
     losses={"critic_loss": Loss(of=("critics",), inputs=("batch",))},
     variants={
         "default": SMALL,

@@ -153,7 +153,7 @@ def test_epsilon_falls_on_a_line() -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"learning_starts": 9}, {"update_interval": 3, "n_updates": 2}])
-def test_updates_follow_the_steps(settings: dict[str, int]) -> None:
+def test_updates_follow_the_steps(settings: dict[str, Any]) -> None:
     """In every step of the interval once the start is over and there is more than a batch."""
     config = dqn.TrainConfig(batch_size=4, **settings)
     made = 0
