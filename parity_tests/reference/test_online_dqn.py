@@ -55,7 +55,7 @@ class Reference:
         self.copy()
         self.adam = adam([p for critic in self.critics for p in critic.parameters()], config.learning_rate)
         self.adam.param_groups[0]["eps"] = config.adam_eps
-        self.corners: set[str] = set()
+        self.corners: set[bool] = set()
 
     def copy(self) -> None:
         """The targets take over every weight."""
@@ -65,7 +65,7 @@ class Reference:
 
     def best(self, networks: list[nn.Sequential], s: Tensor) -> Tensor:
         """The action with the greatest mean value, (B,)."""
-        return sum(network(s) for network in networks).argmax(1)  # type: ignore[union-attr] # a sum of tensors
+        return sum(network(s) for network in networks).argmax(1)
 
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
         """A step on all critics, then perhaps the copy."""
