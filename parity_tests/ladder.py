@@ -254,23 +254,31 @@ def _draws(scene: Scene, num_rows: int) -> Errors:
 
 # So wide that a bound moved by a twentieth shows in the draws of as many steps as of updates.
 WIDE = 512
+# Of finite actions a step draws a few numbers, which others draw too: so many steps together draw what no others do.
+TOGETHER = 32
 
 
 def _other_draws(scene: Scene) -> Errors:
     """What is drawn for steps in the environment: as PyTorch draws it, and whichever steps are drawn together."""
     found: Errors = {}
+    finite = scene.dataset.actions.ndim == 1
+    width, together = (scene.sizes[1], TOGETHER) if finite else (WIDE, 1)
+
+    def apart(columns: Any) -> list[tuple[None, Any]]:
+        """Columns (n, ...) of steps as rows, of several steps each where one tells too little."""
+        parts = [np.asarray(column).reshape(-1, *(together,) * finite, *np.shape(column)[1:]) for column in columns]
+        return [(None, type(columns)(*row)) for row in zip(*parts, strict=True)]
+
     for name in scene.pair.other_draws:
         draw = getattr(scene.jax_twin, name)
 
         def columns_of(seed: int, first: int, steps: int, draw: Callable = draw) -> Any:
-            return draw(jax.random.key(seed), first, steps, WIDE)
+            return draw(jax.random.key(seed), first, steps, width)
 
-        def drawn(*which: int, columns_of: Callable = columns_of) -> list[tuple[None, Any]]:
-            columns = columns_of(*which)
-            return [(None, type(columns)(*row)) for row in zip(*map(np.asarray, columns), strict=True)]
+        def drawn(seed: int, first: int, rows: int, columns_of: Callable = columns_of) -> list[tuple[None, Any]]:
+            return apart(columns_of(seed, first * together, rows * together))
 
-        columns = getattr(scene.pair.torch, name)(DRAWN_UPDATES, WIDE)
-        reference = [(None, type(columns)(*row)) for row in zip(*columns, strict=True)]
+        reference = apart(getattr(scene.pair.torch, name)(DRAWN_UPDATES * together, width))
         ours = drawn(2, 0, DRAWN_UPDATES)
         for what, figures in faults([*ours, *drawn(2, 0, 1), *drawn(3, 0, 1)], reference, 0).items():
             found |= {f"{name} {what} {fault}": float(np.abs(value).max()) for fault, value in figures.items()}
@@ -302,6 +310,7 @@ def act(scene: Scene) -> Errors:
     indices, _ = next(scene.draws())
     given, ours = scene.torch_batch(indices), scene.jax_batch(indices)
     noise = {"noise": _acting_noise(scene, len(indices))}
+    noise |= scene.pair.explored(np.random.default_rng(0), len(indices), scene.sizes[1])
     if hasattr(scene.config, "exploration_noise"):
         noise["exploration_noise"] = np.asarray(scene.config.exploration_noise)
     found: Errors = {}

@@ -37,7 +37,7 @@ class Facts:
     Attributes:
         rewarded: The loss in which rewards are learnt from; empty: none, and no target is bootstrapped.
         target_inputs: What `td_target` is given.
-        rate: The setting by which targets follow their networks.
+        rate: The setting by which targets follow their networks; empty where they are copies.
         lagging: Targets that follow their network as it was before the step.
         first_delayed: The first update in which the actor learns, of those that come each `policy_freq`.
         imitation: From actor and batch to the loss of mere behaviour cloning, where the actor must do more than that.
@@ -74,6 +74,11 @@ def load_transitions(raw: dict[str, np.ndarray]) -> Batch:
     return transitions.normalise_states(transitions.extract_transitions(raw))[0]
 
 
+def load_choices(raw: dict[str, np.ndarray]) -> Batch:
+    """Likewise, of finite actions: in place of a vector stands the number of its largest component."""
+    return load_transitions(raw | {"actions": raw["actions"].argmax(axis=1)})
+
+
 @dataclass(frozen=True)
 class Pair:
     """An adapter. Networks, targets, optimisers and temperatures are found by their names, equal in both twins.
@@ -97,6 +102,7 @@ class Pair:
         torch_phase: From the PyTorch trainer to what its draws for the next update depend on besides.
         draw_statics: From a config and an update's number (from 1) to the further arguments of `draw_noise`.
         other_draws: Names of further functions that draw, which a run calls between updates.
+        explored: From a generator, a number of rows and A to what `explore` is given of these, by name.
         explores: Whether a run goes on in the environment: both twins have `draw_exploration` and `explore`, the JAX
             twin `train_online`.
         two_buffers: Whether what it lives through there has a buffer of its own beside the dataset's. A batch is then a
@@ -110,7 +116,8 @@ class Pair:
         ready: From a twin, its dataset on the device and config to what its loop takes: the dataset, or what is made of
             it once before training.
         load: From a dataset file's arrays to the named tuple of columns that the pair learns from, (N, ...) each.
-        prepared: From a twin to what it makes of datasets beforehand, by name; both twins make the same.
+        prepared: From a twin to what it makes of datasets, or of the numbers of steps, beforehand, by name; both twins
+            make the same.
         gathers: Look-ups by index in one update, the batch's own included; the mean where updates differ.
         host_calls: Calls of the host in one update, likewise.
         full_size: Settings of the ladder's variant of full size, where a default is too large for a test.
@@ -138,6 +145,7 @@ class Pair:
     torch_phase: Callable[[Any], tuple] = lambda trainer: ()
     draw_statics: Callable[[Any, int], dict[str, Any]] = no_statics
     other_draws: Sequence[str] = ()
+    explored: Callable[[np.random.Generator, int, int], dict[str, Any]] = lambda rng, rows, action_dim: {}
     explores: bool = False
     two_buffers: bool = False
     as_rows: Callable[[Batch], Any] = lambda steps: steps

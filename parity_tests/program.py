@@ -36,10 +36,9 @@ def drawn(counted: Counter[str]) -> bool:
 
 def program(pair: Pair, twin: ModuleType, num_updates: int, **settings: Any) -> Any:
     """The program of an interval of `num_updates` updates under the twin's default settings, but for those given."""
-    config = twin.TrainConfig(**settings)
-    packed = jax_data.to_device(pair.load(bundled_rows()))
-    (state_dim,), (action_dim,), *_ = packed.shapes
-    dataset = pair.ready(twin, packed, config)
+    config, rows = twin.TrainConfig(**settings), bundled_rows()
+    dataset = pair.ready(twin, jax_data.to_device(pair.load(rows)), config)
+    state_dim, action_dim = rows["observations"].shape[1], rows["actions"].shape[1]
     # Shapes are enough: to draw weights takes seconds.
     create = partial(twin.create_train_state, config=config, state_dim=state_dim, action_dim=action_dim, max_action=1.0)
     state = jax.eval_shape(create, jax.random.key(0))

@@ -221,11 +221,12 @@ class Scene:
 @lru_cache(maxsize=8)
 def _scene(name: str, variant: str, dataset: str, warm: bool, dtype: torch.dtype) -> Scene:
     pair = PAIRS[name]
-    columns = pair.load(ROWS[dataset]())
+    rows = ROWS[dataset]()
+    columns = pair.load(rows)
     settings = pair.full_size if variant == FULL_SIZE else {"batch_size": BATCH_SIZE} | pair.variants[variant]
     config = pair.torch.TrainConfig(device="cpu", **settings)
     torch_side.seed_everything(0)
-    sizes = columns.observations.shape[1], columns.actions.shape[1], MAX_ACTIONS[dataset]
+    sizes = rows["observations"].shape[1], rows["actions"].shape[1], MAX_ACTIONS[dataset]
     trainer = pair.torch.create_trainer(config, *sizes)
     scene = Scene(pair, pair.jax, config, columns, sizes, trainer)
     if not warm:

@@ -20,7 +20,8 @@ from shared.runs.configs import dump
 # IQL's rate follows a schedule, which counts for itself in PyTorch.
 CASES = [(name, "default") for name in PAIRS] + [("iql", "other")]
 UPDATES = 3
-STATISTICS = {"state_mean": np.zeros(11, np.float32), "state_std": np.ones(11, np.float32)}
+SIZES = {"id": "d4rl/hopper-v2", "state_dim": 11, "action_dim": 3, "max_action": 1.0}
+FACTS = {"environment": SIZES, "state_mean": np.zeros(11, np.float32), "state_std": np.ones(11, np.float32)}
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +58,7 @@ def fresh_trainer(scene: Scene) -> Any:
 def test_a_torch_checkpoint_goes_on_in_jax(name: str, variant: str, tmp_path: Path) -> None:
     """Nothing is rounded on the way; then each twin makes the same update."""
     scene = scene_of(name, variant, tmp_path)
-    scene.pair.torch.save(scene.trainer, tmp_path / "checkpoint.pt", **STATISTICS)
+    scene.pair.torch.save(scene.trainer, tmp_path / "checkpoint.pt", **FACTS)
     convert.main([str(tmp_path / "checkpoint"), "--to", "jax"])
     fresh = blank_state(scene.pair.jax, scene.jax_config, *scene.sizes)
     content = jax_checkpoints.load_checkpoint(str(tmp_path / "checkpoint.msgpack"), name, fresh)
@@ -79,7 +80,7 @@ def test_a_jax_checkpoint_goes_on_in_torch(name: str, variant: str, tmp_path: Pa
     for step, draw in enumerate(draws, start=first):
         state = update(scene, state, step, draw)
     total_it = scene.updates + UPDATES
-    jax_checkpoints.save_checkpoint(tmp_path / "checkpoint.msgpack", name, state, total_it, **STATISTICS)
+    jax_checkpoints.save_checkpoint(tmp_path / "checkpoint.msgpack", name, state, total_it, **FACTS)
     convert.main([str(tmp_path), "--to", "torch"])
     trainer = fresh_trainer(scene)
     scene.pair.torch.load(trainer, str(tmp_path / "checkpoint.pt"))

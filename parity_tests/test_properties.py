@@ -96,7 +96,7 @@ def targets_move_once_when_due(name: str, twin: ModuleType) -> None:
     still = (v for v, settings in PAIRS[name].variants.items() if settings.get("target_update_period", 1) > 1)
     state, batch, noise, scene = scene_of(name, twin, next(still, "default"))
     facts = scene.pair.facts
-    tau = getattr(state.hp, facts.rate)
+    tau = getattr(state.hp, facts.rate) if facts.rate else 1.0
     targets = [part for part in part_names(state) if part.endswith("_target")]
     assert targets
     for step in range(scene.updates + 1, scene.updates + 7):
@@ -176,10 +176,10 @@ def test_a_time_limit_is_no_terminal() -> None:
     """Of a file's rows, those that end in a true terminal are masked; those that a time limit cuts are left out."""
     rows = cornered_rows(1.0)
     rows["timeouts"] = rows["timeouts"] | (np.arange(len(rows["timeouts"])) % 11 == 10)
-    rows["actions"][:, 0] = np.arange(len(rows["actions"]))
+    rows["rewards"] = np.arange(len(rows["rewards"]), dtype=float)
     for name in REWARDED:
         dataset = PAIRS[name].load(rows)
-        kept = dataset.actions[:, 0].astype(int)
+        kept = dataset.rewards.astype(int)
         np.testing.assert_array_equal(dataset.terminals, rows["terminals"][kept])
         assert not rows["timeouts"][kept].any()
         assert len(kept) == (~rows["timeouts"][:-1]).sum()

@@ -116,7 +116,7 @@ def test_runs_are_equal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
             monkeypatch.setattr(pair.jax, program, interpreted_jit(getattr(pair.jax, program)))
         ours = rows(pair.jax.train(pair.jax.TrainConfig(**settings)))
     switch = {config.switch} if pair.explores else set()
-    assert {row["step"] for row in ours if "d4rl_normalized_score" in row} == {10, 20, 25} | switch
+    assert {row["step"] for row in ours if "returns" in row} == {10, 20, 25} | switch
     online = {row["step"] > config.switch for row in ours if "online_iter" in row}
     assert online == ({True} if pair.explores else set())
     for row, expected in zip(ours, reference, strict=True):

@@ -28,6 +28,7 @@ SKETCHES = {
         offline.iql,
         ensembles.lb_sac,
         online.online_ddpg,
+        online.online_dqn,
         online.online_td3,
         offline.plas,
         offline.prdc,

@@ -53,10 +53,15 @@ def _family(name: str) -> str:
 def _shape_of_file(path: Path) -> tuple[str, str]:
     """Rows, and sizes of states and actions, as a file declares them."""
     try:
-        (rows, states), (_, actions) = declared_shapes(path, ("observations", "actions")).values()
+        (rows, states), (_, *actions) = declared_shapes(path, ("observations", "actions")).values()
     except ValueError:  # an InputError, or other shapes
         return _DAMAGED, _DAMAGED
-    return f"{rows:,}", f"{states}+{actions}"
+    return f"{rows:,}", f"{states}+{_size(actions)}"
+
+
+def _size(actions: Sequence[int]) -> str:
+    """The size of an action by its shape."""
+    return "+".join(map(str, actions)) or "finite"
 
 
 def show(options: argparse.Namespace) -> None:
@@ -91,7 +96,7 @@ def _description(
     """What there is to say about a dataset, by topic."""
     rows, states, rewards = len(raw["rewards"]), raw["observations"], raw["rewards"]
     terminals, timeouts = raw["terminals"].astype(bool), transitions.ended_by_time(raw, limit)
-    yield "rows", f"{rows:,} of {states.shape[1]} + {raw['actions'].shape[1]} numbers ({states.dtype})"
+    yield "rows", f"{rows:,} of {states.shape[1]} + {_numbers(raw['actions'])} ({states.dtype})"
     yield (
         "episodes",
         (
@@ -188,6 +193,11 @@ def _files_here() -> list[Path]:
     return here
 
 
+def _numbers(actions: np.ndarray) -> str:
+    """How many numbers an action is."""
+    return f"{actions.shape[1]} numbers" if actions.ndim == 2 else f"1 of {actions.max() + 1} actions"
+
+
 def _ids_of(path: Path) -> list[str]:
     """The D4RL ids whose file has this name."""
     return [name for name in names.D4RL_FACTS if names.d4rl_file(name) == path.name]
@@ -196,7 +206,7 @@ def _ids_of(path: Path) -> list[str]:
 def _verified(path: Path) -> tuple[str, str]:
     """A file's SHA-256, and a line that says what it is."""
     raw = sources.arrays(path)
-    shape = f"{len(raw['rewards']):,} rows of {raw['observations'].shape[1]} + {raw['actions'].shape[1]} numbers"
+    shape = f"{len(raw['rewards']):,} rows of {raw['observations'].shape[1]} + {_numbers(raw['actions'])}"
     digest = sha256_of([path])
     return digest, f"{path}: {shape}, SHA-256 {digest}, {_verdict(path, raw, digest)}"
 

@@ -36,26 +36,30 @@ def read(path: Path) -> dict[str, np.ndarray]:
     """Reads a replay buffer.
 
     Returns:
-        observations (N, S), actions (N, A), rewards (N,), terminals (N,) and timeouts (N,), checked. A terminal is the
-        last row of an episode that ended in a terminal state; `timeouts` marks the last row of every other episode.
+        observations (N, S), actions (N, A), or (N,) where they are finite, rewards (N,), terminals (N,) and timeouts
+        (N,), checked. A terminal is the last row of an episode that ended in a terminal state; `timeouts` marks the
+        last row of every other episode.
 
     Raises:
-        InputError: The file is damaged, of a version that is not known, or lacks an array. Or it holds images,
-            observations of several parts, or discrete actions.
+        InputError: The file is damaged, of a version that is not known, or lacks an array. Or it holds images, or
+            observations of several parts.
     """
     found = declared_shapes(path, _VERSIONS)
     version = next((_VERSIONS[name] for name in _VERSIONS if name in found), None)
     if (said := read_text(path, "version") or version) != version or version is None:
         raise InputError(f"{path} is a replay buffer of d3rlpy's version {said}: 1.0, 2.0 and 2.1 can be read")
     raw = {"1.0": _flat, "2.0": _stacked, "2.1": _by_episode}[version](path)
+    # d3rlpy has finite actions as whole numbers (N, 1), the first version under a flag of its own.
+    if (actions := raw.get("actions")) is not None and actions.shape[1:] == (1,) and actions.dtype.kind in "iu":
+        raw["actions"] = actions[:, 0]
     return checked_arrays(raw, str(path))
 
 
 def _flat(path: Path) -> dict[str, np.ndarray]:
     """Version 1: a row for each step, and flags of the rows that end an episode, in older files of terminals alone."""
     arrays = read_arrays(path, (*_STEPS, "terminals", "episode_terminals", "discrete_action"))
-    if arrays.pop("discrete_action").any():
-        raise InputError(f"{path} has discrete actions: the algorithms here take vectors of real numbers")
+    if arrays.pop("discrete_action").any() and "actions" in arrays:
+        arrays["actions"] = np.ravel(arrays["actions"])
     _refuse_images(path, arrays)
     terminals = np.ravel(_of(path, arrays, "terminals")).astype(bool)
     ends = np.ravel(arrays.pop("episode_terminals", terminals)).astype(bool)

@@ -23,7 +23,7 @@ class Rows(NamedTuple):
 
     Attributes:
         observations: (N, S).
-        actions: (N, A).
+        actions: (N, A); (N,) int64 where actions are finite.
         rewards: (N,).
         next_observations: (N, S).
         terminals: (N,) bool, where the robot fell or the goal was reached.
@@ -80,12 +80,12 @@ class KeptSteps(Generic[R]):
             setting: The one that decides the capacity, for messages.
         """
         self._stepper, self._kind, self._setting = stepper, kind, setting
-        self.action_dim = stepper.action_dim
+        self.action_dim = stepper.actions.size
         self.size = 0
         state_dim, (positions, velocities) = stepper.state_dim, stepper.physics_dims
         columns: dict[str, np.ndarray] = {
             "observations": np.zeros((capacity, state_dim), np.float32),
-            "actions": np.zeros((capacity, self.action_dim), np.float32),
+            "actions": np.zeros((capacity, *stepper.actions.shape), stepper.actions.dtype),
             "rewards": np.zeros(capacity, np.float32),
             "next_observations": np.zeros((capacity, state_dim), np.float32),
             "terminals": np.zeros(capacity, bool),
@@ -167,7 +167,10 @@ class Experience(KeptSteps[Rows]):
         super().__init__(Stepper(env_id), capacity, Rows)
 
     def step(self, action: np.ndarray) -> None:
-        """Takes an action (A,) and keeps what comes of it; after an episode's end the next one begins."""
+        """Takes an action, (A,) or one of finite actions, and keeps what comes of it.
+
+        After an episode's end the next one begins.
+        """
         self._keep(self._stepper.step(action))
 
     def cut(self) -> None:
@@ -190,6 +193,17 @@ class Experience(KeptSteps[Rows]):
                 self._stepper.max_action * uniform if random else policy(self._stepper.observation[None], normal[None])
             )
             self.step(np.reshape(action, uniform.shape))
+
+    def follow(self, policy: Callable[..., np.ndarray], *columns: np.ndarray) -> None:
+        """A step for each row of the columns, (n, ...) each.
+
+        Args:
+            policy: From an observation (1, S) and a row of each column, (1, ...), to an action, (1, A) or (1,).
+            columns: What the policy is given besides, such as its random draws.
+        """
+        for row in zip(*map(np.asarray, columns), strict=True):
+            action = policy(self._stepper.observation[None], *(np.asarray(value)[None] for value in row))
+            self.step(np.asarray(action)[0])
 
 
 def load_rows(folder: Path, size: int, kind: type[R]) -> R:

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
+from gymnasium import registry
+from gymnasium.spaces import Box, Discrete
 
 from shared.data.cache import Source, cached
 from shared.data.transitions import checked_arrays
@@ -34,8 +35,8 @@ def read(name: str) -> Source:
         other episode. The attribute `env_id` is there if the name alone makes the environment again.
 
     Raises:
-        InputError: Minari is not installed, the dataset cannot be found, downloaded or read, or its observations and
-            actions are not vectors of numbers.
+        InputError: Minari is not installed, or the dataset cannot be found, downloaded or read. Or its observations
+            are not vectors of numbers, or its actions neither vectors nor finite.
     """
     dataset = _open(name)
     files = sorted(path for path in Path(dataset.storage.data_path).rglob("*") if path.is_file())
@@ -62,11 +63,13 @@ def _open(name: str) -> Any:
 
 
 def _flat(name: str, dataset: Any) -> Source:
-    for what, space in (("observations", dataset.observation_space), ("actions", dataset.action_space)):
-        if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
+    observations, actions = dataset.observation_space, dataset.action_space
+    finite = isinstance(actions, Discrete)
+    for what, space in (("observations", observations), *(() if finite else (("actions", actions),))):
+        if not isinstance(space, Box) or len(space.shape) != 1:
             raise InputError(f"cannot use {name!r}: its {what} are {space}, not vectors of real numbers")
     try:
-        raw = join(dataset.iterate_episodes())
+        raw = join(dataset.iterate_episodes(), actions.start if finite else 0)
     except (OSError, RuntimeError, KeyError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{name!r} is damaged: delete its folder and load it again ({reason})") from error
@@ -74,15 +77,16 @@ def _flat(name: str, dataset: Any) -> Source:
     return Source(raw, _attributes(spec), None if spec is None else spec.max_episode_steps)
 
 
-def join(episodes: Iterable[Any]) -> dict[str, np.ndarray]:
+def join(episodes: Iterable[Any], first: int = 0) -> dict[str, np.ndarray]:
     """Episodes, one after the other, as rows.
 
     Args:
-        episodes: Each with `observations` (T + 1, S), `actions` (T, A), `rewards`, `terminations` and `truncations`
-            (T,).
+        episodes: Each with `observations` (T + 1, S), `actions` (T, A), or (T,) where they are finite, `rewards`,
+            `terminations` and `truncations` (T,).
+        first: What finite actions are counted from.
 
     Returns:
-        observations, next_observations (N, S), actions (N, A), rewards, terminals and timeouts (N,), checked.
+        observations, next_observations (N, S), actions (N, A) or (N,), rewards, terminals and timeouts (N,), checked.
 
     Raises:
         InputError: An episode's arrays do not fit together, or the values cannot be used.
@@ -92,6 +96,7 @@ def join(episodes: Iterable[Any]) -> dict[str, np.ndarray]:
         raise InputError("the dataset holds no episode")
     raw = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     following = raw.pop("next_observations")
+    raw["actions"] = raw["actions"] - first
     # Every next observation but an episode's last is also an observation.
     checked_arrays({**raw, "observations": following}, "next observations")
     return {**checked_arrays(raw, "the dataset"), "next_observations": following}
@@ -120,7 +125,7 @@ def _attributes(spec: Any) -> dict[str, Any]:
         return {}
     if not is_registered(spec.id):
         return {}
-    registered = gymnasium.registry[spec.id]
+    registered = registry[spec.id]
     own = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
     unchanged = (own, spec.max_episode_steps) == (registered.kwargs, registered.max_episode_steps)
     return {"env_id": spec.id} if unchanged else {}

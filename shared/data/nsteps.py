@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from shared.data.transitions import Batch, ended_by_time
+from shared.data.transitions import Batch, ended_by_time, learnt_actions
 
 
 def extract_n_steps(
@@ -24,7 +24,7 @@ def extract_n_steps(
         discount: Of the rewards and of the value.
 
     Returns:
-        The dataset of n <= N transitions, float32.
+        The dataset of n <= N transitions, float32; finite actions are int64.
 
     Raises:
         InputError: Neither timeouts nor a time limit say where episodes end.
@@ -47,7 +47,7 @@ def extract_n_steps(
     following = raw["next_observations"][behind - 1] if knows_all else raw["observations"][np.minimum(behind, size - 1)]
     return Batch(
         observations=raw["observations"][rows].astype(np.float32, copy=False),
-        actions=raw["actions"][rows].astype(np.float32, copy=False),
+        actions=learnt_actions(raw["actions"][rows]),
         rewards=rewards.astype(np.float32),
         next_observations=following.astype(np.float32, copy=False),
         terminals=(1.0 - discount ** (behind - rows - 1.0) * ~ended).astype(np.float32),

@@ -1,7 +1,8 @@
 """Datasets: D4RL's HDF5 layout in, the transitions that an algorithm learns from out.
 
 Every step does what D4RL and CORL do, down to the order of float32 operations. So both frameworks and the published
-scores start from the same numbers. Arrays of transitions are float32 and have one row per transition.
+scores start from the same numbers. Arrays of transitions are float32 and have one row per transition. Finite actions
+alone are whole numbers.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from shared.errors import InputError
 
 _REQUIRED = ("observations", "actions", "rewards", "terminals")
 _DIMENSIONS = {"observations": 2, "actions": 2, "rewards": 1, "terminals": 1, "timeouts": 1}
+_MOST_ACTIONS = 2**24  # up to which float32 counts
 _LARGEST = 1e15  # of which float32 can still add up a hundred million squares
 
 
@@ -23,7 +25,7 @@ class Batch(NamedTuple):
 
     Attributes:
         observations: (B, S).
-        actions: (B, A).
+        actions: (B, A); where actions are finite, (B,) whole numbers from 0.
         rewards: (B,).
         next_observations: (B, S); of no meaning where `terminals` is 1.
         terminals: (B,), 1 where the episode ended in a terminal state and 0 elsewhere, time limits included. Over
@@ -64,8 +66,8 @@ def read_hdf5(path: Path) -> dict[str, np.ndarray]:
         path: The file. Rewards, terminals and timeouts may be (N, 1); timeouts may be absent.
 
     Returns:
-        observations (N, S), actions (N, A), rewards (N,), terminals (N,) and, if the file has them, timeouts (N,),
-        in the file's own types.
+        observations (N, S), actions (N, A), rewards (N,), terminals (N,) and, if the file has them, timeouts (N,), in
+        the file's own types. Finite actions are whole numbers (N,).
 
     Raises:
         InputError: The file is missing, is damaged, refers to other files or lacks a key. Or it holds arrays of the
@@ -100,6 +102,8 @@ def checked_arrays(raw: Mapping[str, Any], where: str) -> dict[str, np.ndarray]:
 def _checked_array(where: str, key: str, values: Any) -> np.ndarray:
     """One array with its shape, type and values checked, (N, 1) flattened where rows are numbers."""
     values = np.asarray(values)
+    if key == "actions" and values.ndim == 1:
+        return _checked_choices(where, values)
     if _DIMENSIONS[key] == 1 and values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != _DIMENSIONS[key]:
@@ -117,6 +121,20 @@ def _checked_array(where: str, key: str, values: Any) -> np.ndarray:
     return values
 
 
+def _checked_choices(where: str, values: np.ndarray) -> np.ndarray:
+    """Finite actions, (N,): whole numbers from 0."""
+    if values.dtype.kind not in "iu":
+        raise InputError(f"{where}: actions has shape {values.shape}; write it as (rows, size), or as whole numbers")
+    if len(wrong := np.flatnonzero((values < 0) | (values > _MOST_ACTIONS))):
+        raise InputError(f"{where}: actions holds {values[wrong[0]]}, first in row {wrong[0]}: count them from 0")
+    return values
+
+
+def learnt_actions(actions: np.ndarray) -> np.ndarray:
+    """Actions as algorithms learn from them: vectors (N, A) float32, finite ones (N,) int64."""
+    return actions.astype(np.float32 if actions.ndim == 2 else np.int64, copy=False)
+
+
 def extract_transitions(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) -> Batch:
     """Turns the rows of a dataset into transitions, those of a file in D4RL's layout as its `qlearning_dataset` does.
 
@@ -129,13 +147,14 @@ def extract_transitions(raw: dict[str, np.ndarray], max_episode_steps: int | Non
         max_episode_steps: Time limit of the environment in steps; used only if there are no `timeouts`.
 
     Returns:
-        The dataset of n <= N transitions, float32.
+        The dataset of n <= N transitions, float32; finite actions are int64.
 
     Raises:
         InputError: No transition is left, or neither timeouts nor a time limit say where episodes end.
     """
     if "next_observations" in raw:
-        return Batch(*(raw[key].astype(np.float32, copy=False) for key in Batch._fields))
+        columns = {key: raw[key].astype(np.float32, copy=False) for key in Batch._fields}
+        return Batch(**columns | {"actions": learnt_actions(raw["actions"])})
     terminals = raw["terminals"][:-1].astype(bool)
     rows = np.flatnonzero(~ended_by_time(raw, max_episode_steps)[:-1])
     if not len(rows):
@@ -143,7 +162,7 @@ def extract_transitions(raw: dict[str, np.ndarray], max_episode_steps: int | Non
     observations = raw["observations"]
     return Batch(
         observations=observations.take(rows, axis=0).astype(np.float32, copy=False),
-        actions=raw["actions"].take(rows, axis=0).astype(np.float32, copy=False),
+        actions=learnt_actions(raw["actions"].take(rows, axis=0)),
         rewards=raw["rewards"][rows].astype(np.float32, copy=False),
         next_observations=observations.take(rows + 1, axis=0).astype(np.float32, copy=False),
         terminals=terminals[rows].astype(np.float32, copy=False),

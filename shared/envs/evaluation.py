@@ -11,10 +11,12 @@ from numpy.typing import ArrayLike
 
 from shared.envs.goals import is_goal
 from shared.envs.registry import fingerprint, make_env
+from shared.envs.spaces import spaces_of
 from shared.errors import InputError
 
 Policy = Callable[[np.ndarray], np.ndarray]
-"""Maps normalised observations (n_episodes, state_dim) float32 to actions (n_episodes, action_dim)."""
+"""Maps normalised observations (n_episodes, state_dim) float32 to actions (n_episodes, action_dim), or finite ones
+(n_episodes,)."""
 
 
 class ContextPolicy(ABC):
@@ -30,7 +32,7 @@ class ContextPolicy(ABC):
             lengths: (n_episodes,), its steps so far; 0 where it begins.
 
         Returns:
-            Actions (n_episodes, action_dim).
+            Actions (n_episodes, action_dim), or finite ones (n_episodes,).
         """
 
 
@@ -65,6 +67,28 @@ class SampledPolicy(ContextPolicy):
         return self._act(observations, np.stack(noise).astype(np.float32))
 
 
+def epsilon_greedy(policy: Policy, epsilon: float, action_dim: int, seed: int) -> SampledPolicy:
+    """A policy for finite actions that takes one of all at random, in a share `epsilon` of its steps.
+
+    Each step draws a uniform number and an action, whatever becomes of them. So the steps of an episode draw the same
+    numbers under every epsilon.
+
+    Args:
+        policy: From observations (n_episodes, state_dim) to actions (n_episodes,).
+        epsilon: From 0 to 1.
+        action_dim: How many actions there are.
+        seed: As for any policy that samples.
+    """
+
+    def act(observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        return np.where(noise[:, 0] < epsilon, noise[:, 1].astype(np.int64), policy(observations))
+
+    def draw(rng: np.random.Generator) -> np.ndarray:
+        return np.array([rng.random(), rng.integers(action_dim)])
+
+    return SampledPolicy(act, draw, seed)
+
+
 class Evaluation(NamedTuple):
     """Outcome of one evaluation.
 
@@ -86,8 +110,9 @@ class Evaluator:
 
     Attributes:
         state_dim: Size of an observation.
-        action_dim: Size of an action.
-        max_action: Upper bound of the first action entry.
+        actions: The environment's.
+        action_dim: Size of an action; of finite actions, how many there are.
+        max_action: Upper bound of the first action entry; 1 for finite actions.
         mean: Subtracted from each observation, () or (state_dim,).
         std: Then divides it, () or (state_dim,).
         action_mean: Added to each action of the policy, () or (action_dim,).
@@ -111,7 +136,8 @@ class Evaluator:
         """Makes the environments.
 
         Args:
-            env_id: One of the `d4rl/...` environments or any other registered one with flat observations and actions.
+            env_id: One of the `d4rl/...` environments or any other registered one with flat observations, and flat or
+                finite actions.
             n_episodes: Episodes of one evaluation.
             seed: Decides the start states, 0 or more.
             mean: Subtracted from each observation, a number or (state_dim,).
@@ -133,9 +159,8 @@ class Evaluator:
         if num_envs < 1:
             raise InputError(f"cannot step {num_envs} environments; ask for at least 1")
         self._envs = [make(env_id) for _ in range(num_envs)]
-        actions = _flat_box(env_id, "actions", self._envs[0].action_space)
-        self.state_dim = _flat_box(env_id, "observations", self._envs[0].observation_space).shape[0]
-        self.action_dim, self.max_action = actions.shape[0], float(actions.high[0])
+        self.state_dim, self.actions = spaces_of(env_id, self._envs[0])
+        self.action_dim, self.max_action = self.actions.size, self.actions.bound
         self.fingerprint: dict[str, Any] = {**fingerprint(self._envs[0]), "episodes": n_episodes, "seed": seed}
         self.mean, self.std = np.asarray(mean), np.asarray(std)
         # Of single precision, so that a policy's own precision decides that of its actions
@@ -172,7 +197,7 @@ class Evaluator:
                 observations[episode] = self._normalise(running[episode].reset(seed=self._seeds[episode])[0])
             actions = self._actions(policy, observations, returns, lengths)
             for episode, env in list(running.items()):
-                observation, reward, terminated, truncated, info = env.step(actions[episode])
+                observation, reward, terminated, truncated, info = env.step(self.actions.given(actions[episode]))
                 observations[episode] = self._normalise(observation)
                 returns[episode] += reward
                 successes[episode] |= is_goal(float(reward), info)
@@ -190,8 +215,12 @@ class Evaluator:
         # A policy may keep what it is given, and the rows change under it.
         progress = (returns.copy(), lengths.copy()) if isinstance(policy, ContextPolicy) else ()
         actions = np.asarray(policy(observations.copy(), *progress))
-        if actions.shape != (expected := (len(observations), self.action_dim)):
+        if actions.shape != (expected := (len(observations), *self.actions.shape)):
             raise ValueError(f"the policy returned actions of shape {actions.shape}, not {expected}")
+        if self.actions.finite:
+            if not np.issubdtype(actions.dtype, np.integer):
+                raise ValueError(f"the policy returned actions of type {actions.dtype}, not whole numbers")
+            return actions
         return actions * self.action_std + self.action_mean
 
     def close(self) -> None:
@@ -200,9 +229,3 @@ class Evaluator:
         with self._stepping:
             for env in self._envs:
                 env.close()
-
-
-def _flat_box(env_id: str, name: str, space: gymnasium.Space) -> gymnasium.spaces.Box:
-    if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
-        raise InputError(f"cannot evaluate in {env_id!r}: its {name} are {space}, not a vector of real numbers")
-    return space

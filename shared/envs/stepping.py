@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import gymnasium
 import numpy as np
 from numpy.typing import ArrayLike
 
 from shared.envs.goals import is_goal
 from shared.envs.registry import make_env
+from shared.envs.spaces import spaces_of
 
 
 class Step(NamedTuple):
@@ -16,7 +16,7 @@ class Step(NamedTuple):
 
     Attributes:
         observation: (S,) float32, before the step.
-        action: (A,) float32, as it was given.
+        action: (A,) float32, as it was given; () int64, if it is one of finite actions.
         reward: Of the step, as it is learnt from.
         next_observation: (S,), after it, also where the episode ended.
         terminal: Whether the robot fell or the goal was reached.
@@ -44,8 +44,8 @@ class Stepper:
 
     Attributes:
         state_dim: S.
-        action_dim: A.
-        max_action: Bound of every action component.
+        actions: The environment's.
+        max_action: Bound of every action component; 1 for finite actions.
         physics_dims: Q and V.
         observation: (S,) float32, where the environment stands.
     """
@@ -66,15 +66,12 @@ class Stepper:
             learnt: From the environment's reward to the one that is learnt from.
 
         Raises:
-            InputError: The environment is unknown.
+            InputError: The environment is unknown, or of another kind.
         """
         self._env = make_env(env_id)
         self._mean, self._std, self._learnt = np.asarray(mean), np.asarray(std), learnt
-        observations, actions = self._env.observation_space, self._env.action_space
-        assert isinstance(observations, gymnasium.spaces.Box)
-        assert isinstance(actions, gymnasium.spaces.Box)
-        (self.state_dim,), (self.action_dim,) = observations.shape, actions.shape
-        self.max_action = actions.high[0]
+        self.state_dim, self.actions = spaces_of(env_id, self._env)
+        self.max_action = self.actions.bound
         self.physics_dims = tuple(len(values) for values in self._physics())
 
     def begin(self, *seeds: int) -> None:
@@ -83,16 +80,16 @@ class Stepper:
         self.observation = self._normalised(self._env.reset(seed=seed)[0]).astype(np.float32)
 
     def step(self, action: np.ndarray, then: tuple[int, ...] | None = None) -> Step:
-        """Takes an action (A,); after an episode's end the next one begins.
+        """Takes an action, (A,) or one of finite actions; after an episode's end the next one begins.
 
         Args:
             action: Of the step.
             then: Numbers that alone the next episode follows from; None: it follows from those before it.
         """
-        before, action = self.observation, np.asarray(action, np.float32)
+        before, action = self.observation, np.asarray(action, self.actions.dtype)
         # Copies, since the simulator overwrites its own.
         qpos, qvel = (values.copy() for values in self._physics())
-        observation, reward, fell, timeout, info = self._env.step(action)
+        observation, reward, fell, timeout, info = self._env.step(self.actions.given(action))
         after, paid = self._normalised(observation), float(reward)
         if not (fell or timeout):
             self.observation = after.astype(np.float32)

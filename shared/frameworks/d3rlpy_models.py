@@ -16,6 +16,7 @@ from shared.frameworks.torch_parts import MisfitError
 _OPTIMIZERS = {
     "actor_optim": ("policy", "perturbation"),
     "critic_optim": ("q_funcs", "value_func"),
+    "optim": ("q_funcs",),
     "vae_optim": ("vae_encoder", "vae_decoder"),
     "temp_optim": ("log_temp",),
     "alpha_optim": ("log_alpha",),

@@ -20,11 +20,13 @@ class PackedDataset(struct.PyTreeNode):
         rows: The columns, flattened and side by side.
         kind: The named tuple that a batch is.
         shapes: The shape of each column's rows.
+        whole: Whether each column holds whole numbers, which a float counts up to 2**24 in single precision.
     """
 
     rows: Array
     kind: type = struct.field(pytree_node=False)
     shapes: tuple[tuple[int, ...], ...] = struct.field(pytree_node=False)
+    whole: tuple[bool, ...] = struct.field(pytree_node=False)
 
     def __len__(self) -> int:
         return self.rows.shape[0]
@@ -38,15 +40,17 @@ def to_device(dataset: Any) -> PackedDataset:
 def _packed(dataset: Any) -> PackedDataset:
     columns = [np.reshape(column, (len(column), math.prod(np.shape(column)[1:]))) for column in dataset]
     rows = jnp.asarray(np.concatenate(columns, axis=1), dtype=float)
-    return PackedDataset(rows, type(dataset), tuple(np.shape(column)[1:] for column in dataset))
+    shapes = tuple(np.shape(column)[1:] for column in dataset)
+    return PackedDataset(rows, type(dataset), shapes, tuple(np.asarray(c).dtype == np.int64 for c in dataset))
 
 
 def take(dataset: PackedDataset, indices: Array) -> Any:
     """The rows `indices`, (B,) for a batch or (B, K) for windows, of the dataset: a tuple of its kind."""
     ends = np.cumsum([math.prod(shape) for shape in dataset.shapes])
     columns = jnp.split(dataset.rows[indices], ends[:-1], axis=-1)
-    pairs = zip(columns, dataset.shapes, strict=True)
-    return dataset.kind(*(column.reshape(*indices.shape, *shape) for column, shape in pairs))
+    kinds = zip(columns, dataset.shapes, dataset.whole, strict=True)
+    shaped = ((column.reshape(*indices.shape, *shape), whole) for column, shape, whole in kinds)
+    return dataset.kind(*(column.astype(int) if whole else column for column, whole in shaped))
 
 
 def store(dataset: PackedDataset, columns: Any, at: int) -> PackedDataset:

@@ -54,7 +54,7 @@ class Ring(PackedDataset):
         if kept:
             rows = _in_front(rows, dataset.rows)
         size, pointer = jnp.asarray(kept, jnp.int32), jnp.asarray(kept % capacity, jnp.int32)
-        return cls(rows=rows, kind=dataset.kind, shapes=dataset.shapes, size=size, pointer=pointer)
+        return cls(rows=rows, kind=dataset.kind, shapes=dataset.shapes, whole=dataset.whole, size=size, pointer=pointer)
 
 
 @partial(jax.jit, donate_argnames="rows")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from shared.data.sequences import PromptedPolicy
-from shared.envs.evaluation import ContextPolicy, Evaluator, Policy, SampledPolicy
+from shared.envs.evaluation import ContextPolicy, Evaluator, Policy, SampledPolicy, epsilon_greedy
 from shared.errors import InputError
 from shared.frameworks import exchange, jax_checkpoints, jax_side, torch_checkpoints
 from shared.frameworks.twins import load_twin
@@ -178,6 +178,8 @@ class Saved:
         config, act = self.config, self.trainer().act
         if self.draw is not None:
             return SampledPolicy(act, self.draw, self.evaluation_seed if seed is None else seed)
+        if (epsilon := getattr(config, "eval_epsilon", 0.0)) > 0.0:
+            return epsilon_greedy(act, epsilon, self.sizes[1], self.evaluation_seed if seed is None else seed)
         if not self.is_prompted:
             return act
         return PromptedPolicy(act, config.target_returns[0], config.reward_scale, config.seq_len, self.sizes[1])

@@ -11,9 +11,12 @@ Rows = TypeVar("Rows", bound=tuple)
 
 
 def to_device(dataset: Rows, device: torch.device) -> Rows:
-    """The dataset as tensors of torch's default dtype on `device`, shapes and kind of tuple kept."""
+    """The dataset as tensors on `device`, shapes and kind of tuple kept: of torch's default dtype, or whole numbers."""
+    tensors = (torch.as_tensor(column) for column in dataset)
     dtype = torch.get_default_dtype()
-    return type(dataset)(*(torch.as_tensor(column, dtype=dtype, device=device) for column in dataset))
+    return type(dataset)(
+        *(tensor.to(device, tensor.dtype if tensor.dtype == torch.int64 else dtype) for tensor in tensors)
+    )
 
 
 def take(dataset: Rows, indices: Tensor) -> Rows:

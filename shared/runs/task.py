@@ -33,8 +33,8 @@ class Task:
             algorithm that makes its own data: room for it, all zeros.
         evaluator: Runs episodes; it normalises states with the same `mean` and `std`.
         state_dim: S.
-        action_dim: A.
-        max_action: Bound of every action component, as the algorithm sees them.
+        action_dim: A; of finite actions, how many there are.
+        max_action: Bound of every action component, as the algorithm sees them; 1 for finite actions.
         mean: (S,), 0 without normalisation.
         std: (S,), 1 without normalisation.
         action_mean: (A,), 0 without an action scaler.
@@ -67,6 +67,7 @@ def load_task(
     source: Any = None,
     extract: Callable[[dict[str, np.ndarray], int | None], Any] = transitions.extract_transitions,
     step_rewards: Callable[[Any, str], Callable[[float], float]] | None = None,
+    finite: bool = False,
 ) -> Task:
     """Loads the dataset that the config names and makes the environment that scores it.
 
@@ -84,13 +85,14 @@ def load_task(
         extract: From a file's arrays and the environment's time limit to the transitions.
         step_rewards: From the transitions as extracted and that name to what is done with the reward of a step in the
             environment. None leaves the reward as it is.
+        finite: Whether the algorithm chooses one of finite actions; else it gives a vector.
 
     Raises:
-        InputError: A setting, the dataset or the environment cannot be used, or the two do not fit.
+        InputError: A setting, the dataset or the environment cannot be used, or they do not fit.
     """
     check(config)
     memory.check_settings(config)
-    read = partial(_transitions, config, prepare, normalize, source, extract, step_rewards)
+    read = partial(_transitions, config, prepare, normalize, source, extract, step_rewards, finite)
     learnt = seeds.once(load_task, read)
     task = _task(config, learnt, config.seed if eval_seed is None else eval_seed)
     return task if learnt.step_reward is None else replace(task, step_reward=learnt.step_reward)
@@ -103,8 +105,9 @@ def _transitions(
     source: Any,
     extract: Callable,
     step_rewards: Callable[[Any, str], Callable[[float], float]] | None,
+    finite: bool,
 ) -> "_Learnt":
-    opened = _open(config, source)
+    opened = _open(config, source, finite)
     if getattr(config, "n_steps", 1) > 1:
         extract = _several_steps(config, prepare, extract)
     raw = opened.read.raw
@@ -177,7 +180,7 @@ def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = 
 
 
 def _trajectories(config: Any, reward_scale: float, source: Any) -> "_Learnt":
-    opened = _open(config, source)
+    opened = _open(config, source, finite=False)
     dataset = sequences.split_trajectories(opened.read.raw)
     longest = int(sequences.trajectory_lengths(dataset).max())
     if longest > config.episode_len + 1:
@@ -210,12 +213,13 @@ def training_environment(config: Any, task: Task) -> OnlineExperience:
     return OnlineExperience(stepper, config.seed, steps, config.switch)
 
 
-def load_environment(config: Any) -> Task:
+def load_environment(config: Any, finite: bool = False) -> Task:
     """The task of an algorithm that makes its own data, in the environment that scores it; states as they are.
 
     Args:
         config: Has `env`, which names the environment, `max_timesteps`, `n_episodes` and `seed`. Settings of how a
             dataset is read must be at their defaults.
+        finite: Whether the algorithm chooses one of finite actions; else it gives a vector.
 
     Raises:
         InputError: A setting or the environment cannot be used.
@@ -226,13 +230,15 @@ def load_environment(config: Any) -> Task:
     evaluator = Evaluator(config.env, config.n_episodes, config.seed)
     rows, state_dim, action_dim = config.max_timesteps, evaluator.state_dim, evaluator.action_dim
     try:
+        _check_kind(f"environment {config.env!r}", evaluator.actions.finite, finite)
         memory.check_size("max_timesteps", rows, rows * 4 * (2 * state_dim + action_dim + 2))
     except InputError:
         evaluator.close()
         raise
-    sizes = Batch((state_dim,), (action_dim,), (), (state_dim,), ())
+    room = Batch(*(np.zeros((rows, *size), np.float32) for size in ((state_dim,), (), (), (state_dim,), ())))
+    actions = np.zeros((rows, *evaluator.actions.shape), evaluator.actions.dtype)
     return Task(
-        dataset=Batch(*(np.zeros((rows, *size), np.float32) for size in sizes)),
+        dataset=room._replace(actions=actions),
         evaluator=evaluator,
         state_dim=state_dim,
         action_dim=action_dim,
@@ -283,9 +289,10 @@ def _learnt(
     step_reward: Callable[[float], float] | None = None,
 ) -> _Learnt:
     """Scales the actions, where the config asks for it."""
-    action_dim = dataset.actions.shape[1]
-    action_mean, action_std = np.zeros(action_dim, np.float32), np.ones(action_dim, np.float32)
+    action_mean, action_std = np.zeros((), np.float32), np.ones((), np.float32)
     if _scales_actions(config):
+        if dataset.actions.ndim == 1:
+            raise InputError("finite actions have no scale: set action_scaler to none")
         action_mean, action_std = scalers.action_statistics(dataset.actions)
         columns = [name for name in ("actions", "next_actions") if hasattr(dataset, name)]
         scaled = {name: (getattr(dataset, name) - action_mean) / action_std for name in columns}
@@ -297,8 +304,22 @@ def _scales_actions(config: Any) -> bool:
     return getattr(config, "action_scaler", "none") != "none"
 
 
-def _open(config: Any, source: Any) -> _Opened:
+def _check_kind(what: str, finite: bool, wanted: bool) -> None:
+    """Whether actions are of the kind that the algorithm gives.
+
+    Raises:
+        InputError: They are not.
+    """
+    kinds = {False: "vectors", True: "finite ones"}
+    if finite != wanted:
+        raise InputError(
+            f"actions of {what} are {kinds[finite]}, this algorithm's are {kinds[wanted]}: set env to another"
+        )
+
+
+def _open(config: Any, source: Any, finite: bool) -> _Opened:
     read = sources.read(config.env) if source is None else sources.from_object(source)
+    _check_kind(f"dataset {config.env!r}", read.raw["actions"].ndim == 1, finite)
     env_id = _scoring_env(config, read.attributes)
     return _Opened(read, env_id, env_id if names.is_file_name(config.env) else config.env)
 
@@ -330,29 +351,42 @@ def _no_statistics(raw: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 def _task(config: Any, learnt: _Learnt, seed: int, **limits: Any) -> Task:
     opened, dataset = learnt.opened, learnt.dataset
-    state_dim, action_dim = dataset.observations.shape[1], dataset.actions.shape[1]
     limits |= {"action_mean": learnt.action_mean, "action_std": learnt.action_std}
     evaluator = Evaluator(opened.env_id, config.n_episodes, seed, learnt.mean, learnt.std, **limits)
-    if (evaluator.state_dim, evaluator.action_dim) != (state_dim, action_dim):
+    if misfit := _misfit(dataset, evaluator):
         evaluator.close()
         raise InputError(
-            f"dataset {config.env!r} has states of size {state_dim} and actions of size {action_dim}, environment "
-            f"{opened.env_id!r} {evaluator.state_dim} and {evaluator.action_dim}: "
+            f"dataset {config.env!r} has {misfit[0]}, environment {opened.env_id!r} {misfit[1]}: "
             "set eval_env to the one it was recorded in"
         )
+    action_dim = evaluator.action_dim
     return Task(
         dataset=dataset,
         evaluator=evaluator,
-        state_dim=state_dim,
+        state_dim=evaluator.state_dim,
         action_dim=action_dim,
         max_action=1.0 if _scales_actions(config) else evaluator.max_action,
         mean=learnt.mean,
         std=learnt.std,
-        action_mean=learnt.action_mean,
-        action_std=learnt.action_std,
+        action_mean=np.resize(learnt.action_mean, action_dim),
+        action_std=np.resize(learnt.action_std, action_dim),
         attributes=opened.read.attributes,
         fingerprint={"name": config.env, "transitions": len(dataset.actions), "sha256": opened.read.sha256},
     )
+
+
+def _misfit(dataset: Any, evaluator: Evaluator) -> tuple[str, str] | None:
+    """In words, of what size or kind the dataset's steps are, and those of its environment; None where they fit."""
+    states, there = dataset.observations.shape[1], evaluator.actions
+    if dataset.actions.ndim == 2:
+        ours = f"states of size {states} and actions of size {dataset.actions.shape[1]}"
+        fits = dataset.actions.shape[1:] == there.shape
+    else:
+        largest = int(dataset.actions.max())
+        ours, fits = f"states of size {states} and the action {largest}", there.finite and largest < there.size
+    if fits and states == evaluator.state_dim:
+        return None
+    return ours, f"{evaluator.state_dim} and {f'actions 0 to {there.size - 1}' if there.finite else there.size}"
 
 
 def _own_env(name: str, attributes: dict[str, Any]) -> str:

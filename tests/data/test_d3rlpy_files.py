@@ -67,6 +67,19 @@ def test_rows_and_the_ends_of_episodes(content: dict[str, Any], tmp_path: Path) 
     np.testing.assert_array_equal(raw["timeouts"], TIMEOUTS)
 
 
+@pytest.mark.parametrize("name", ["1.0", "2.0", "2.1"])
+def test_finite_actions_are_whole_numbers(name: str, tmp_path: Path) -> None:
+    chosen = np.arange(8)[:, None] % 3
+    content = {
+        "1.0": version_1(discrete_action=True, actions=chosen.astype(np.int32)),
+        "2.0": version_20(actions=chosen.reshape(2, 4, 1)),
+        "2.1": version_21(**{f"actions_{i}": rows for i, rows in enumerate(np.split(chosen, LAST[:-1] + 1))}),
+    }[name]
+    raw = sources.read(str(written(tmp_path, content))).raw
+    np.testing.assert_array_equal(raw["actions"], chosen[:, 0])
+    assert transitions.extract_transitions(raw).actions.dtype == np.int64
+
+
 def test_episodes_of_one_length(tmp_path: Path) -> None:
     raw = sources.read(str(written(tmp_path, version_20()))).raw
     np.testing.assert_array_equal(raw["observations"], ROWS["observations"])
@@ -109,7 +122,7 @@ IMAGES = np.zeros((4, 1, 8, 8), np.uint8)
         (version_20(terminated=None), "has no array 'terminated'"),
         (version_20(observations=np.stack([IMAGES, IMAGES])), "has images for observations"),
         (version_1(observations=IMAGES), "has images for observations"),
-        (version_1(discrete_action=True), "has discrete actions"),
+        (version_1(discrete_action=True, actions=np.ones(8)), "or as whole numbers"),
         (version_1(terminals=None), "has no array 'terminals'"),
         (version_1(episode_terminals=TERMINALS[:3]), "3 episode_terminals for 8 terminals"),
         (version_1(rewards=np.full(8, np.nan)), "rewards holds NaN"),

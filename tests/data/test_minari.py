@@ -207,9 +207,23 @@ def test_without_minari_the_package_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_set_of_other_observations_is_refused(record: Callable[..., list[list[Any]]]) -> None:
-    record("cart-v0", "CartPole-v1", [5])
-    with pytest.raises(InputError, match="its actions are Discrete"):
-        sources.read("minari:cart-v0")
+    record("lake-v0", "FrozenLake-v1", [5])
+    with pytest.raises(InputError, match="its observations are Discrete"):
+        sources.read("minari:lake-v0")
+
+
+def test_finite_actions_are_whole_numbers(record: Callable[..., list[list[Any]]]) -> None:
+    _, actions, *_ = columns(record("cart-v0", "CartPole-v1", [5, 9]))
+    read = sources.read("minari:cart-v0")
+    np.testing.assert_array_equal(read.raw["actions"], actions)
+    dataset = transitions.extract_transitions(read.raw)
+    assert (dataset.actions.dtype, dataset.actions.shape) == (np.int64, (14,))
+    assert read.attributes == {"env_id": "CartPole-v1"}
+
+
+def test_finite_actions_may_be_counted_from_another_number() -> None:
+    episode = Episode(np.zeros((3, 2)), np.array([1, 3]), np.zeros(2), np.zeros(2, bool), np.zeros(2, bool))
+    np.testing.assert_array_equal(minari_sets.join([episode], first=1)["actions"], [0, 2])
 
 
 @pytest.mark.parametrize("damage", [b"", b"no HDF5 at all"])

@@ -191,7 +191,7 @@ def test_actions_of_another_shape_are_refused() -> None:
         ((HOPPER, 1, -1), "0 or more"),
         ((HOPPER, 1, 0, 0.0, 1.0, 0), "0 environments.*at least 1"),
         (("d4rl/hoper-v2", 1, 0), "d4rl/hopper-v2"),
-        (("CartPole-v1", 1, 0), "actions are Discrete"),
+        (("FrozenLake-v1", 1, 0), "observations are Discrete"),
     ],
 )
 def test_what_cannot_be_evaluated_is_answered_in_one_line(arguments: tuple, message: str) -> None:

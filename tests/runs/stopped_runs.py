@@ -17,6 +17,8 @@ from shared.frameworks.twins import load_twin
 _TIMES = {"updates_per_second", "seconds", "seeds_at_once"}
 # What a checkpoint holds of its own run alone
 _OWN = {"settings", "progress", "seal"}
+# What a pair needs besides to learn from the first steps of an environment on: DQN waits for more than a batch.
+_AT_ONCE = {"online/dqn": {"batch_size": 1}}
 
 
 def config(side: str, name: str, folder: Path, **settings: Any) -> Any:
@@ -24,7 +26,7 @@ def config(side: str, name: str, folder: Path, **settings: Any) -> Any:
     twin = load_twin(side, name)
     short = {"batch_size": 8, "max_timesteps": 12, "eval_freq": 4, "n_episodes": 2, "device": "cpu", "seed": 1}
     small = dict(PAIRS[name].variants["default"])
-    given = small | short | {"runs_path": str(folder)} | settings
+    given = small | short | _AT_ONCE.get(name, {}) | {"runs_path": str(folder)} | settings
     return twin.TrainConfig(**PAIRS[name].lasting(given.pop("max_timesteps")) | given)
 
 

@@ -1,4 +1,4 @@
-"""Sketches of the algorithms that learn in an environment with a deterministic policy."""
+"""Sketches of the algorithms that learn in an environment without a distribution over actions."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -43,3 +43,20 @@ def online_td3(figure: Figure) -> None:
     pen.label(axes, -0.83, 0.24, "true value")
     pen.plain(axes, "target action", "Q")
     axes.set_ylim(0.0, 1.25)
+
+
+def online_dqn(figure: Figure) -> None:
+    """The value of one action over the updates; its target stands still between two copies."""
+    (axes,) = pen.panels(figure, 2.7)
+    updates = np.linspace(0.0, 1.0, 401)
+    value = 0.1 + 0.8 * (1.0 - np.exp(-2.6 * updates)) + 0.03 * np.sin(38.0 * updates) * (1.0 - updates)
+    copied = np.floor(5.0 * updates) / 5.0
+    target = np.interp(copied, updates, value)
+    pen.curve(axes, updates, target, AMBER, lw=2.6)
+    pen.curve(axes, updates, value, SKY)
+    for start in np.arange(1, 5) / 5.0:
+        pen.point(axes, start, np.interp(start, updates, value), SKY)
+    pen.label(axes, 0.3, 0.66, "the critic", SKY, ha="right")
+    pen.label(axes, 0.66, 0.58, "its target: a copy from time to time", AMBER)
+    pen.plain(axes, "updates", "Q")
+    axes.set_ylim(0.0, 1.0)

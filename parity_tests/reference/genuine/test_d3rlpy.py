@@ -3,6 +3,7 @@
 `make test-d3rlpy` installs the library; without it these tests are skipped.
 """
 
+import inspect
 import math
 from types import ModuleType
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from corl_torch import bcq, bear, crr, plas, prdc
-from corl_torch.online import ddpg, td3
+from corl_torch.online import ddpg, dqn, td3
 from parity_tests.reference.common import (
     ACTION_DIM,
     CPU,
@@ -49,6 +50,8 @@ def created(d3rlpy: Any, config: str, networks: tuple[str, ...], **settings: Any
 def batch_of(d3rlpy: Any, dataset: Batch) -> Any:
     """A batch as the library draws and takes it; what its algorithms do not read repeats another column."""
     s, a, r, s2, d = columns_of(dataset, BATCH_SIZE)
+    if a.ndim == 1:
+        a = a[:, None].float()
     interval: Tensor = torch.ones(BATCH_SIZE, 1)
     return d3rlpy.torch_utility.TorchMiniBatch(s, a, r, s2, a, r, d, interval, "cpu:0")
 
@@ -64,7 +67,7 @@ def assert_same_updates(d3rlpy: Any, dataset: Batch, twin: ModuleType, trainer: 
     for _ in range(UPDATES):
         # Whether the next update is one of the VAE alone, or one of the warm-up, for the twins that have such
         phase = [getattr(trainer, name) for name in ("pretrains", "warms_up") if hasattr(trainer, name)]
-        sizes = (ROWS,) if twin is ddpg else (ROWS, ACTION_DIM)
+        sizes = (ROWS,) if twin in (ddpg, dqn) else (ROWS, ACTION_DIM)
         indices, noise = twin.draw_noise(trainer.hp, *sizes, CPU, *phase)
         logs.append(trainer.update(take(dataset, indices), noise))
     assert_same_log(logs, expected)
@@ -289,6 +292,62 @@ def test_td3_and_ddpg(d3rlpy: Any, dataset: Batch, twin: ModuleType, settings: d
     same_draws()
     normal = np.random.standard_normal((len(observations), ACTION_DIM))
     np.testing.assert_allclose(trainer.explore(0.3, observations, normal), explored, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["DQN", "DoubleDQN"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"target_update_interval": 3, "learning_rate": 1e-2},
+        {"target_update_interval": 1, "learning_rate": 1e-2, "discount": 0.9},
+        {"target_update_interval": 2, "learning_rate": 1e-2, "n_critics": 3, "adam_eps": 3e-4},
+    ],
+)
+def test_dqn(d3rlpy: Any, dataset: Batch, name: str, settings: dict[str, Any]) -> None:
+    """Weights, logs, targets, actions, and those of the explorer with its epsilon."""
+    choices = dataset._replace(actions=dataset.actions.argmax(1), rewards=3 * dataset.rewards)
+    config = dqn.TrainConfig(
+        device="cpu", batch_size=BATCH_SIZE, hidden_dims=HIDDEN["critic"], double=name == "DoubleDQN", **settings
+    )
+    theirs_of = {ours: theirs for theirs, ours in config.REFERENCE_NAMES.items()}
+    renamed = {theirs_of.get(key, key): value for key, value in settings.items() if key != "adam_eps"}
+    optimizer = d3rlpy.optimizers.AdamFactory(eps=config.adam_eps)
+    encoder = d3rlpy.models.VectorEncoderFactory(hidden_units=list(HIDDEN["critic"]))
+    same_draws()
+    theirs = created(d3rlpy, f"{name}Config", (), encoder_factory=encoder, optim_factory=optimizer, **renamed)
+    same_draws()
+    trainer = dqn.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    ours = [*trainer.critics.members, *trainer.critics_target.members]
+    networks = [*theirs.impl.modules.q_funcs, *theirs.impl.modules.targ_q_funcs]
+    assert_same_weights(ours, networks)
+    assert_same_updates(d3rlpy, choices, dqn, trainer, theirs)
+    assert_same_weights(ours, networks)
+    observations = dataset.observations.numpy()
+    assert_same_actions(trainer.act(observations), torch.as_tensor(theirs.predict(observations)))
+    explorer = d3rlpy.algos.LinearDecayEpsilonGreedy(start_epsilon=0.9, end_epsilon=0.2, duration=40)
+    schedule = dqn.TrainConfig(epsilon_start=0.9, epsilon_end=0.2, epsilon_steps=40)
+    same_draws()
+    explored = [explorer.sample(theirs, observations[step : step + 1], step + 1)[0] for step in range(60)]
+    same_draws()
+    draws = dqn.draw_exploration(60, ACTION_DIM)
+    found = trainer.explore(observations[:60], *draws, dqn.epsilons(schedule, 0, 60))
+    np.testing.assert_array_equal(found, explored)
+
+
+def test_defaults_of_dqn(d3rlpy: Any) -> None:
+    """Of updates, of its explorer and of its loop; what an algorithm here has besides is of its runs."""
+    config, theirs = dqn.TrainConfig(), d3rlpy.algos.DQNConfig()
+    for name in ("batch_size", "learning_rate", "gamma", "n_critics", "target_update_interval"):
+        assert getattr(config, config.REFERENCE_NAMES.get(name, name)) == getattr(theirs, name)
+    explorer = d3rlpy.algos.LinearDecayEpsilonGreedy()
+    loop = inspect.signature(d3rlpy.algos.DQN.fit_online).parameters
+    for name in ("n_updates", "update_interval", "update_start_step", "eval_epsilon"):
+        assert getattr(config, config.REFERENCE_NAMES.get(name, name)) == loop[name].default
+    assert (config.max_timesteps, config.eval_freq) == (loop["n_steps"].default, loop["n_steps_per_epoch"].default)
+    shares = dqn.epsilons(config, 0, 1_100_000)[[0, 499_999, 999_999, 1_099_999]]
+    expected = [explorer.compute_epsilon(step) for step in (1, 500_000, 1_000_000, 1_100_000)]
+    assert shares.tolist() == expected
 
 
 @pytest.mark.parametrize(

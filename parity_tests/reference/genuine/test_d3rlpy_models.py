@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from corl_torch import bcq, bear, crr, iql, plas, prdc, td3_bc
-from corl_torch.online import ddpg, td3
+from corl_torch.online import ddpg, dqn, td3
 from parity_tests.reference.common import (
     ACTION_DIM,
     STATE_DIM,
@@ -71,6 +71,31 @@ def test_a_model_acts_here_as_there(d3rlpy: Any, dataset: Batch, name: str, tmp_
     if not networks or twin is prdc:
         return
     assert_same_updates(d3rlpy, dataset, twin, trainer, theirs)
+
+
+@pytest.mark.parametrize("name", ["DQN", "DoubleDQN"])
+def test_a_model_of_finite_actions_goes_on(d3rlpy: Any, dataset: Batch, name: str, tmp_path: Path) -> None:
+    """Its one optimiser has another name in the file."""
+    choices = dataset._replace(actions=dataset.actions.argmax(1))
+    settings = {"learning_rate": 1e-2, "target_update_interval": 3, "n_critics": 2}
+    config = dqn.TrainConfig(
+        device="cpu",
+        batch_size=BATCH_SIZE,
+        double=name == "DoubleDQN",
+        learning_rate=1e-2,
+        target_update_interval=3,
+        n_critics=2,
+    )
+    same_draws()
+    theirs = created(d3rlpy, f"{name}Config", (), **settings)
+    for step in range(UPDATES):
+        theirs.impl.inner_update(batch_of(d3rlpy, choices), step)
+    theirs.save_model(str(tmp_path / "model.pt"))
+    trainer = dqn.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    dqn.load(trainer, str(tmp_path / "model.pt"))
+    observations = dataset.observations.numpy()
+    assert_same_actions(trainer.act(observations), torch.as_tensor(theirs.predict(observations)))
+    assert_same_updates(d3rlpy, choices, dqn, trainer, theirs)
 
 
 def acting_noise(name: str, rows: int) -> tuple[Any, ...]:

@@ -1,0 +1,387 @@
+"""DQN in JAX: a value for each of finitely many actions, learnt from replayed steps and a target that stands still.
+
+Its twin is `corl_torch/online/dqn.py`. It learns from a dataset, or makes its own data: environment steps and updates
+then take turns. With `double` it is Double DQN.
+
+Mnih et al., Human-level control through deep reinforcement learning, 2015, https://doi.org/10.1038/nature14236
+van Hasselt, Guez & Silver, Deep Reinforcement Learning with Double Q-learning, 2015, https://arxiv.org/abs/1509.06461
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from shared.runs.start import cli
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import linen as nn
+from flax import struct
+from jax import Array, value_and_grad
+from jax.nn import one_hot
+from jax.numpy import abs, amin, argmax, square, stack, where
+
+from shared.data.experience import Experience
+from shared.data.transitions import Batch
+from shared.envs.evaluation import epsilon_greedy
+from shared.envs.registry import is_registered
+from shared.errors import InputError
+from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
+from shared.frameworks.jax_data import PackedDataset, store, take, to_device
+from shared.frameworks.jax_layers import Linear, Network
+from shared.frameworks.jax_scan import scan_updates
+from shared.frameworks.jax_seeds import train_together
+from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
+from shared.runs.fields import bounded, positive, widths
+from shared.runs.run import Run
+from shared.runs.settings import TransitionsConfig
+from shared.runs.task import load_environment, load_task
+
+# ---- config --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What an update depends on."""
+
+    # Learning rate
+    learning_rate: float = positive(6.25e-5)
+    # Added to the root in Adam's step
+    adam_eps: float = positive(1e-8)
+    # Discount factor of the return
+    discount: float = bounded(0.99, low=0, high=1)
+    # Double DQN: the critics choose the next action, which the targets then value; else the targets do both
+    double: bool = False
+    # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
+    target_update_interval: int = bounded(8000, low=1)
+    # Transitions in a batch
+    batch_size: int = bounded(32, low=1)
+
+
+@dataclass(frozen=True)
+class TrainConfig(Hyperparameters, TransitionsConfig):
+    """A whole run."""
+
+    group: str = "DQN"
+    name: str = "DQN"
+    # Environment to learn in: CartPole-v1, or any that is registered with Gymnasium and has finite actions. Or dataset
+    # to learn from: minari:NAME, or the path of an HDF5 file
+    env: str = "CartPole-v1"
+    # Steps of the environment in all; updates on a dataset
+    max_timesteps: int = bounded(1_000_000, low=1)
+    # Steps of the environment, or updates on a dataset, between two evaluations
+    eval_freq: int = bounded(10_000, low=1)
+    # Share of random actions in an evaluation
+    eval_epsilon: float = bounded(0.0, low=0, high=1)
+    # Checkpoint to start from; in an environment, with its experience beside it
+    load_model: str = ""
+    # Critics
+    n_critics: int = bounded(1, low=1)
+    # Widths of the hidden layers
+    hidden_dims: tuple[int, ...] = widths(256, 256)
+    # In an environment: share of random actions at the beginning
+    epsilon_start: float = bounded(1.0, low=0, high=1)
+    # In an environment: share of random actions at the end
+    epsilon_end: float = bounded(0.1, low=0, high=1)
+    # In an environment: steps in which that share goes from its start to its end
+    epsilon_steps: int = bounded(1_000_000, low=1)
+    # In an environment: steps before learning begins, or those of one batch if that is more
+    learning_starts: int = bounded(0, low=0)
+    # In an environment: steps from one learning to the next
+    update_interval: int = bounded(1, low=1)
+    # In an environment: updates at each of these steps
+    n_updates: int = bounded(1, low=1)
+
+    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
+        "gamma": "discount",
+        "start_epsilon": "epsilon_start",
+        "end_epsilon": "epsilon_end",
+        "duration": "epsilon_steps",
+        "update_start_step": "learning_starts",
+        "n_trials": "n_episodes",
+        "dataset": "env",
+    }
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+def mlp(hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
+    """Hidden layers with ReLU, and a linear one."""
+    return nn.Sequential([*(layer for width in hidden_dims for layer in (Linear(width), nn.relu)), Linear(output_dim)])
+
+
+class Critics(nn.Module):
+    """N critics Q(s, .), which value all actions at once, with weights of their own."""
+
+    action_dim: int
+    hidden_dims: Sequence[int]
+    n_critics: int
+
+    def setup(self) -> None:
+        self.members = [mlp(self.hidden_dims, self.action_dim) for _ in range(self.n_critics)]
+
+    def __call__(self, observations: Array) -> Array:
+        """The values (N, B, A) of all actions in observations (B, S)."""
+        return stack([member(observations) for member in self.members])
+
+
+def value(q: Array, actions: Array) -> Array:
+    """Of the values (N, B, A) of all actions those of these (B,), (N, B)."""
+    return (q * one_hot(actions, q.shape[-1])).sum(axis=-1)
+
+
+def greedy(q: Array) -> Array:
+    """The actions (B,) that all critics together value most, by their values (N, B, A); of equal ones the first."""
+    return argmax(q.mean(axis=0), axis=-1)
+
+
+# ---- randomness ----------------------------------------------------------------------------------------------------
+
+
+class Noise(NamedTuple):
+    """An update draws nothing besides its batch."""
+
+
+def draw_noise(key: Array, step: Array, hp: Hyperparameters, size: Array) -> tuple[Array, Noise]:
+    """An update's batch indices (B,) below `size`; the key and the update's number decide the rest."""
+    return jax.random.randint(jax.random.fold_in(key, step), (hp.batch_size,), 0, size), Noise()
+
+
+class Exploration(NamedTuple):
+    """What n environment steps draw, whether they need it or not."""
+
+    # Whole numbers below A, (n,): an action for each
+    random: Array
+    # Uniform in [0, 1), (n,): where it is below epsilon, that action is taken
+    uniform: Array
+
+
+@partial(jax.jit, static_argnames=("steps", "action_dim"))
+def draw_exploration(key: Array, start: Array, steps: int, action_dim: int) -> Exploration:
+    """The draws of the environment steps from `start` on, which depend on the key and on each one's number alone."""
+    keys = jax.vmap(lambda step: jax.random.split(jax.random.fold_in(key, step)))(start + jnp.arange(steps))
+    random = jax.vmap(lambda key: jax.random.randint(key, (), 0, action_dim))(keys[:, 0])
+    return Exploration(random, jax.vmap(jax.random.uniform)(keys[:, 1]))
+
+
+def epsilons(config: TrainConfig, start: int, steps: int) -> np.ndarray:
+    """The shares of random actions in the environment steps after the first `start`, (n,)."""
+    passed = np.minimum((start + 1 + np.arange(steps)) / config.epsilon_steps, 1.0)
+    return (config.epsilon_start - config.epsilon_end) * (1.0 - passed) + config.epsilon_end
+
+
+# ---- losses and update ---------------------------------------------------------------------------------------------
+
+
+def adam(hp: Hyperparameters) -> optax.GradientTransformation:
+    """The optimiser of the critics."""
+    return optax.adam(hp.learning_rate, eps=hp.adam_eps)
+
+
+def gradient_step(state: "DQN", gradient: Network) -> "DQN":
+    """One step of Adam on the critics, down their gradient."""
+    change, moments = adam(state.hp).update(gradient, state.critics_optimizer)
+    return state.replace(critics=optax.apply_updates(state.critics, change), critics_optimizer=moments)
+
+
+def huber(error: Array) -> Array:
+    """Half the square of errors below 1, and the absolute error less a half of all others."""
+    return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
+
+
+class DQN(struct.PyTreeNode):
+    """All that an update reads and writes."""
+
+    critics: Network
+    critics_target: Network
+    critics_optimizer: optax.OptState
+    hp: Hyperparameters = struct.field(pytree_node=False)
+
+    @property
+    def acting(self) -> Network:
+        """What `act` takes."""
+        return self.critics
+
+    def td_target(self, batch: Batch) -> Array:
+        """The regression target of all critics, (B,): the smallest target value of the best next action."""
+        hp, critics, target = self.hp, self.critics, self.critics_target
+        values = target(batch.next_observations)
+        next_actions = greedy(critics(batch.next_observations) if hp.double else values)
+        next_q = amin(value(values, next_actions), axis=0)
+        assert next_q.shape == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards + hp.discount * next_q * (1.0 - batch.terminals)
+
+    def critic_loss(self, critics: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
+        """Huber's loss of all critics against the same target, added up over the critics."""
+        target = self.td_target(batch)
+        q = value(critics(batch.observations), batch.actions)
+        assert q.shape[1:] == target.shape
+        return huber(q - target).mean(axis=1).sum(), {}
+
+    def update(self, batch: Batch, noise: Noise, copied: bool | Array) -> tuple["DQN", dict[str, Array]]:
+        """One gradient step; then, where `copied`, the targets become copies of the new critics."""
+        state = self
+        (loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critics, batch)
+        state = gradient_step(state, gradient)
+        targets = jax.tree.map(partial(where, copied), state.critics, state.critics_target)
+        return state.replace(critics_target=targets), {"loss": loss}
+
+
+@jax.jit
+def act(critics: Network, observations: Array) -> Array:
+    """The best actions (E,) for observations (E, S)."""
+    return greedy(critics(observations))
+
+
+@jax.jit
+def explore(critics: Network, observations: Array, random: Array, uniform: Array, epsilon: Array) -> Array:
+    """The best actions (E,) for observations (E, S), or random ones where a uniform number is below epsilon."""
+    return where(uniform < epsilon, random, greedy(critics(observations)))
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+def updates_until(config: TrainConfig, step: int) -> int:
+    """The updates that have been made after so many environment steps."""
+    first = min(step, max(config.learning_starts, config.batch_size))
+    return config.n_updates * (step // config.update_interval - first // config.update_interval)
+
+
+@partial(jax.jit, static_argnames="num_updates", donate_argnames="state")
+def train_interval(
+    state: DQN, key: Array, dataset: PackedDataset, start: Array, num_updates: int, size: Array, phase: Array
+) -> tuple[DQN, list[dict[str, Array]]]:
+    """The updates `start + 1` to `start + num_updates` as one scan, on the first `size` rows of the dataset.
+
+    `phase` counts the updates since the last copy of the targets. Both numbers are traced: experience grows, copies
+    come and go, the program stays.
+    """
+    hp = state.hp
+
+    def draw(step: Array) -> tuple[Array, Array, Noise]:
+        copied = (step - start + phase) % hp.target_update_interval == 0
+        return copied, *draw_noise(key, step, hp, size)
+
+    def update(state: DQN, drawn: Any, place: int) -> tuple[DQN, dict[str, Array]]:
+        copied, indices, noise = drawn
+        return state.update(take(dataset, indices), noise, copied)
+
+    return scan_updates(update, draw, state, start, num_updates)
+
+
+def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> DQN:
+    """Fresh networks with PyTorch's initialisation."""
+    hp = narrow(config, Hyperparameters)
+    module = Critics(action_dim, config.hidden_dims, config.n_critics)
+    critics = Network.create(module, key, jnp.zeros((1, state_dim)))
+    # A donated state may hold no array twice, so the targets are copies.
+    critics_target = jax.tree.map(jnp.copy, critics)
+    return DQN(critics=critics, critics_target=critics_target, critics_optimizer=adam(hp).init(critics), hp=hp)
+
+
+def save(state: DQN, path: Path, total_it: int, experience: Experience, **facts: Any) -> None:
+    """Writes what is new of the experience, then a checkpoint beside it."""
+    experience.save(path.parent)
+    save_checkpoint(path, "online/dqn", state, total_it, **facts)
+
+
+def load(state: DQN, path: str, experience: Experience) -> dict[str, Any]:
+    """Loads a checkpoint and its experience; returns what it holds."""
+    content = load_checkpoint(path, "online/dqn", state)
+    experience.load(Path(path).parent, content.get("step", 0))
+    return content
+
+
+def train(config: TrainConfig) -> Run:
+    """Trains on the dataset or in the environment that `env` names, evaluates and fills the run's folder.
+
+    Raises:
+        InputError: The dataset, the environment or the checkpoint cannot be used.
+    """
+    return train_in_environment(config) if is_registered(config.env) else train_on_dataset(config)
+
+
+def train_on_dataset(config: TrainConfig) -> Run:
+    """Trains on a dataset and evaluates every `eval_freq` updates."""
+    task = load_task(config, None, normalize=False, finite=True)
+    device = resolve_device(config.device)
+    enable_compilation_cache()
+    with jax.default_device(device):
+        weights_key, draws_key = jax.random.split(jax.random.key(config.seed))
+        state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
+        asking = partial(epsilon_greedy, epsilon=config.eval_epsilon, action_dim=task.action_dim, seed=config.seed)
+        run = Run(config, task, "online/dqn", "jax", device)
+        state, total_it = restore(run, partial(load_checkpoint, algorithm="online/dqn", state=state), state)
+        dataset = to_device(task.dataset)
+        with run:
+            if run.is_due(run.step):
+                evaluate(run, run.step, act, state.critics, asking=asking)
+            for start in range(run.step, config.max_timesteps, config.eval_freq):
+                num_updates = min(config.eval_freq, config.max_timesteps - start)
+                given = len(dataset), (total_it + start) % config.target_update_interval
+                state, history = train_together(train_interval, state, draws_key, dataset, start, num_updates, *given)
+                run.started()
+                step = start + num_updates
+                run.log(step, mean_metrics(history))
+                run.advance(num_updates)
+                write = partial(save_checkpoint, algorithm="online/dqn", state=state, total_it=total_it + step)
+                run.save(step, write)
+                evaluate(run, step, act, state.critics, asking=asking)
+    return run
+
+
+def train_in_environment(config: TrainConfig) -> Run:
+    """Trains in an environment and evaluates every `eval_freq` of its steps.
+
+    A run goes on from its train state, its experience and its number of steps alone. Each interval between evaluations
+    begins with a new episode. The start of that episode follows from the seed and the number of steps.
+    """
+    task = load_environment(config, finite=True)
+    device = resolve_device(config.device)
+    enable_compilation_cache()
+    with jax.default_device(device):
+        weights_key, draws_key, exploration_key = jax.random.split(jax.random.key(config.seed), 3)
+        state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
+        asking = partial(epsilon_greedy, epsilon=config.eval_epsilon, action_dim=task.action_dim, seed=config.seed)
+        experience = Experience(config.env, config.max_timesteps)
+        run = Run(config, task, "online/dqn", "jax", device, unit="step")
+        state, before = restore(run, partial(load, state, experience=experience), state)
+        if experience.size == config.max_timesteps and not run.step:
+            raise InputError(f"{config.load_model} has {experience.size} environment steps: set max_timesteps to more")
+        dataset, total_it = store(to_device(task.dataset), experience.transitions(), 0), before + run.step
+        with run:
+            if run.is_due(run.step):
+                evaluate(run, run.step, act, state.critics, asking=asking)
+            for start in range(experience.size, config.max_timesteps, config.eval_freq):
+                end = min(start + config.eval_freq, config.max_timesteps)
+                experience.begin(config.seed, start)
+                history = []
+                while experience.size < end:
+                    first = experience.size
+                    steps = min(config.update_interval - first % config.update_interval, end - first)
+                    draws = draw_exploration(exploration_key, first, steps, task.action_dim)
+                    experience.follow(partial(explore, state.critics), *draws, epsilons(config, first, steps))
+                    dataset = store(dataset, experience.transitions(first), first)
+                    num_updates = updates_until(config, experience.size) - updates_until(config, first)
+                    if num_updates:
+                        given = experience.size, total_it % config.target_update_interval
+                        state, metrics = train_interval(state, draws_key, dataset, total_it, num_updates, *given)
+                        history += metrics
+                    total_it += num_updates
+                    run.advance(num_updates, steps)
+                experience.cut()
+                run.log(end, mean_metrics(history))
+                run.save(end, partial(save, state, total_it=total_it, experience=experience))
+                evaluate(run, end, act, state.critics, asking=asking)
+    experience.close()
+    return run
+
+
+if __name__ == "__main__":
+    cli(train, TrainConfig, "online/dqn")

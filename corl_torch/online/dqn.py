@@ -1,0 +1,372 @@
+"""DQN in PyTorch: a value for each of finitely many actions, learnt from replayed steps and a target that stands still.
+
+Its twin is `corl_jax/online/dqn.py`. It learns from a dataset, or makes its own data: environment steps and updates
+then take turns. With `double` it is Double DQN.
+
+Mnih et al., Human-level control through deep reinforcement learning, 2015, https://doi.org/10.1038/nature14236
+van Hasselt, Guez & Silver, Deep Reinforcement Learning with Double Q-learning, 2015, https://arxiv.org/abs/1509.06461
+"""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from shared.runs.start import cli
+
+import numpy as np
+import torch
+from torch import Tensor, abs, amin, argmax, nn, square, stack, where
+from torch.nn.functional import one_hot
+
+from shared.data.experience import Experience
+from shared.data.transitions import Batch
+from shared.envs.evaluation import epsilon_greedy
+from shared.envs.registry import is_registered
+from shared.errors import InputError
+from shared.frameworks.torch_checkpoints import load_checkpoint, restore, restore_generators, save_checkpoint
+from shared.frameworks.torch_data import index_tensor, store, take, to_device
+from shared.frameworks.torch_layers import probe
+from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
+from shared.runs.fields import bounded, positive, widths
+from shared.runs.run import Run
+from shared.runs.settings import TransitionsConfig
+from shared.runs.task import load_environment, load_task
+
+# ---- config --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What an update depends on."""
+
+    # Learning rate
+    learning_rate: float = positive(6.25e-5)
+    # Added to the root in Adam's step
+    adam_eps: float = positive(1e-8)
+    # Discount factor of the return
+    discount: float = bounded(0.99, low=0, high=1)
+    # Double DQN: the critics choose the next action, which the targets then value; else the targets do both
+    double: bool = False
+    # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
+    target_update_interval: int = bounded(8000, low=1)
+    # Transitions in a batch
+    batch_size: int = bounded(32, low=1)
+
+
+@dataclass(frozen=True)
+class TrainConfig(Hyperparameters, TransitionsConfig):
+    """A whole run."""
+
+    group: str = "DQN"
+    name: str = "DQN"
+    # Environment to learn in: CartPole-v1, or any that is registered with Gymnasium and has finite actions. Or dataset
+    # to learn from: minari:NAME, or the path of an HDF5 file
+    env: str = "CartPole-v1"
+    # Steps of the environment in all; updates on a dataset
+    max_timesteps: int = bounded(1_000_000, low=1)
+    # Steps of the environment, or updates on a dataset, between two evaluations
+    eval_freq: int = bounded(10_000, low=1)
+    # Share of random actions in an evaluation
+    eval_epsilon: float = bounded(0.0, low=0, high=1)
+    # Checkpoint to start from; in an environment, with its experience beside it
+    load_model: str = ""
+    # Critics
+    n_critics: int = bounded(1, low=1)
+    # Widths of the hidden layers
+    hidden_dims: tuple[int, ...] = widths(256, 256)
+    # In an environment: share of random actions at the beginning
+    epsilon_start: float = bounded(1.0, low=0, high=1)
+    # In an environment: share of random actions at the end
+    epsilon_end: float = bounded(0.1, low=0, high=1)
+    # In an environment: steps in which that share goes from its start to its end
+    epsilon_steps: int = bounded(1_000_000, low=1)
+    # In an environment: steps before learning begins, or those of one batch if that is more
+    learning_starts: int = bounded(0, low=0)
+    # In an environment: steps from one learning to the next
+    update_interval: int = bounded(1, low=1)
+    # In an environment: updates at each of these steps
+    n_updates: int = bounded(1, low=1)
+
+    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
+        "gamma": "discount",
+        "start_epsilon": "epsilon_start",
+        "end_epsilon": "epsilon_end",
+        "duration": "epsilon_steps",
+        "update_start_step": "learning_starts",
+        "n_trials": "n_episodes",
+        "dataset": "env",
+    }
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+def mlp(inputs: int, hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
+    """Hidden layers with ReLU, which d3rlpy tries on random rows of this size; then a linear layer."""
+    dims = [inputs, *hidden_dims]
+    hidden = [layer for a, b in pairwise(dims) for layer in (nn.Linear(a, b), nn.ReLU())]
+    probe(inputs)
+    return nn.Sequential(*hidden, nn.Linear(dims[-1], output_dim))
+
+
+class Critics(nn.Module):
+    """N critics Q(s, .), which value all actions at once, with weights of their own."""
+
+    def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int], n_critics: int) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(mlp(state_dim, hidden_dims, action_dim) for _ in range(n_critics))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """The values (N, B, A) of all actions in observations (B, S)."""
+        return stack([member(observations) for member in self.members])
+
+
+def value(q: Tensor, actions: Tensor) -> Tensor:
+    """Of the values (N, B, A) of all actions those of these (B,), (N, B)."""
+    return (q * one_hot(actions, q.shape[-1])).sum(axis=-1)
+
+
+def greedy(q: Tensor) -> Tensor:
+    """The actions (B,) that all critics together value most, by their values (N, B, A); of equal ones the first."""
+    return argmax(q.mean(axis=0), axis=-1)
+
+
+# ---- randomness ----------------------------------------------------------------------------------------------------
+
+
+class Noise(NamedTuple):
+    """An update draws nothing besides its batch."""
+
+
+def draw_noise(hp: Hyperparameters, size: int, device: torch.device) -> tuple[Tensor, Noise]:
+    """An update's batch indices (B,) below `size`, from NumPy's global generator."""
+    return index_tensor(np.random.randint(0, size, size=hp.batch_size), device), Noise()
+
+
+class Exploration(NamedTuple):
+    """What n environment steps draw, whether they need it or not."""
+
+    # Whole numbers below A, (n,): an action for each
+    random: np.ndarray
+    # Uniform in [0, 1), (n,): where it is below epsilon, that action is taken
+    uniform: np.ndarray
+
+
+def draw_exploration(steps: int, action_dim: int) -> Exploration:
+    """The draws of some environment steps, step by step, from NumPy's global generator."""
+    draws = [(np.random.randint(action_dim, size=1), np.random.uniform(size=1)) for _ in range(steps)]
+    return Exploration(*map(np.concatenate, zip(*draws, strict=True)))
+
+
+def epsilons(config: TrainConfig, start: int, steps: int) -> np.ndarray:
+    """The shares of random actions in the environment steps after the first `start`, (n,)."""
+    passed = np.minimum((start + 1 + np.arange(steps)) / config.epsilon_steps, 1.0)
+    return (config.epsilon_start - config.epsilon_end) * (1.0 - passed) + config.epsilon_end
+
+
+# ---- losses and update ---------------------------------------------------------------------------------------------
+
+
+def adam(network: nn.Module, hp: Hyperparameters) -> torch.optim.Optimizer:
+    """A network's optimiser."""
+    return torch.optim.Adam(network.parameters(), lr=hp.learning_rate, eps=hp.adam_eps)
+
+
+def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """One step of the optimiser down the gradient of the loss."""
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+def huber(error: Tensor) -> Tensor:
+    """Half the square of errors below 1, and the absolute error less a half of all others."""
+    return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
+
+
+# What d3rlpy calls the networks in its files
+D3RLPY_NAMES = {"critics": ("q_funcs",), "critics_target": ("targ_q_funcs",)}
+
+
+class DQN:
+    """All that an update reads and writes."""
+
+    def __init__(self, hp: Hyperparameters, critics: Critics) -> None:
+        self.hp = hp
+        self.critics, self.critics_target = critics, copy.deepcopy(critics)
+        self.critics_optimizer = adam(critics, hp)
+        self.total_it = 0
+
+    @property
+    def acting(self) -> Critics:
+        """What `policy` takes."""
+        return self.critics
+
+    @torch.no_grad()
+    def td_target(self, batch: Batch) -> Tensor:
+        """The regression target of all critics, (B,): the smallest target value of the best next action."""
+        hp, critics, target = self.hp, self.critics, self.critics_target
+        values = target(batch.next_observations)
+        next_actions = greedy(critics(batch.next_observations) if hp.double else values)
+        next_q = amin(value(values, next_actions), axis=0)
+        assert next_q.shape == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards + hp.discount * next_q * (1.0 - batch.terminals)
+
+    def critic_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Huber's loss of all critics against the same target, added up over the critics."""
+        critics = self.critics
+        target = self.td_target(batch)
+        q = value(critics(batch.observations), batch.actions)
+        assert q.shape[1:] == target.shape
+        return huber(q - target).mean(axis=1).sum(), {}
+
+    def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
+        """One gradient step; then, in the first of every `target_update_interval`, the targets become copies."""
+        hp = self.hp
+        loss, _ = self.critic_loss(batch)
+        gradient_step(loss, self.critics_optimizer)
+        if self.total_it % hp.target_update_interval == 0:
+            self.critics_target.load_state_dict(self.critics.state_dict())
+        self.total_it += 1
+        return {"loss": loss.detach()}
+
+    def act(self, observations: np.ndarray) -> np.ndarray:
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.critics, observations)
+
+    def explore(
+        self, observations: np.ndarray, random: np.ndarray, uniform: np.ndarray, epsilon: np.ndarray
+    ) -> np.ndarray:
+        """The best actions (E,) for observations (E, S), or random ones where a uniform number is below epsilon."""
+        return np.where(uniform < epsilon, random, self.act(observations))
+
+    def parts(self) -> dict[str, Any]:
+        """What a checkpoint holds, by its name."""
+        return {name: getattr(self, name) for name in ("critics", "critics_target", "critics_optimizer")}
+
+
+def policy(critics: Critics, observations: Tensor) -> Tensor:
+    """The best actions (E,) for observations (E, S)."""
+    return greedy(critics(observations))
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+def updates_until(config: TrainConfig, step: int) -> int:
+    """The updates that have been made after so many environment steps."""
+    first = min(step, max(config.learning_starts, config.batch_size))
+    return config.n_updates * (step // config.update_interval - first // config.update_interval)
+
+
+def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> DQN:
+    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
+    critics, _ = (Critics(state_dim, action_dim, config.hidden_dims, config.n_critics) for _ in range(2))
+    return DQN(config, critics.to(resolve_device(config.device)))
+
+
+def save(trainer: DQN, path: Path, experience: Experience | None = None, **facts: Any) -> None:
+    """Writes what is new of the experience, if there is any, then a checkpoint beside it."""
+    if experience is not None:
+        experience.save(path.parent)
+    save_checkpoint(path, "online/dqn", {**trainer.parts(), "total_it": trainer.total_it, **facts})
+
+
+def load(trainer: DQN, path: str, experience: Experience | None = None) -> dict[str, Any]:
+    """Loads a checkpoint of ours, or a model of d3rlpy's; returns what it holds.
+
+    With it the experience, if there is any, and the generators as they stood.
+    """
+    content = load_checkpoint(path, "online/dqn", trainer.parts(), d3rlpy=D3RLPY_NAMES)
+    trainer.total_it = content["total_it"]
+    if experience is not None:
+        experience.load(Path(path).parent, content.get("step", 0))
+        restore_generators(content["generators"])
+    return content
+
+
+def train(config: TrainConfig) -> Run:
+    """Trains on the dataset or in the environment that `env` names, evaluates and fills the run's folder.
+
+    Raises:
+        InputError: The dataset, the environment or the checkpoint cannot be used.
+    """
+    return train_in_environment(config) if is_registered(config.env) else train_on_dataset(config)
+
+
+def train_on_dataset(config: TrainConfig) -> Run:
+    """Trains on a dataset and evaluates every `eval_freq` updates."""
+    task = load_task(config, None, normalize=False, finite=True)
+    device = resolve_device(config.device)
+    seed_everything(config.seed)
+    trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
+    acting = epsilon_greedy(trainer.act, config.eval_epsilon, task.action_dim, config.seed)
+    run = Run(config, task, "online/dqn", "torch", device)
+    history = restore(run, partial(load, trainer), device)
+    dataset = to_device(task.dataset, device)
+    with run:
+        if run.is_due(run.step):
+            run.evaluate(run.step, acting)
+        for step in range(run.step + 1, config.max_timesteps + 1):
+            indices, noise = draw_noise(config, len(dataset.rewards), device)
+            history.append(trainer.update(take(dataset, indices), noise))
+            run.advance(1)
+            if run.is_due(step):
+                run.log(step, mean_metrics(history))
+                history.clear()
+                run.save(step, partial(save, trainer))
+                run.evaluate(step, acting)
+            elif run.stopping:
+                run.save(step, partial(save, trainer, history=history))
+    return run
+
+
+def train_in_environment(config: TrainConfig) -> Run:
+    """Trains in an environment and evaluates every `eval_freq` of its steps.
+
+    A run goes on from its train state, its experience and its number of steps alone. Each interval between evaluations
+    begins with a new episode. The start of that episode follows from the seed and the number of steps.
+    """
+    task = load_environment(config, finite=True)
+    device = resolve_device(config.device)
+    seed_everything(config.seed)
+    trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
+    acting = epsilon_greedy(trainer.act, config.eval_epsilon, task.action_dim, config.seed)
+    experience = Experience(config.env, config.max_timesteps)
+    run = Run(config, task, "online/dqn", "torch", device, unit="step")
+    restore(run, partial(load, trainer, experience=experience), device)
+    if experience.size == config.max_timesteps and not run.step:
+        raise InputError(f"{config.load_model} has {experience.size} environment steps: set max_timesteps to more")
+    dataset = store(to_device(task.dataset, device), experience.transitions(), 0)
+    with run:
+        if run.is_due(run.step):
+            run.evaluate(run.step, acting)
+        for start in range(experience.size, config.max_timesteps, config.eval_freq):
+            end = min(start + config.eval_freq, config.max_timesteps)
+            experience.begin(config.seed, start)
+            history = []
+            while experience.size < end:
+                first = experience.size
+                steps = min(config.update_interval - first % config.update_interval, end - first)
+                draws = draw_exploration(steps, task.action_dim)
+                experience.follow(trainer.explore, *draws, epsilons(config, first, steps))
+                dataset = store(dataset, experience.transitions(first), first)
+                num_updates = updates_until(config, experience.size) - updates_until(config, first)
+                for _ in range(num_updates):
+                    indices, noise = draw_noise(config, experience.size, device)
+                    history.append(trainer.update(take(dataset, indices), noise))
+                run.advance(num_updates, steps)
+            experience.cut()
+            run.log(end, mean_metrics(history))
+            run.save(end, partial(save, trainer, experience=experience))
+            run.evaluate(end, acting)
+    experience.close()
+    return run
+
+
+if __name__ == "__main__":
+    cli(train, TrainConfig, "online/dqn")

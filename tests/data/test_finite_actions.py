@@ -1,0 +1,133 @@
+"""Datasets of finite actions: whole numbers (N,) from the file to the batch, and one line for what does not fit."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from shared.data import nsteps, sources, transitions
+from shared.errors import InputError
+from shared.frameworks import jax_data, torch_data
+from shared.runs.task import load_environment, load_task
+from tests.runs.test_task import Config, Discounted, Scaled
+
+WriteHDF5 = Callable[..., Path]
+ACTIONS = np.arange(60) % 2
+STATES = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+OF_CARTPOLE: dict[str, Any] = {"attributes": {"env_id": "CartPole-v1"}, "observations": STATES, "actions": ACTIONS}
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.int64])
+def test_whole_numbers_stay_whole_up_to_the_batch(write_hdf5: WriteHDF5, dtype: type) -> None:
+    """As int64 in NumPy and PyTorch, as JAX's int in JAX, in a batch and in one of several steps."""
+    raw = sources.read(str(write_hdf5(**OF_CARTPOLE | {"actions": ACTIONS.astype(dtype)}))).raw
+    dataset = transitions.extract_transitions(raw)
+    kept = np.flatnonzero(~raw["timeouts"][:-1])
+    assert dataset.actions.dtype == np.int64
+    np.testing.assert_array_equal(dataset.actions, ACTIONS[kept])
+    indices = np.array([3, 0, 8])
+    ours = torch_data.take(torch_data.to_device(dataset, torch.device("cpu")), torch.as_tensor(indices))
+    theirs = jax_data.take(jax_data.to_device(dataset), jnp.asarray(indices))
+    assert (ours.actions.dtype, theirs.actions.dtype) == (torch.int64, jnp.int32)
+    for actions in (ours.actions.numpy(), theirs.actions):
+        np.testing.assert_array_equal(actions, ACTIONS[kept][indices])
+    assert ours.observations.dtype == torch.float32
+    assert theirs.observations.dtype == jnp.float32
+    several = nsteps.extract_n_steps(raw, n_steps=3, discount=0.9)
+    np.testing.assert_array_equal(several.actions, ACTIONS[kept])
+    assert several.actions.dtype == np.int64
+
+
+def test_rows_are_overwritten_with_whole_numbers(write_hdf5: WriteHDF5) -> None:
+    """On both devices."""
+    dataset = transitions.extract_transitions(sources.read(str(write_hdf5(**OF_CARTPOLE))).raw)
+    row = type(dataset)(*(column[:1] for column in dataset))._replace(actions=np.array([7]))
+    ours = torch_data.store(torch_data.to_device(dataset, torch.device("cpu")), row, 2)
+    theirs = jax_data.store(jax_data.to_device(dataset), row, 2)
+    assert int(ours.actions[2]) == int(jax_data.take(theirs, jnp.array([2])).actions[0]) == 7
+
+
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        (ACTIONS.astype(np.float32), "write it as (rows, size), or as whole numbers"),
+        (ACTIONS - 1, "actions holds -1, first in row 0: count them from 0"),
+        (np.where(np.arange(60) == 5, 2**25, ACTIONS), "actions holds 33554432, first in row 5: count them from 0"),
+    ],
+)
+def test_what_counts_no_actions_is_refused(write_hdf5: WriteHDF5, actions: np.ndarray, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        sources.read(str(write_hdf5(actions=actions)))
+    assert message in str(caught.value)
+
+
+def test_a_task_of_finite_actions(write_hdf5: WriteHDF5) -> None:
+    """How many there are, the environment says: a dataset may lack the last one."""
+    path = write_hdf5(**OF_CARTPOLE | {"actions": 0 * ACTIONS})
+    task = load_task(Config(str(path)), normalize=False, finite=True)
+    assert (task.state_dim, task.action_dim, task.max_action) == (4, 2, 1.0)
+    assert (task.action_mean.tolist(), task.action_std.tolist()) == ([0, 0], [1, 1])
+    task.evaluator.close()
+    several = load_task(Discounted(env=str(path), eval_env="", n_steps=3), normalize=False, finite=True)
+    assert several.dataset.actions.dtype == np.int64
+    several.evaluator.close()
+
+
+def test_a_task_in_an_environment_of_finite_actions() -> None:
+    """Room for whole numbers."""
+    task = load_environment(Scaled(env="CartPole-v1", max_timesteps=5, eval_env=""), finite=True)
+    assert [(column.shape, column.dtype) for column in task.dataset[:2]] == [((5, 4), "float32"), ((5,), "int64")]
+    task.evaluator.close()
+
+
+VECTORS = {"attributes": {"env_id": "CartPole-v1"}, "observations": STATES}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "finite", "message"),
+    [
+        (OF_CARTPOLE, False, "are finite ones, this algorithm's are vectors: set env to another"),
+        (VECTORS, True, "are vectors, this algorithm's are finite ones: set env to another"),
+        (
+            OF_CARTPOLE | {"actions": ACTIONS + 1},
+            True,
+            "states of size 4 and the action 2, environment 'CartPole-v1' 4 and actions 0 to 1: set eval_env",
+        ),
+        (VECTORS, False, "states of size 4 and actions of size 3, environment 'CartPole-v1' 4 and actions 0 to 1"),
+        (
+            OF_CARTPOLE | {"attributes": {"env_id": "d4rl/hopper-v2"}},
+            True,
+            "states of size 4 and the action 1, environment 'd4rl/hopper-v2' 11 and 3: set eval_env",
+        ),
+        (
+            OF_CARTPOLE | {"observations": STATES[:, :3]},
+            True,
+            "states of size 3 and the action 1, environment 'CartPole-v1' 4 and actions 0 to 1: set eval_env",
+        ),
+    ],
+)
+def test_another_kind_of_actions_is_refused_in_one_line(
+    write_hdf5: WriteHDF5, arrays: dict[str, Any], finite: bool, message: str
+) -> None:
+    """By the algorithm or by the environment."""
+    path = write_hdf5(**arrays)
+    with pytest.raises(InputError) as caught:
+        load_task(Config(str(path)), normalize=False, finite=finite)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("env", "finite"), [("CartPole-v1", False), ("d4rl/hopper-v2", True)])
+def test_an_environment_of_another_kind_is_refused(env: str, finite: bool) -> None:
+    with pytest.raises(InputError, match=f"actions of environment '{env}' are .*: set env to another"):
+        load_environment(Scaled(env=env, eval_env=""), finite=finite)
+
+
+def test_finite_actions_have_no_scale(write_hdf5: WriteHDF5) -> None:
+    config = Scaled(env=str(write_hdf5(**OF_CARTPOLE)), eval_env="", action_scaler="min_max")
+    with pytest.raises(InputError, match="finite actions have no scale: set action_scaler to none"):
+        load_task(config, normalize=False, finite=True)
