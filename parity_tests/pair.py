@@ -37,7 +37,7 @@ class Facts:
     Attributes:
         rewarded: The loss in which rewards are learnt from; empty: none, and no target is bootstrapped.
         target_inputs: What `td_target` is given.
-        rate: The setting by which targets follow their networks.
+        rate: The setting by which targets follow their networks; those without one become copies.
         lagging: Targets that follow their network as it was before the step.
         first_delayed: The first update in which the actor learns, of those that come each `policy_freq`.
         imitation: From actor and batch to the loss of mere behaviour cloning, where the actor must do more than that.
