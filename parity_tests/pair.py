@@ -110,6 +110,7 @@ class Pair:
         load: From a dataset file's arrays to the named tuple of columns that the pair learns from, (N, ...) each.
         prepared: From a twin to what it makes of datasets beforehand, by name; both twins make the same.
         gathers: Look-ups by index in one update, the batch's own included.
+        counted_updates: Updates of an interval whose program is counted: its loops make them all, but for a few.
         full_size: Settings of the ladder's variant of full size, where a default is too large for a test.
         timed: Settings under which updates are timed, where CORL's defaults begin with others than those that count.
         drawn_inside: Where the noise holds a key: from JAX twin, noise and hyperparameters to what is drawn from it.
@@ -147,6 +148,7 @@ class Pair:
     load: Callable[[dict[str, np.ndarray]], Any] = load_transitions
     prepared: Callable[[ModuleType], dict[str, Any]] = lambda twin: {}
     gathers: int = 1
+    counted_updates: int = 200
     full_size: Mapping[str, Any] = field(default_factory=dict)
     timed: Mapping[str, Any] = field(default_factory=dict)
     drawn_inside: Callable[[ModuleType, Any, Any], Any] | None = None

@@ -8,13 +8,10 @@ import pytest
 from parity_tests.pairs import PAIRS
 from parity_tests.program import count, drawn, program, scans
 
-NUM_UPDATES = 200
-
-
 @cache
 def program_of(name: str) -> Any:
     """Each pair's, traced once for all that is counted in it."""
-    return program(PAIRS[name], PAIRS[name].jax, NUM_UPDATES)
+    return program(PAIRS[name], PAIRS[name].jax, PAIRS[name].counted_updates)
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -39,5 +36,5 @@ def test_the_inner_loop_only_learns(name: str) -> None:
     found = count(inner.params["jaxpr"].jaxpr)
     assert PAIRS[name].draws_inside == drawn(found)
     outer = loops[0].params["length"] if loops else 1
-    updates_in_a_body = NUM_UPDATES // (inner.params["length"] * outer)
+    updates_in_a_body = PAIRS[name].counted_updates // (inner.params["length"] * outer)
     assert found["gather"] == PAIRS[name].gathers * updates_in_a_body

@@ -30,6 +30,7 @@ UNREACHABLE = {
     ("adam.update(", "select_n"): "likewise",
     ("ADAM.update(", "select_n"): "likewise",
     ("adam(part, state.hp).update(", "select_n"): "likewise",
+    ("adam(state.hp).update(", "select_n"): "likewise",
     ("adamw(hp).update(", "select_n"): "likewise",
     ("clamp(exp(", "clamp: never below"): "an exponential is never below 0",
 }

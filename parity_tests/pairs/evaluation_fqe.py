@@ -48,6 +48,8 @@ PAIR = Pair(
     update_statics=lambda config, step: {"copied": (step - 1) % config.target_update_interval == 0},
     interval_statics=lambda config, start, num_updates: {"phase": start % config.target_update_interval},
     load=load,
+    # The first one, which copies, and two regressions
+    counted_updates=201,
     full_size={"policy": str(POLICY)},
     facts=Facts(rewarded="critic_loss", target_inputs=("batch",)),
 )
@@ -57,7 +59,7 @@ MISTAKES = [
     Mistake("one critic for all", "[member(inputs).squeeze(-1) for member in self.members]",
             "[self.members[0](inputs).squeeze(-1) + 0.0 * member(inputs).squeeze(-1) for member in self.members]",
             "forward", "other"),
-    Mistake("an activation forgotten", "for layer in (Linear(width), nn.relu)]", "for layer in (Linear(width),)]",
+    Mistake("an activation forgotten", "for layer in (Linear(width), nn.relu)]", "for layer in (Linear(width), lambda x: x)]",
             "forward"),
     Mistake("mean over critics", "square(q - target).mean(axis=1).sum()", "square(q - target).mean()", "loss", "other"),
     Mistake("half the squared error", "square(q - target).mean(axis=1).sum()",
