@@ -6,9 +6,8 @@ measures stand the policy's score, and what it earns in the environment under FQ
 
 import argparse
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +41,8 @@ MEASURES = {
     "final_discounted_advantage": "discounted advantage",
     "final_action_difference": "action difference",
 }
+# Those of which more is better
+RANKING = ("final", "final_soft_opc")
 
 
 @dataclass
@@ -58,7 +59,7 @@ class Discounting(ContextPolicy):
 
     def __post_init__(self) -> None:
         """Nothing is earned yet."""
-        self.earned, self.before, self.steps = (np.zeros(EPISODES) for _ in range(3))
+        self.earned, self.before = np.zeros(EPISODES), np.zeros(EPISODES)
 
     def __call__(self, observations: np.ndarray, returns: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """The actions of one step, after what the step before has earned."""
@@ -68,7 +69,7 @@ class Discounting(ContextPolicy):
     def add(self, returns: np.ndarray, lengths: np.ndarray) -> None:
         """What has been earned since."""
         self.earned += self.discount ** np.maximum(lengths - 1, 0) * (returns - self.before)
-        self.before, self.steps = returns.copy(), lengths.copy()
+        self.before = returns.copy()
 
 
 def earned(source: Saved, discount: float) -> float:
@@ -101,32 +102,34 @@ def judged(policy: str, dataset: str, framework: str, folder: Path) -> dict[str,
     return {name: [run.result[name] for run in runs] for name in MEASURES}
 
 
-def ranks(summary: dict[str, Any], dataset: str, framework: str, measure: str) -> str:
-    """In how many seeds a measure ranks the policies as their scores do; of those that are ranked, best first."""
-    found = {
-        row["policy"]: row["measures"][measure]
-        for row in summary["judged"]
-        if (row["dataset"], row["framework"]) == (dataset, framework)
-    }
-    best_first = sorted(found, key=lambda name: summary["policies"][name]["score"], reverse=True)
-    right = sum(all(found[a][i] > found[b][i] for a, b in pairwise(best_first)) for i in range(SEEDS))
-    return f"{right} of {SEEDS}"
-
-
 def table(summary: dict[str, Any]) -> str:
-    """A results file as Markdown: the measures of each policy, mean and deviation over seeds."""
+    """A results file as Markdown: the measures of each policy, mean and deviation over seeds; and how they rank."""
+    policies, measures = summary["policies"], list(MEASURES)
     lines = [
         f"| dataset, framework | policy | D4RL score | discounted return | {' | '.join(MEASURES.values())} |",
-        f"|{'---|' * (4 + len(MEASURES))}",
+        f"|{'---|' * (4 + len(measures))}",
     ]
     for row in summary["judged"]:
-        policy = summary["policies"][row["policy"]]
-        cells = [f"{np.mean(row['measures'][name]):.1f} +- {np.std(row['measures'][name], ddof=1):.1f}" for name in MEASURES]
-        lines.append(
-            f"| {row['dataset']}, {row['framework']} | {row['policy']} | {policy['score']:.1f} "
-            f"| {policy['discounted_return']:.1f} | {' | '.join(cells)} |"
-        )
-    return "\n".join(lines)
+        found = [row["measures"][name] for name in measures]
+        cells = [f"{np.mean(values):.1f} +- {np.std(values, ddof=1):.1f}" for values in found]
+        policy = policies[row["policy"]]
+        truth = f"{policy['score']:.1f} | {policy['discounted_return']:.1f}"
+        lines.append(f"| {row['dataset']}, {row['framework']} | {row['policy']} | {truth} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", *_rankings(summary)])
+
+
+def _rankings(summary: dict[str, Any]) -> Iterator[str]:
+    """In how many seeds each measure puts the policy of the best score before each other one."""
+    best = max(summary["policies"], key=lambda name: summary["policies"][name]["score"])
+    found = {(row["dataset"], row["framework"], row["policy"]): row["measures"] for row in summary["judged"]}
+    yield f"| dataset, framework | {best}, ranked over | {' | '.join(MEASURES[name] for name in RANKING)} |"
+    yield f"|{'---|' * (2 + len(RANKING))}"
+    for (dataset, framework, other), measures in found.items():
+        if other != best:
+            first = found[dataset, framework, best]
+            seeds = [zip(first[name], measures[name], strict=True) for name in RANKING]
+            cells = [f"{sum(ours > theirs for ours, theirs in pairs)} of {SEEDS} seeds" for pairs in seeds]
+            yield f"| {dataset}, {framework} | {other} | {' | '.join(cells)} |"
 
 
 def main() -> None:

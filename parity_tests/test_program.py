@@ -8,6 +8,7 @@ import pytest
 from parity_tests.pairs import PAIRS
 from parity_tests.program import count, drawn, program, scans
 
+
 @cache
 def program_of(name: str) -> Any:
     """Each pair's, traced once for all that is counted in it."""

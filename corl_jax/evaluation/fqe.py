@@ -8,7 +8,7 @@ Le, Voloshin & Yue, Batch Policy Learning under Constraints, 2019, https://arxiv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from shared.runs.start import cli
 

@@ -179,10 +179,6 @@ def value(critics: Critics, observations: Tensor, actions: Tensor) -> Tensor:
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
-# What d3rlpy calls the networks in its files
-D3RLPY_NAMES = {"critics": ("q_funcs",), "critics_target": ("targ_q_funcs",)}
-
-
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> FQE:
     """Fresh critics, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
     critics, _ = (Critics(state_dim, action_dim, config.critic_hidden_dims, config.n_critics) for _ in range(2))
@@ -195,8 +191,8 @@ def save(trainer: FQE, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: FQE, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours, or a model of d3rlpy's; returns what it holds."""
-    content = load_checkpoint(path, "evaluation/fqe", trainer.parts(), d3rlpy=D3RLPY_NAMES)
+    """Loads a checkpoint of ours; returns what it holds."""
+    content = load_checkpoint(path, "evaluation/fqe", trainer.parts())
     trainer.total_it = content["total_it"]
     return content
 

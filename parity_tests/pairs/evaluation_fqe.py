@@ -20,7 +20,9 @@ def load(raw: dict[str, np.ndarray]) -> SarsaBatch:
     mean, std = sarsa.observations.mean(axis=0), sarsa.observations.std(axis=0) + 1e-3
     states = normalise(sarsa.observations, mean, std), normalise(sarsa.next_observations, mean, std)
     return sarsa._replace(
-        observations=states[0], next_observations=states[1], next_actions=np.tanh(states[1][:, : raw["actions"].shape[1]])
+        observations=states[0],
+        next_observations=states[1],
+        next_actions=np.tanh(states[1][:, : raw["actions"].shape[1]]),
     )
 
 
@@ -59,8 +61,8 @@ MISTAKES = [
     Mistake("one critic for all", "[member(inputs).squeeze(-1) for member in self.members]",
             "[self.members[0](inputs).squeeze(-1) + 0.0 * member(inputs).squeeze(-1) for member in self.members]",
             "forward", "other"),
-    Mistake("an activation forgotten", "for layer in (Linear(width), nn.relu)]", "for layer in (Linear(width), lambda x: x)]",
-            "forward"),
+    Mistake("an activation forgotten", "for layer in (Linear(width), nn.relu)]",
+            "for layer in (Linear(width), lambda x: x)]", "forward"),
     Mistake("mean over critics", "square(q - target).mean(axis=1).sum()", "square(q - target).mean()", "loss", "other"),
     Mistake("half the squared error", "square(q - target).mean(axis=1).sum()",
             "0.5 * square(q - target).mean(axis=1).sum()", "loss"),

@@ -118,8 +118,8 @@ def test_weights_start_where_the_seed_says(settings: dict[str, Any]) -> None:
     assert_same_weights(ours, [*reference.critics, *reference.targets])
     # What is drawn next is what the library would draw next, its targets' own draws behind it.
     torch.manual_seed(7)
-    fqe.create_trainer(trainer.hp, STATE_DIM, ACTION_DIM, 1.0)
+    fqe.create_trainer(reference.config, STATE_DIM, ACTION_DIM, 1.0)
     after = torch.rand(1)
     torch.manual_seed(7)
-    Reference(trainer.hp)
+    Reference(reference.config)
     assert torch.equal(after, torch.rand(1))

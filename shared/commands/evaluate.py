@@ -23,7 +23,7 @@ _MEASURES = {
     "final": "value in first states",
     "final_soft_opc": "soft off-policy classification",
     "final_td_error": "TD error",
-    "final_discounted_advantage": "discounted advantage of the data",
+    "final_discounted_advantage": "the data's discounted advantage",
     "final_average_value": "average value",
     "final_action_difference": "distance to the data's actions",
 }
@@ -68,9 +68,10 @@ def dataset_of(source: Saved) -> str:
 def table(results: Sequence[Mapping[str, Any]]) -> str:
     """The measures, each seed's in a column."""
     evaluation = results[0]["evaluation"]
+    episodes, threshold = evaluation["episodes"], evaluation["return_threshold"]
     lines = [
         f"policy of {evaluation['policy']['path']} by {evaluation['dataset']}",
-        f"{evaluation['episodes']} episodes, of which those of a return of {evaluation['return_threshold']:.4g} succeed",
+        f"{episodes} episodes, of which those with a return of {threshold:.4g} or more succeed",
     ]
     several = len(results) > 1
     if several:

@@ -99,7 +99,9 @@ def with_policy(config: Any) -> Any:
     results = sorted(Path(config.runs_path).glob("*/result.json"), key=lambda path: path.stat().st_mtime, reverse=True)
     found = next((path.parent for path in results if _acts_in(path, env_id)), None)
     if found is None:
-        raise InputError(f"no finished run below {config.runs_path} acts in {env_id}: train one, or set policy to a run")
+        raise InputError(
+            f"no finished run below {config.runs_path} acts in {env_id}: train one, or set policy to a run"
+        )
     return dataclasses.replace(config, policy=str(found))
 
 

@@ -25,7 +25,7 @@ def result(seed: int, **values: float) -> dict[str, Any]:
 def test_a_table_has_a_line_for_each_measure() -> None:
     lines = evaluate.table([result(0, final=12.5)]).splitlines()
     assert lines[0] == "policy of run/checkpoint.pt by a.hdf5"
-    assert lines[1] == "3 episodes, of which those of a return of 10 succeed"
+    assert lines[1] == "3 episodes, of which those with a return of 10 or more succeed"
     assert lines[2].split() == ["value", "in", "first", "states", "12.5"]
     assert len(lines) == 2 + len(evaluate._MEASURES)
 

@@ -107,7 +107,10 @@ def test_values_do_not_depend_on_how_many_rows_are_valued_at_once(monkeypatch: p
 FAULTS: dict[str, tuple[Callable[[Path], fqe.TrainConfig], str]] = {
     "missing": (lambda folder: config(folder / "none"), "there is no checkpoint at"),
     "a sequence model": (lambda folder: config(run_folder(folder / "run", dt)), "is of a sequence model, which acts"),
-    "no policy": (lambda folder: config(run_folder(folder / "run", fqe)), "learns no policy: name the run that it judg"),
+    "no policy": (
+        lambda folder: config(run_folder(folder / "run", fqe)),
+        "learns no policy: name the run that it judg",
+    ),
     "other sizes": (
         lambda folder: config(env="mini/walker2d-medium-expert"),
         "states of size 17 and actions of size 6, the policy of .* 11 and 3: set env to a dataset of d4rl/hopper-v2",
@@ -131,7 +134,7 @@ def test_what_cannot_be_judged_is_refused(fault: str, tmp_path: Path) -> None:
 def test_without_a_name_the_latest_run_in_the_same_environment_is_judged(tmp_path: Path) -> None:
     """Not one elsewhere, not one that judged another's policy, not a damaged one, not one that goes on."""
     given = config("", runs_path=str(tmp_path))
-    with pytest.raises(InputError, match="no finished run below .* acts in d4rl/hopper-v2: train one, or set policy"):
+    with pytest.raises(InputError, match=r"no finished run below .* acts in d4rl/hopper-v2: train one, or set policy"):
         with_policy(given)
     finished(tmp_path / "older", {"env": "d4rl/hopper-v2"}, at=1)
     found = finished(tmp_path / "found", {"env": "d4rl/hopper-v2"}, at=2)
@@ -145,7 +148,7 @@ def test_without_a_name_the_latest_run_in_the_same_environment_is_judged(tmp_pat
 
 
 def test_a_dataset_without_an_environment_needs_a_named_policy(write_hdf5: Callable[..., Path]) -> None:
-    with pytest.raises(InputError, match="names no environment: .*; or set policy to a run"):
+    with pytest.raises(InputError, match=r"names no environment: .*; or set policy to a run"):
         with_policy(config("", env=str(write_hdf5({}))))
 
 
