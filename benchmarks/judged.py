@@ -1,7 +1,7 @@
 """`python -m benchmarks.judged`: whether fitted Q evaluation ranks policies as their environment does.
 
-Three policies are trained, one of which is good. FQE judges each by two bundled datasets, with three seeds. Beside its
-measures stand the policy's score, and what it earns in the environment under FQE's discount.
+Three policies are trained, one of which is good. FQE judges each by two bundled datasets, with three seeds, in JAX.
+Beside its measures stand the policy's score, and what it earns in the environment under FQE's discount.
 """
 
 import argparse
@@ -31,8 +31,7 @@ POLICIES: Mapping[str, tuple[str, dict[str, Any]]] = {
         {"env": "mini/hopper-medium-replay", "frac": 1.0, "max_timesteps": 5000, "eval_freq": 5000},
     ),
 }
-# By which frameworks' FQE policies are judged on each dataset
-DATASETS = {"mini/hopper-mostly-expert": ("torch", "jax"), "mini/hopper-medium-replay": ("jax",)}
+DATASETS = ("mini/hopper-mostly-expert", "mini/hopper-medium-replay")
 # By name in a result, what a table calls it
 MEASURES = {
     "final": "value in first states",
@@ -93,9 +92,9 @@ def trained(name: str, folder: Path) -> dict[str, Any]:
     return {"path": str(source.path), "score": run.result["final"], "discounted_return": earned(source, discount)}
 
 
-def judged(policy: str, dataset: str, framework: str, folder: Path) -> dict[str, list[float]]:
+def judged(policy: str, dataset: str, folder: Path) -> dict[str, list[float]]:
     """What FQE measures of a policy, each seed's, by the names of a result."""
-    twin = load_twin(framework, "evaluation/fqe")
+    twin = load_twin("jax", "evaluation/fqe")
     row = dataset_row(twin.TrainConfig, "evaluation/fqe", dataset)
     settings = row | {"policy": policy, "env": dataset, "runs_path": str(folder), "device": "cpu"}
     runs = train_seeds(twin.train, twin.TrainConfig(**settings), SEEDS)
@@ -106,7 +105,7 @@ def table(summary: dict[str, Any]) -> str:
     """A results file as Markdown: the measures of each policy, mean and deviation over seeds; and how they rank."""
     policies, measures = summary["policies"], list(MEASURES)
     lines = [
-        f"| dataset, framework | policy | D4RL score | discounted return | {' | '.join(MEASURES.values())} |",
+        f"| dataset | policy | D4RL score | discounted return | {' | '.join(MEASURES.values())} |",
         f"|{'---|' * (4 + len(measures))}",
     ]
     for row in summary["judged"]:
@@ -114,22 +113,22 @@ def table(summary: dict[str, Any]) -> str:
         cells = [f"{np.mean(values):.1f} +- {np.std(values, ddof=1):.1f}" for values in found]
         policy = policies[row["policy"]]
         truth = f"{policy['score']:.1f} | {policy['discounted_return']:.1f}"
-        lines.append(f"| {row['dataset']}, {row['framework']} | {row['policy']} | {truth} | {' | '.join(cells)} |")
+        lines.append(f"| {row['dataset']} | {row['policy']} | {truth} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", *_rankings(summary)])
 
 
 def _rankings(summary: dict[str, Any]) -> Iterator[str]:
     """In how many seeds each measure puts the policy of the best score before each other one."""
     best = max(summary["policies"], key=lambda name: summary["policies"][name]["score"])
-    found = {(row["dataset"], row["framework"], row["policy"]): row["measures"] for row in summary["judged"]}
-    yield f"| dataset, framework | {best}, ranked over | {' | '.join(MEASURES[name] for name in RANKING)} |"
+    found = {(row["dataset"], row["policy"]): row["measures"] for row in summary["judged"]}
+    yield f"| dataset | {best}, ranked over | {' | '.join(MEASURES[name] for name in RANKING)} |"
     yield f"|{'---|' * (2 + len(RANKING))}"
-    for (dataset, framework, other), measures in found.items():
+    for (dataset, other), measures in found.items():
         if other != best:
-            first = found[dataset, framework, best]
+            first = found[dataset, best]
             seeds = [zip(first[name], measures[name], strict=True) for name in RANKING]
             cells = [f"{sum(ours > theirs for ours, theirs in pairs)} of {SEEDS} seeds" for pairs in seeds]
-            yield f"| {dataset}, {framework} | {other} | {' | '.join(cells)} |"
+            yield f"| {dataset} | {other} | {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -140,10 +139,8 @@ def main() -> None:
         folder = Path(name)
         policies = {policy: trained(policy, folder) for policy in POLICIES}
         rows = [
-            {"policy": policy, "dataset": dataset, "framework": framework}
-            | {"measures": judged(policies[policy]["path"], dataset, framework, folder)}
-            for dataset, frameworks in DATASETS.items()
-            for framework in frameworks
+            {"policy": policy, "dataset": dataset} | {"measures": judged(policies[policy]["path"], dataset, folder)}
+            for dataset in DATASETS
             for policy in policies
         ]
     for found in policies.values():

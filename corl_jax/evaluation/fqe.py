@@ -127,11 +127,6 @@ def gradient_step(state: "FQE", gradient: Network) -> "FQE":
     return state.replace(critics=optax.apply_updates(state.critics, change), critics_optimizer=moments)
 
 
-def hard_update(target: Network, source: Network) -> Network:
-    """The target, which becomes the source: arrays are never written into, so that they may be the same ones."""
-    return source
-
-
 class FQE(struct.PyTreeNode):
     """All that an update reads and writes."""
 
@@ -160,7 +155,7 @@ class FQE(struct.PyTreeNode):
         (loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critics, batch)
         state = gradient_step(state, gradient)
         if copied:
-            state = state.replace(critics_target=hard_update(state.critics_target, state.critics))
+            state = state.replace(critics_target=state.critics)
         return state, {"critic_loss": loss}
 
 
@@ -187,19 +182,21 @@ def train_interval(
     def draw(step: Array) -> tuple[Array, Noise]:
         return draw_noise(key, step, hp, size)
 
-    def update(state: FQE, drawn: tuple[Array, Noise], place: int, copied: bool) -> tuple[FQE, dict[str, Array]]:
+    def update(state: FQE, drawn: tuple[Array, Noise], place: int) -> tuple[FQE, dict[str, Array]]:
         indices, noise = drawn
-        return state.update(take(dataset, indices), noise, copied)
+        return state.update(take(dataset, indices), noise, copied=False)
 
     def regress(state: FQE, first: Array, length: int, copied: bool) -> tuple[FQE, list[dict[str, Array]]]:
         """So many updates from the number `first` on, the last of which copies the critics or not."""
-        state, history = scan_updates(partial(update, copied=False), draw, state, first, length - copied)
+        state, history = scan_updates(update, draw, state, first, length - copied)
         if copied:
-            state, metrics = update(state, draw(first + length - 1), 0, copied)
+            indices, noise = draw(first + length - 1)
+            state, metrics = state.update(take(dataset, indices), noise, copied)
             history.append(metrics)
         return state, history
 
-    before, period = -phase % hp.target_update_interval, hp.target_update_interval
+    period = hp.target_update_interval
+    before = -phase % period
     head = min(num_updates, before + 1)
     whole, tail = divmod(num_updates - head, period)
     state, history = regress(state, start, head, head > before)

@@ -120,12 +120,6 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
     optimizer.step()
 
 
-def hard_update(target: nn.Module, source: nn.Module) -> None:
-    """The target becomes a copy of the source, in place."""
-    for old, new in zip(target.parameters(), source.parameters(), strict=True):
-        old.data.copy_(new.data)
-
-
 class FQE:
     """All that an update reads and writes."""
 
@@ -158,20 +152,20 @@ class FQE:
         loss, _ = self.critic_loss(batch)
         gradient_step(loss, self.critics_optimizer)
         if self.total_it % hp.target_update_interval == 0:
-            hard_update(self.critics_target, self.critics)
+            self.critics_target.load_state_dict(self.critics.state_dict())
         self.total_it += 1
         return {"critic_loss": loss.detach()}
 
     def value(self, observations: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """What `value` makes of NumPy's arrays."""
-        return on_arrays(value, self.critics, observations, actions)
+        """What `estimate` makes of NumPy's arrays."""
+        return on_arrays(estimate, self.critics, observations, actions)
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, by its name."""
         return {name: getattr(self, name) for name in ("critics", "critics_target", "critics_optimizer")}
 
 
-def value(critics: Critics, observations: Tensor, actions: Tensor) -> Tensor:
+def estimate(critics: Critics, observations: Tensor, actions: Tensor) -> Tensor:
     """The estimate (B,) of what actions (B, A) are worth in observations (B, S): the mean of the critics."""
     return critics(observations, actions).mean(axis=0)
 
