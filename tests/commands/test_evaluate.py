@@ -7,7 +7,7 @@ import pytest
 
 from parity_tests.pairs.evaluation_fqe import POLICY
 from shared.__main__ import main
-from shared.commands import evaluate
+from shared.commands import evaluate, plot
 from shared.errors import InputError
 from shared.frameworks.saved import Saved
 
@@ -40,7 +40,7 @@ def test_several_seeds_have_columns_and_a_mean() -> None:
 def test_a_policy_is_judged_by_what_it_learnt_from(
     framework: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And its run says what came of it; a second run goes by the settings that follow."""
+    """And its runs, one for each seed, go by the settings that follow; they can be drawn as any others."""
     given = [str(POLICY), "--method", "fqe", "--framework", framework, "--runs_path", str(tmp_path), *SHORT]
     assert main(["evaluate", *given, "--seeds", "2", "--discount", "0.9"]) == 0
     printed = capsys.readouterr().out
@@ -49,6 +49,10 @@ def test_a_policy_is_judged_by_what_it_learnt_from(
     (first, second) = sorted(tmp_path.iterdir())
     assert framework in first.name
     assert "discount: 0.9" in (second / "config.yaml").read_text()
+    found = plot.read_run(first)
+    assert found is not None
+    assert found.metric == "initial_state_value"
+    assert list(found.values) == [2, 4]
 
 
 FAULTS = {
