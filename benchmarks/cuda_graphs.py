@@ -85,7 +85,7 @@ def recorded(made: Loop, length: int, subject: Subject, recorder: CudaGraphs) ->
 def updates_before(length: int, subject: Subject) -> int:
     """The updates of all warm-ups: each runs whole graphs, and whole periods of delayed updates."""
     config = subject.pair.torch.TrainConfig(**subject.settings)
-    periods = [getattr(config, name, 1) for name in ("policy_freq", "target_update_period")]
+    periods = [getattr(config, name, 1) for name in ("policy_freq", "target_update_period", "target_update_interval")]
     return WARM_UPS * math.lcm(math.gcd(length, subject.updates), *periods)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import chart, environments, online, programs, results, searches, seeds, tricks, whole_runs
+from benchmarks import chart, environments, judged, online, programs, results, searches, seeds, tricks, whole_runs
 from benchmarks.results import ROOT
 from parity_tests import likeness, listing
 from parity_tests.mutants import results as mutants
@@ -219,6 +219,12 @@ def searched(_: str | None) -> str:
     return "\n".join(f"{benchmarked(summary)}:\n\n{searches.table(summary)}\n" for summary in summaries)
 
 
+def ranked(_: str | None) -> str:
+    """What fitted Q evaluation says of policies, and how that ranks them."""
+    summaries = [json.loads(path.read_text()) for path in files("judged")]
+    return "\n".join(f"{measured(summary)}:\n\n{judged.table(summary)}\n" for summary in summaries)
+
+
 def alike(_: str | None) -> str:
     """How many lines the twins share."""
     return likeness.table() + "\n"
@@ -238,6 +244,7 @@ TABLES: dict[str, Callable[[str | None], str]] = {
     "environments": replayed,
     "online": played,
     "searches": searched,
+    "judged": ranked,
     "likeness": alike,
     "mutants": lambda side: "\n\n".join(map(mutants.table, [side] if side else mutants.SIDES)) + "\n",
     "pairs": lambda _: listing.table() + "\n",

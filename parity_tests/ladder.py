@@ -306,7 +306,7 @@ def _explorations(scene: Scene) -> Errors:
 
 
 def act(scene: Scene) -> Errors:
-    """The actions of the policy that is evaluated, and of the one that explores."""
+    """The actions of the policy that is evaluated, and of the one that explores; the values that judge a policy."""
     indices, _ = next(scene.draws())
     given, ours = scene.torch_batch(indices), scene.jax_batch(indices)
     noise = {"noise": _acting_noise(scene, len(indices))}
@@ -316,7 +316,7 @@ def act(scene: Scene) -> Errors:
     found: Errors = {}
     if sampling := getattr(scene.jax_twin, "draw_acting_noise", None):
         found["noise"] = error(sampling(np.random.default_rng(0), scene.hp, scene.sizes[1]), noise["noise"][0])
-    for way in ("act",) if scene.pair.explores else ("act", "explore"):
+    for way in ("act",) if scene.pair.explores else ("act", "explore", "value"):
         if policy := getattr(scene.jax_twin, way, None):
             of, *names = inspect.signature(policy).parameters
             reference = getattr(scene.trainer, way)(*(_given(name, given, noise) for name in names))

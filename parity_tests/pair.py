@@ -37,7 +37,7 @@ class Facts:
     Attributes:
         rewarded: The loss in which rewards are learnt from; empty: none, and no target is bootstrapped.
         target_inputs: What `td_target` is given.
-        rate: The setting by which targets follow their networks; empty where they are copies.
+        rate: The setting by which targets follow their networks; those without one become copies.
         lagging: Targets that follow their network as it was before the step.
         first_delayed: The first update in which the actor learns, of those that come each `policy_freq`.
         imitation: From actor and batch to the loss of mere behaviour cloning, where the actor must do more than that.
@@ -120,6 +120,7 @@ class Pair:
             make the same.
         gathers: Look-ups by index in one update, the batch's own included; the mean where updates differ.
         host_calls: Calls of the host in one update, likewise.
+        counted_updates: Updates of an interval whose program is counted: its loops make them all, but for a few.
         full_size: Settings of the ladder's variant of full size, where a default is too large for a test.
         timed: Settings under which updates are timed, where CORL's defaults begin with others than those that count.
         on_device: Settings under which an update asks the host for nothing, where the defaults' updates do.
@@ -161,6 +162,7 @@ class Pair:
     prepared: Callable[[ModuleType], dict[str, Any]] = lambda twin: {}
     gathers: float = 1
     host_calls: float = 0
+    counted_updates: int = 200
     full_size: Mapping[str, Any] = field(default_factory=dict)
     timed: Mapping[str, Any] = field(default_factory=dict)
     on_device: Mapping[str, Any] = field(default_factory=dict)

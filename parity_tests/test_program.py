@@ -8,20 +8,18 @@ import pytest
 from parity_tests.pairs import PAIRS
 from parity_tests.program import count, drawn, program, scans
 
-NUM_UPDATES = 200
-
 
 @cache
 def program_of(name: str) -> Any:
     """Each pair's, traced once for all that is counted in it."""
-    return program(PAIRS[name], PAIRS[name].jax, NUM_UPDATES)
+    return program(PAIRS[name], PAIRS[name].jax, PAIRS[name].counted_updates)
 
 
 def updates_in_a_body(name: str) -> int:
     """How many updates the innermost loop's body holds."""
     *loops, inner = scans(program_of(name))
     outer = loops[0].params["length"] if loops else 1
-    return NUM_UPDATES // (inner.params["length"] * outer)
+    return PAIRS[name].counted_updates // (inner.params["length"] * outer)
 
 
 def calls(jaxpr: Any) -> int:
@@ -47,7 +45,7 @@ def test_nothing_reaches_the_host_within_an_interval(name: str) -> None:
 def test_brute_force_asks_no_host() -> None:
     """PRDC's search on the device."""
     pair = PAIRS["prdc"]
-    assert not calls(program(pair, pair.jax, NUM_UPDATES, **pair.on_device))
+    assert not calls(program(pair, pair.jax, pair.counted_updates, **pair.on_device))
 
 
 @pytest.mark.parametrize("name", PAIRS)

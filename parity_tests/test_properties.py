@@ -96,7 +96,7 @@ def targets_move_once_when_due(name: str, twin: ModuleType) -> None:
     still = (v for v, settings in PAIRS[name].variants.items() if settings.get("target_update_period", 1) > 1)
     state, batch, noise, scene = scene_of(name, twin, next(still, "default"))
     facts = scene.pair.facts
-    tau = getattr(state.hp, facts.rate) if facts.rate else 1.0
+    tau = getattr(state.hp, facts.rate, 1.0)
     targets = [part for part in part_names(state) if part.endswith("_target")]
     assert targets
     for step in range(scene.updates + 1, scene.updates + 7):

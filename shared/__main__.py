@@ -18,6 +18,7 @@ COMMANDS = {
     "train": ("shared.commands.train", "train an algorithm, in PyTorch or in JAX"),
     "plot": ("shared.commands.plot", "draw learning curves of runs, and tell what their seeds show"),
     "play": ("shared.commands.play", "run what a run has learnt in its environment, and film it"),
+    "evaluate": ("shared.commands.evaluate", "judge what a run has learnt by a dataset, without its environment"),
     "export": ("shared.commands.export", "write a run's policy for ONNX Runtime, TorchScript or NumPy"),
     "convert": ("shared.commands.convert", "turn a checkpoint of one framework into one of the other"),
     "datasets": ("shared.commands.datasets", "list, describe, verify and download datasets"),

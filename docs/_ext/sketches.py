@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from primer import DOCS
 from shared.runs.curves import svg
-from sketching import ensembles, offline, online, phases
+from sketching import ensembles, evaluation, offline, online, phases
 
 FOLDER = DOCS / "sketches"
 # By the name of the page
@@ -19,6 +19,7 @@ SKETCHES = {
         ensembles.cql,
         offline.dt,
         ensembles.edac,
+        evaluation.evaluation_fqe,
         phases.finetune_awac,
         phases.finetune_cal_ql,
         phases.finetune_cql,

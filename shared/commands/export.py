@@ -58,6 +58,7 @@ def portable_policy(source: Saved) -> PortablePolicy:
     Raises:
         InputError: The checkpoint cannot be used.
     """
+    source.check_acts()
     trainer, statistics = source.trainer(), source.statistics()
     scales = getattr(source.config, "action_scaler", "none") != "none"
     actions = source.action_statistics() if scales else None

@@ -91,7 +91,7 @@ def read_run(folder: Path) -> Evaluations | None:
         # The last line of a run that goes on may be half written.
         lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
         every = [json.loads(line) for line in lines]
-        rows = [row for row in every if "return_mean" in row]
+        rows = [row for row in every if row.keys() & LABELS.keys()]
         if not rows:
             return None
         metric = next(name for name in LABELS if name in rows[0])

@@ -9,8 +9,9 @@ import gymnasium
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shared.envs.goals import is_goal
+from shared.envs.goals import has_goals, is_goal
 from shared.envs.registry import fingerprint, make_env
+from shared.envs.scores import scale
 from shared.envs.spaces import spaces_of
 from shared.errors import InputError
 
@@ -100,6 +101,16 @@ class Evaluation(NamedTuple):
     lengths: np.ndarray
     successes: np.ndarray
 
+    @property
+    def outcomes(self) -> np.ndarray:
+        """What scores the policy: the returns."""
+        return self.returns
+
+    def row(self) -> dict[str, Any]:
+        """What a run's metrics say of it."""
+        mean = float(self.returns.mean())
+        return {"return_mean": mean, "returns": self.returns.tolist(), "lengths": self.lengths.tolist()}
+
 
 class Evaluator:
     """Evaluates policies in one environment, each time from the same start states.
@@ -118,7 +129,14 @@ class Evaluator:
         action_mean: Added to each action of the policy, () or (action_dim,).
         action_std: Multiplies it before, () or (action_dim,).
         fingerprint: What a score depends on besides the policy: environment, MuJoCo version, mass, episodes, seed.
+        scale: What returns are reported as.
+        outcomes: Under which name a row of metrics has them.
+        measures: What else is measured at each evaluation.
+        has_goals: Whether an episode succeeds or fails.
     """
+
+    outcomes = "returns"
+    measures: tuple[str, ...] = ("return_mean",)
 
     def __init__(
         self,
@@ -162,6 +180,7 @@ class Evaluator:
         self.state_dim, self.actions = spaces_of(env_id, self._envs[0])
         self.action_dim, self.max_action = self.actions.size, self.actions.bound
         self.fingerprint: dict[str, Any] = {**fingerprint(self._envs[0]), "episodes": n_episodes, "seed": seed}
+        self.scale, self.has_goals = scale(env_id), has_goals(env_id)
         self.mean, self.std = np.asarray(mean), np.asarray(std)
         # Of single precision, so that a policy's own precision decides that of its actions
         self.action_mean, self.action_std = (np.asarray(value, np.float32) for value in (action_mean, action_std))

@@ -28,6 +28,8 @@ SUFFIXES = {"torch": ".pt", "jax": ".msgpack"}
 # What a checkpoint of either framework says about its run, by key
 STATISTICS = ("state_mean", "state_std", "action_mean", "action_std")
 FACTS = ("step", "settings", "dataset", "environment", *STATISTICS, "versions")
+# States for which actions are computed at once
+_ROWS = 16_384
 _RUN = re.compile(r".+-(torch|jax)-[0-9a-f]{8}")
 
 
@@ -174,7 +176,11 @@ class Saved:
 
         Args:
             seed: Decides what a policy that samples draws; None: as in the run.
+
+        Raises:
+            InputError: As `trainer`, or the run has learnt no policy.
         """
+        self.check_acts()
         config, act = self.config, self.trainer().act
         if self.draw is not None:
             return SampledPolicy(act, self.draw, self.evaluation_seed if seed is None else seed)
@@ -183,6 +189,38 @@ class Saved:
         if not self.is_prompted:
             return act
         return PromptedPolicy(act, config.target_returns[0], config.reward_scale, config.seq_len, self.sizes[1])
+
+    def actions(self, *columns: np.ndarray) -> list[np.ndarray]:
+        """The policy's actions (N, A), in its own units, for each column (N, S) of normalised observations.
+
+        A policy that samples draws once for each row, from a generator that the run's seed of evaluations decides.
+
+        Raises:
+            InputError: As `trainer`, or the policy needs more than an observation.
+        """
+        self.check_acts()
+        if self.is_prompted:
+            raise InputError(f"{self.path} is of a sequence model, which acts on more than a state: name another run")
+        act, draw = self.trainer().act, self.draw
+        rng = np.random.default_rng(self.evaluation_seed)
+
+        def noise(rows: int) -> list[np.ndarray]:
+            return [] if draw is None else [np.stack([draw(rng) for _ in range(rows)]).astype(np.float32)]
+
+        def of(observations: np.ndarray) -> np.ndarray:
+            parts = (observations[first : first + _ROWS] for first in range(0, len(observations), _ROWS))
+            return np.concatenate([act(part, *noise(len(part))) for part in parts])
+
+        return [of(observations) for observations in columns]
+
+    def check_acts(self) -> None:
+        """Whether the run has learnt a policy.
+
+        Raises:
+            InputError: It has judged one.
+        """
+        if not hasattr(self.torch, "policy"):
+            raise InputError(f"{self.path} is of {self.algorithm}, which learns no policy: name the run that it judged")
 
     @property
     def draw(self) -> Callable[[np.random.Generator], np.ndarray] | None:

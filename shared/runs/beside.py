@@ -5,7 +5,9 @@ from collections.abc import Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import NamedTuple, SupportsFloat
 
-from shared.envs.evaluation import ContextPolicy, Evaluation, Evaluator, Policy
+from shared.envs.evaluation import ContextPolicy, Policy
+from shared.runs.scoring import Scored, Scorer
+from shared.runs.valuation import Value
 
 # While an evaluation is awaited: for signals, and for the device, whose end begins what counts as waiting
 _SECONDS_BETWEEN_LOOKS = 0.01
@@ -16,7 +18,7 @@ class Outcome(NamedTuple):
 
     step: int
     prompt: float | None
-    evaluation: Evaluation
+    evaluation: Scored
 
 
 class Pending(NamedTuple):
@@ -24,7 +26,7 @@ class Pending(NamedTuple):
 
     step: int
     prompt: float | None
-    evaluation: Future[Evaluation]
+    evaluation: Future[Scored]
 
 
 class Beside:
@@ -34,13 +36,13 @@ class Beside:
         pending: What was asked for and has not been handed out, the oldest first.
     """
 
-    def __init__(self, evaluator: Evaluator) -> None:
+    def __init__(self, evaluator: Scorer) -> None:
         """The thread begins with the first evaluation."""
         self.pending: deque[Pending] = deque()
         self._evaluator = evaluator
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="evaluation")
 
-    def ask(self, step: int, policy: Policy | ContextPolicy, prompt: float | None) -> None:
+    def ask(self, step: int, policy: Policy | ContextPolicy | Value, prompt: float | None) -> None:
         """Has a policy evaluated, and returns at once."""
         self.pending.append(Pending(step, prompt, self._thread.submit(self._evaluator, policy)))
 

@@ -150,8 +150,10 @@ def cli(
     algorithm: str,
     args: Sequence[str] | None = None,
     prog: str | None = None,
-) -> None:
+) -> list[Any]:
     """Runs `train` with the config of the command line: the body of `python corl_jax/<algorithm>.py`.
+
+    It returns each seed's run.
 
     An error or a signal ends the process with one line on stderr. The status is 2 for input that cannot be used, 1 for
     a run that cannot go on, 130 for Ctrl-C and 143 for SIGTERM. `args` and `prog` are those of `parse`.
@@ -163,6 +165,7 @@ def cli(
         runs = _trained(train, parse(config_class, algorithm, settings, prog), number)
         if number > 1:
             print(summary([run.result for run in runs]))
+        return runs
     except (InputError, RunError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, InputError) else 1)

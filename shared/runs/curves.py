@@ -13,6 +13,7 @@ LABELS = {
     "d4rl_normalized_score": "D4RL normalised score",
     "normalized_return_not_d4rl": "normalised return (not in D4RL's environment)",
     "return_mean": "return",
+    "initial_state_value": "estimated value in first states",
 }
 # A run counts as the mean of its last evaluations: as many as this.
 AVERAGED = 3

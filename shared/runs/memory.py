@@ -109,7 +109,8 @@ def _of_perceptrons(config: Any) -> Iterator[_Part]:
         yield _Part(_FLOAT * rows * critics * width * layers, (*batch, *widths, *ensemble, *repeated))
     if widths:
         yield _Part(_FLOAT * _COPIES * critics * width**2 * (layers - 1), widths + ensemble)
-    yield _Part(config.n_episodes * (_FLOAT * width + _EPISODE), ("n_episodes", *widths))
+    if episodes := _named(config, "n_episodes"):
+        yield _Part(config.n_episodes * (_FLOAT * width + _EPISODE), (*episodes, *widths))
 
 
 def _named(config: Any, name: str) -> tuple[str, ...]:

@@ -86,14 +86,14 @@ class MetricsFile:
             raise self._changed()
         return rows
 
-    def evaluations(self, size: int) -> list[tuple[int, np.ndarray]]:
-        """The steps and the returns (n_episodes,) of the evaluations in the first `size` bytes.
+    def evaluations(self, size: int, outcomes: str) -> list[tuple[dict[str, Any], np.ndarray]]:
+        """The rows of the evaluations in the first `size` bytes, each with its outcomes (n_episodes,) of this name.
 
         Raises:
             InputError: As `rows`.
         """
         try:
-            return [(row["step"], _returns(row)) for row in self.rows(size) if "returns" in row]
+            return [(row, _numbers(row[outcomes])) for row in self.rows(size) if outcomes in row]
         except InputError:
             raise
         except (TypeError, ValueError, OverflowError):
@@ -111,8 +111,8 @@ class MetricsFile:
         self._file.close()
 
 
-def _returns(row: Mapping[str, Any]) -> np.ndarray:
-    returns = np.asarray(row["returns"], dtype=float)
-    if returns.ndim != 1 or not returns.size or not np.isfinite(returns).all():
-        raise ValueError(returns)
-    return returns
+def _numbers(values: Any) -> np.ndarray:
+    numbers = np.asarray(values, dtype=float)
+    if numbers.ndim != 1 or not numbers.size or not np.isfinite(numbers).all():
+        raise ValueError(numbers)
+    return numbers

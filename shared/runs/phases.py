@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from shared.data.online import Episode
-from shared.envs.goals import has_goals
+from shared.envs.evaluation import Evaluation
 from shared.envs.scores import Scale
+from shared.runs.scoring import Scored
 
 
 class Phases:
@@ -62,9 +61,9 @@ class Fortunes:
     under both names.
     """
 
-    def __init__(self, phases: Phases, scale: Scale, env_id: str) -> None:
-        """Of a run that begins, scored on a scale in an environment."""
-        self._phases, self._scale, self._has_goals = phases, scale, has_goals(env_id)
+    def __init__(self, phases: Phases, scale: Scale, has_goals: bool) -> None:
+        """Of a run that begins, scored on a scale, on a task that may have a goal."""
+        self._phases, self._scale, self._has_goals = phases, scale, has_goals
         self._rates: list[tuple[int, float, int]] = []
         self._training_regret: float | None = None
 
@@ -79,10 +78,12 @@ class Fortunes:
             row |= {"train/is_success": int(episode.success), "train/regret": episode.regret}
         return row
 
-    def of_evaluation(self, step: int, successes: np.ndarray) -> dict[str, float]:
+    def of_evaluation(self, step: int, evaluation: Scored) -> dict[str, float]:
         """What an evaluation's row says of success; nothing where the task has no goal."""
         if not self._has_goals:
             return {}
+        assert isinstance(evaluation, Evaluation), "only an environment has goals"
+        successes = evaluation.successes
         self._rates.append((step, float(successes.mean()), len(successes)))
         regret = self._evaluation_regret()
         return {"success_rate": self._rates[-1][1]} | ({} if regret is None else {"eval/regret": regret})

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 
 from shared.data.online import Episode
-from shared.envs.evaluation import Evaluation
-from shared.envs.scores import scale
 from shared.errors import InputError
 from shared.files import write_atomically
 from shared.names import is_file_name
@@ -28,6 +26,7 @@ from shared.runs.machine import hardware, versions
 from shared.runs.metrics import MetricsFile
 from shared.runs.phases import Fortunes, Phases
 from shared.runs.progress import Progress, say, warn
+from shared.runs.scoring import Scored
 from shared.runs.task import Task
 from shared.runs.wandb_side import import_wandb, start_wandb
 
@@ -80,13 +79,14 @@ class Record:
         self.next()
         self._config, self._task, self._algorithm, self._framework = config, task, algorithm, framework
         self._device, self._unit, self._progress = device, unit, progress
-        self._scale, self._phases = scale(task.evaluator.fingerprint["env"]), Phases(config)
-        self._fortunes = Fortunes(self._phases, self._scale, task.evaluator.fingerprint["env"])
+        self._scale, self._phases = task.evaluator.scale, Phases(config)
+        self._fortunes = Fortunes(self._phases, self._scale, task.evaluator.has_goals)
         self._references = {name: float(self._scale(value)) for name, value in policy_returns(task.attributes).items()}
         self._picture = Extra(f"cannot draw {self.folder / 'learning_curve.png'}")
         self._wandb_told = Extra("Weights & Biases has failed")
         self._steps: list[int] = []
-        self._returns: list[np.ndarray] = []
+        self._outcomes: list[np.ndarray] = []
+        self._final: Mapping[str, Any] = {}
         self._metrics_size = 0
 
     # ---- the folder ------------------------------------------------------------------------------------------------
@@ -241,13 +241,12 @@ class Record:
         self._metrics_size = progress["metrics_size"]
         self._progress.go_on_from(progress["updates"], progress["seconds"], progress["evaluating"])
         self._fortunes.go_on_from(self._metrics.rows(self._metrics_size))
-        for step, returns in self._metrics.evaluations(self._metrics_size):
-            self._steps.append(step)
-            self._returns.append(returns)
+        for row, outcomes in self._metrics.evaluations(self._metrics_size, self._task.evaluator.outcomes):
+            self._keep(row["step"], row, outcomes)
 
     def prune(self) -> None:
         """Removes all checkpoints but the last two and the best."""
-        means = [float(returns.mean()) for returns in self._returns]
+        means = [float(outcomes.mean()) for outcomes in self._outcomes]
         self.checkpoints.prune(dict(zip(self._steps, means, strict=True)))
 
     def _versions(self) -> dict[str, str]:
@@ -272,7 +271,13 @@ class Record:
         """Writes the row of a training episode that ended with update `step`."""
         self.write(step, self._fortunes.of_episode(episode))
 
-    def write_evaluation(self, step: int, prompt: float | None, evaluation: Evaluation) -> None:
+    def _keep(self, step: int, row: Mapping[str, Any], outcomes: np.ndarray) -> None:
+        """Takes an evaluation's outcomes into the curve, and of its row what the result has of the last."""
+        self._steps.append(step)
+        self._outcomes.append(outcomes)
+        self._final = {name: row[name] for name in self._task.evaluator.measures if name in row}
+
+    def write_evaluation(self, step: int, prompt: float | None, evaluation: Scored) -> None:
         """Writes an evaluation's row, prints it, and redraws the curve where that is long ago.
 
         Args:
@@ -281,29 +286,28 @@ class Record:
                 the run; the others are written under their prompt's name alone.
             evaluation: Its outcome.
         """
-        returns, lengths, successes = evaluation
-        row = {"return_mean": float(returns.mean()), "returns": returns.tolist(), "lengths": lengths.tolist()}
-        score = row[self._scale.metric] = float(self._scale(returns).mean())
+        outcomes, row = evaluation.outcomes, evaluation.row()
+        score = row[self._scale.metric] = float(self._scale(outcomes).mean())
         first = not self._steps or self._steps[-1] != step
         if first:
-            row |= self._fortunes.of_evaluation(step, successes)
-            self._steps.append(step)
-            self._returns.append(returns)
+            row |= self._fortunes.of_evaluation(step, evaluation)
+            self._keep(step, row, outcomes)
             self.prune()
         if prompt is not None:
             named_row = {f"eval/{prompt}_{name}": value for name, value in row.items()}
             row = named_row | row if first else named_row
         self.write(step, row)
-        self._tell(step, prompt, returns, score)
+        self._tell(step, prompt, outcomes, score)
         if time.perf_counter() - self._drawn > _SECONDS_BETWEEN_DRAWINGS:
             self.draw()
 
-    def _tell(self, step: int, prompt: float | None, returns: np.ndarray, score: float) -> None:
+    def _tell(self, step: int, prompt: float | None, outcomes: np.ndarray, score: float) -> None:
         """Prints an evaluation."""
         asked = "" if prompt is None else f" (asked for {prompt:g})"
-        named_score = f"{self._scale.words} {score:.1f}, " if self._scale.dataset_id else ""
-        spread = f"return {returns.mean():.1f} +- {returns.std():.1f}"
-        say(f"{self._unit} {step}{asked}: {named_score}{spread} ({len(returns)} episodes)")
+        scaled, words = self._scale.dataset_id is not None, self._scale.words
+        named = f"{words} {score:.1f}, return" if scaled else words
+        spread = f"{outcomes.mean():.1f} +- {outcomes.std():.1f}"
+        say(f"{self._unit} {step}{asked}: {named} {spread} ({len(outcomes)} episodes)")
 
     def sync(self) -> None:
         """Makes all rows survive a power cut.
@@ -324,7 +328,7 @@ class Record:
 
     def _curve(self) -> Curve:
         """All evaluations so far, on the scale of their environment."""
-        values, switch = self._scale(self._returns), self._phases.switch
+        values, switch = self._scale(self._outcomes), self._phases.switch
         return Curve(self._scale.metric, np.array(self._steps), values, self._references, switch)
 
     # ---- result ----------------------------------------------------------------------------------------------------
@@ -352,7 +356,7 @@ class Record:
             "final": means[-1] if means else None,
             f"mean_of_last_{AVERAGED}": float(np.mean(means[-AVERAGED:])) if means else None,
             "best": max(means, default=None),
-            "final_return_mean": float(self._returns[-1].mean()) if means else None,
+            **{f"final_{name}": self._final.get(name) for name in self._task.evaluator.measures},
             **self._fortunes.result(self._steps, means),
             "data_policies": curve.references,
             "dataset": self._task.fingerprint,

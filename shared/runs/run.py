@@ -20,6 +20,7 @@ from shared.runs.progress import Progress, say, warn
 from shared.runs.record import Record
 from shared.runs.stopping import StopRequest
 from shared.runs.task import Task
+from shared.runs.valuation import Value
 
 
 class Run:
@@ -278,7 +279,7 @@ class Run:
             warn(f"cannot write {copy} ({error.strerror}): make room, or the folder writable; {self._saved} is there")
 
     def evaluate(
-        self, step: int, policy: Policy | ContextPolicy, prompt: float | None = None, beside: bool = False
+        self, step: int, policy: Policy | ContextPolicy | Value, prompt: float | None = None, beside: bool = False
     ) -> None:
         """Evaluates the policy after `step` updates, writes the outcome, prints it and redraws the curve.
 
@@ -289,7 +290,8 @@ class Run:
 
         Args:
             step: Updates done.
-            policy: From normalised observations (n_episodes, S) float32 to actions (n_episodes, A).
+            policy: From normalised observations (n_episodes, S) float32 to actions (n_episodes, A). Where a dataset
+                takes the place of an environment: from observations and actions to values.
             prompt: The return that the policy was asked for, if it is asked for one. The run is scored by the first
                 of several, as CORL's is; the others are written under their prompt's name alone.
             beside: The policy needs nothing that the next updates use up or overwrite, and no device of theirs.

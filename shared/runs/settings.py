@@ -11,7 +11,7 @@ from shared.runs.fields import bounded, choice, later, positive, unbounded
 
 
 @dataclass(frozen=True)
-class RunConfig:
+class RecordConfig:
     """What every run has."""
 
     # Project in Weights & Biases
@@ -24,15 +24,13 @@ class RunConfig:
     env: str = "mini/hopper-mostly-expert"
     # Updates between two evaluations
     eval_freq: int = bounded(5000, low=1)
-    # Episodes in an evaluation
-    n_episodes: int = bounded(10, low=1)
     # Folder for a checkpoint at each evaluation; null: only the last one, in the run's folder
     checkpoints_path: str | None = None
     # Checkpoint to start from
     load_model: str = ""
     # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
     resume: str = ""
-    # Seed of the weights, the batches, the noise and the evaluation's start states
+    # Seed of the weights, the batches and the noise
     seed: int = bounded(0, low=0, high=2**32 - 1)
     # auto, cpu or cuda
     device: str = "auto"
@@ -40,6 +38,16 @@ class RunConfig:
     runs_path: str = "runs"
     # Weights & Biases: off, offline or online
     wandb_mode: str = choice("off", "offline", "online")
+
+
+@dataclass(frozen=True)
+class RunConfig(RecordConfig):
+    """What every run has that an environment scores."""
+
+    # Episodes in an evaluation
+    n_episodes: int = bounded(10, low=1)
+    # Seed of the weights, the batches, the noise and the evaluation's start states
+    seed: int = bounded(0, low=0, high=2**32 - 1)
 
 
 @dataclass(frozen=True)

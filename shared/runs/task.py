@@ -21,7 +21,8 @@ from shared.envs.stepping import Stepper
 from shared.errors import InputError
 from shared.runs import memory, seeds
 from shared.runs.fields import check
-from shared.runs.settings import RewardsConfig, RunConfig, TransitionsConfig
+from shared.runs.scoring import Scorer
+from shared.runs.settings import DatasetConfig, RewardsConfig, RunConfig, TransitionsConfig
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class Task:
     Attributes:
         dataset: A `Batch` of transitions, or `Trajectories`, as the algorithm sees them; float32 NumPy arrays. For an
             algorithm that makes its own data: room for it, all zeros.
-        evaluator: Runs episodes; it normalises states with the same `mean` and `std`.
+        evaluator: Runs episodes, and normalises states with the same `mean` and `std`. Or it measures values on the
+            dataset, where that is all there is.
         state_dim: S.
         action_dim: A; of finite actions, how many there are.
         max_action: Bound of every action component, as the algorithm sees them; 1 for finite actions.
@@ -46,7 +48,7 @@ class Task:
     """
 
     dataset: Any
-    evaluator: Evaluator
+    evaluator: Scorer
     state_dim: int
     action_dim: int
     max_action: float
@@ -328,7 +330,7 @@ def _scoring_env(config: Any, attributes: dict[str, Any]) -> str:
     """The environment that scores what is learnt under a config from a dataset with these attributes."""
     if config.eval_backend == "d4rl":
         return genuine.env_id(config.eval_env or config.env)
-    return config.eval_env or _own_env(config.env, attributes)
+    return config.eval_env or own_env(config.env, attributes)
 
 
 def scoring_env(config: Any) -> str:
@@ -339,6 +341,8 @@ def scoring_env(config: Any) -> str:
     """
     if is_registered(config.env):  # by who makes the data in it
         return config.env
+    if not isinstance(config, DatasetConfig):  # nor does what judges a policy name one
+        return own_env(config.env, sources.read(config.env).attributes)
     told = config.eval_env or config.eval_backend == "d4rl" or config.env in names.D4RL_FACTS
     return _scoring_env(config, {} if told else sources.read(config.env).attributes)
 
@@ -389,7 +393,7 @@ def _misfit(dataset: Any, evaluator: Evaluator) -> tuple[str, str] | None:
     return ours, f"{evaluator.state_dim} and {f'actions 0 to {there.size - 1}' if there.finite else there.size}"
 
 
-def _own_env(name: str, attributes: dict[str, Any]) -> str:
+def own_env(name: str, attributes: dict[str, Any]) -> str:
     """The environment that a dataset's file names, else the one most like that in which D4RL recorded it."""
     if "env_id" in attributes:
         return str(attributes["env_id"])

@@ -12,6 +12,7 @@ from flax import serialization
 
 from parity_tests.pairs import PAIRS
 from shared.frameworks.twins import load_twin
+from shared.runs.settings import RunConfig
 
 # What depends on the machine's mood, and on the company
 _TIMES = {"updates_per_second", "seconds", "seeds_at_once"}
@@ -27,6 +28,8 @@ def config(side: str, name: str, folder: Path, **settings: Any) -> Any:
     short = {"batch_size": 8, "max_timesteps": 12, "eval_freq": 4, "n_episodes": 2, "device": "cpu", "seed": 1}
     small = dict(PAIRS[name].variants["default"])
     given = small | short | _AT_ONCE.get(name, {}) | {"runs_path": str(folder)} | settings
+    if not issubclass(twin.TrainConfig, RunConfig):  # no environment, no episodes in it
+        del given["n_episodes"]
     return twin.TrainConfig(**PAIRS[name].lasting(given.pop("max_timesteps")) | given)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shared.envs.evaluation import Evaluation
 from shared.envs.scores import scale
 from shared.errors import InputError, Stopped
 from shared.frameworks.twins import load_twin
@@ -64,12 +65,17 @@ def test_updates_before_both_phases_are_of_neither() -> None:
     ]
 
 
+def succeeded(*episodes: bool) -> Evaluation:
+    """An evaluation of which only this is asked."""
+    return Evaluation(np.zeros(len(episodes)), np.zeros(len(episodes)), np.array(episodes))
+
+
 def test_the_two_regrets_are_kept_apart() -> None:
     """Evaluations before the switch are in neither."""
-    fortunes = Fortunes(Phases(Config()), scale("robotics/pen"), "robotics/pen")
-    assert fortunes.of_evaluation(4, np.array([True, True])) == {"success_rate": 1.0}
-    assert fortunes.of_evaluation(8, np.array([False, False])) == {"success_rate": 0.0, "eval/regret": 1.0}
-    assert fortunes.of_evaluation(12, np.array([True, False])) == {"success_rate": 0.5, "eval/regret": 0.75}
+    fortunes = Fortunes(Phases(Config()), scale("robotics/pen"), has_goals=True)
+    assert fortunes.of_evaluation(4, succeeded(True, True)) == {"success_rate": 1.0}
+    assert fortunes.of_evaluation(8, succeeded(False, False)) == {"success_rate": 0.0, "eval/regret": 1.0}
+    assert fortunes.of_evaluation(12, succeeded(True, False)) == {"success_rate": 0.5, "eval/regret": 0.75}
     result = fortunes.result([4, 8, 12], [1.0, 2.0, 3.0])
     assert (result["before_online"], result["after_online"]) == (1.0, 3.0)
     assert (result["evaluation_regret"], result["training_regret"]) == (0.75, None)
@@ -77,8 +83,8 @@ def test_the_two_regrets_are_kept_apart() -> None:
 
 
 def test_where_there_is_no_goal_there_is_no_regret() -> None:
-    fortunes = Fortunes(Phases(Config()), scale("d4rl/hopper-v2"), "d4rl/hopper-v2")
-    assert fortunes.of_evaluation(8, np.array([True])) == {}
+    fortunes = Fortunes(Phases(Config()), scale("d4rl/hopper-v2"), has_goals=False)
+    assert fortunes.of_evaluation(8, succeeded(True)) == {}
     assert fortunes.result([4, 8], [1.0, 2.0]) == {"updates_per_call": 1, "before_online": 1.0, "after_online": 2.0}
 
 

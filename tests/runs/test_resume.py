@@ -22,6 +22,7 @@ from shared.frameworks.twins import load_twin
 from shared.runs.configs import parse
 from shared.runs.fields import bounded, later
 from shared.runs.run import Run
+from shared.runs.valuation import DatasetEvaluator
 from tests.runs.stopped_runs import assert_same_bits, config, last_checkpoint, only_run, read, rows, train
 
 pytestmark = pytest.mark.usefixtures("in_haste")
@@ -48,16 +49,20 @@ def stop_after(updates: int) -> Iterator[None]:
 @contextmanager
 def evaluation_fails(number: int) -> Iterator[None]:
     """The evaluation of this number, from 1, raises half way."""
-    evaluate, seen = Evaluator.__call__, [0]
+    seen = [0]
 
-    def failing(self: Evaluator, policy: Any) -> Any:
-        seen[0] += 1
-        if seen[0] == number:
-            raise ZeroDivisionError("the simulator")
-        return evaluate(self, policy)
+    def failing(evaluate: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        def evaluated(self: Any, policy: Any) -> Any:
+            seen[0] += 1
+            if seen[0] == number:
+                raise ZeroDivisionError("the simulator")
+            return evaluate(self, policy)
+
+        return evaluated
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Evaluator, "__call__", failing)
+        for kind in (Evaluator, DatasetEvaluator):
+            patch.setattr(kind, "__call__", failing(kind.__call__))
         yield
 
 
@@ -110,7 +115,8 @@ def test_a_stopped_run_ends_as_one_that_was_not(whole: tuple[str, str, Path], tm
         twin, given = load_twin("jax", name), config("jax", name, tmp_path)
         starts = range(0, getattr(given, "switch", given.max_timesteps), 4)
         kinds = {tuple(PAIRS[name].interval_statics(given, start, 4).items()) for start in starts}
-        assert (twin.train_interval._cache_size(), twin.act._cache_size()) == (len(kinds), 1)
+        evaluated = twin.act if hasattr(twin, "act") else twin.value
+        assert (twin.train_interval._cache_size(), evaluated._cache_size()) == (len(kinds), 1)
 
 
 def test_a_checkpoint_says_what_it_belongs_to(whole: tuple[str, str, Path]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from shared.frameworks.twins import FRAMEWORKS, algorithms, load_twin
 from shared.runs.configs import parse
 from shared.runs.fields import bounded
-from shared.runs.settings import EnsembleConfig, RunConfig, TransitionsConfig
+from shared.runs.settings import EnsembleConfig, RecordConfig, TransitionsConfig
 
 TWINS = [(framework, name) for framework in FRAMEWORKS for name in algorithms(framework)]
 
@@ -63,12 +63,12 @@ def test_a_twins_settings_are_those_of_a_run_and_its_own(
     framework: str, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config_class = load_twin(framework, name).TrainConfig
-    assert issubclass(config_class, RunConfig)
+    assert issubclass(config_class, RecordConfig)
     found = explained(config_class, name, capsys)
     words = found["run"] | found["algorithm"]
     assert {field.name for field in dataclasses.fields(config_class)} <= words.keys()
     assert [setting for setting, comment in words.items() if not comment] == []
-    assert {field.name for field in dataclasses.fields(RunConfig)} <= found["run"].keys()
+    assert {field.name for field in dataclasses.fields(RecordConfig)} <= found["run"].keys()
     assert words["runs_path"] == "Where run folders are made"
 
 

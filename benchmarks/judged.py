@@ -1,0 +1,155 @@
+"""`python -m benchmarks.judged`: whether fitted Q evaluation ranks policies as their environment does.
+
+Three policies are trained, one of which is good. FQE judges each by two bundled datasets, with three seeds, in JAX.
+Beside its measures stand the policy's score, and what it earns in the environment under FQE's discount.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.results import write
+from shared.envs.evaluation import ContextPolicy
+from shared.frameworks.saved import Saved, find
+from shared.frameworks.twins import load_twin
+from shared.runs.configs import dataset_row
+from shared.runs.machine import load, versions
+from shared.runs.seeds import train_seeds
+
+SEEDS, EPISODES = 3, 20
+# By name, of the JAX twins
+POLICIES: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "IQL, 12,000 updates": ("iql", {}),
+    "IQL, 200 updates": ("iql", {"max_timesteps": 200, "eval_freq": 200}),
+    "BC of all of medium-replay": (
+        "any_percent_bc",
+        {"env": "mini/hopper-medium-replay", "frac": 1.0, "max_timesteps": 5000, "eval_freq": 5000},
+    ),
+}
+DATASETS = ("mini/hopper-mostly-expert", "mini/hopper-medium-replay")
+# By name in a result, what a table calls it
+MEASURES = {
+    "final": "value in first states",
+    "final_soft_opc": "soft OPC",
+    "final_td_error": "TD error",
+    "final_discounted_advantage": "discounted advantage",
+    "final_action_difference": "action difference",
+}
+# Those of which more is better
+RANKING = ("final", "final_soft_opc")
+
+
+@dataclass
+class Discounting(ContextPolicy):
+    """A policy, and what its episodes earn under a discount.
+
+    Attributes:
+        act: From observations to actions.
+        discount: Of the return.
+    """
+
+    act: Any
+    discount: float
+
+    def __post_init__(self) -> None:
+        """Nothing is earned yet."""
+        self.earned, self.before = np.zeros(EPISODES), np.zeros(EPISODES)
+
+    def __call__(self, observations: np.ndarray, returns: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """The actions of one step, after what the step before has earned."""
+        self.add(returns, lengths)
+        return self.act(observations)
+
+    def add(self, returns: np.ndarray, lengths: np.ndarray) -> None:
+        """What has been earned since."""
+        self.earned += self.discount ** np.maximum(lengths - 1, 0) * (returns - self.before)
+        self.before = returns.copy()
+
+
+def earned(source: Saved, discount: float) -> float:
+    """The mean discounted return of a run's policy in its environment."""
+    evaluator = source.evaluator(EPISODES, num_envs=EPISODES)
+    policy = Discounting(source.policy(), discount)
+    returns, lengths, _ = evaluator(policy)
+    policy.add(returns, lengths)
+    evaluator.close()
+    return float(policy.earned.mean())
+
+
+def trained(name: str, folder: Path) -> dict[str, Any]:
+    """One of the policies: its checkpoint, its score and what it earns."""
+    algorithm, settings = POLICIES[name]
+    twin = load_twin("jax", algorithm)
+    row = dataset_row(twin.TrainConfig, algorithm, settings.get("env", twin.TrainConfig.env))
+    run = twin.train(twin.TrainConfig(**row | settings | {"runs_path": str(folder), "device": "cpu"}))
+    source = Saved.open(find(run.folder))
+    discount = load_twin("jax", "evaluation/fqe").TrainConfig.discount
+    return {"path": str(source.path), "score": run.result["final"], "discounted_return": earned(source, discount)}
+
+
+def judged(policy: str, dataset: str, folder: Path) -> dict[str, list[float]]:
+    """What FQE measures of a policy, each seed's, by the names of a result."""
+    twin = load_twin("jax", "evaluation/fqe")
+    row = dataset_row(twin.TrainConfig, "evaluation/fqe", dataset)
+    settings = row | {"policy": policy, "env": dataset, "runs_path": str(folder), "device": "cpu"}
+    runs = train_seeds(twin.train, twin.TrainConfig(**settings), SEEDS)
+    return {name: [run.result[name] for run in runs] for name in MEASURES}
+
+
+def table(summary: dict[str, Any]) -> str:
+    """A results file as Markdown: the measures of each policy, mean and deviation over seeds; and how they rank."""
+    policies, measures = summary["policies"], list(MEASURES)
+    lines = [
+        f"| dataset | policy | D4RL score | discounted return | {' | '.join(MEASURES.values())} |",
+        f"|{'---|' * (4 + len(measures))}",
+    ]
+    for row in summary["judged"]:
+        found = [row["measures"][name] for name in measures]
+        cells = [f"{np.mean(values):.1f} +- {np.std(values, ddof=1):.1f}" for values in found]
+        policy = policies[row["policy"]]
+        truth = f"{policy['score']:.1f} | {policy['discounted_return']:.1f}"
+        lines.append(f"| {row['dataset']} | {row['policy']} | {truth} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", *_rankings(summary)])
+
+
+def _rankings(summary: dict[str, Any]) -> Iterator[str]:
+    """In how many seeds each measure puts the policy of the best score before each other one."""
+    best = max(summary["policies"], key=lambda name: summary["policies"][name]["score"])
+    found = {(row["dataset"], row["policy"]): row["measures"] for row in summary["judged"]}
+    yield f"| dataset | {best}, ranked over | {' | '.join(MEASURES[name] for name in RANKING)} |"
+    yield f"|{'---|' * (2 + len(RANKING))}"
+    for (dataset, other), measures in found.items():
+        if other != best:
+            first = found[dataset, best]
+            seeds = [zip(first[name], measures[name], strict=True) for name in RANKING]
+            cells = [f"{sum(ours > theirs for ours, theirs in pairs)} of {SEEDS} seeds" for pairs in seeds]
+            yield f"| {dataset} | {other} | {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Prints the table, and writes `benchmarks/results/judged-<machine>.json`."""
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
+    before = load()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        policies = {policy: trained(policy, folder) for policy in POLICIES}
+        rows = [
+            {"policy": policy, "dataset": dataset} | {"measures": judged(policies[policy]["path"], dataset, folder)}
+            for dataset in DATASETS
+            for policy in policies
+        ]
+    for found in policies.values():
+        del found["path"]
+    packages = versions("jax", "torch", "numpy", "mujoco")
+    summary = {"versions": packages, "load_before": before, "policies": policies, "judged": rows}
+    print(table(summary))
+    write("judged", "judged", summary)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What judges a policy by a dataset, without its environment."""

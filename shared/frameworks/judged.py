@@ -1,0 +1,114 @@
+"""A saved run's policy and a dataset: what an off-policy evaluation learns from, in either framework."""
+
+import dataclasses
+import hashlib
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shared.data import sources
+from shared.data.measures import find_episodes
+from shared.data.transitions import SarsaBatch, extract_transitions, normalise
+from shared.envs.registry import time_limit
+from shared.errors import InputError
+from shared.runs import seeds
+from shared.runs.fields import check
+from shared.runs.task import Task, own_env
+from shared.runs.valuation import DatasetEvaluator
+
+
+def load_judged(config: Any) -> Task:
+    """Loads the dataset that the config names, with what the saved policy does in each state and in the next one.
+
+    The policy is fixed, so both are computed once, by the PyTorch twin of its algorithm whichever framework learnt it.
+    States and actions are in the policy's units: its checkpoint says how they were scaled. Rewards are the dataset's
+    own, so that the values of different policies compare.
+
+    Args:
+        config: Has `policy`, `env`, `discount` and `return_threshold`.
+
+    Returns:
+        A task whose dataset is a `SarsaBatch` with the policy's `next_actions`, and whose evaluator takes values.
+
+    Raises:
+        InputError: A setting, the run or the dataset cannot be used, or the two do not fit.
+    """
+    check(config)
+    return seeds.once(load_judged, partial(_load, config))
+
+
+def _load(config: Any) -> Task:
+    # Both frameworks: a twin needs the other one from here on, and not before.
+    from shared.frameworks.saved import Saved, find
+
+    source = Saved.open(find(Path(config.policy)))
+    state_dim, action_dim, max_action = source.sizes
+    read = sources.read(config.env)
+    limit = read.max_episode_steps or time_limit(source.env_id)
+    raw, episodes = extract_transitions(read.raw, limit), find_episodes(read.raw, limit)
+    sizes = raw.observations.shape[1], raw.actions.shape[1]
+    if sizes != (state_dim, action_dim):
+        raise InputError(
+            f"dataset {config.env!r} has states of size {sizes[0]} and actions of size {sizes[1]}, the policy of "
+            f"{source.path} {state_dim} and {action_dim}: set env to a dataset of {source.env_id}"
+        )
+    (mean, std), (action_mean, action_std) = source.statistics(), source.action_statistics()
+    transitions = raw._replace(
+        observations=normalise(raw.observations, mean, std),
+        actions=(raw.actions - action_mean) / action_std,
+        next_observations=normalise(raw.next_observations, mean, std),
+    )
+    actions, next_actions = source.actions(transitions.observations, transitions.next_observations)
+    dataset = SarsaBatch(*transitions, next_actions.astype(np.float32))
+    threshold = float(np.median(episodes.returns)) if config.return_threshold is None else config.return_threshold
+    digest = hashlib.sha256(source.path.read_bytes()).hexdigest()
+    policy = {"algorithm": source.algorithm, "path": str(source.path), "sha256": digest}
+    fingerprint = {"env": source.env_id, "dataset": config.env, "policy": policy}
+    return Task(
+        dataset=dataset,
+        evaluator=DatasetEvaluator(dataset, actions, episodes, threshold, config.discount, action_std, fingerprint),
+        state_dim=state_dim,
+        action_dim=action_dim,
+        max_action=max_action,
+        mean=mean,
+        std=std,
+        action_mean=action_mean,
+        action_std=action_std,
+        attributes={},
+        fingerprint={"name": config.env, "transitions": len(actions), "sha256": read.sha256, "policy": digest},
+    )
+
+
+def with_policy(config: Any) -> Any:
+    """The config with its policy named: the last run below `runs_path` that learnt to act where the dataset comes from.
+
+    A run that names its policy is judging the same one when it goes on.
+
+    Raises:
+        InputError: None is named, and there is no such run.
+    """
+    if config.policy:
+        return config
+    try:
+        env_id = own_env(config.env, sources.read(config.env).attributes)
+    except InputError as error:
+        raise InputError(f"{error}; or set policy to a run") from None
+    results = sorted(Path(config.runs_path).glob("*/result.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    found = next((path.parent for path in results if _acts_in(path, env_id)), None)
+    if found is None:
+        raise InputError(
+            f"no finished run below {config.runs_path} acts in {env_id}: train one, or set policy to a run"
+        )
+    return dataclasses.replace(config, policy=str(found))
+
+
+def _acts_in(result: Path, env_id: str) -> bool:
+    """Whether a run has learnt to act in this environment; one that judged another's policy has not."""
+    try:
+        evaluation = json.loads(result.read_text())["evaluation"]
+        return evaluation["env"] == env_id and "policy" not in evaluation
+    except (OSError, ValueError, KeyError, TypeError):  # somebody else's file
+        return False
