@@ -317,9 +317,10 @@ def act(scene: Scene) -> Errors:
     if sampling := getattr(scene.jax_twin, "draw_acting_noise", None):
         found["noise"] = error(sampling(np.random.default_rng(0), scene.hp, scene.sizes[1]), noise["noise"][0])
     for way in ("act",) if scene.pair.explores else ("act", "explore", "value"):
-        if policy := getattr(scene.jax_twin, way, None):
+        if theirs := getattr(scene.trainer, way, None):
+            policy = getattr(scene.jax_twin, way)
             of, *names = inspect.signature(policy).parameters
-            reference = getattr(scene.trainer, way)(*(_given(name, given, noise) for name in names))
+            reference = theirs(*(_given(name, given, noise) for name in names))
             inputs = [jnp.asarray(_given(name, ours, noise)) for name in names]
             found[way] = error(scene.run(policy, getattr(scene.state(), of), *inputs), reference)
     if scene.pair.explores:
