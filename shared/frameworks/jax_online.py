@@ -29,7 +29,6 @@ from shared.data.transitions import Batch
 from shared.frameworks.jax_data import PackedDataset, take
 from shared.frameworks.jax_seeds import Stack
 from shared.runs import seeds
-from shared.runs.allocator import keep_freed_memory
 
 # Calls whose metrics wait on the device; they are fetched together.
 _WAITING = 256
@@ -121,7 +120,6 @@ class Online:
         self._next_action, self._train, self._as_rows = next_action, train_online, as_rows
         self._statics, self._shared = statics, tuple(shared)
         self._ring: Ring | None = None
-        keep_freed_memory()
 
     def begin(self, dataset: PackedDataset, keeps_dataset: bool = True) -> None:
         """Makes the ring, once, of the dataset and of what a resumed run had lived through; later calls do nothing."""

@@ -1,7 +1,6 @@
 """What a twin's file imports before any package: its end as a program.
 
 Loading the frameworks takes seconds. Ctrl-C ends the process within them, from here on, where such a file is what runs.
-Threads share one heap from here on, too: packages begin theirs when they are loaded.
 """
 
 import sys
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from shared.interrupts import end_at_once
-from shared.runs.allocator import share_one_arena
 
 _TWINS = [Path(__file__).resolve().parents[2] / f"corl_{framework}" for framework in ("torch", "jax")]
 
@@ -26,6 +24,5 @@ def _is_twin(file: str | None) -> bool:
     return file is not None and any(folder in Path(file).resolve().parents for folder in _TWINS)
 
 
-share_one_arena()
 if _is_twin(getattr(sys.modules["__main__"], "__file__", None)):
     end_at_once()
