@@ -113,8 +113,8 @@ class Pair:
         interval_statics: From a config, the updates before an interval and its length to those of `train_interval`.
         call_statics: Likewise to those of `train_online`.
         take: From a twin, its dataset on the device, indices and config to a batch.
-        ready: From a twin, its dataset on the device and config to what its loop takes: what is made of the dataset once
-            before training.
+        ready: From a twin, its dataset on the device and config to what its loop takes. That is what is made of the
+            dataset once before training.
         load: From a dataset file's arrays to the named tuple of columns that the pair learns from, (N, ...) each.
         prepared: From a twin to what it makes of datasets, or of the numbers of steps, beforehand, by name; both twins
             make the same.
