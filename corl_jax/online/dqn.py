@@ -369,9 +369,10 @@ def train_in_environment(config: TrainConfig) -> Run:
                     experience.follow(partial(explore, state.critics), *draws, epsilons(config, first, steps))
                     dataset = store(dataset, experience.transitions(first), first)
                     num_updates = updates_until(config, experience.size) - updates_until(config, first)
+                    phase = total_it % config.target_update_interval
                     if num_updates:
-                        given = experience.size, total_it % config.target_update_interval
-                        state, metrics = train_interval(state, draws_key, dataset, total_it, num_updates, *given)
+                        given = total_it, num_updates, experience.size, phase
+                        state, metrics = train_interval(state, draws_key, dataset, *given)
                         history += metrics
                     total_it += num_updates
                     run.advance(num_updates, steps)

@@ -95,8 +95,14 @@ def recordable(name: str, updates: int) -> Subject:
     return cuda_graphs.on_device(small(name, updates))
 
 
+# On a CPU, and there alone, PyTorch's `one_hot` looks at the numbers that it is given.
+LOOKS_AT_NUMBERS = {"online/dqn"}
+
+
 @pytest.mark.thorough
-@pytest.mark.parametrize(("name", "length"), [*((name, 4) for name in PAIRS), ("td3_bc", 1)])
+@pytest.mark.parametrize(
+    ("name", "length"), [*((name, 4) for name in PAIRS if name not in LOOKS_AT_NUMBERS), ("td3_bc", 1)]
+)
 def test_repeated_recordings_are_the_updates(name: str, length: int) -> None:
     """After two blocks, of which every update but the warm-ups is a repetition."""
     (like, *_), before = interval(small(name))[1], cuda_graphs.updates_before(length, small(name, 8))
