@@ -48,6 +48,7 @@ def _load(config: Any) -> Task:
     state_dim, action_dim, max_action = source.sizes
     read = sources.read(config.env)
     limit = read.max_episode_steps or time_limit(source.env_id)
+    _check_vectors("env", f"dataset {config.env!r}", read.raw["actions"])
     raw, episodes = extract_transitions(read.raw, limit), find_episodes(read.raw, limit)
     sizes = raw.observations.shape[1], raw.actions.shape[1]
     if sizes != (state_dim, action_dim):
@@ -62,6 +63,7 @@ def _load(config: Any) -> Task:
         next_observations=normalise(raw.next_observations, mean, std),
     )
     actions, next_actions = source.actions(transitions.observations, transitions.next_observations)
+    _check_vectors("policy", f"the policy of {source.path}", actions)
     dataset = SarsaBatch(*transitions, next_actions.astype(np.float32))
     threshold = float(np.median(episodes.returns)) if config.return_threshold is None else config.return_threshold
     digest = hashlib.sha256(source.path.read_bytes()).hexdigest()
@@ -80,6 +82,11 @@ def _load(config: Any) -> Task:
         attributes={},
         fingerprint={"name": config.env, "transitions": len(actions), "sha256": read.sha256, "policy": digest},
     )
+
+
+def _check_vectors(setting: str, what: str, actions: np.ndarray) -> None:
+    if actions.ndim == 1:
+        raise InputError(f"{what} has finite actions, and only vectors can be judged: set {setting} to another")
 
 
 def with_policy(config: Any) -> Any:

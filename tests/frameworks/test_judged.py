@@ -7,12 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
 
 from corl_torch import bcq, dt, td3_bc
 from corl_torch.evaluation import fqe
+from corl_torch.online import dqn
 from parity_tests.pairs.evaluation_fqe import POLICY
 from shared.data import sources
 from shared.data.measures import find_episodes
@@ -104,6 +106,16 @@ def test_values_do_not_depend_on_how_many_rows_are_valued_at_once(monkeypatch: p
     assert outcome.measures == pytest.approx(expected.measures, rel=1e-5)
 
 
+def finite_hopper(folder: Path) -> Path:
+    """A file with Hopper's states and three finite actions."""
+    with h5py.File(path := folder / "finite.hdf5", "w") as file:
+        raw = sources.read("mini/hopper-mostly-expert").raw
+        for key, values in (raw | {"actions": raw["actions"].argmax(axis=1)}).items():
+            file[key] = values
+        file.attrs["env_id"] = "d4rl/hopper-v2"
+    return path
+
+
 FAULTS: dict[str, tuple[Callable[[Path], fqe.TrainConfig], str]] = {
     "missing": (lambda folder: config(folder / "none"), "there is no checkpoint at"),
     "a sequence model": (lambda folder: config(run_folder(folder / "run", dt)), "is of a sequence model, which acts"),
@@ -114,6 +126,14 @@ FAULTS: dict[str, tuple[Callable[[Path], fqe.TrainConfig], str]] = {
     "other sizes": (
         lambda folder: config(env="mini/walker2d-medium-expert"),
         "states of size 17 and actions of size 6, the policy of .* 11 and 3: set env to a dataset of d4rl/hopper-v2",
+    ),
+    "finite actions in the data": (
+        lambda folder: config(env=str(finite_hopper(folder))),
+        "dataset '.*' has finite actions, and only vectors can be judged: set env to another",
+    ),
+    "a policy of finite actions": (
+        lambda folder: config(run_folder(folder / "run", dqn, env="mini/hopper-mostly-expert")),
+        "the policy of .* has finite actions, and only vectors can be judged: set policy to another",
     ),
     "no success": (lambda folder: config(return_threshold=1e6), "no episode reaches a return_threshold of 1e[+]06"),
     "no number": (lambda folder: config(return_threshold=float("nan")), "return_threshold must be"),
