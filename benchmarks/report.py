@@ -15,8 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import chart, environments, judged, online, programs, results, searches, seeds, tricks, whole_runs
-from benchmarks.results import ROOT
+from benchmarks import (
+    catalogue,
+    chart,
+    environments,
+    judged,
+    online,
+    programs,
+    results,
+    searches,
+    seeds,
+    tricks,
+    whole_runs,
+)
+from benchmarks.results import ROOT, files
 from parity_tests import likeness, listing
 from parity_tests.mutants import results as mutants
 from parity_tests.pairs import PAIRS
@@ -28,11 +40,6 @@ from shared.files import write_atomically
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # A table's place on a page: its kind, and of which algorithm or side
 PLACE = re.compile(r"(<!-- (\w+)(?: ([\w/]+))? -->\n)(.*?)(<!-- /\2 -->)", re.DOTALL)
-
-
-def files(kind: str) -> list[Path]:
-    """All results files of a kind, such as `updates`, `runs` or `environments`."""
-    return sorted(results.FOLDER.glob(f"{kind}-*.json"))
 
 
 def measured(summary: dict[str, Any]) -> str:
@@ -248,6 +255,7 @@ TABLES: dict[str, Callable[[str | None], str]] = {
     "likeness": alike,
     "mutants": lambda side: "\n\n".join(map(mutants.table, [side] if side else mutants.SIDES)) + "\n",
     "pairs": lambda _: listing.table() + "\n",
+    "algorithms": lambda _: catalogue.table() + "\n",
     "pages": lambda _: listing.toctree() + "\n",
 }
 

@@ -183,6 +183,11 @@ def shipped_table(summary: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def files(kind: str) -> list[Path]:
+    """All results files of a kind, such as `updates`, `runs` or `environments`."""
+    return sorted(FOLDER.glob(f"{kind}-*.json"))
+
+
 def results_file(kind: str, machine: dict[str, Any]) -> Path:
     """Where this machine's results of a kind are kept."""
     name = f"{kind}-{(machine['gpus'] or [machine['cpu']])[0]}-{machine['cores']}-cores"

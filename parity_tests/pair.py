@@ -10,6 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from parity_tests.families import Family
 from shared.data import transitions
 from shared.data.transitions import Batch
 from shared.frameworks.twins import load_twin
@@ -86,6 +87,8 @@ class Pair:
     Attributes:
         name: The algorithm's name, that of its files (`shared.frameworks.twins`).
         title: What tables call it.
+        family: Where tables list it.
+        use: When to choose it among its family, or what it is there; a sentence.
         paper: Authors and year, in tables.
         url: Of the paper.
         benchmark_updates: Updates in a timed block: a second or two of them.
@@ -132,6 +135,8 @@ class Pair:
 
     name: str
     title: str
+    family: Family
+    use: str
     paper: str
     url: str
     benchmark_updates: int

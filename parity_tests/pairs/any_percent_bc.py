@@ -1,10 +1,13 @@
 """Behaviour cloning on the ladder."""
 
+from parity_tests.families import Family
 from parity_tests.pair import Loss, Mistake, Pair
 
 PAIR = Pair(
     name="any_percent_bc",
     title="BC, the best trajectories or all",
+    family=Family.IMITATION,
+    use="A baseline for all others: it copies the data's actions, or those of the best episodes.",
     paper="Pomerleau 1991; Chen et al. 2021",
     url="https://arxiv.org/abs/2106.01345",
     benchmark_updates=1000,

@@ -1,5 +1,6 @@
 """AWAC on the ladder."""
 
+from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair, unlikelihood
 
 SMALL = {"hidden_dim": 64}
@@ -7,6 +8,8 @@ SMALL = {"hidden_dim": 64}
 PAIR = Pair(
     name="awac",
     title="AWAC",
+    family=Family.WEIGHTED,
+    use="Data is scarce and steps in the environment will follow.",
     paper="Nair et al. 2020",
     url="https://arxiv.org/abs/2006.09359",
     benchmark_updates=150,

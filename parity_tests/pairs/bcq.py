@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair
 from parity_tests.pairs.finetune_spot import pretrained
 from parity_tests.pairs.plas import AS_WARM
@@ -30,6 +31,8 @@ def learns(config: Any) -> bool:
 PAIR = Pair(
     name="bcq",
     title="BCQ",
+    family=Family.CONSTRAINT,
+    use="The data comes from a narrow policy: a generative model proposes the actions.",
     paper="Fujimoto et al. 2018",
     url="https://arxiv.org/abs/1812.02900",
     benchmark_updates=60,

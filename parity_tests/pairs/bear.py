@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair
 from parity_tests.pairs.plas import AS_WARM
 
@@ -52,6 +53,8 @@ def warm_updates(config: Any, start: int, num_updates: int) -> dict[str, Any]:
 PAIR = Pair(
     name="bear",
     title="BEAR",
+    family=Family.CONSTRAINT,
+    use="The policy shall stay within the data's support, whatever their density there.",
     paper="Kumar et al. 2019",
     url="https://arxiv.org/abs/1906.00949",
     benchmark_updates=100,

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair
 
 SMALL = {"cql_n_actions": 4, "hidden_dim": 32}
@@ -15,6 +16,8 @@ def corner(trainer: Any) -> None:
 PAIR = Pair(
     name="cql",
     title="CQL",
+    family=Family.REGULARISATION,
+    use="Overestimated values are the fear: it is cautious, and dear per update.",
     paper="Kumar et al. 2020",
     url="https://arxiv.org/abs/2006.04779",
     benchmark_updates=16,

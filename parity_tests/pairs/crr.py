@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair, unlikelihood
 
 SMALL = {"actor_hidden_dims": (32, 24), "critic_hidden_dims": (24, 32)}
@@ -24,6 +25,8 @@ def corner(trainer: Any) -> None:
 PAIR = Pair(
     name="crr",
     title="CRR",
+    family=Family.WEIGHTED,
+    use="Like AWAC, but actions that are worse than the policy's own can count for nothing.",
     paper="Wang et al. 2020",
     url="https://arxiv.org/abs/2006.15134",
     benchmark_updates=300,

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from parity_tests.families import Family
 from parity_tests.pair import Loss, Mistake, Pair
 from shared.data import sequences
 
@@ -24,6 +25,8 @@ def outputs(twin: Any, batch: sequences.Windows) -> dict[str, Any]:
 PAIR = Pair(
     name="dt",
     title="Decision Transformer",
+    family=Family.IMITATION,
+    use="It imitates what led to a wished return, and needs whole episodes.",
     paper="Chen et al. 2021",
     url="https://arxiv.org/abs/2106.01345",
     benchmark_updates=16,

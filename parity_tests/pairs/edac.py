@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from parity_tests.families import Family
 from parity_tests.pair import Facts, Mistake, Pair
 from parity_tests.pairs import ensemble
 from parity_tests.pairs.ensemble import FLOAT32, FLOAT64, LOSSES, OTHER, SMALL, outputs
@@ -16,6 +17,8 @@ def corner(trainer: Any) -> None:
 PAIR = Pair(
     name="edac",
     title="EDAC",
+    family=Family.UNCERTAINTY,
+    use="SAC-N with a tenth of its critics, which are made to differ.",
     paper="An et al. 2021",
     url="https://arxiv.org/abs/2110.01548",
     benchmark_updates=24,

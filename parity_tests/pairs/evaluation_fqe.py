@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair
 from shared.data.transitions import SarsaBatch, extract_sarsa, normalise
 
@@ -35,6 +36,8 @@ def corner(trainer: Any) -> None:
 PAIR = Pair(
     name="evaluation/fqe",
     title="Fitted Q evaluation",
+    family=Family.EVALUATION,
+    use="It ranks policies by the value that the data gives them.",
     paper="Le et al. 2019",
     url="https://arxiv.org/abs/1903.08738",
     benchmark_updates=2000,

@@ -1,5 +1,6 @@
 """AWAC, offline to online, on the ladder."""
 
+from parity_tests.families import Family
 from parity_tests.pair import Facts, Mistake, Pair, unlikelihood
 from parity_tests.pairs import awac
 from parity_tests.pairs.finetune_iql import FILLED, OF_A_CALL
@@ -7,6 +8,8 @@ from parity_tests.pairs.finetune_iql import FILLED, OF_A_CALL
 PAIR = Pair(
     name="finetune/awac",
     title="AWAC, offline to online",
+    family=Family.FINETUNING,
+    use="Few settings, and a policy that forgets little at the switch.",
     paper="Nair et al. 2020",
     url="https://arxiv.org/abs/2006.09359",
     benchmark_updates=150,

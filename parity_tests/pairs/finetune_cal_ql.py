@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from parity_tests.families import Family
 from parity_tests.pair import Loss, Mistake, Pair
 from parity_tests.pairs import finetune_cql
 from parity_tests.pairs.finetune_cql import of_a_call
@@ -59,6 +60,8 @@ def corner(trainer: Any) -> None:
 PAIR = Pair(
     name="finetune/cal_ql",
     title="Cal-QL",
+    family=Family.FINETUNING,
+    use="CQL whose values keep their scale, so that the online phase starts without a dip.",
     paper="Nakamoto et al. 2023",
     url="https://arxiv.org/abs/2303.05479",
     benchmark_updates=16,

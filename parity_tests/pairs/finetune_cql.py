@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair
 from parity_tests.pairs import cql
 from parity_tests.pairs.finetune_iql import FILLED
@@ -33,6 +34,8 @@ def corner(trainer: Any) -> None:
 PAIR = Pair(
     name="finetune/cql",
     title="CQL, offline to online",
+    family=Family.FINETUNING,
+    use="A baseline for Cal-QL.",
     paper="Kumar et al. 2020",
     url="https://arxiv.org/abs/2006.04779",
     benchmark_updates=16,

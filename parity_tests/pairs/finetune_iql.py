@@ -1,5 +1,6 @@
 """IQL, offline to online, on the ladder."""
 
+from parity_tests.families import Family
 from parity_tests.pair import Mistake, Pair
 from parity_tests.pairs import iql
 
@@ -9,6 +10,8 @@ FILLED = 150
 PAIR = Pair(
     name="finetune/iql",
     title="IQL, offline to online",
+    family=Family.FINETUNING,
+    use="The most stable start; it improves slowly online.",
     paper="Kostrikov et al. 2021",
     url="https://arxiv.org/abs/2110.06169",
     benchmark_updates=300,

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from parity_tests.families import Family
 from parity_tests.pair import Mistake, Pair
 from parity_tests.pairs import rebrac
 from shared.data.returns import extract_returns, online_rows
@@ -20,6 +21,8 @@ def call_statics(config: Any, start: int, num_updates: int) -> dict[str, int]:
 PAIR = Pair(
     name="finetune/rebrac",
     title="ReBRAC, offline to online",
+    family=Family.FINETUNING,
+    use="The pull towards the data fades as steps come in.",
     paper="Tarasov et al. 2023",
     url="https://arxiv.org/abs/2305.09836",
     benchmark_updates=150,

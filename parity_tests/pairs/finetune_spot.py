@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair, squared_error
 from parity_tests.pairs.finetune_iql import FILLED
 
@@ -43,6 +44,8 @@ def interval_statics(config: Any, start: int, num_updates: int) -> dict[str, int
 PAIR = Pair(
     name="finetune/spot",
     title="SPOT, offline to online",
+    family=Family.FINETUNING,
+    use="A density model of the data holds the policy, less and less so.",
     paper="Wu et al. 2022",
     url="https://arxiv.org/abs/2202.06239",
     benchmark_updates=150,

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair, unlikelihood
 
 
@@ -38,6 +39,8 @@ def advantages(rng: np.random.Generator, size: int) -> dict[str, np.ndarray]:
 PAIR = Pair(
     name="iql",
     title="IQL",
+    family=Family.WEIGHTED,
+    use="The first to try: it is stable, cheap, and asks for no action outside the data.",
     paper="Kostrikov et al. 2021",
     url="https://arxiv.org/abs/2110.06169",
     benchmark_updates=300,

@@ -1,5 +1,6 @@
 """LB-SAC on the ladder."""
 
+from parity_tests.families import Family
 from parity_tests.pair import Facts, Mistake, Pair
 from parity_tests.pairs import ensemble
 from parity_tests.pairs.ensemble import FLOAT32, FLOAT64, LOSSES, OTHER, SMALL, outputs
@@ -8,6 +9,8 @@ from shared.data.transitions import extract_transitions
 PAIR = Pair(
     name="lb_sac",
     title="LB-SAC",
+    family=Family.UNCERTAINTY,
+    use="SAC-N in fewer but larger updates, for a GPU.",
     paper="Nikulin et al. 2022",
     url="https://arxiv.org/abs/2211.11092",
     benchmark_updates=2,

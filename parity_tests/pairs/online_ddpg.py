@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair
 
 SMALL = {"env": "mini/hopper-mostly-expert", "actor_hidden_dims": (64, 48), "critic_hidden_dims": (48, 64)}
@@ -20,6 +21,8 @@ def corner(trainer: Any) -> None:
 PAIR = Pair(
     name="online/ddpg",
     title="DDPG, online",
+    family=Family.ONLINE,
+    use="The ancestor of TD3, for comparison.",
     paper="Lillicrap et al. 2015",
     url="https://arxiv.org/abs/1509.02971",
     benchmark_updates=400,

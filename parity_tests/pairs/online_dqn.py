@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair, load_choices
 
 SMALL = {"env": "CartPole-v1", "hidden_dims": (64, 48), "target_update_interval": 2, "learning_rate": 1e-3}
@@ -41,6 +42,8 @@ def schedules(twin: Any) -> dict[str, Any]:
 PAIR = Pair(
     name="online/dqn",
     title="DQN, online",
+    family=Family.FINITE,
+    use="It learns while it acts, or from data. Double DQN is a setting.",
     paper="Mnih et al. 2015",
     url="https://doi.org/10.1038/nature14236",
     benchmark_updates=2000,

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair
 
 SMALL = {"env": "mini/hopper-mostly-expert", "actor_hidden_dims": (64, 48), "critic_hidden_dims": (48, 64)}
@@ -20,6 +21,8 @@ def corner(trainer: Any) -> None:
 PAIR = Pair(
     name="online/td3",
     title="TD3, online",
+    family=Family.ONLINE,
+    use="Deterministic policies, and the ground on which TD3+BC and ReBRAC stand.",
     paper="Fujimoto et al. 2018",
     url="https://arxiv.org/abs/1802.09477",
     benchmark_updates=400,

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair
 from parity_tests.pairs.finetune_spot import pretrained
 
@@ -26,6 +27,8 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
 PAIR = Pair(
     name="plas",
     title="PLAS",
+    family=Family.CONSTRAINT,
+    use="The policy acts in the latent space of a generative model of the data.",
     paper="Zhou et al. 2020",
     url="https://arxiv.org/abs/2011.07213",
     benchmark_updates=300,

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair, squared_error
 
 SMALL = {"env": "mini/hopper-mostly-expert", "actor_hidden_dims": (64, 48), "critic_hidden_dims": (48, 64)}
@@ -18,6 +19,8 @@ def corner(trainer: Any) -> None:
 PAIR = Pair(
     name="prdc",
     title="PRDC",
+    family=Family.CONSTRAINT,
+    use="The nearest state-action pair of the data holds the policy, not that of the same state.",
     paper="Ran et al. 2023",
     url="https://arxiv.org/abs/2306.06569",
     benchmark_updates=400,

@@ -1,5 +1,6 @@
 """ReBRAC on the ladder."""
 
+from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair, squared_error
 from shared.data.transitions import extract_sarsa
 
@@ -8,6 +9,8 @@ SMALL = {"hidden_dim": 64}
 PAIR = Pair(
     name="rebrac",
     title="ReBRAC",
+    family=Family.CONSTRAINT,
+    use="TD3+BC with the best scores of this family, for more numbers to tune.",
     paper="Tarasov et al. 2023",
     url="https://arxiv.org/abs/2305.09836",
     benchmark_updates=40,

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair
 
 # Learning begins within the first block of the short runs, after a few uniform actions.
@@ -18,6 +19,8 @@ def corner(trainer: Any) -> None:
 PAIR = Pair(
     name="sac",
     title="SAC, online",
+    family=Family.ONLINE,
+    use="The first to try for vectors of actions: it tunes its own exploration.",
     paper="Haarnoja et al. 2018",
     url="https://arxiv.org/abs/1812.05905",
     benchmark_updates=300,

@@ -1,5 +1,6 @@
 """SAC-N on the ladder."""
 
+from parity_tests.families import Family
 from parity_tests.pair import Facts, Mistake, Pair
 from parity_tests.pairs import ensemble
 from parity_tests.pairs.ensemble import FLOAT32, FLOAT64, LOSSES, OTHER, SMALL, outputs
@@ -8,6 +9,8 @@ from shared.data.transitions import extract_transitions
 PAIR = Pair(
     name="sac_n",
     title="SAC-N",
+    family=Family.UNCERTAINTY,
+    use="Many critics and their minimum, nothing else to tune but their number.",
     paper="An et al. 2021",
     url="https://arxiv.org/abs/2110.01548",
     benchmark_updates=32,

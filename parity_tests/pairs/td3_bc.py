@@ -1,10 +1,13 @@
 """TD3+BC on the ladder."""
 
+from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair, squared_error
 
 PAIR = Pair(
     name="td3_bc",
     title="TD3+BC",
+    family=Family.CONSTRAINT,
+    use="One number to tune: it is TD3 with a pull towards the data's actions.",
     paper="Fujimoto & Gu 2021",
     url="https://arxiv.org/abs/2106.06860",
     benchmark_updates=400,

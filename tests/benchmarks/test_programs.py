@@ -11,7 +11,7 @@ import pytest
 from jax._src.array import ArrayImpl
 
 from benchmarks.programs import operations, per_update
-from benchmarks.report import files
+from benchmarks.results import files
 from shared.runs.machine import versions
 from shared.runs.run import Run
 from tests.runs.stopped_runs import train

@@ -95,7 +95,7 @@ def test_what_ships_replaces_nothing_of_the_ladder(folder: Path) -> None:
     assert list(rungs_in(shipped)) == [EAGER, SHIPPED]
     rates = [rungs_in(path)[SHIPPED]["updates_per_second"]["max"] for path in (ladder, shipped)]
     assert rates == [UPDATES["iql"], 2 * UPDATES["iql"]]
-    assert report.files("updates") == [ladder]
+    assert results.files("updates") == [ladder]
     assert report.shipped(None).count("| iql |") == 1
 
 

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import chart, report
+from benchmarks import catalogue, chart, report, results
+from parity_tests import listing
+from parity_tests.families import Family
+from parity_tests.pairs import PAIRS
 
 
 @pytest.mark.parametrize("page", report.PAGES, ids=[page.name for page in report.PAGES])
@@ -39,7 +42,7 @@ def test_an_unknown_table_is_an_error() -> None:
 
 def test_every_machine_has_its_charts() -> None:
     """Drawn anew from the results file, each is the same text."""
-    for path in report.files("updates"):
+    for path in results.files("updates"):
         summary = json.loads(path.read_text())
         for name, drawn in ((path.stem, chart.staircases(summary)), (f"{path.stem}-seeds", chart.seeds(summary))):
             assert (report.ROOT / "docs" / f"{name}.svg").read_text(encoding="utf-8") == drawn
@@ -47,7 +50,7 @@ def test_every_machine_has_its_charts() -> None:
 
 def test_learning_curves_are_those_that_were_kept() -> None:
     """Drawn anew from its results file, each is the same text."""
-    kept = [path for path in report.files("seeds") if report.has_curves(json.loads(path.read_text()))]
+    kept = [path for path in results.files("seeds") if report.has_curves(json.loads(path.read_text()))]
     assert kept
     for path in kept:
         drawn = (report.ROOT / "docs" / f"{path.stem}.svg").read_text(encoding="utf-8")
@@ -74,3 +77,27 @@ def test_forms_stand_beside_the_default_runs(monkeypatch: pytest.MonkeyPatch, tm
         "| PLAS | `--vae_tanh false` | 2 | 90.0 +- 1.0 | 80.5 +- 1.0 | 91.0, 91.0 |",
     ]
     assert report.forms("cql") == ""
+
+
+def test_every_algorithm_is_listed_once_in_its_family() -> None:
+    """In the README and on the site; no family is empty, and each sentence on a choice is one."""
+    for family in Family:
+        assert listing.of_family(family), family
+    assert sum(len(listing.of_family(family)) for family in Family) == len(PAIRS)
+    assert listing.table().count("](docs/") == catalogue.table().count("corl_jax/") == len(PAIRS)
+    for pair in PAIRS.values():
+        assert re.fullmatch(r"[A-Z][^.]*\.( [A-Z][^.]*\.)?", pair.use), pair.name
+
+
+def test_costs_and_scores_are_those_of_results_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An algorithm that was not measured has empty cells; other runs than default ones give no score."""
+    timed = {"algorithms": {"td3_bc": {"gflop_per_update": 0.414}}}
+    (tmp_path / "shipped-machine.json").write_text(json.dumps(timed))
+    for name, dataset, updates in (("td3_bc", "mini/hopper-mostly-expert", 20_000), ("crr", "mini/other", 12_000)):
+        side = {"mean": 91.25, "updates": updates}
+        runs = {"algorithm": name, "dataset": {"name": dataset}, "frameworks": {"torch": side, "jax": side}}
+        (tmp_path / f"seeds-{name}.json").write_text(json.dumps(runs))
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    rows = {row.split("]")[0].split("[")[1]: row for row in catalogue.table().splitlines() if row.startswith("| [")}
+    assert " | 0.41 | 91.2, 91.2 | [torch](../corl_torch/td3_bc.py), [jax](../corl_jax/td3_bc.py) | " in rows["TD3+BC"]
+    assert " |  |  | [torch](../corl_torch/crr.py)" in rows["CRR"]

@@ -1,0 +1,49 @@
+"""Every algorithm with what somebody who must choose would ask: when to use it, its cost, its score."""
+
+import json
+from typing import Any
+
+from benchmarks import results, seeds
+from parity_tests.families import Family
+from parity_tests.listing import of_family, short
+from parity_tests.pair import Pair
+from shared.frameworks.twins import ROOT, page_of, path_of
+
+# The row of an algorithm, but for the paper and the files
+COLUMNS = ["algorithm", "when to use it", "GFLOP an update", "score in PyTorch, in JAX", "files", "paper"]
+
+
+def table() -> str:
+    """A heading and a table for each family, as Markdown for the site."""
+    costs, scores = _costs(), _scores()
+    parts = []
+    for family in Family:
+        rows = ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
+        rows += [_row(pair, costs, scores) for pair in of_family(family)]
+        parts.append(f"## {family.title}\n\n{family.case}\n\n" + "\n".join(rows))
+    return "\n\n".join(parts)
+
+
+def _row(pair: Pair, costs: dict[str, float], scores: dict[str, str]) -> str:
+    paths = {side: path_of(side, pair.name).relative_to(ROOT).as_posix() for side in ("torch", "jax")}
+    files = ", ".join(f"[{side}](../{path})" for side, path in paths.items())
+    cost = f"{costs[pair.name]:.2f}" if pair.name in costs else ""
+    cells = [f"[{short(pair)}]({page_of(pair.name)}.md)", pair.use, cost, scores.get(pair.name, ""), files]
+    return f"| {' | '.join([*cells, f'[{pair.paper}]({pair.url})'])} |"
+
+
+def _costs() -> dict[str, float]:
+    """GFLOP of an update under the reference's default settings, which no machine changes, by algorithm."""
+    summaries = [json.loads(path.read_text()) for path in results.files("shipped")]
+    found = [item for summary in summaries for item in summary["algorithms"].items()]
+    return {name: timed["gflop_per_update"] for name, timed in found}
+
+
+def _scores() -> dict[str, str]:
+    """The mean scores of default runs over seeds, in both frameworks, by algorithm."""
+    summaries = [json.loads(path.read_text()) for path in results.files("seeds")]
+    return {found["algorithm"]: _means(found) for found in summaries if seeds.is_default(found)}
+
+
+def _means(summary: dict[str, Any]) -> str:
+    return ", ".join(f"{summary['frameworks'][framework]['mean']:.1f}" for framework in seeds.FRAMEWORKS)
