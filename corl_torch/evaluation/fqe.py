@@ -120,6 +120,10 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
     optimizer.step()
 
 
+# What d3rlpy calls the networks in its files
+D3RLPY_NAMES = {"critics": ("q_funcs",), "critics_target": ("targ_q_funcs",)}
+
+
 class FQE:
     """All that an update reads and writes."""
 
@@ -185,8 +189,8 @@ def save(trainer: FQE, path: Path, **facts: Any) -> None:
 
 
 def load(trainer: FQE, path: str) -> dict[str, Any]:
-    """Loads a checkpoint of ours; returns what it holds."""
-    content = load_checkpoint(path, "evaluation/fqe", trainer.parts())
+    """Loads a checkpoint of ours, or a model of d3rlpy's; returns what it holds."""
+    content = load_checkpoint(path, "evaluation/fqe", trainer.parts(), d3rlpy=D3RLPY_NAMES)
     trainer.total_it = content["total_it"]
     return content
 

@@ -437,6 +437,11 @@ def test_fqe(d3rlpy: Any, dataset: Batch, settings: dict[str, int], other: dict[
     ours = [*trainer.critics.members, *trainer.critics_target.members]
     networks = [*theirs.impl.modules.q_funcs, *theirs.impl.modules.targ_q_funcs]
     assert_same_weights(ours, networks)
+    assert_same_judgement(d3rlpy, dataset, trainer, theirs, policy)
+
+
+def assert_same_judgement(d3rlpy: Any, dataset: Batch, trainer: fqe.FQE, theirs: Any, policy: Any) -> None:
+    """Logs, weights and values of updates from equal critics, which judge the library's policy."""
     same_draws()
     logged = [theirs.impl.inner_update(batch_of(d3rlpy, dataset), step) for step in range(UPDATES)]
     same_draws()
@@ -447,7 +452,8 @@ def test_fqe(d3rlpy: Any, dataset: Batch, settings: dict[str, int], other: dict[
         next_actions = torch.as_tensor(policy.predict(batch.next_observations.numpy()))
         logs.append(trainer.update(SarsaBatch(*batch, next_actions), noise))
     assert_same_log(logs, [{"critic_loss": log["loss"]} for log in logged])
-    assert_same_weights(ours, networks)
+    ours = [*trainer.critics.members, *trainer.critics_target.members]
+    assert_same_weights(ours, [*theirs.impl.modules.q_funcs, *theirs.impl.modules.targ_q_funcs])
     observations, actions = dataset.observations.numpy(), dataset.actions.numpy()
     values = theirs.predict_value(observations, actions)
     np.testing.assert_array_equal(trainer.value(observations, actions), values)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from corl_torch import bcq, bear, crr, iql, plas, prdc, td3_bc
+from corl_torch.evaluation import fqe
 from corl_torch.online import ddpg, dqn, td3
 from parity_tests.reference.common import (
     ACTION_DIM,
@@ -20,8 +21,10 @@ from parity_tests.reference.genuine.test_d3rlpy import (
     BATCH_SIZE,
     FAULTS,
     HIDDEN,
+    assert_same_judgement,
     assert_same_updates,
     batch_of,
+    both_fqe,
     created,
 )
 from shared.data.transitions import Batch
@@ -96,6 +99,17 @@ def test_a_model_of_finite_actions_goes_on(d3rlpy: Any, dataset: Batch, name: st
     observations = dataset.observations.numpy()
     assert_same_actions(trainer.act(observations), torch.as_tensor(theirs.predict(observations)))
     assert_same_updates(d3rlpy, choices, dqn, trainer, theirs)
+
+
+def test_a_judgement_goes_on(d3rlpy: Any, dataset: Batch, tmp_path: Path) -> None:
+    """Critics of fitted Q evaluation, with what their optimiser remembers."""
+    trainer, theirs, policy = both_fqe(d3rlpy, n_critics=2, critic_lr=1e-3, target_update_interval=4)
+    for step in range(UPDATES):
+        theirs.impl.inner_update(batch_of(d3rlpy, dataset), step)
+    theirs.save_model(str(tmp_path / "model.pt"))
+    fqe.load(trainer, str(tmp_path / "model.pt"))
+    assert trainer.total_it == 0
+    assert_same_judgement(d3rlpy, dataset, trainer, theirs, policy)
 
 
 def acting_noise(name: str, rows: int) -> tuple[Any, ...]:
