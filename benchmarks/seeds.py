@@ -23,16 +23,11 @@ from parity_tests.pairs import PAIRS
 from shared.commands import statistics
 from shared.commands.plot import read_run
 from shared.runs.configs import dataset_row
-from shared.runs.machine import load
+from shared.runs.machine import load, on_threads
 
 FRAMEWORKS = ("torch", "jax")
 # What a run that goes on in the environment scored last before that, and at its end
 AROUND = ("before_online", "after_online")
-
-
-def on_threads(number: int) -> dict[str, str]:
-    """The environment in which a process of either framework uses so many threads."""
-    return {"OMP_NUM_THREADS": str(number), "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={str(number > 1).lower()}"}
 
 
 def whole_run(framework: str, name: str, settings: list[str], environment: Mapping[str, str]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from shared.names import nearest
 # By command, its module and what it does
 COMMANDS = {
     "train": ("shared.commands.train", "train an algorithm, in PyTorch or in JAX"),
+    "sweep": ("shared.commands.sweep", "train many algorithms on many datasets, and finish what is missing"),
     "plot": ("shared.commands.plot", "draw learning curves of runs, and tell what their seeds show"),
     "play": ("shared.commands.play", "run what a run has learnt in its environment, and film it"),
     "evaluate": ("shared.commands.evaluate", "judge what a run has learnt by a dataset, without its environment"),

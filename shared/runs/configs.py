@@ -88,7 +88,7 @@ def parse(
     """
     flags = _read_flags(_parser(config_class, algorithm, prog), config_class, args)
     path = flags.pop("config_path", _settings_of_run(flags.get("resume")))
-    given = {} if path is None else _decode(config_class, _read_yaml(Path(path)), f"{path}: ")
+    given = {} if path is None else _decode(config_class, read_yaml(Path(path)), f"{path}: ")
     given = _in_updates(config_class, given | _decode(config_class, flags, "--"))
     config, row = _completed(config_class, algorithm, given)
     used = [f"{name}={_text(value)}" for name, value in row.items() if name not in given]
@@ -102,7 +102,7 @@ def read_file(config_class: type[Config], algorithm: str, path: Path) -> Config:
     Raises:
         InputError: The file, a key or a value cannot be used.
     """
-    return from_settings(config_class, algorithm, _read_yaml(path), f"{path}: ")
+    return from_settings(config_class, algorithm, read_yaml(path), f"{path}: ")
 
 
 def from_settings(config_class: type[Config], algorithm: str, values: Mapping[str, Any], where: str) -> Config:
@@ -138,7 +138,7 @@ def dataset_row(config_class: type, algorithm: str, dataset: str) -> dict[str, A
     Raises:
         InputError: The dataset is unknown, or its row has a key or value that the config does not allow.
     """
-    table = _read_yaml(_TABLES / f"{algorithm}.yaml")
+    table = read_yaml(_TABLES / f"{algorithm}.yaml")
     if dataset not in table and not is_known(dataset) and not is_registered(dataset):
         raise InputError(f"unknown dataset {dataset!r}; {nearest(dataset, table)}, or give the path of an .hdf5 file")
     return _decode(config_class, table.get(dataset) or {}, f"configs/{algorithm}.yaml, {dataset}: ")
@@ -207,8 +207,12 @@ class _TextLoader(yaml.SafeLoader):
     }
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
-    """Reads a YAML mapping whose scalars are text."""
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML mapping whose scalars are text, but for `null`.
+
+    Raises:
+        InputError: The file cannot be read, is no YAML or no mapping.
+    """
     try:
         content = yaml.load(path.read_bytes(), _TextLoader)
     except OSError as error:

@@ -47,6 +47,11 @@ def load() -> float:
     return os.getloadavg()[0]
 
 
+def on_threads(number: int) -> dict[str, str]:
+    """The environment in which a process of either framework uses so many threads."""
+    return {"OMP_NUM_THREADS": str(number), "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={str(number > 1).lower()}"}
+
+
 class OtherJobs:
     """How much of the machine's processor time others took since this was made: other processes, or other guests."""
 

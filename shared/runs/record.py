@@ -16,7 +16,6 @@ import numpy as np
 from shared.data.online import Episode
 from shared.errors import InputError
 from shared.files import write_atomically
-from shared.names import is_file_name
 from shared.runs import resuming, seeds
 from shared.runs.checkpoints import Checkpoints
 from shared.runs.configs import dump
@@ -68,14 +67,13 @@ class Record:
         Raises:
             InputError: As `Run`'s.
         """
-        self._dataset = Path(config.env).stem if is_file_name(config.env) else config.env
+        self._dataset = resuming.dataset_name(config)
         self._wandb_module = import_wandb(config.wandb_mode)
         self._wandb: Any = None
-        name = f"{config.name}-{self._dataset}-s{config.seed}".replace("/", "-").replace(":", "-")
-        new = Path(config.runs_path) / f"{name}-{framework}-{uuid.uuid4().hex[:8]}"
+        new = Path(config.runs_path) / f"{resuming.run_name(config)}-{framework}-{uuid.uuid4().hex[:8]}"
         self.suffix = _SUFFIXES[framework]
         self._on_release = contextlib.ExitStack()
-        self._new, self._unfinished = new, resuming.unfinished(config, name, framework)
+        self._new, self._unfinished = new, resuming.unfinished(config, framework)
         self.next()
         self._config, self._task, self._algorithm, self._framework = config, task, algorithm, framework
         self._device, self._unit, self._progress = device, unit, progress

@@ -3,12 +3,14 @@
 import re
 from collections.abc import Iterator
 from dataclasses import fields
+from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
 from shared.errors import InputError
+from shared.names import is_file_name
 from shared.runs.configs import dump
 from shared.runs.metrics import MetricsFile
 from shared.runs.progress import warn
@@ -20,6 +22,14 @@ _FREE = ("resume", "device", "wandb_mode", "runs_path")
 _LARGEST, _DEEPEST = 1_000_000, 3
 
 
+class Standing(Enum):
+    """How far a run of some settings has come."""
+
+    MISSING = "not begun, or not finished"
+    GOING_ON = "going on in another process"
+    FINISHED = "finished"
+
+
 class Unfinished(NamedTuple):
     """A run that can go on; its metrics file is open, and no other process's until it is closed."""
 
@@ -27,28 +37,62 @@ class Unfinished(NamedTuple):
     metrics: MetricsFile
 
 
-def unfinished(config: Any, name: str, framework: str) -> Iterator[Unfinished]:
+def unfinished(config: Any, framework: str) -> Iterator[Unfinished]:
     """The runs that `config.resume` means, one after another; none where a new run shall begin.
 
     Args:
         config: Has `resume`: empty, a run's folder, or `auto`. `auto` means all runs under `runs_path` that have the
             same settings, are not finished and are no other process's. The one begun last comes first. What cannot be
             used is passed over, and a line says so.
-        name: What such a run's folder is called, up to its framework.
         framework: `torch` or `jax`.
 
     Raises:
         InputError: The folder named is no run of this twin, is finished or still goes on, or has other settings.
     """
     if config.resume == AUTO:
-        yield from _latest(config, re.compile(rf"{re.escape(name)}-{framework}-[0-9a-f]{{8}}"))
+        yield from _latest(config, framework)
     elif config.resume:
         yield _named(config, Path(config.resume), framework)
 
 
-def _latest(config: Any, pattern: re.Pattern) -> Iterator[Unfinished]:
-    paths = [path for path in Path(config.runs_path).glob("*/config.yaml") if pattern.fullmatch(path.parent.name)]
-    for path in sorted(paths, key=_begun, reverse=True):
+def dataset_name(config: Any) -> str:
+    """What a run calls its dataset: of a file its name alone."""
+    return Path(config.env).stem if is_file_name(config.env) else config.env
+
+
+def run_name(config: Any) -> str:
+    """What the folder of a run is called, up to its framework."""
+    return f"{config.name}-{dataset_name(config)}-s{config.seed}".replace("/", "-").replace(":", "-")
+
+
+def standing(config: Any, framework: str) -> tuple[Standing, Path | None]:
+    """How far the runs under `runs_path` with the settings of a config have come, the furthest counts; its folder."""
+    found: tuple[Standing, Path | None] = (Standing.MISSING, None)
+    for path in _alike(config, framework):
+        folder = path.parent
+        if _differing(config, folder) != []:
+            continue
+        if _is_finished(folder):
+            return Standing.FINISHED, folder
+        try:
+            _taken(folder).metrics.close()
+        except BlockingIOError:
+            found = (Standing.GOING_ON, folder)
+        except FileExistsError:
+            return Standing.FINISHED, folder
+        except OSError as error:
+            warn(f"{folder} is passed over: it cannot be written ({error.strerror})")
+    return found
+
+
+def _alike(config: Any, framework: str) -> list[Path]:
+    """The settings of runs with such a folder."""
+    pattern = re.compile(rf"{re.escape(run_name(config))}-{framework}-[0-9a-f]{{8}}")
+    return [path for path in Path(config.runs_path).glob("*/config.yaml") if pattern.fullmatch(path.parent.name)]
+
+
+def _latest(config: Any, framework: str) -> Iterator[Unfinished]:
+    for path in sorted(_alike(config, framework), key=_begun, reverse=True):
         folder = path.parent
         if _is_finished(folder):
             continue

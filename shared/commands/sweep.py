@@ -1,0 +1,173 @@
+"""`corl-twins sweep FILE`: trains many algorithms on many datasets with many seeds, and finishes what is missing.
+
+Each run is an ordinary one, with its ordinary folder. A second call of the same command starts those that are missing
+and goes on with those that were cut. It leaves the others alone.
+"""
+
+import argparse
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from tqdm import tqdm
+
+from shared.commands.common import Parser, at_least
+from shared.commands.sweeping.plan import Cell, cells, read
+from shared.commands.sweeping.processes import Ended, Processes, last_words
+from shared.errors import InputError
+from shared.runs.configs import read_yaml
+from shared.runs.curves import AVERAGED, LABELS
+from shared.runs.machine import on_threads
+from shared.runs.progress import say, warn
+from shared.runs.resuming import Standing, standing
+
+_EXAMPLE = """\
+a file:
+  algorithms: [iql, td3_bc]        # or with changes of their own, iql: {grid: {beta: [0.5, 3]}}
+  datasets: [mini/hopper-mostly-expert, hopper-medium-v2]
+  frameworks: [torch, jax]         # default: [jax]
+  seeds: 5                         # 0 to 4; or the seeds themselves, [0, 7]
+  settings: {max_timesteps: 20000}
+  grid: {discount: [0.99, 0.995]}  # every combination is a run
+  folder: runs/first               # default: sweeps/ and the file's name
+"""
+
+
+def parse_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
+    """Reads the command line; what is left are settings of all runs. `--help` explains it.
+
+    Raises:
+        InputError: It cannot be used.
+    """
+    parser = Parser(
+        prog="corl-twins sweep",
+        usage="%(prog)s [FILE] [--algorithms A ...] [--datasets D ...] [--seeds N ...] [--setting VALUE ...]",
+        description="Trains each algorithm on each dataset, in each framework, with each seed. Called again, it\n"
+        "finishes what is missing and nothing else. A flag goes before what the file says.",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", nargs="?", type=Path, default=None, metavar="FILE", help="YAML file of the sweep")
+    parser.add_argument("--algorithms", nargs="+", metavar="A", help="such as iql td3_bc finetune/iql")
+    parser.add_argument("--datasets", nargs="+", metavar="D", help="as --env takes them")
+    parser.add_argument("--frameworks", nargs="+", metavar="F", help="torch and jax, or one of them (default: jax)")
+    parser.add_argument("--seeds", nargs="+", metavar="N", help="how many, or the seeds themselves (default: 1)")
+    parser.add_argument("--grid", action="append", metavar="SETTING=V,V", help="values of a setting; may be repeated")
+    parser.add_argument("--folder", metavar="FOLDER", help="where all runs go")
+    how = parser.add_argument_group("how it is run")
+    how.add_argument("--jobs", type=at_least(1), default=1, metavar="N", help="runs side by side (default: 1)")
+    how.add_argument("--threads", type=at_least(1), metavar="N", help="of each run (default: the cores over the jobs)")
+    how.add_argument("--list", action="store_true", default=False, help="print the runs and how far they are, run none")
+    settings, others = _settings(arguments, [flag for action in parser._actions for flag in action.option_strings])
+    return parser.parse_args(others), settings
+
+
+def _settings(arguments: Sequence[str], known: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The flags that the command does not know itself, `--name value` or `--name=value`, by name; and all others.
+
+    argparse would take the value of an unknown flag for the file.
+    """
+    found, others, waiting = {}, [], iter(arguments)
+    for argument in waiting:
+        flag, equals, value = argument.partition("=")
+        if not flag.startswith("--") or flag in known:
+            others.append(argument)
+        elif equals:
+            found[flag.removeprefix("--")] = value
+        elif (following := next(waiting, None)) is not None:
+            found[flag.removeprefix("--")] = following
+        else:
+            raise InputError(f"{flag} needs a value; --help explains")
+    return found, others
+
+
+def asked(options: argparse.Namespace, settings: dict[str, str]) -> tuple[dict[str, Any], str]:
+    """What the file and the flags say by name, and how a message about it begins.
+
+    Raises:
+        InputError: The file cannot be read, or a grid is none.
+    """
+    file = options.file
+    values = {"folder": f"sweeps/{file.stem if file else 'sweep'}"} | (read_yaml(file) if file else {})
+    for name in ("algorithms", "datasets", "frameworks", "folder"):
+        values |= {name: getattr(options, name)} if name in options else {}
+    if "seeds" in options:
+        values["seeds"] = options.seeds[0] if len(options.seeds) == 1 else options.seeds
+    if settings:
+        values["settings"] = {**_mapping(values, "settings"), **settings}
+    if "grid" in options:
+        pairs = [text.partition("=") for text in options.grid]
+        if bad := [name for name, _, several in pairs if not several]:
+            raise InputError(f"--grid {bad[0]}: write the setting and its values, such as beta=0.5,3")
+        values["grid"] = {**_mapping(values, "grid"), **{name: several.split(",") for name, _, several in pairs}}
+    return values, f"{file}: " if file else ""
+
+
+def _mapping(values: dict[str, Any], name: str) -> dict[str, Any]:
+    return found if isinstance(found := values.get(name), dict) else {}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command; returns its exit status: 1 where a run failed, or goes on elsewhere.
+
+    Raises:
+        InputError: The sweep cannot be made; then no process was started.
+    """
+    options, settings = parse_arguments(arguments)
+    plan = read(*asked(options, settings))
+    wanted = cells(plan)
+    if options.list:
+        for cell in wanted:
+            print(f"{standing(cell.config, cell.framework)[0].value}: {cell.label}")
+        return 0
+    try:
+        plan.folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(plan.folder / ".sweep.lock", blocking=False):
+            return _finish(wanted, plan.folder, options)
+    except Timeout:
+        raise InputError(f"another sweep works in {plan.folder}: wait for its end, or name another folder") from None
+    except OSError as error:
+        raise InputError(f"cannot use {plan.folder} ({error.strerror}): name another folder") from error
+
+
+def _finish(wanted: Sequence[Cell], folder: Path, options: argparse.Namespace) -> int:
+    """Runs what is missing, and says so."""
+    states = [standing(cell.config, cell.framework)[0] for cell in wanted]
+    counts = Counter(states)
+    missing = [cell for cell, state in zip(wanted, states, strict=True) if state is Standing.MISSING]
+    say(f"{len(wanted)} runs in {folder}: {counts[Standing.FINISHED]} finished, {len(missing)} to do")
+    threads = getattr(options, "threads", max(1, (os.cpu_count() or 1) // options.jobs))
+    # SIGTERM asks for the same as Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    failed = 0
+    bar = tqdm(total=len(wanted), initial=counts[Standing.FINISHED], unit="run", disable=None, smoothing=0.1)
+    with bar, Processes(options.jobs, on_threads(threads), folder / "logs") as processes:
+        for ended in processes.run(missing):
+            failed += not _told(ended)
+            bar.update()
+    if going_on := counts[Standing.GOING_ON]:
+        warn(f"{going_on} runs go on in other processes: call this again after their end")
+    if failed:
+        warn(f"{failed} runs failed: mend the cause and call this again")
+    if not failed and not going_on:
+        say(f"all {len(wanted)} runs are finished: corl-twins plot {folder} --stats compares them")
+    return int(bool(failed or going_on))
+
+
+def _told(ended: Ended) -> bool:
+    """Prints how a run ended; whether it ended well."""
+    state, folder = standing(ended.cell.config, ended.cell.framework)
+    if ended.status or folder is None or state is not Standing.FINISHED:
+        warn(f"failed: {ended.cell.label}: {last_words(ended.log)} (exit status {ended.status}, see {ended.log})")
+        return False
+    result = json.loads((folder / "result.json").read_text())
+    score = f"{LABELS[result['metric']]} {result[f'mean_of_last_{AVERAGED}']:.1f}"
+    say(f"done: {ended.cell.label}: {score}, {result['seconds']['total'] / 60:.1f} minutes")
+    return True

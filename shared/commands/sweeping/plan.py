@@ -1,0 +1,178 @@
+"""What a sweep asks for, as its file and its flags say, and the runs that this means."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
+
+from shared.errors import InputError
+from shared.frameworks.twins import load_twin, name_of
+from shared.interrupts import ended_at_once
+from shared.runs.configs import dump, from_settings
+from shared.runs.resuming import AUTO
+
+# More runs than a person means, and fewer than take long to be listed
+LARGEST = 10_000
+# What a sweep itself decides of a run
+_DECIDED = ("env", "seed", "runs_path", "resume")
+
+_Some = Annotated[list[Any], Field(min_length=1)]
+
+
+class Changes(BaseModel):
+    """What runs have beside the defaults.
+
+    Attributes:
+        settings: One value for each setting, as text.
+        grid: Several values for each setting; every combination is a run.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    settings: dict[str, Any] = {}
+    grid: dict[str, _Some] = {}
+
+
+class Plan(Changes):
+    """A sweep: each algorithm on each dataset, in each framework, with each seed and each combination of the grid.
+
+    Attributes:
+        algorithms: Their names, or by name the changes that one of them has on top.
+        datasets: As `--env` takes them.
+        frameworks: `torch` and `jax`, or one of them.
+        seeds: How many from 0, or the seeds themselves.
+        folder: Where all runs go.
+    """
+
+    algorithms: Annotated[list[str], Field(min_length=1)] | dict[str, Changes | None]
+    datasets: Annotated[list[str], Field(min_length=1)]
+    frameworks: Annotated[list[Literal["torch", "jax"]], Field(min_length=1)] = ["jax"]
+    seeds: PositiveInt | Annotated[list[NonNegativeInt], Field(min_length=1)] = 1
+    folder: Path
+
+
+class Cell(NamedTuple):
+    """One run of a sweep.
+
+    Attributes:
+        number: Its place in the sweep, from 0.
+        framework: `torch` or `jax`.
+        algorithm: Its name.
+        config: All of its settings.
+        flags: Those that a command line gives, so that it has this config.
+        label: What it is called in a line.
+    """
+
+    number: int
+    framework: str
+    algorithm: str
+    config: Any
+    flags: tuple[str, ...]
+    label: str
+
+
+def read(values: Mapping[str, Any], where: str) -> Plan:
+    """The plan of what was given by name, as text or as lists and mappings of text.
+
+    Raises:
+        InputError: Something is missing, unknown or of the wrong kind; `where` begins the message.
+    """
+    try:
+        return Plan.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"] if str(part) in values or isinstance(part, int))
+        raise InputError(f"{where}{place or first['loc'][0]}: {first['msg'].lower()}; --help shows a file") from None
+
+
+def cells(plan: Plan) -> list[Cell]:
+    """The runs of a plan, in the order of its lists; no process is started before all of them can be.
+
+    Raises:
+        InputError: An algorithm, dataset or setting is unknown, a value cannot be used, there are too many runs, or two
+            of them are the same.
+    """
+    number = _count(plan)
+    if number > LARGEST:
+        raise InputError(f"the sweep has {number} runs, and {LARGEST} at most are made: split it, or shorten its grid")
+    found = [Cell(number, *cell) for number, cell in enumerate(_cells(plan))]
+    seen: dict[tuple[str, str, str], Cell] = {}
+    for cell in found:
+        key = cell.framework, cell.algorithm, dump(cell.config)
+        if key in seen:
+            raise InputError(f"two runs of the sweep are the same, {seen[key].label} and {cell.label}: drop one")
+        seen[key] = cell
+    return found
+
+
+def _count(plan: Plan) -> int:
+    """How many runs there are, without making any."""
+    grids = [math.prod(map(len, _grid(plan, own).values())) for own in _algorithms(plan).values()]
+    seeds = plan.seeds if isinstance(plan.seeds, int) else len(plan.seeds)
+    return sum(grids) * len(plan.datasets) * len(plan.frameworks) * seeds
+
+
+def _algorithms(plan: Plan) -> dict[str, Changes]:
+    if isinstance(plan.algorithms, dict):
+        return {name: own or Changes() for name, own in plan.algorithms.items()}
+    if repeated := {name for name in plan.algorithms if plan.algorithms.count(name) > 1}:
+        raise InputError(f"algorithms has {', '.join(sorted(repeated))} twice: drop one")
+    return {name: Changes() for name in plan.algorithms}
+
+
+def _grid(plan: Plan, own: Changes) -> dict[str, list[Any]]:
+    return plan.grid | own.grid
+
+
+def _cells(plan: Plan) -> Iterator[tuple[str, str, Any, tuple[str, ...], str]]:
+    """All that a cell holds but its number."""
+    seeds = range(plan.seeds) if isinstance(plan.seeds, int) else plan.seeds
+    for algorithm, own in _algorithms(plan).items():
+        for framework in plan.frameworks:
+            name = name_of(framework, algorithm)
+            with ended_at_once():
+                config_class = load_twin(framework, name).TrainConfig
+            grid = _grid(plan, own)
+            for combination, dataset in product(product(*grid.values()), plan.datasets):
+                varied = dict(zip(grid, combination, strict=True))
+                given = plan.settings | own.settings | varied
+                config = _config(config_class, name, given, dataset, plan.folder)
+                for seed in seeds:
+                    yield (
+                        framework,
+                        name,
+                        dataclasses.replace(config, seed=seed),
+                        _flags(given, dataset, seed, plan.folder),
+                        _label(framework, name, dataset, seed, varied),
+                    )
+
+
+def _config(config_class: type, algorithm: str, given: Mapping[str, Any], dataset: str, folder: Path) -> Any:
+    """The settings of a run but for its seed."""
+    if decided := [name for name in given if name in _DECIDED]:
+        raise InputError(
+            f"{decided[0]} is no setting of a sweep, which decides it itself: give datasets, seeds, folder"
+        )
+    whole = {**given, "env": dataset, "runs_path": str(folder), "resume": AUTO}
+    return from_settings(config_class, algorithm, whole, f"{algorithm}: ")
+
+
+def _flags(given: Mapping[str, Any], dataset: str, seed: int, folder: Path) -> tuple[str, ...]:
+    whole = {"env": dataset, "seed": seed, "runs_path": folder, "resume": AUTO, **given}
+    return tuple(f"--{name}={_text(value)}" for name, value in whole.items())
+
+
+def _label(framework: str, algorithm: str, dataset: str, seed: int, varied: Mapping[str, Any]) -> str:
+    return ", ".join(
+        [f"{algorithm} ({framework}) on {dataset}", f"seed {seed}", *(f"{k} {_text(v)}" for k, v in varied.items())]
+    )
+
+
+def _text(value: Any) -> str:
+    """A value of a file as one types it."""
+    if value is None:
+        return "null"
+    return f"[{','.join(map(_text, value))}]" if isinstance(value, list) else str(value)

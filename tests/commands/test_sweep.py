@@ -1,0 +1,266 @@
+"""`corl-twins sweep`: what a sweep means, what is refused before anything starts; nothing is lost or made twice."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from shared.__main__ import main
+from shared.commands import sweep
+from shared.commands.sweeping.plan import LARGEST, Cell, cells, read
+from shared.frameworks.twins import load_twin
+from shared.runs import resuming
+from shared.runs.configs import dump, parse
+from shared.runs.metrics import MetricsFile
+from tests.runs.stopped_runs import assert_same_bits
+
+DATASET = "mini/hopper-mostly-expert"
+SHORT = ["--max_timesteps", "4", "--eval_freq", "2", "--n_episodes", "1", "--batch_size", "8", "--device", "cpu"]
+BC = ["--algorithms", "any_percent_bc", "--datasets", DATASET]
+
+
+def planned(folder: Path, **values: Any) -> list[Cell]:
+    """The runs of a sweep, given as a file gives it."""
+    return cells(read({"algorithms": ["iql"], "datasets": [DATASET], "folder": str(folder), **values}, ""))
+
+
+def test_every_combination_is_a_run(tmp_path: Path) -> None:
+    """In the order of the lists; an algorithm's own changes count for it alone, and go before those of all."""
+    found = planned(
+        tmp_path,
+        algorithms={"td3_bc": {"settings": {"discount": "0.9"}}, "iql": {"grid": {"beta": ["1", "2"]}}, "cql": None},
+        frameworks=["torch", "jax"],
+        seeds=["3", "7"],
+        settings={"discount": "0.5"},
+    )
+    assert len(found) == (1 + 2 + 1) * 2 * 2
+    assert [cell.label for cell in found[:2]] == [f"td3_bc (torch) on {DATASET}, seed {seed}" for seed in (3, 7)]
+    assert {cell.config.discount for cell in found if cell.algorithm == "td3_bc"} == {0.9}
+    assert {cell.config.discount for cell in found if cell.algorithm == "cql"} == {0.5}
+    assert [cell.config.beta for cell in found if cell.algorithm == "iql"] == [1.0, 1.0, 2.0, 2.0] * 2
+    assert found[-1].label == f"cql (jax) on {DATASET}, seed 7"
+
+
+def test_seeds_are_a_number_or_a_list(tmp_path: Path) -> None:
+    assert [cell.config.seed for cell in planned(tmp_path, seeds="3")] == [0, 1, 2]
+    assert [cell.config.seed for cell in planned(tmp_path, seeds=["3"])] == [3]
+
+
+def test_flags_give_the_config(tmp_path: Path) -> None:
+    """Lists, nothing at all, the dataset's own row, and a reference's names of settings."""
+    settings = {"gamma": "0.9", "critic_hidden_dims": ["8", "9"], "return_threshold": None}
+    algorithms = {"td3_bc": None, "evaluation/fqe": {"settings": settings}}
+    for cell in planned(tmp_path, algorithms=algorithms, seeds=["2"]):
+        config_class = load_twin(cell.framework, cell.algorithm).TrainConfig
+        assert parse(config_class, cell.algorithm, list(cell.flags)) == cell.config
+    assert (cell.config.discount, cell.config.critic_hidden_dims) == (0.9, (8, 9))
+
+
+FAULTS = {
+    "nothing": ([], "algorithms: field required"),
+    "algorithm": (["--algorithms", "ikl", "--datasets", DATASET], "unknown algorithm 'ikl'; nearest: iql"),
+    "dataset": (["--algorithms", "iql", "--datasets", "mini/hoper"], "unknown dataset 'mini/hoper'"),
+    "framework": ([*BC, "--frameworks", "numpy"], "frameworks.0: input should be 'torch' or 'jax'"),
+    "seed": ([*BC, "--seeds", "1", "-1"], "seeds"),
+    "no seeds": ([*BC, "--seeds", "0"], "seeds: input should be greater than 0"),
+    "setting": ([*BC, "--bach_size", "8"], "any_percent_bc: bach_size is not a setting; nearest: batch_size"),
+    "value": ([*BC, "--batch_size", "many"], "any_percent_bc: batch_size must be a whole number, not 'many'"),
+    "bound": ([*BC, "--batch_size=0"], "batch_size"),
+    "flag without a value": ([*BC, "--batch_size"], "--batch_size needs a value"),
+    "grid over no setting": ([*BC, "--grid", "tau=1,2"], "any_percent_bc: tau is not a setting"),
+    "grid without values": ([*BC, "--grid", "batch_size"], "--grid batch_size: write the setting and its values"),
+    "decided": ([*BC, "--seed", "3"], "seed is no setting of a sweep"),
+    "same runs": ([*BC, "--grid", "discount=1,1.0"], "two runs of the sweep are the same"),
+    "same algorithm": (["--algorithms", "iql", "iql", "--datasets", DATASET], "algorithms has iql twice"),
+    "too many": ([*BC, "--seeds", "1000000"], f"the sweep has 1000000 runs, and {LARGEST} at most are made"),
+    "no file": (["nowhere.yaml"], "cannot read nowhere.yaml"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_bad_sweep_is_refused_before_anything_starts(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments, message = FAULTS[fault]
+    assert main(["sweep", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert message in said
+    assert said.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+FILES = {
+    "misspelt": "algoritms: [iql]",
+    "a word for a list": f"algorithms: [iql]\ndatasets: {DATASET}",
+    "a number for changes": "algorithms: {iql: 3}\ndatasets: [a]",
+    "a number for a grid": "algorithms: [iql]\ndatasets: [a]\ngrid: {beta: 3}",
+    "an empty grid": "algorithms: [iql]\ndatasets: [a]\ngrid: {beta: []}",
+    "no mapping": "- iql",
+    "no YAML": "algorithms: [",
+}
+
+
+@pytest.mark.parametrize("fault", FILES)
+def test_a_bad_file_is_refused_by_name(fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(FILES[fault])
+    assert main(["sweep", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert f"error: {path}" in said
+    assert said.count("\n") == 1
+
+
+def test_flags_go_before_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "first.yaml"
+    path.write_text(
+        f"algorithms: [iql]\ndatasets: [{DATASET}]\nsettings: {{tau: 0.1}}\ngrid: {{beta: [1, 2]}}\nseeds: 4"
+    )
+    given = [str(path), "--seeds", "2", "5", "--tau=0.2", "--grid", "beta=3", "--grid", "discount=0.9,0.8"]
+    values, where = sweep.asked(*sweep.parse_arguments(given))
+    plan = read(values, where)
+    assert (plan.seeds, plan.settings) == ([2, 5], {"tau": "0.2"})
+    assert plan.grid == {"beta": ["3"], "discount": ["0.9", "0.8"]}
+    assert plan.folder == Path("sweeps/first")
+
+
+def test_a_second_call_makes_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing when all is there; else that run alone. The runs are those that the twins' own commands make."""
+    folder = tmp_path / "sweep"
+    command = ["sweep", *BC, "--frameworks", "torch", "--seeds", "2", "--folder", str(folder), *SHORT, "--threads", "1"]
+    assert main([*command, "--list"]) == 0
+    assert capsys.readouterr().out.count(resuming.Standing.MISSING.value) == 2
+    assert not folder.exists()
+    assert main([*command, "--jobs", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "2 runs in" in printed
+    assert printed.count("done: any_percent_bc (torch)") == 2
+    finished = {path: path.stat().st_mtime_ns for path in sorted(folder.glob("*/result.json"))}
+    assert len(finished) == 2
+    assert main(command) == 0
+    assert "2 finished, 0 to do" in capsys.readouterr().out
+    first, second = finished
+    second.unlink()
+    assert main(command) == 0
+    assert "1 finished, 1 to do" in capsys.readouterr().out
+    assert first.stat().st_mtime_ns == finished[first]
+    assert len(list(folder.glob("*/config.yaml"))) == 2
+
+
+def test_a_run_that_fails_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With its last line and the file of the others; those beside it are made."""
+    missing = str(tmp_path / "missing.hdf5")
+    folder = tmp_path / "sweep"
+    given = ["--algorithms", "any_percent_bc", "--datasets", missing, DATASET, "--frameworks", "torch"]
+    assert main(["sweep", *given, "--folder", str(folder), *SHORT]) == 1
+    printed, said = capsys.readouterr()
+    assert f"failed: any_percent_bc (torch) on {missing}, seed 0: error: " in said
+    assert "0000-torch-any_percent_bc.log" in said
+    assert f"done: any_percent_bc (torch) on {DATASET}, seed 0" in printed
+    assert "1 runs failed" in said
+
+
+def test_a_run_is_known_by_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another process's is left alone, a finished one too; one of other settings is another run."""
+    command = ["sweep", *BC, "--frameworks", "torch", "--folder", str(tmp_path), *SHORT]
+    (cell,) = cells(read(*sweep.asked(*sweep.parse_arguments(command[1:]))))
+    folder = tmp_path / f"{resuming.run_name(cell.config)}-torch-0123abcd"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(dump(cell.config))
+    assert resuming.standing(cell.config, "torch") == (resuming.Standing.MISSING, None)
+    metrics = MetricsFile(folder / "metrics.jsonl")
+    assert resuming.standing(cell.config, "torch") == (resuming.Standing.GOING_ON, folder)
+    assert resuming.standing(cell.config, "jax") == (resuming.Standing.MISSING, None)
+    assert main(command) == 1
+    assert "1 runs go on in other processes" in capsys.readouterr().err
+    metrics.close()
+    (folder / "result.json").write_text("{}")
+    assert resuming.standing(cell.config, "torch") == (resuming.Standing.FINISHED, folder)
+    other = dataclasses.replace(cell.config, batch_size=9)
+    assert resuming.standing(other, "torch") == (resuming.Standing.MISSING, None)
+
+
+def test_one_sweep_at_a_time_works_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with sweep.FileLock(tmp_path / ".sweep.lock"):
+        assert main(["sweep", *BC, "--folder", str(tmp_path)]) == 2
+    assert f"another sweep works in {tmp_path}" in capsys.readouterr().err
+
+
+LONG = ["--max_timesteps", "4000", "--eval_freq", "500", "--n_episodes", "1", "--batch_size", "8", "--device", "cpu"]
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen]]:
+    """Starts one and the same sweep as a process of its own; leaves no process behind."""
+    command = [sys.executable, "-m", "shared", "sweep", *BC, "--frameworks", "torch", "jax"]
+    command += ["--folder", str(tmp_path / "sweep"), *LONG, "--threads", "1"]
+    processes = []
+
+    def start() -> subprocess.Popen:
+        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def wait_until(happened: Callable[[], bool], seconds: float = 120) -> None:
+    """Waits until something has happened."""
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.mark.thorough
+def test_stopped_and_killed_a_sweep_ends_with_the_same_bits(
+    started: Callable[[], subprocess.Popen], tmp_path: Path
+) -> None:
+    """Ctrl-C, a run's SIGKILL and the driver's: the next call goes on. All runs equal those made one after another."""
+    folder = tmp_path / "sweep"
+    first = started()
+    wait_until(lambda: bool(list(folder.glob("*/checkpoints/*"))))
+    first.send_signal(signal.SIGINT)
+    assert first.wait(60) == 130
+    assert len(list(folder.glob("*/config.yaml"))) == 1
+    second = started()
+    wait_until(lambda: running_run(folder) is not None)
+    os.kill(running_run(folder) or 0, signal.SIGKILL)
+    assert "failed: any_percent_bc (torch)" in second.communicate(timeout=240)[0]
+    assert second.returncode == 1
+    third = started()
+    wait_until(lambda: running_run(folder) is not None)
+    third.kill()
+    third.communicate()
+    fourth = started().communicate(timeout=240)[0]
+    assert "go on in other processes" in fourth or "all 2 runs are finished" in fourth
+    wait_until(lambda: running_run(folder) is None)
+    assert "2 finished, 0 to do" in started().communicate(timeout=60)[0]
+    assert len(list(folder.glob("*/config.yaml"))) == 2
+    alone = tmp_path / "alone"
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+    for framework in ("torch", "jax"):
+        train = [sys.executable, "-m", "shared", "train", framework, "any_percent_bc", "--env", DATASET, *LONG]
+        subprocess.run([*train, "--runs_path", str(alone)], env=environment, check=True, stdout=subprocess.DEVNULL)
+        ours, theirs = (next(place.glob(f"*-{framework}-*")) for place in (folder, alone))
+        assert_same_bits(ours, theirs)
+
+
+def running_run(folder: Path) -> int | None:
+    """The process of a run of the sweep, once it has a folder."""
+    for process in psutil.process_iter(["cmdline", "status"]):
+        words = process.info["cmdline"] or []
+        if f"--runs_path={folder}" in words and "train" in words and process.info["status"] != psutil.STATUS_ZOMBIE:
+            return process.pid
+    return None
