@@ -64,7 +64,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     group: str = "DQN"
     name: str = "DQN"
     # Environment to learn in: CartPole-v1, or any that is registered with Gymnasium and has finite actions. Or dataset
-    # to learn from: minari:NAME, or the path of an HDF5 file
+    # to learn from: mini/cartpole-replay, minari:NAME, or the path of an HDF5 file
     env: str = "CartPole-v1"
     # Steps of the environment in all; updates on a dataset
     max_timesteps: int = bounded(1_000_000, low=1)

@@ -1,44 +1,45 @@
 """`corl-twins collect hopper-medium` makes a dataset like D4RL's of that name, with an agent trained here."""
 
 import argparse
+import json
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import gymnasium
 import numpy as np
 from tqdm import tqdm
 
+from shared.commands.collecting.agents import Agent, FiniteDQN, SoftActorCritic
 from shared.commands.collecting.choosing import Snapshot, choose_policies
 from shared.commands.collecting.recording import Recorder, described, joined, returns_of, split, spread
 from shared.commands.collecting.training import train
 from shared.commands.collecting.writing import write_hdf5, write_minari
 from shared.commands.common import Parser, at_least
 from shared.data.experience import Rows, load_rows
-from shared.envs.registry import fingerprint, make_env
+from shared.envs.registry import fingerprint, is_registered, make_env
+from shared.envs.scores import REFERENCES, scale
+from shared.envs.spaces import spaces_of
 from shared.errors import InputError, Stopped
-from shared.frameworks.twins import load_twin
-from shared.names import NAMES, RECIPES, nearest
+from shared.names import NAMES, RECIPES, ROBOTS, nearest
 
-_ALGORITHM = "sac"
 _OF_FRAMEWORK = {"torch": ("torch",), "jax": ("jax", "jaxlib")}
 _PACKAGES = ("mujoco", "gymnasium", "numpy")
 _SIZE = 25_000
 _LICENCE = "Apache-2.0"
-# Settings of the training that are options here, with what made the bundled sets, which is quick rather than best
+# Options that decide the training
 _TRAINING = {
-    "steps": ("max_timesteps", 150_000, "environment steps of training, and about as many updates"),
-    "random_steps": ("random_steps", 5_000, "steps of uniform actions before learning begins"),
-    "batch_size": ("batch_size", 128, "transitions of one update"),
-    "hidden_dim": ("hidden_dim", 128, "width of the networks"),
-    "eval_freq": ("eval_freq", 5_000, "steps between two policies to choose from"),
+    "steps": "environment steps of training, and about as many updates",
+    "random_steps": "steps before learning begins",
+    "batch_size": "transitions of one update",
+    "hidden_dim": "width of the networks",
+    "eval_freq": "steps between two policies to choose from",
 }
-# Options that do not decide what the dataset holds
-_PLACES = ("output", "work_dir")
+# Parts of random play that measure what it earns
+_RANDOM_PARTS = 10
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -49,10 +50,17 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """
     parser = Parser(
         prog="corl-twins collect",
-        description="Trains soft actor-critic in one of the environments that step as D4RL's did, and writes a dataset "
-        "by the recipe of D4RL's set of that name: " + "; ".join(f"{kind}: {what}" for kind, what in RECIPES.items()),
+        description="Trains an agent and writes a dataset by the recipe of D4RL's sets of that kind: "
+        + "; ".join(f"{kind}: {what}" for kind, what in RECIPES.items())
+        + f". The agent is soft actor-critic, for finite actions DQN, whose defaults are the environment's row in "
+        f"configs/{FiniteDQN.algorithm}.yaml.",
     )
-    parser.add_argument("name", metavar="NAME", help="such as hopper-medium: halfcheetah, hopper, walker2d or ant")
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        help=f"such as hopper-medium: {', '.join(ROBOTS[:-1])} or {ROBOTS[-1]}, which step as D4RL's did; or such as "
+        "CartPole-v1-medium: any environment of Gymnasium's",
+    )
     parser.add_argument(
         "--size",
         type=at_least(1),
@@ -69,34 +77,56 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--work_dir",
         type=Path,
-        help="keeps training and episodes: a collection that was cut goes on from there, another of the same robot "
-        "trains no more (default: runs/collect/ROBOT-sSEED-FRAMEWORK)",
+        help="keeps training and episodes: a collection that was cut goes on from there, another there trains "
+        "no more (default: runs/collect/ENVIRONMENT-sSEED-FRAMEWORK)",
     )
     parser.add_argument("--seed", type=at_least(0), default=0, metavar="N", help="decides everything (default: 0)")
-    for name, (_, default, meaning) in _TRAINING.items():
-        words = f"{meaning} (default: {default:,})"
-        parser.add_argument(f"--{name}", type=at_least(1), default=default, metavar="N", help=words)
+    for name, meaning in _TRAINING.items():
+        words = f"{meaning} (default: {SoftActorCritic.defaults[name]:,})"
+        parser.add_argument(f"--{name}", type=at_least(1), metavar="N", help=words)
     options = parser.parse_args(arguments)
-    if options.name not in NAMES:
-        raise InputError(f"cannot collect {options.name!r}; {nearest(options.name, NAMES)}")
-    options.robot, _, options.kind = options.name.partition("-")
-    options.work_dir = options.work_dir or Path(f"runs/collect/{options.robot}-s{options.seed}-{options.framework}")
-    minari_name = f"collected/{options.robot}/{options.kind}-v0"
-    options.output = options.output or (minari_name if options.format == "minari" else f"{options.name}.hdf5")
+    options.env_id, options.kind = _meant(options.name)
+    place = options.name.removesuffix(f"-{options.kind}").replace("/", "-")
+    options.work_dir = options.work_dir or Path(f"runs/collect/{place}-s{options.seed}-{options.framework}")
+    default = f"collected/{place}/{options.kind}-v0" if options.format == "minari" else f"{place}-{options.kind}.hdf5"
+    options.output = options.output or default
     return options
 
 
+def _meant(name: str) -> tuple[str, str]:
+    """The environment of a dataset's name, and the dataset's kind.
+
+    Raises:
+        InputError: There is no such environment or kind.
+    """
+    kind = max((kind for kind in RECIPES if name.endswith(f"-{kind}")), key=len, default="")
+    place = name.removesuffix(f"-{kind}")
+    env_id = f"d4rl/{place}-v2" if place in ROBOTS else place
+    if not kind or not is_registered(env_id):
+        raise InputError(
+            f"cannot collect {name!r}; {nearest(name, NAMES)}, or name an environment of Gymnasium's and a kind: "
+            "CartPole-v1-medium"
+        )
+    return env_id, kind
+
+
 class Collection:
-    """One robot's training, as far as it is needed, and what is recorded of its policies."""
+    """One environment's training, as far as it is needed, and what is recorded of its policies."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        """Trains nothing yet."""
-        self._options, self._folder = options, options.work_dir
-        self._twin: ModuleType = load_twin(options.framework, _ALGORITHM)
-        self.env_id = f"d4rl/{options.robot}-v2"
-        settings = {setting: getattr(options, name) for name, (setting, *_) in _TRAINING.items()}
-        # Policies are rated by their own episodes here, so the run's evaluation can be short.
-        self._config: Any = self._twin.TrainConfig(env=self.env_id, seed=options.seed, n_episodes=1, **settings)
+        """Trains nothing yet.
+
+        Raises:
+            InputError: The environment cannot be made here, or is of another kind.
+        """
+        self._options, self._folder, self.env_id = options, options.work_dir, options.env_id
+        env = make_env(self.env_id)
+        state_dim, self.actions = spaces_of(self.env_id, env)
+        env.close()
+        self._sizes = state_dim, self.actions.size, self.actions.bound
+        given = {name: value for name in _TRAINING if (value := getattr(options, name)) is not None}
+        kind = FiniteDQN if self.actions.finite else SoftActorCritic
+        self.agent: Agent = kind(options.framework, self.env_id, options.seed, given)
         self._paths: dict[int, Path] = {}
 
     def make(self) -> dict[str, tuple[list[Rows], dict[str, Any]]]:
@@ -108,33 +138,35 @@ class Collection:
         kind = self._options.kind
         if kind == "random":
             return {kind: self._recorded("random", 0)}
-        if self._config.max_timesteps < 2 * self._config.eval_freq:
+        if self.agent.config.max_timesteps < 2 * self.agent.config.eval_freq:
             raise InputError("training would leave fewer than 2 policies; raise --steps or lower --eval_freq")
-        self._paths = train(self._twin, self._config, self._folder)
+        self._paths = train(self.agent.twin, self.agent.config, self._folder)
         if kind == "full-replay":
             return {"replay": self._replay(max(self._paths))}
+        if kind == "medium-replay":
+            return {"replay": self._replay(self._chosen["medium"].step)}
+        return {name: self._recorded(name, self._chosen[name].step) for name in kind.split("-")}
+
+    def references(self) -> dict[str, float]:
+        """What random play and the expert earn, where nobody else has said what counts as 0 and 100.
+
+        Nothing if the expert is no better, or there is none: a random set needs no training.
+        """
+        if not self._paths or scale(self.env_id).bounds is not None:
+            return {}
+        low, high = self._rate(0, _RANDOM_PARTS).return_mean, self._chosen["expert"].return_mean
+        return dict(zip(REFERENCES, (low, high), strict=True)) if low < high else {}
+
+    @cached_property
+    def _chosen(self) -> dict[str, Snapshot]:
+        """The medium policy and the expert."""
         # A bar redrawn into a log file would flood it, so there is one on terminals only.
         steps = tqdm(self._paths, desc="rating", unit=" policies", disable=None)
-        chosen = choose_policies(steps, self._rate)
-        if kind == "medium-replay":
-            return {"replay": self._replay(chosen["medium"].step)}
-        return {name: self._recorded(name, chosen[name].step) for name in kind.split("-")}
+        return choose_policies(steps, self._rate)
 
     def _recorder(self, step: int) -> Recorder:
-        """Of the policy after some environment steps, 0 for a fresh one."""
-        env = make_env(self.env_id)
-        observations, actions = env.observation_space, env.action_space
-        assert isinstance(observations, gymnasium.spaces.Box)
-        assert isinstance(actions, gymnasium.spaces.Box)
-        sizes = observations.shape[0], actions.shape[0], float(actions.high[0])
-        env.close()
-        path = str(self._paths[step]) if step else ""
-
-        def load() -> Callable:
-            # By the fields' own names, since config classes are frozen.
-            settings = vars(self._config) | {"load_model": path}
-            return self._twin.load_policy(type(self._config)(**settings), *sizes)
-
+        """Of the policy after some environment steps, 0 for one that has learnt nothing."""
+        load = partial(self.agent.acting, self._paths[step] if step else None, *self._sizes)
         seed = int(np.random.SeedSequence([self._options.seed, step]).generate_state(1)[0])
         return Recorder(self.env_id, load, seed, self._folder / "episodes" / str(step))
 
@@ -162,7 +194,7 @@ def collect(options: argparse.Namespace) -> None:
     """
     collection = Collection(options)
     parts = collection.make()
-    attributes = _provenance(collection.env_id, options)
+    attributes = _provenance(collection, options) | collection.references()
     for name, (episodes, facts) in parts.items():
         told = described([episode.rewards for episode in episodes])
         attributes |= {f"{name}_{fact}": value for fact, value in (told | facts).items()}
@@ -176,21 +208,24 @@ def collect(options: argparse.Namespace) -> None:
     print(f"{options.output}: {len(joined(episodes).rewards):,} rows in {len(episodes):,} episodes")
 
 
-def _provenance(env_id: str, options: argparse.Namespace) -> dict[str, Any]:
+def _provenance(collection: Collection, options: argparse.Namespace) -> dict[str, Any]:
     """What there is to say about the dataset that does not depend on the policies."""
-    env = make_env(env_id)
+    env = make_env(collection.env_id)
     facts = fingerprint(env)
     env.close()
-    given = {key: getattr(options, key) for key in ("seed", "framework", "size", *_TRAINING)}
+    agent, actions = collection.agent, collection.actions
+    given = {key: getattr(options, key) for key in ("seed", "framework", "size")} | agent.options
     flags = [part for key, value in given.items() if value is not None for part in (f"--{key}", str(value))]
     flags += ["--compact"] if options.compact else []
     return {
         "env_id": facts["env"],
-        "total_mass": facts["total_mass"],
-        "algorithm": _ALGORITHM.upper(),
-        "policy": "stochastic",
+        **({} if facts["total_mass"] is None else {"total_mass": facts["total_mass"]}),
+        **({"n_actions": actions.size} if actions.finite else {}),
+        "algorithm": agent.title,
+        "policy": agent.policy,
         "command": shlex.join(["corl-twins", "collect", options.name, *flags]),
         "training_seed": options.seed,
+        "training_settings": json.dumps(agent.settings),
         "licence": _LICENCE,
         **{f"{name}_version": version(name) for name in (*_PACKAGES, *_OF_FRAMEWORK[options.framework])},
     }

@@ -2,7 +2,7 @@
 
 import argparse
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from shared.commands.collecting import thinning
 from shared.commands.collecting.writing import write_arrays
 from shared.commands.common import Parser
 from shared.data import download, minari_sets, sources, sums, transitions
-from shared.data.cache import sha256_of
+from shared.data.cache import Source, sha256_of
 from shared.data.hdf5 import declared_shapes
 from shared.envs.registry import time_limit
 from shared.envs.scores import score
@@ -76,7 +76,7 @@ def show(options: argparse.Namespace) -> None:
     picture = options.png or Path(f"{options.id.replace('/', '-').replace(':', '-')}-returns.png")
     write_atomically(picture, _histogram(returns, options.id))
     print(f"{options.id}, SHA-256 {source.sha256}")
-    for topic, words in _description(options.id, source.raw, limit, returns, lengths):
+    for topic, words in _description(options.id, source, limit, returns, lengths):
         print(f"{topic + ':':<12}{words}")
     print(f"histogram of returns: {picture}")
 
@@ -91,12 +91,13 @@ def _episodes(raw: dict[str, np.ndarray], limit: int | None) -> tuple[np.ndarray
 
 
 def _description(
-    name: str, raw: dict[str, np.ndarray], limit: int | None, returns: np.ndarray, lengths: np.ndarray
+    name: str, source: Source, limit: int | None, returns: np.ndarray, lengths: np.ndarray
 ) -> Iterator[tuple[str, str]]:
     """What there is to say about a dataset, by topic."""
+    raw = source.raw
     rows, states, rewards = len(raw["rewards"]), raw["observations"], raw["rewards"]
     terminals, timeouts = raw["terminals"].astype(bool), transitions.ended_by_time(raw, limit)
-    yield "rows", f"{rows:,} of {states.shape[1]} + {_numbers(raw['actions'])} ({states.dtype})"
+    yield "rows", f"{rows:,} of {states.shape[1]} + {_numbers(raw, source.attributes)} ({states.dtype})"
     yield (
         "episodes",
         (
@@ -193,9 +194,11 @@ def _files_here() -> list[Path]:
     return here
 
 
-def _numbers(actions: np.ndarray) -> str:
-    """How many numbers an action is."""
-    return f"{actions.shape[1]} numbers" if actions.ndim == 2 else f"1 of {actions.max() + 1} actions"
+def _numbers(raw: Mapping[str, np.ndarray], attributes: Mapping[str, Any]) -> str:
+    """How many numbers an action is; of finite ones how many there are, where the file states it."""
+    if (actions := raw["actions"]).ndim == 2:
+        return f"{actions.shape[1]} numbers"
+    return f"1 of {attributes.get('n_actions', 'finitely many')} actions"
 
 
 def _ids_of(path: Path) -> list[str]:
@@ -205,8 +208,8 @@ def _ids_of(path: Path) -> list[str]:
 
 def _verified(path: Path) -> tuple[str, str]:
     """A file's SHA-256, and a line that says what it is."""
-    raw = sources.arrays(path)
-    shape = f"{len(raw['rewards']):,} rows of {raw['observations'].shape[1]} + {_numbers(raw['actions'])}"
+    raw, attributes = sources.read_file(path)[:2]
+    shape = f"{len(raw['rewards']):,} rows of {raw['observations'].shape[1]} + {_numbers(raw, attributes)}"
     digest = sha256_of([path])
     return digest, f"{path}: {shape}, SHA-256 {digest}, {_verdict(path, raw, digest)}"
 

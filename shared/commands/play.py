@@ -7,7 +7,6 @@ from pathlib import Path
 from shared.commands.common import Parser, at_least, check_free
 from shared.envs.evaluation import Evaluation, Evaluator
 from shared.envs.film import film
-from shared.envs.scores import scale
 from shared.errors import InputError, reason
 from shared.frameworks import saved
 from shared.frameworks.saved import Saved
@@ -69,10 +68,10 @@ def main(arguments: Sequence[str]) -> None:
     if options.output is not None:
         check_free(options.output, options.overwrite)
     returns, lengths, _ = play(source, options.episodes, options.seed, options.output)
-    measure = scale(source.env_id)
+    measure = source.scale
     scores = measure(returns)
     for number, (earned, steps, score) in enumerate(zip(returns, lengths, scores, strict=True), start=1):
-        named = f", {measure.words} {score:.1f}" if measure.dataset_id else ""
+        named = f", {measure.words} {score:.1f}" if measure.bounds is not None else ""
         print(f"episode {number}: return {earned:.1f} in {steps} steps{named}")
     print(f"{measure.words}: {scores.mean():.1f} on average")
     if options.output is not None:

@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +32,37 @@ def read(name: str) -> Source:
     if name.startswith(MINARI):
         return minari_sets.read(name)
     path = download.fetch(name) if name in D4RL_FACTS else dataset_path(name)
-    source = cached([path], lambda: Source(arrays(path), read_attributes(path)))
+    source = cached([path], lambda: read_file(path))
     if name not in D4RL_FACTS:
         return source._replace(max_episode_steps=None)
     _tell_of_other_bytes(name, path, source.sha256)
     return source._replace(max_episode_steps=D4RL_FACTS[name]["max_episode_steps"])
 
 
-def arrays(path: Path) -> dict[str, np.ndarray]:
-    """A file's arrays, checked, whether it is in D4RL's layout or a replay buffer of d3rlpy's.
+def read_file(path: Path) -> Source:
+    """A file's arrays, checked, and what it says about itself, whether it is in D4RL's layout or d3rlpy's.
 
     Raises:
         InputError: The file cannot be read.
     """
-    return d3rlpy_files.read(path) if d3rlpy_files.is_buffer(path) else read_hdf5(path)
+    raw = d3rlpy_files.read(path) if d3rlpy_files.is_buffer(path) else read_hdf5(path)
+    attributes = read_attributes(path)
+    _check_number_of_actions(raw, attributes, str(path))
+    return Source(raw, attributes)
+
+
+def _check_number_of_actions(raw: Mapping[str, np.ndarray], attributes: Mapping[str, Any], where: str) -> None:
+    """Holds finite actions to the number of them that the file states as `n_actions`, if it does.
+
+    Raises:
+        InputError: The file states no number of actions there, or holds others.
+    """
+    stated, actions = attributes.get("n_actions"), raw["actions"]
+    if stated is None:
+        return
+    if actions.ndim != 1 or type(stated) is not int or not actions.max() < stated:
+        found = f"the action {actions.max()}" if actions.ndim == 1 else "vectors"
+        raise InputError(f"{where} states n_actions {stated!r} and holds {found}: correct the attribute")
 
 
 @functools.cache  # a run reads its dataset more than once

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from shared.envs.goals import has_goals, is_goal
 from shared.envs.registry import fingerprint, make_env
-from shared.envs.scores import scale
+from shared.envs.scores import Scale, scale
 from shared.envs.spaces import spaces_of
 from shared.errors import InputError
 
@@ -150,6 +150,7 @@ class Evaluator:
         action_mean: ArrayLike = 0.0,
         action_std: ArrayLike = 1.0,
         make: Callable[[str], gymnasium.Env] = make_env,
+        reported: Scale | None = None,
     ) -> None:
         """Makes the environments.
 
@@ -165,6 +166,7 @@ class Evaluator:
             action_mean: Added to each action of the policy, a number or (action_dim,).
             action_std: Multiplies it before, a number or (action_dim,).
             make: Makes an environment of this name.
+            reported: What returns are reported as; None: as the environment's name alone tells.
 
         Raises:
             InputError: The environment is unknown or of another kind, or a number is out of range.
@@ -180,7 +182,7 @@ class Evaluator:
         self.state_dim, self.actions = spaces_of(env_id, self._envs[0])
         self.action_dim, self.max_action = self.actions.size, self.actions.bound
         self.fingerprint: dict[str, Any] = {**fingerprint(self._envs[0]), "episodes": n_episodes, "seed": seed}
-        self.scale, self.has_goals = scale(env_id), has_goals(env_id)
+        self.scale, self.has_goals = reported or scale(env_id), has_goals(env_id)
         self.mean, self.std = np.asarray(mean), np.asarray(std)
         # Of single precision, so that a policy's own precision decides that of its actions
         self.action_mean, self.action_std = (np.asarray(value, np.float32) for value in (action_mean, action_std))

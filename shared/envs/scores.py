@@ -1,5 +1,6 @@
 """D4RL's reference scores, the environment that belongs to each of its datasets, and what a return is reported as."""
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -76,35 +77,68 @@ def score(returns: ArrayLike, dataset_id: str) -> np.ndarray:
     Raises:
         InputError: D4RL has no such dataset.
     """
-    low, high, *_ = reference(dataset_id)
+    return _between(returns, *reference(dataset_id)[:2])
+
+
+def _between(returns: ArrayLike, low: float, high: float) -> np.ndarray:
     return (np.asarray(returns, np.float64) - low) / (high - low) * 100
+
+
+REFERENCES = ("ref_min_score", "ref_max_score")
+"""What a file calls the returns that count as 0 and 100, by D4RL's names for them."""
 
 
 class Scale(NamedTuple):
     """What a run reports for returns.
 
-    `metric` names the values in files, `words` in print. `dataset_id` is the dataset whose reference scores count as 0
-    and 100; without one, returns are reported as they are.
+    `metric` names the values in files, `words` in print. `bounds` are the returns that count as 0 and 100; without
+    them, returns are reported as they are.
     """
 
     metric: str
     words: str
-    dataset_id: str | None
+    bounds: tuple[float, float] | None = None
 
     def __call__(self, returns: ArrayLike) -> np.ndarray:
         """Undiscounted returns, any shape, as they are reported, float64."""
-        return np.asarray(returns, np.float64) if self.dataset_id is None else score(returns, self.dataset_id)
+        return np.asarray(returns, np.float64) if self.bounds is None else _between(returns, *self.bounds)
+
+    def references(self) -> dict[str, float]:
+        """The bounds as a file states them; nothing without bounds."""
+        return {} if self.bounds is None else dict(zip(REFERENCES, self.bounds, strict=True))
 
 
-def scale(env_id: str) -> Scale:
+def scale(env_id: str, stated: Mapping[str, Any] | None = None) -> Scale:
     """What returns measured in `env_id` are reported as.
 
     Only where an environment steps as D4RL's did is that a D4RL score. Gymnasium-Robotics' environments share D4RL's
-    scale and not its physics: there it is a normalised return, under a name that says so.
+    scale and not its physics: there it is a normalised return, under a name that says so. In an environment that D4RL
+    has no scores for, a file may state the returns that count as 0 and 100.
+
+    Args:
+        env_id: The environment.
+        stated: What a file of this environment says about itself, `REFERENCES` among it or not.
+
+    Raises:
+        InputError: The file states one of the two alone, or no range.
     """
     dataset_id = _a_dataset_of(env_id)
-    if is_d4rl_exact(env_id):
-        return Scale("d4rl_normalized_score", "D4RL score", dataset_id)
     if dataset_id is not None:
-        return Scale("normalized_return_not_d4rl", "normalised return (not D4RL: Gymnasium-Robotics)", dataset_id)
-    return Scale("return_mean", "return", None)
+        bounds = reference(dataset_id)[:2]
+        if is_d4rl_exact(env_id):
+            return Scale("d4rl_normalized_score", "D4RL score", bounds)
+        return Scale("normalized_return_not_d4rl", "normalised return (not D4RL: Gymnasium-Robotics)", bounds)
+    if stated is None or not any(name in stated for name in REFERENCES):
+        return Scale("return_mean", "return")
+    return Scale("normalized_return", "normalised return", _range(stated))
+
+
+def _range(stated: Mapping[str, Any]) -> tuple[float, float]:
+    try:
+        low, high = (float(stated[name]) for name in REFERENCES)
+    except (KeyError, TypeError, ValueError):
+        low = high = 0.0
+    if not -np.inf < low < high < np.inf:
+        found = ", ".join(f"{name} {stated.get(name)!r}"[:60] for name in REFERENCES)
+        raise InputError(f"the dataset's returns for 0 and 100 are no range ({found}): correct these attributes")
+    return low, high

@@ -16,6 +16,7 @@ import numpy as np
 
 from shared.data.sequences import PromptedPolicy
 from shared.envs.evaluation import ContextPolicy, Evaluator, Policy, SampledPolicy, epsilon_greedy
+from shared.envs.scores import Scale, scale
 from shared.errors import InputError
 from shared.frameworks import exchange, jax_checkpoints, jax_side, torch_checkpoints
 from shared.frameworks.twins import load_twin
@@ -148,6 +149,11 @@ class Saved:
             state_dim, action_dim, bound = evaluator.state_dim, evaluator.action_dim, evaluator.max_action
         return state_dim, action_dim, getattr(self.config, "max_action", bound)
 
+    @property
+    def scale(self) -> Scale:
+        """What returns are reported as."""
+        return scale(self.env_id, self.facts.get("environment"))
+
     def evaluator(self, n_episodes: int, seed: int | None = None, **how: Any) -> Evaluator:
         """What scores the run's policy: it normalises states as the run's evaluations did.
 
@@ -163,7 +169,8 @@ class Saved:
         if self.is_prompted:
             how = {"num_envs": n_episodes, "max_steps": self.config.episode_len} | how
         action_mean, action_std = self.action_statistics()
-        how = {"action_mean": action_mean, "action_std": action_std} | how
+        known: dict[str, Any] = {"action_mean": action_mean, "action_std": action_std, "reported": self.scale}
+        how = known | how
         return Evaluator(self.env_id, n_episodes, seed, *self.statistics(), **how)
 
     @property

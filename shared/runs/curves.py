@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 LABELS = {
     "d4rl_normalized_score": "D4RL normalised score",
     "normalized_return_not_d4rl": "normalised return (not in D4RL's environment)",
+    "normalized_return": "normalised return",
     "return_mean": "return",
     "initial_state_value": "estimated value in first states",
 }
@@ -30,7 +31,7 @@ class Curve(NamedTuple):
     """Evaluations over a run.
 
     Attributes:
-        metric: `d4rl_normalized_score`, `normalized_return_not_d4rl` or `return_mean`.
+        metric: Of `LABELS`.
         steps: (E,), updates done at each evaluation.
         values: (E, n_episodes), one per episode.
         references: The same metric of other policies by name, such as those the data came from.

@@ -45,7 +45,10 @@ class _Progress(BaseModel):
 
 
 class _Environment(BaseModel):
-    """What networks are made for: the environment that scores the run, S, A and the bound of every action component."""
+    """What networks are made for: the environment that scores the run, S, A and the bound of every action component.
+
+    And the returns that count as 0 and 100, where the run is scored between two.
+    """
 
     model_config = ConfigDict(strict=True)
 
@@ -53,6 +56,8 @@ class _Environment(BaseModel):
     state_dim: Annotated[int, Field(gt=0, le=_LARGEST)]
     action_dim: Annotated[int, Field(gt=0, le=_LARGEST)]
     max_action: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    ref_min_score: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    ref_max_score: Annotated[float, Field(allow_inf_nan=False)] | None = None
 
 
 class _Facts(BaseModel):

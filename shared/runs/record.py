@@ -212,6 +212,7 @@ class Record:
                 "state_dim": self._task.state_dim,
                 "action_dim": self._task.action_dim,
                 "max_action": float(self._task.max_action),
+                **self._scale.references(),
             },
             "state_mean": self._task.mean,
             "state_std": self._task.std,
@@ -302,7 +303,7 @@ class Record:
     def _tell(self, step: int, prompt: float | None, outcomes: np.ndarray, score: float) -> None:
         """Prints an evaluation."""
         asked = "" if prompt is None else f" (asked for {prompt:g})"
-        scaled, words = self._scale.dataset_id is not None, self._scale.words
+        scaled, words = self._scale.bounds is not None, self._scale.words
         named = f"{words} {score:.1f}, return" if scaled else words
         spread = f"{outcomes.mean():.1f} +- {outcomes.std():.1f}"
         say(f"{self._unit} {step}{asked}: {named} {spread} ({len(outcomes)} episodes)")

@@ -16,7 +16,7 @@ from shared.data.transitions import Batch
 from shared.envs import genuine
 from shared.envs.evaluation import Evaluator
 from shared.envs.registry import is_registered, least_memory, time_limit
-from shared.envs.scores import env_of
+from shared.envs.scores import env_of, scale
 from shared.envs.stepping import Stepper
 from shared.errors import InputError
 from shared.runs import memory, seeds
@@ -355,9 +355,13 @@ def _no_statistics(raw: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 def _task(config: Any, learnt: _Learnt, seed: int, **limits: Any) -> Task:
     opened, dataset = learnt.opened, learnt.dataset
+    attributes = opened.read.attributes
+    # What the file states are returns of the environment that it names.
+    stated = attributes if attributes.get("env_id") == opened.env_id else None
     limits |= {"action_mean": learnt.action_mean, "action_std": learnt.action_std}
+    limits |= {"reported": scale(opened.env_id, stated)}
     evaluator = Evaluator(opened.env_id, config.n_episodes, seed, learnt.mean, learnt.std, **limits)
-    if misfit := _misfit(dataset, evaluator):
+    if misfit := _misfit(dataset, attributes.get("n_actions"), evaluator):
         evaluator.close()
         raise InputError(
             f"dataset {config.env!r} has {misfit[0]}, environment {opened.env_id!r} {misfit[1]}: "
@@ -374,20 +378,22 @@ def _task(config: Any, learnt: _Learnt, seed: int, **limits: Any) -> Task:
         std=learnt.std,
         action_mean=np.resize(learnt.action_mean, action_dim),
         action_std=np.resize(learnt.action_std, action_dim),
-        attributes=opened.read.attributes,
+        attributes=attributes,
         fingerprint={"name": config.env, "transitions": len(dataset.actions), "sha256": opened.read.sha256},
     )
 
 
-def _misfit(dataset: Any, evaluator: Evaluator) -> tuple[str, str] | None:
+def _misfit(dataset: Any, n_actions: int | None, evaluator: Evaluator) -> tuple[str, str] | None:
     """In words, of what size or kind the dataset's steps are, and those of its environment; None where they fit."""
     states, there = dataset.observations.shape[1], evaluator.actions
     if dataset.actions.ndim == 2:
         ours = f"states of size {states} and actions of size {dataset.actions.shape[1]}"
         fits = dataset.actions.shape[1:] == there.shape
-    else:
+    elif n_actions is None:
         largest = int(dataset.actions.max())
         ours, fits = f"states of size {states} and the action {largest}", there.finite and largest < there.size
+    else:
+        ours, fits = f"states of size {states} and {n_actions} actions", there.finite and n_actions == there.size
     if fits and states == evaluator.state_dim:
         return None
     return ours, f"{evaluator.state_dim} and {f'actions 0 to {there.size - 1}' if there.finite else there.size}"

@@ -44,7 +44,7 @@ class DatasetEvaluator:
         fingerprint: What the measures depend on besides the value function.
     """
 
-    scale = Scale("initial_state_value", "value in first states", None)
+    scale = Scale("initial_state_value", "value in first states")
     outcomes = "values"
     measures: tuple[str, ...] = ("soft_opc", "td_error", "discounted_advantage", "average_value", "action_difference")
     has_goals = False

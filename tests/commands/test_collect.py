@@ -19,7 +19,8 @@ from shared.commands.collecting.recording import EPISODES, Recorder, joined, spl
 from shared.commands.common import ended
 from shared.data import sources, transitions
 from shared.data.experience import Rows
-from shared.envs.registry import make_env
+from shared.envs.registry import make_env, time_limit
+from shared.envs.scores import scale
 from shared.errors import InputError
 from shared.frameworks.twins import load_twin
 from shared.names import NAMES
@@ -38,9 +39,11 @@ SHAPES = {
 SPARE = {"next_observations", "infos/qpos", "infos/qvel"}
 FACTS = ("return_mean", "return_std", "episodes", "rows", "training_steps", "seed")
 ATTRIBUTES = {
-    *("env_id", "total_mass", "algorithm", "policy", "command", "training_seed", "licence"),
+    *("env_id", "algorithm", "policy", "command", "training_seed", "licence"),
     *(f"{package}_version" for package in ("mujoco", "gymnasium", "numpy", "jax")),
 }
+OF_ROBOTS = {"total_mass"}
+OF_FINITE_ACTIONS = {"n_actions", "training_settings", "ref_min_score", "ref_max_score"}
 
 
 def tiny(folder: Path, name: str, *options: str) -> Path:
@@ -96,6 +99,11 @@ def parts_of(file: h5py.File) -> dict[str, list[tuple[int, int]]]:
     return found
 
 
+def is_finite(file: h5py.File) -> bool:
+    """Whether its actions are."""
+    return file["actions"].ndim == 1
+
+
 def equal_files(first: Path, second: Path) -> bool:
     """Every byte."""
     return first.read_bytes() == second.read_bytes()
@@ -112,18 +120,23 @@ def test_layout_is_that_of_d4rls_v2_files(file: h5py.File) -> None:
     assert len({len(array) for array in found.values()}) == 1
     env = make_env(str(file.attrs["env_id"]))
     sizes = {"observations": env.observation_space.shape, "actions": env.action_space.shape}
+    types = {"terminals": bool, "timeouts": bool} | ({"actions": np.int64} if is_finite(file) else {})
     for name, array in found.items():
         assert array.shape[1:] == sizes.get(name.removeprefix("next_"), array.shape[1:] if "infos" in name else ())
-        assert array.dtype == (bool if name in ("terminals", "timeouts") else np.float32)
+        assert array.dtype == types.get(name, np.float32)
         assert (array.compression, array.compression_opts, array.shuffle) == ("gzip", 9, True)
         assert np.isfinite(array[:]).all()
-    assert (np.abs(file["actions"][:]) <= 1).all()
+    if is_finite(file):
+        assert set(np.unique(file["actions"][:])) == set(range(file.attrs["n_actions"]))
+    else:
+        assert (np.abs(file["actions"][:]) <= 1).all()
 
 
 def test_attributes_say_how_the_file_was_made(file: h5py.File) -> None:
-    """All of them, for the environment that steps as D4RL's."""
-    assert set(file.attrs) >= ATTRIBUTES | {f"{part}_{fact}" for part in parts_of(file) for fact in FACTS}
-    assert file.attrs["env_id"] in ("d4rl/hopper-v2", "d4rl/halfcheetah-v2", "d4rl/walker2d-v2")
+    """All of them, for an environment that steps as D4RL's, or one of finite actions."""
+    own = OF_FINITE_ACTIONS if is_finite(file) else OF_ROBOTS
+    assert set(file.attrs) >= own | ATTRIBUTES | {f"{part}_{fact}" for part in parts_of(file) for fact in FACTS}
+    assert file.attrs["env_id"] in ("d4rl/hopper-v2", "d4rl/halfcheetah-v2", "d4rl/walker2d-v2", "CartPole-v1")
     collected = file.attrs.get("source_command", file.attrs["command"])
     assert "collect " in collected
     assert "/" not in collected
@@ -146,9 +159,10 @@ def test_episodes_are_whole(file: h5py.File) -> None:
     assert (terminals | timeouts)[-1]
     starts = [file["observations"][begin] for begin, _ in bounds(file)]
     assert len(np.unique(starts, axis=0)) == len(starts)
+    limit = time_limit(str(file.attrs["env_id"]))
     for part, episodes in parts_of(file).items():
         if part != "replay":
-            assert all(timeouts[end - 1] == (end - begin == 1000) for begin, end in episodes)
+            assert all(timeouts[end - 1] == (end - begin == limit) for begin, end in episodes)
 
 
 @pytest.mark.parametrize("file", [TINY_ONE, "mini/hopper-medium-expert"], indirect=True)
@@ -172,11 +186,15 @@ def test_stepping_again_gives_the_same_rows(file: h5py.File) -> None:
 
 
 def test_the_bundled_sets_are_small_and_have_enough_rows() -> None:
-    """They are part of the repository; all but the thinned one have about as many rows."""
+    """They are part of the repository; those of one kind have about as many rows."""
     assert sum(path.stat().st_size for path in BUNDLED.values()) < 20_000_000
+    assert sum(path.stat().st_size for name, path in BUNDLED.items() if "cartpole" in name) < 1_000_000
     for name in BUNDLED:
-        batch = transitions.extract_transitions(sources.read(name).raw)
-        assert len(batch.rewards) == 28_764 if "mostly" in name else 48_000 <= len(batch.rewards) <= 51_000
+        rows = len(transitions.extract_transitions(sources.read(name).raw).rewards)
+        if "cartpole" in name:
+            assert 14_000 <= rows <= 30_000
+        else:
+            assert rows == 28_764 if "mostly" in name else 48_000 <= rows <= 51_000
 
 
 def test_the_first_bundled_set_is_what_every_published_result_rests_on() -> None:
@@ -188,11 +206,26 @@ def test_the_first_bundled_set_is_what_every_published_result_rests_on() -> None
 def test_bundled_policies_are_an_expert_and_one_of_a_third(file: h5py.File) -> None:
     """By the returns in the attributes; where robots fall at all, the medium policy does so in most episodes."""
     parts = parts_of(file)
-    if "expert" not in parts or file.attrs["expert_return_mean"] < 100:  # a replay, or the tiny one
+    if not {"medium", "expert"} <= parts.keys() or file.attrs["expert_return_mean"] < 100:  # the tiny one, or a part
         return
     assert 0.3 <= file.attrs["medium_return_mean"] / file.attrs["expert_return_mean"] <= 0.4
     fallen = np.mean([file["terminals"][end - 1] for _, end in parts["medium"]])
     assert fallen > 0.5 or "halfcheetah" in file.attrs["env_id"]
+
+
+def test_the_sets_of_finite_actions_are_of_one_training() -> None:
+    """Their returns on the scale of random play and expert, which all three files state alike."""
+    sets = {kind: sources.read(f"mini/cartpole-{kind}") for kind in ("replay", "medium", "expert")}
+    facts = {kind: source.attributes for kind, source in sets.items()}
+    for fact in ("env_id", "n_actions", "training_seed", "training_settings", "ref_min_score", "ref_max_score"):
+        assert len({told[fact] for told in facts.values()}) == 1, fact
+    assert facts["replay"]["n_actions"] == 2
+    assert 15 < facts["replay"]["ref_min_score"] < 30
+    assert facts["expert"]["ref_max_score"] >= 475
+    score = scale("CartPole-v1", facts["medium"])
+    assert 10 < score(facts["medium"]["medium_return_mean"]) < 60
+    assert score(facts["expert"]["expert_return_mean"]) == pytest.approx(100, abs=5)
+    assert sets["medium"].raw["terminals"].sum() > 50
 
 
 # ---- recipes -------------------------------------------------------------------------------------------------------
@@ -250,6 +283,41 @@ def test_random_is_a_fresh_policy_and_needs_no_training(tmp_path: Path) -> None:
         assert file.attrs["random_training_steps"] == 0
         assert 0 < file.attrs["random_return_mean"] < 100
         assert len(file["rewards"]) >= 101
+
+
+SHORT = ["--steps", "600", "--random_steps", "100", "--batch_size", "8", "--hidden_dim", "16", "--eval_freq", "200"]
+
+
+@pytest.mark.parametrize("framework", ["jax", pytest.param("torch", marks=pytest.mark.thorough)])
+def test_finite_actions_are_collected_by_dqn(framework: str, tmp_path: Path) -> None:
+    """Every row of the training; and of its policies whole episodes, whose last row says how they ended."""
+    made = {}
+    for kind in ("full-replay", "medium-expert"):
+        made[kind] = tmp_path / f"{kind}.hdf5"
+        places = ["--work_dir", str(tmp_path / "work"), "--output", str(made[kind]), "--framework", framework]
+        assert ended(main, [f"CartPole-v1-{kind}", *SHORT, "--size", "150", *places]) == 0
+    replay, policies = (sources.read(str(path)) for path in made.values())
+    assert policies.attributes["algorithm"] == "Double DQN"
+    assert policies.attributes["training_settings"].startswith("{")
+    assert {"expert_return_mean", "medium_training_steps", "n_actions"} <= policies.attributes.keys()
+    ends = policies.raw["terminals"] | policies.raw["timeouts"]
+    assert ends[-1]
+    assert len(policies.raw["rewards"]) >= 300
+    assert replay.raw["actions"].dtype == np.int64
+    assert len(replay.raw["rewards"]) <= 150
+
+
+def test_a_random_set_of_finite_actions_is_of_uniform_ones(tmp_path: Path) -> None:
+    """And needs no training."""
+    output = tmp_path / "random.hdf5"
+    places = ["--work_dir", str(tmp_path / "w"), "--output", str(output)]
+    assert ended(main, ["Acrobot-v1-random", "--size", "900", *places]) == 0
+    source = sources.read(str(output))
+    shares = np.bincount(source.raw["actions"], minlength=3) / len(source.raw["actions"])
+    np.testing.assert_allclose(shares, 1 / 3, atol=0.05)
+    assert source.attributes["n_actions"] == 3
+    assert "ref_min_score" not in source.attributes
+    assert not (tmp_path / "w" / "runs").exists()
 
 
 @pytest.mark.thorough
@@ -405,6 +473,11 @@ class EndsAfterThreeSteps(gymnasium.Wrapper):
         return (*super().step(action)[:2], *(self.reasons if self.steps % 3 == 0 else (False, False)), {})
 
 
+def wobble(observations: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Small random actions."""
+    return 0.1 * rng.standard_normal((len(observations), 3)).astype(np.float32)
+
+
 @pytest.mark.parametrize(
     ("fell", "timeout", "flag"), [(True, False, "terminals"), (False, True, "timeouts"), (True, True, "timeouts")]
 )
@@ -413,7 +486,7 @@ def test_an_episode_ends_with_one_flag(
 ) -> None:
     """A fall in the very last step counts as a timeout, as in D4RL."""
     monkeypatch.setattr("shared.envs.stepping.make_env", lambda _: EndsAfterThreeSteps(fell, timeout))
-    episodes = Recorder("d4rl/hopper-v2", lambda: lambda observations, noise: 0.1 * noise, 0, tmp_path).part(0)
+    episodes = Recorder("d4rl/hopper-v2", lambda: wobble, 0, tmp_path).part(0)
     assert len(episodes) == EPISODES
     for episode in episodes:
         found = {name: getattr(episode, name).tolist() for name in ("terminals", "timeouts")}
@@ -426,7 +499,7 @@ def test_a_part_that_was_cut_is_recorded_again(
 ) -> None:
     """To the same bytes, and a line says so."""
     monkeypatch.setattr("shared.envs.stepping.make_env", lambda _: EndsAfterThreeSteps(True, False))
-    recorder = Recorder("d4rl/hopper-v2", lambda: lambda observations, noise: 0.1 * noise, 0, tmp_path)
+    recorder = Recorder("d4rl/hopper-v2", lambda: wobble, 0, tmp_path)
     recorder.part(0)
     (path,) = tmp_path.iterdir()
     whole = path.read_bytes()
@@ -502,6 +575,10 @@ def test_where_nothing_falls_the_return_alone_decides() -> None:
     ("arguments", "word"),
     [
         (["hopper-medum"], "nearest: hopper-medium"),
+        (["CartPole-v1"], "cannot collect 'CartPole-v1'"),
+        (["CartPole-v7-medium"], "or name an environment of Gymnasium's"),
+        (["FrozenLake-v1-medium"], "its observations are Discrete(16)"),
+        (["CartPole-v1-medium", "--steps", "200", "--eval_freq", "200"], "raise --steps"),
         (["hopper-medium", "--steps", "0"], "--steps"),
         (["hopper-medium", "--seed", "-1"], "--seed"),
         (["hopper-medium", "--size", "many"], "--size"),

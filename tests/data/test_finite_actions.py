@@ -65,6 +65,44 @@ def test_what_counts_no_actions_is_refused(write_hdf5: WriteHDF5, actions: np.nd
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("stated", [1, "two", 2.0, True])
+def test_a_number_of_actions_that_the_data_break_is_refused(write_hdf5: WriteHDF5, stated: object) -> None:
+    """A file that states none is read all the same."""
+    path = write_hdf5(**OF_CARTPOLE | {"attributes": {"env_id": "CartPole-v1", "n_actions": stated}})
+    with pytest.raises(InputError, match=f"states n_actions {stated!r} and holds the action 1: correct the attribute"):
+        sources.read(str(path))
+
+
+@pytest.mark.parametrize(("bounds", "score"), [({}, None), ({"ref_min_score": 20.0, "ref_max_score": 500.0}, 50.0)])
+def test_returns_are_scored_between_those_that_the_file_states(
+    write_hdf5: WriteHDF5, bounds: dict[str, float], score: float | None
+) -> None:
+    """In the environment that the file names, and in no other."""
+    path = write_hdf5(**OF_CARTPOLE | {"attributes": {"env_id": "CartPole-v1", **bounds}})
+    for eval_env in ("", "CartPole-v0"):
+        task = load_task(Config(str(path), eval_env=eval_env), normalize=False, finite=True)
+        scored = score is not None and not eval_env
+        assert task.evaluator.scale.metric == ("normalized_return" if scored else "return_mean")
+        assert task.evaluator.scale(260.0) == (score if scored else 260.0)
+        task.evaluator.close()
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        {"ref_min_score": 1.0},
+        {"ref_min_score": 1.0, "ref_max_score": 1.0},
+        {"ref_min_score": "a", "ref_max_score": 1.0},
+        {"ref_min_score": 1.0, "ref_max_score": float("inf")},
+    ],
+)
+def test_returns_that_are_no_range_are_refused(write_hdf5: WriteHDF5, bounds: dict[str, object]) -> None:
+    path = write_hdf5(**OF_CARTPOLE | {"attributes": {"env_id": "CartPole-v1", **bounds}})
+    with pytest.raises(InputError, match="returns for 0 and 100 are no range") as caught:
+        load_task(Config(str(path)), normalize=False, finite=True)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_task_of_finite_actions(write_hdf5: WriteHDF5) -> None:
     """How many there are, the environment says: a dataset may lack the last one."""
     path = write_hdf5(**OF_CARTPOLE | {"actions": 0 * ACTIONS})
@@ -98,6 +136,11 @@ VECTORS = {"attributes": {"env_id": "CartPole-v1"}, "observations": STATES}
             "states of size 4 and the action 2, environment 'CartPole-v1' 4 and actions 0 to 1: set eval_env",
         ),
         (VECTORS, False, "states of size 4 and actions of size 3, environment 'CartPole-v1' 4 and actions 0 to 1"),
+        (
+            OF_CARTPOLE | {"attributes": {"env_id": "CartPole-v1", "n_actions": 3}},
+            True,
+            "states of size 4 and 3 actions, environment 'CartPole-v1' 4 and actions 0 to 1: set eval_env",
+        ),
         (
             OF_CARTPOLE | {"attributes": {"env_id": "d4rl/hopper-v2"}},
             True,

@@ -12,7 +12,7 @@ import pytest
 from shared.envs import genuine
 from shared.envs.evaluation import Evaluator
 from shared.envs.registry import is_d4rl_exact, make_env
-from shared.envs.scores import scale, score
+from shared.envs.scores import reference, scale, score
 from shared.errors import InputError
 from shared.runs.task import load_task
 from tests.runs.test_task import Config
@@ -128,7 +128,7 @@ def test_its_scores_are_d4rls(stubs: list[str]) -> None:
     assert stubs == ["maze2d-umaze-v1"] * 2
     assert outcome.returns.tolist() == [10.0, 10.0]
     np.testing.assert_array_equal(scale("gym/maze2d-umaze-v1")(outcome.returns), score([10.0, 10.0], "maze2d-umaze-v1"))
-    assert scale("gym/maze2d-umaze-v0").dataset_id == "maze2d-umaze-v0"
+    assert scale("gym/maze2d-umaze-v0").bounds == reference("maze2d-umaze-v0")[:2]
     assert scale("gym/maze2d-umaze-v0").metric == "d4rl_normalized_score"
     facts = {"env": "gym/maze2d-umaze-v1", "mujoco": "2.1.0", "total_mass": 2.0, "d4rl_exact": True}
     assert evaluator.fingerprint == facts | {"episodes": 2, "seed": 0}
@@ -138,7 +138,7 @@ def test_only_d4rls_own_ids_are_exact() -> None:
     """Another environment of `gym` has no D4RL score."""
     assert is_d4rl_exact("gym/kitchen-mixed-v0")
     assert not is_d4rl_exact("gym/Hopper-v2")
-    assert scale("gym/Hopper-v2").dataset_id is None
+    assert scale("gym/Hopper-v2").bounds is None
 
 
 @pytest.mark.parametrize("family", ["hopper-medium", "antmaze-umaze", "maze2d-umaze", "pen-human", "kitchen-mixed"])

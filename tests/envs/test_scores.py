@@ -109,7 +109,7 @@ def test_reference_returns_score_0_and_100(env_id: str) -> None:
 @pytest.mark.parametrize("env_id", ["Hopper-v4", "Hopper-v5", "Hopper-v2", "hopper-medium-v2"])
 def test_returns_measured_elsewhere_have_no_score(env_id: str) -> None:
     """A stock environment is a different task."""
-    assert scale(env_id) == Scale("return_mean", "return", None)
+    assert scale(env_id) == Scale("return_mean", "return")
 
 
 @pytest.mark.parametrize("env_id", robotics.ENVS)

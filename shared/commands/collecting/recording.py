@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from shared.commands.collecting.agents import Acting
 from shared.data.experience import Experience, Rows
-from shared.envs.registry import MAX_EPISODE_STEPS
+from shared.envs.registry import MAX_EPISODE_STEPS, time_limit
 from shared.errors import InputError
 from shared.files import write_atomically
 from shared.runs.progress import warn
@@ -17,9 +18,6 @@ from shared.seals import read_verified, sealed_zip
 
 EPISODES = 10
 """Episodes of a part: they are stepped together, so that the policy is asked once for all of them."""
-
-Exploring = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""Maps observations (E, S) and standard normal noise (E, A) to actions (E, A)."""
 
 
 class Recorder:
@@ -29,17 +27,18 @@ class Recorder:
         seed: Decides, with a part's number, the start states and the noise.
     """
 
-    def __init__(self, env_id: str, load: Callable[[], Exploring], seed: int, folder: Path) -> None:
+    def __init__(self, env_id: str, load: Callable[[], Acting], seed: int, folder: Path) -> None:
         """Records nothing yet.
 
         Args:
-            env_id: One of the environments that end an episode after `MAX_EPISODE_STEPS`.
+            env_id: The environment; one without a time limit is cut after `MAX_EPISODE_STEPS`.
             load: Makes the policy, if there is something to record.
             seed: As above, 0 or more.
             folder: Where parts lie.
         """
         self._env_id, self._load, self._folder = env_id, load, folder
-        self._policy: Exploring | None = None
+        self._policy: Acting | None = None
+        self._limit = time_limit(env_id) or MAX_EPISODE_STEPS
         self.seed = seed
 
     def part(self, number: int) -> list[Rows]:
@@ -85,16 +84,17 @@ class Recorder:
     def _play(self, number: int) -> list[Rows]:
         self._policy = self._policy or self._load()
         rng = np.random.default_rng([self.seed, number])
-        episodes = [Experience(self._env_id, MAX_EPISODE_STEPS) for _ in range(EPISODES)]
+        episodes = [Experience(self._env_id, self._limit) for _ in range(EPISODES)]
         for index, episode in enumerate(episodes):
             episode.begin(self.seed, number, index)
         while not all(episode.over for episode in episodes):
             # Those that are over keep their row: a compiled policy is traced once per shape.
             observations = np.stack([episode.observation for episode in episodes])
-            noise = rng.standard_normal((EPISODES, episodes[0].action_dim)).astype(np.float32)
-            for episode, action in zip(episodes, np.asarray(self._policy(observations, noise)), strict=True):
+            for episode, action in zip(episodes, self._policy(observations, rng), strict=True):
                 if not episode.over:
                     episode.step(action)
+                if episode.size == self._limit:
+                    episode.cut()
         for episode in episodes:
             episode.close()
         return [episode.rows() for episode in episodes]

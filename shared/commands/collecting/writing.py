@@ -32,7 +32,7 @@ def write_hdf5(path: Path, episodes: list[Rows], attributes: Mapping[str, Any], 
     arrays = {
         f"infos/{name}" if name in _INFOS else name: values
         for name, values in joined(episodes)._asdict().items()
-        if not (compact and name in _SPARE)
+        if not (compact and name in _SPARE) and values.size  # outside MuJoCo there are no positions and velocities
     }
     write_arrays(path, arrays, attributes)
 
