@@ -15,7 +15,7 @@ import pytest
 import torch
 import yaml
 
-from parity_tests.pairs import PAIRS
+from parity_tests.pairs import PAIRS, is_finite
 from shared.envs.evaluation import Evaluator
 from shared.errors import InputError, Stopped
 from shared.frameworks.twins import load_twin
@@ -126,7 +126,7 @@ def test_a_checkpoint_says_what_it_belongs_to(whole: tuple[str, str, Path]) -> N
     assert (content["algorithm"], content["step"]) == (name, 12)
     assert content["settings"].items() >= PAIRS[name].lasting(12).items()
     assert content["settings"]["seed"] == 1
-    env_id = IN_AN_ENVIRONMENT.get(name, "d4rl/hopper-v2")
+    env_id = IN_AN_ENVIRONMENT.get(name, "CartPole-v1" if is_finite(name) else "d4rl/hopper-v2")
     state_dim, action_dim = {"d4rl/hopper-v2": (11, 3), "CartPole-v1": (4, 2)}[env_id]
     sizes = {"state_dim": state_dim, "action_dim": action_dim, "max_action": 1.0}
     assert content["environment"] == sizes | {"id": env_id}
