@@ -35,6 +35,8 @@ PAIR = Pair(
         "own encoder": SMALL
         | {"share_encoder": False, "penalize_log_probs": True, "n_critics": 3, "target_update_interval": 3}
         | {"discount": 0.9, "learning_rate": 3e-3, "adam_eps": 3e-4, "beta": 0.1, "action_flexibility": 0.6},
+        # The threshold itself is not above the threshold, so no action may be chosen
+        "no flexibility": SMALL | {"action_flexibility": 1.0},
         "ensemble": SMALL | {"n_critics": 2, "target_update_interval": 5, "penalize_log_probs": True, "beta": 0.2},
     },
     corner=corner,
@@ -58,6 +60,8 @@ MISTAKES = [
             "act"),
     Mistake("the likeliest action alone", "likelihood > imitator.module.action_flexibility", "likelihood >= 1.0",
             "act"),
+    Mistake("actions at the threshold", "likelihood > imitator.module", "likelihood >= imitator.module", "act",
+            "no flexibility"),
     Mistake("the unlikely actions", "likelihood > imitator.module", "likelihood < imitator.module", "act"),
     Mistake("likelihoods as they are", "exp(logits - amax(logits, axis=-1, keepdims=True))",
             "jax.nn.softmax(logits)", "act"),

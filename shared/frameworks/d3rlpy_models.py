@@ -5,6 +5,7 @@ layers stand in the order of ours, so tensors are matched by their places, and t
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import torch
@@ -79,10 +80,9 @@ def _weights(content: Mapping[str, Any]) -> dict[str, list[_Weight]]:
     for optimizer, networks in _OPTIMIZERS.items():
         if optimizer in content:
             found, stepped = content[optimizer]["optim"], [name for name in networks if name in own]
-            # The first layers of the last network may be another's: they stand in both, and are moved once.
-            moved = sum(len(group["params"]) for group in found["param_groups"])
-            shared = sum(len(own[name]) for name in stepped) - moved
-            own[stepped[-1]] = own[stepped[-1]][max(shared, 0) :]
+            if len(stepped) > 1:
+                # The first layers of the last network may be the first one's: they stand in both, and are moved once.
+                own[stepped[-1]] = own[stepped[-1]][_shared(own[stepped[0]], own[stepped[-1]]) :]
             places = [(name, place) for name in stepped for place in range(len(own[name]))]
             moments |= {places[number]: state for number, state in found["state"].items()}
     weights: dict[str, list[_Weight]] = {}
@@ -93,6 +93,12 @@ def _weights(content: Mapping[str, Any]) -> dict[str, list[_Weight]]:
             if (member := key.partition(".")[0]).isdigit():
                 weights.setdefault(f"{name}.{member}", []).append(weight)
     return weights
+
+
+def _shared(first: Sequence[tuple[str, Tensor]], last: Sequence[tuple[str, Tensor]]) -> int:
+    """How many tensors at the beginning of both networks are the same."""
+    same = (torch.equal(one, other) for (_, one), (_, other) in zip(first, last, strict=False))
+    return sum(takewhile(bool, same))
 
 
 def _matched(name: str, part: nn.Module, weights: Sequence[_Weight]) -> dict[str, _Weight]:
