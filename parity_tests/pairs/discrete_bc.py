@@ -1,5 +1,6 @@
 """Behaviour cloning of finite actions on the ladder."""
 
+from parity_tests.families import Family
 from parity_tests.pair import Loss, Mistake, Pair, load_choices
 
 SMALL = {"hidden_dims": (64, 48)}
@@ -7,6 +8,8 @@ SMALL = {"hidden_dims": (64, 48)}
 PAIR = Pair(
     name="discrete/bc",
     title="BC, finite actions",
+    family=Family.FINITE,
+    use="A baseline for the others: it copies the data's likeliest action.",
     paper="Pomerleau 1991",
     url="https://doi.org/10.1162/neco.1991.3.1.88",
     benchmark_updates=4000,

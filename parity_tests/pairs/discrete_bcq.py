@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair, load_choices
 
 SMALL = {"hidden_dims": (64, 48), "target_update_interval": 2, "learning_rate": 1e-3}
@@ -24,6 +25,8 @@ def corner(trainer: Any) -> None:
 PAIR = Pair(
     name="discrete/bcq",
     title="BCQ, finite actions",
+    family=Family.FINITE,
+    use="The data comes from narrow policies: only actions that it makes likely may be chosen.",
     paper="Fujimoto et al. 2019",
     url="https://arxiv.org/abs/1910.01708",
     benchmark_updates=2000,

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair, load_choices
 
 SMALL = {"hidden_dims": (64, 48), "target_update_interval": 2, "learning_rate": 1e-3}
@@ -18,6 +19,8 @@ def corner(trainer: Any) -> None:
 PAIR = Pair(
     name="discrete/cql",
     title="CQL, finite actions",
+    family=Family.FINITE,
+    use="A first choice for mixed data: values of actions outside the data are held low.",
     paper="Kumar et al. 2020",
     url="https://arxiv.org/abs/2006.04779",
     benchmark_updates=2000,
