@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from primer import DOCS
 from shared.runs.curves import svg
-from sketching import ensembles, evaluation, offline, online, phases
+from sketching import discrete, ensembles, evaluation, offline, online, phases
 
 FOLDER = DOCS / "sketches"
 # By the name of the page
@@ -17,6 +17,9 @@ SKETCHES = {
         offline.any_percent_bc,
         offline.awac,
         ensembles.cql,
+        discrete.discrete_bc,
+        discrete.discrete_bcq,
+        discrete.discrete_cql,
         offline.dt,
         ensembles.edac,
         evaluation.evaluation_fqe,

@@ -5,6 +5,7 @@ layers stand in the order of ours, so tensors are matched by their places, and t
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +17,7 @@ from shared.frameworks.torch_parts import MisfitError
 _OPTIMIZERS = {
     "actor_optim": ("policy", "perturbation"),
     "critic_optim": ("q_funcs", "value_func"),
-    "optim": ("q_funcs",),
+    "optim": ("q_funcs", "imitator"),
     "vae_optim": ("vae_encoder", "vae_decoder"),
     "temp_optim": ("log_temp",),
     "alpha_optim": ("log_alpha",),
@@ -34,7 +35,7 @@ class _Weight(NamedTuple):
 
 def is_model(content: Mapping[str, Any]) -> bool:
     """Whether a file's content is what d3rlpy writes."""
-    return "q_funcs" in content and "algorithm" not in content
+    return bool({"q_funcs", "imitator"} & content.keys()) and "algorithm" not in content
 
 
 def translated(
@@ -73,21 +74,31 @@ def translated(
 
 
 def _weights(content: Mapping[str, Any]) -> dict[str, list[_Weight]]:
-    """The tensors of each network in their order; those of critics also by the member's number."""
+    """The tensors of its own of each network, in their order; those of critics also by the member's number."""
     moments: dict[tuple[str, int], Mapping[str, Tensor]] = {}
+    own = {name: list(network.items()) for name, network in content.items() if "optim" not in network}
     for optimizer, networks in _OPTIMIZERS.items():
         if optimizer in content:
-            places = [(name, place) for name in networks if name in content for place in range(len(content[name]))]
-            moments |= {places[number]: found for number, found in content[optimizer]["optim"]["state"].items()}
+            found, stepped = content[optimizer]["optim"], [name for name in networks if name in own]
+            if len(stepped) > 1:
+                # The first layers of the last network may be the first one's: they stand in both, and are moved once.
+                own[stepped[-1]] = own[stepped[-1]][_shared(own[stepped[0]], own[stepped[-1]]) :]
+            places = [(name, place) for name in stepped for place in range(len(own[name]))]
+            moments |= {places[number]: state for number, state in found["state"].items()}
     weights: dict[str, list[_Weight]] = {}
-    for name, network in content.items():
-        if "optim" not in network:
-            for place, (key, value) in enumerate(network.items()):
-                weight = _Weight(value, moments.get((name, place), {}))
-                weights.setdefault(name, []).append(weight)
-                if (member := key.partition(".")[0]).isdigit():
-                    weights.setdefault(f"{name}.{member}", []).append(weight)
+    for name, network in own.items():
+        for place, (key, value) in enumerate(network):
+            weight = _Weight(value, moments.get((name, place), {}))
+            weights.setdefault(name, []).append(weight)
+            if (member := key.partition(".")[0]).isdigit():
+                weights.setdefault(f"{name}.{member}", []).append(weight)
     return weights
+
+
+def _shared(first: Sequence[tuple[str, Tensor]], last: Sequence[tuple[str, Tensor]]) -> int:
+    """How many tensors at the beginning of both networks are the same."""
+    same = (torch.equal(one, other) for (_, one), (_, other) in zip(first, last, strict=False))
+    return sum(takewhile(bool, same))
 
 
 def _matched(name: str, part: nn.Module, weights: Sequence[_Weight]) -> dict[str, _Weight]:

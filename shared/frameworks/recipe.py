@@ -30,9 +30,12 @@ _OPERATIONS = {
     aten.tile.default: "tile",
     aten.unsqueeze.default: "unsqueeze",
     aten.squeeze.dim: "squeeze",
+    aten.amax.default: "amax",
     aten.argmax.default: "argmax",
     aten.gather.default: "gather",
     aten.exp.default: "exp",
+    aten.gt.Scalar: "greater",
+    aten.where.ScalarOther: "where",
     aten.slice.Tensor: "slice",
     aten.select.int: "select",
 }

@@ -15,7 +15,8 @@ import pytest
 import torch
 import yaml
 
-from parity_tests.pairs import PAIRS
+from parity_tests.pairs import PAIRS, is_finite
+from shared.data import sources
 from shared.envs.evaluation import Evaluator
 from shared.errors import InputError, Stopped
 from shared.frameworks.twins import load_twin
@@ -126,9 +127,14 @@ def test_a_checkpoint_says_what_it_belongs_to(whole: tuple[str, str, Path]) -> N
     assert (content["algorithm"], content["step"]) == (name, 12)
     assert content["settings"].items() >= PAIRS[name].lasting(12).items()
     assert content["settings"]["seed"] == 1
-    env_id = IN_AN_ENVIRONMENT.get(name, "d4rl/hopper-v2")
+    env_id = IN_AN_ENVIRONMENT.get(name, "CartPole-v1" if is_finite(name) else "d4rl/hopper-v2")
     state_dim, action_dim = {"d4rl/hopper-v2": (11, 3), "CartPole-v1": (4, 2)}[env_id]
     sizes = {"state_dim": state_dim, "action_dim": action_dim, "max_action": 1.0}
+    # Sets of finite actions say what their scores are between.
+    told = (
+        sources.read(content["settings"]["env"]).attributes if is_finite(name) and name not in IN_AN_ENVIRONMENT else {}
+    )
+    sizes |= {key: told[key] for key in ("ref_min_score", "ref_max_score") if key in told}
     assert content["environment"] == sizes | {"id": env_id}
     assert {"python", "numpy", "torch" if side == "torch" else "jax"} <= content["versions"].keys()
     if name in IN_AN_ENVIRONMENT:

@@ -14,6 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from corl_torch import bcq, bear, crr, plas, prdc
+from corl_torch.discrete import bc as discrete_bc
+from corl_torch.discrete import bcq as discrete_bcq
+from corl_torch.discrete import cql as discrete_cql
 from corl_torch.evaluation import fqe
 from corl_torch.online import ddpg, dqn, td3
 from parity_tests.reference.common import (
@@ -64,13 +67,14 @@ def assert_same_updates(d3rlpy: Any, dataset: Batch, twin: ModuleType, trainer: 
     same_draws()
     logged = [theirs.impl.inner_update(batch_of(d3rlpy, dataset), step) for step in range(UPDATES)]
     # BEAR's log calls the VAE's loss otherwise than BCQ's and PLAS's do.
-    expected = [{name.replace("imitator", "vae"): value for name, value in log.items()} for log in logged]
+    own = "imitator" if twin is discrete_bcq else "vae"
+    expected = [{name.replace("imitator", own): value for name, value in log.items()} for log in logged]
     same_draws()
     logs = []
     for _ in range(UPDATES):
         # Whether the next update is one of the VAE alone, or one of the warm-up, for the twins that have such
         phase = [getattr(trainer, name) for name in ("pretrains", "warms_up") if hasattr(trainer, name)]
-        sizes = (ROWS,) if twin in (ddpg, dqn) else (ROWS, ACTION_DIM)
+        sizes = (ROWS,) if twin in (ddpg, dqn) or "discrete" in twin.__name__ else (ROWS, ACTION_DIM)
         indices, noise = twin.draw_noise(trainer.hp, *sizes, CPU, *phase)
         logs.append(trainer.update(take(dataset, indices), noise))
     assert_same_log(logs, expected)
@@ -336,6 +340,77 @@ def test_dqn(d3rlpy: Any, dataset: Batch, name: str, settings: dict[str, Any]) -
     draws = dqn.draw_exploration(60, ACTION_DIM)
     found = trainer.explore(observations[:60], *draws, dqn.epsilons(schedule, 0, 60))
     np.testing.assert_array_equal(found, explored)
+
+
+# What d3rlpy 2.8.1 does in place of the paper
+DISCRETE_FAULTS = {"CQL": {"double": True}, "BCQ": {"penalize_log_probs": True}, "BC": {"penalize_log_probs": True}}
+# Of each algorithm's settings: with several critics, with targets that follow at once, under other weights
+DISCRETE: list[tuple[ModuleType, dict[str, Any]]] = [
+    (discrete_cql, {}),
+    (discrete_cql, {"target_update_interval": 1, "learning_rate": 1e-2, "cql_alpha": 4.0}),
+    (discrete_cql, {"target_update_interval": 3, "learning_rate": 1e-2, "n_critics": 3, "adam_eps": 3e-4}),
+    (discrete_bcq, {}),
+    (discrete_bcq, {"target_update_interval": 3, "learning_rate": 1e-2, "beta": 0.1, "action_flexibility": 0.6}),
+    (discrete_bcq, {"learning_rate": 1e-2, "n_critics": 3, "share_encoder": False, "adam_eps": 3e-4, "beta": 0.1}),
+    (discrete_bcq, {"target_update_interval": 1, "learning_rate": 1e-2, "n_critics": 2, "discount": 0.9}),
+    (discrete_bc, {}),
+    (discrete_bc, {"learning_rate": 1e-2, "beta": 0.1, "adam_eps": 3e-4}),
+]
+
+
+def both_discrete(d3rlpy: Any, twin: ModuleType, settings: dict[str, Any]) -> tuple[Any, Any]:
+    """Ours in the form of the library, and the library's, fresh from one seed."""
+    kind = twin.__name__.rpartition(".")[2].upper()
+    given = {"batch_size": BATCH_SIZE, "hidden_dims": HIDDEN["critic"]} | DISCRETE_FAULTS[kind] | settings
+    config = twin.TrainConfig(device="cpu", **given)
+    theirs_of = {ours: theirs for theirs, ours in config.REFERENCE_NAMES.items()}
+    renamed = {theirs_of.get(key, key): value for key, value in settings.items() if key != "adam_eps"}
+    renamed["optim_factory"] = d3rlpy.optimizers.AdamFactory(eps=config.adam_eps)
+    renamed["encoder_factory"] = d3rlpy.models.VectorEncoderFactory(hidden_units=list(HIDDEN["critic"]))
+    same_draws()
+    theirs = created(d3rlpy, f"{config.name}Config", (), **renamed)
+    same_draws()
+    return twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0), theirs
+
+
+def discrete_networks(trainer: Any, theirs: Any) -> tuple[list[nn.Module], list[nn.Module]]:
+    """Ours and the library's, in one order; of an imitator on shared layers its last layer."""
+    ours, modules, networks = [], theirs.impl.modules, []
+    if hasattr(trainer, "critics"):
+        ours += [*trainer.critics.members, *trainer.critics_target.members]
+        networks += [*modules.q_funcs, *modules.targ_q_funcs]
+    if hasattr(modules, "imitator"):
+        imitator = modules.imitator
+        own = getattr(trainer, "imitator", None) or trainer.actor
+        ours.append(own)
+        networks.append(imitator._fc if getattr(own, "share_encoder", False) else imitator)
+    return ours, networks
+
+
+@pytest.mark.parametrize(("twin", "settings"), DISCRETE)
+def test_finite_actions(d3rlpy: Any, dataset: Batch, twin: ModuleType, settings: dict[str, Any]) -> None:
+    """Weights, logs, targets and actions."""
+    choices = dataset._replace(actions=dataset.actions.argmax(1), rewards=3 * dataset.rewards)
+    trainer, theirs = both_discrete(d3rlpy, twin, settings)
+    assert_same_weights(*discrete_networks(trainer, theirs))
+    assert_same_updates(d3rlpy, choices, twin, trainer, theirs)
+    assert_same_weights(*discrete_networks(trainer, theirs))
+    observations = dataset.observations.numpy()
+    assert_same_actions(trainer.act(observations), torch.as_tensor(theirs.predict(observations)))
+
+
+@pytest.mark.parametrize("twin", [discrete_cql, discrete_bcq, discrete_bc])
+def test_defaults_of_finite_actions(d3rlpy: Any, twin: ModuleType) -> None:
+    """All that the library's configuration has, but for how networks, scalers and optimisers are made."""
+    config = twin.TrainConfig()
+    theirs = vars(getattr(d3rlpy.algos, f"{config.name}Config")())
+    made = ("_factory", "_scaler", "compile_graph", "transform")
+    compared = {name: value for name, value in theirs.items() if not any(part in name for part in made)}
+    # Its BC has a discount that nothing uses.
+    compared.pop("gamma" if twin is discrete_bc else "", None)
+    assert len(compared) >= 3
+    for name, value in compared.items():
+        assert getattr(config, config.REFERENCE_NAMES.get(name, name)) == value, name
 
 
 def test_defaults_of_dqn(d3rlpy: Any) -> None:

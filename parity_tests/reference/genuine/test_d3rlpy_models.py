@@ -15,17 +15,21 @@ from parity_tests.reference.common import (
     STATE_DIM,
     UPDATES,
     assert_same_actions,
+    assert_same_weights,
     same_draws,
 )
 from parity_tests.reference.genuine.test_d3rlpy import (
     BATCH_SIZE,
+    DISCRETE,
     FAULTS,
     HIDDEN,
     assert_same_judgement,
     assert_same_updates,
     batch_of,
+    both_discrete,
     both_fqe,
     created,
+    discrete_networks,
 )
 from shared.data.transitions import Batch
 
@@ -110,6 +114,24 @@ def test_a_judgement_goes_on(d3rlpy: Any, dataset: Batch, tmp_path: Path) -> Non
     fqe.load(trainer, str(tmp_path / "model.pt"))
     assert trainer.total_it == 0
     assert_same_judgement(d3rlpy, dataset, trainer, theirs, policy)
+
+
+@pytest.mark.parametrize(("twin", "settings"), DISCRETE)
+def test_a_model_that_learnt_to_choose_goes_on(
+    d3rlpy: Any, dataset: Batch, twin: ModuleType, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """Its one optimiser moves several networks, which may share layers."""
+    choices = dataset._replace(actions=dataset.actions.argmax(1))
+    _, theirs = both_discrete(d3rlpy, twin, settings)
+    for step in range(UPDATES):
+        theirs.impl.inner_update(batch_of(d3rlpy, choices), step)
+    theirs.save_model(str(tmp_path / "model.pt"))
+    trainer, _ = both_discrete(d3rlpy, twin, settings)
+    twin.load(trainer, str(tmp_path / "model.pt"))
+    assert_same_weights(*discrete_networks(trainer, theirs))
+    observations = dataset.observations.numpy()
+    assert_same_actions(trainer.act(observations), torch.as_tensor(theirs.predict(observations)))
+    assert_same_updates(d3rlpy, choices, twin, trainer, theirs)
 
 
 def acting_noise(name: str, rows: int) -> tuple[Any, ...]:

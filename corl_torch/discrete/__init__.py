@@ -1,0 +1,1 @@
+"""Algorithms that learn from data to choose one of finitely many actions."""
