@@ -6,6 +6,7 @@ import pytest
 from shared.data.rewards import (
     keep_best,
     modify_rewards,
+    modify_rewards_of_episodes,
     modify_rewards_times_100,
     modify_step_rewards_times_100,
     return_range,
@@ -121,3 +122,25 @@ def test_antmazes_rewards_are_multiplied_alone() -> None:
     for modify in (modify_rewards_times_100, modify_step_rewards_times_100):
         with pytest.raises(InputError, match="AntMaze alone"):
             modify(dataset, "hopper-medium-v2")
+
+
+@pytest.mark.parametrize("env", ["mini/hopper-own", "halfcheetah-medium-v2", "Walker2d"])
+def test_true_episodes_scale_rewards(env: str) -> None:
+    """Episodes end at terminals, at jumps between states and with the file; their returns here are 3, 7 and 13."""
+    states = np.array([[0.0], [1.0], [5.0], [6.0], [7.0], [8.0]], np.float32)
+    next_states = np.array([[1.0], [2.0], [6.0], [7.0], [8.0], [9.0]], np.float32)
+    terminals = np.array([0, 0, 0, 1, 0, 0], np.float32)
+    rewards = np.array([1, 2, 3, 4, 6, 7], np.float32)
+    dataset = Batch(states, states, rewards, next_states, terminals)
+    found = modify_rewards_of_episodes(dataset, env)
+    np.testing.assert_array_equal(found.rewards, rewards / np.float32(10) * np.float32(1000))
+    assert found.rewards.dtype == np.float32
+
+
+def test_true_episodes_leave_other_families_to_the_common_rule() -> None:
+    """AntMaze's rewards lose 1, Adroit's stay; equal returns have no range."""
+    dataset = transitions([0, 1], [0, 1])
+    np.testing.assert_array_equal(modify_rewards_of_episodes(dataset, "antmaze-umaze-v0").rewards, [-1, 0])
+    np.testing.assert_array_equal(modify_rewards_of_episodes(dataset, "pen-human-v0").rewards, [0, 1])
+    with pytest.raises(InputError, match="returns are equal"):
+        modify_rewards_of_episodes(transitions([1, 1], [1, 1]), "hopper-medium-v2")
