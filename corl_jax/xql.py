@@ -46,7 +46,7 @@ class Hyperparameters:
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
-    # Temperature of the Gumbel loss, the paper's beta: as it nears 0, V(s) nears the largest value of the data's actions
+    # Temperature of the Gumbel loss, the paper's beta: towards 0, V(s) nears the largest value of the data's actions
     loss_temp: float = positive(1.0)
     # Largest error that the Gumbel loss sees, in units of its temperature; null: no bound
     max_clip: float | None = unbounded(7.0)
