@@ -43,6 +43,7 @@ SKETCHES = {
         ensembles.sac,
         ensembles.sac_n,
         offline.td3_bc,
+        offline.xql,
     )
 }
 

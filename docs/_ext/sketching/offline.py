@@ -240,6 +240,26 @@ def iql(figure: Figure) -> None:
     right.set_ylim(0, 1.6)
 
 
+def xql(figure: Figure) -> None:
+    """The Gumbel loss beside the expectile loss, and where temperatures put V among the values."""
+    left, right = pen.panels(figure, 2.8, columns=2, width_ratios=(1.0, 1.3))
+    errors, values = np.linspace(-1.5, 1.5, 101), np.linspace(0.0, 4.0, 401)
+    pen.curve(left, errors, np.exp(errors) - errors - 1.0, AMBER)
+    pen.curve(left, errors, np.where(errors >= 0, 0.7, 0.3) * errors**2, GREY)
+    pen.label(left, 1.25, 1.9, "Gumbel", AMBER, ha="right")
+    pen.label(left, -0.35, 0.85, "expectile", ha="right")
+    chances = np.exp(-0.5 * ((values - 1.4) / 0.45) ** 2) + 0.45 * np.exp(-0.5 * ((values - 2.6) / 0.4) ** 2)
+    pen.shade(right, values, 0.0 * values, chances, GREY, alpha=0.3)
+    for temperature, colour, high in ((5.0, GREY, 1.16), (0.5, SKY, 1.34), (0.1, AMBER, 1.52)):
+        v = temperature * np.log(np.average(np.exp(values / temperature), weights=chances))
+        pen.curve(right, [v, v], [0.0, high], colour)
+        pen.label(right, v - 0.1, high - 0.04, f"β = {temperature:g}", colour, ha="right")
+    pen.upright(left, 0.0)
+    pen.plain(left, "(Q - V) / β", "loss of V")
+    pen.plain(right, "Q of the data's actions")
+    right.set_ylim(0, 1.6)
+
+
 def rebrac(figure: Figure) -> None:
     """The distance to the data's action moves the policy, and lowers the critics' target."""
     actor, critic = pen.panels(figure, 2.9, columns=2)
