@@ -10,7 +10,7 @@ from parity_tests.pair import Pair
 from shared.frameworks.twins import ROOT, page_of, path_of
 
 # The row of an algorithm, but for the paper and the files
-COLUMNS = ["algorithm", "when to use it", "GFLOP an update", "score in PyTorch, in JAX", "files", "paper"]
+COLUMNS = ["algorithm", "when to use it", "GFLOP an update", "score in PyTorch, in JAX", "file", "paper"]
 
 
 def table() -> str:
@@ -25,10 +25,9 @@ def table() -> str:
 
 
 def _row(pair: Pair, costs: dict[str, float], scores: dict[str, str]) -> str:
-    paths = {side: path_of(side, pair.name).relative_to(ROOT).as_posix() for side in ("torch", "jax")}
-    files = ", ".join(f"[{side}](../{path})" for side, path in paths.items())
+    file = path_of("jax", pair.name).relative_to(ROOT / "corl_jax").as_posix()
     cost = f"{costs[pair.name]:.2f}" if pair.name in costs else ""
-    cells = [f"[{short(pair)}]({page_of(pair.name)}.md)", pair.use, cost, scores.get(pair.name, ""), files]
+    cells = [f"[{short(pair)}]({page_of(pair.name)}.md)", pair.use, cost, scores.get(pair.name, ""), f"`{file}`"]
     return f"| {' | '.join([*cells, f'[{pair.paper}]({pair.url})'])} |"
 
 
