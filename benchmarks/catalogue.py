@@ -7,10 +7,9 @@ from benchmarks import results, seeds
 from parity_tests.families import Family
 from parity_tests.listing import of_family, short
 from parity_tests.pair import Pair
-from shared.frameworks.twins import ROOT, page_of, path_of
+from shared.frameworks.twins import page_of
 
-# The row of an algorithm, but for the paper and the files
-COLUMNS = ["algorithm", "when to use it", "GFLOP an update", "score in PyTorch, in JAX", "file", "paper"]
+COLUMNS = ["algorithm", "when to use it", "GFLOP an update", "score in PyTorch, in JAX", "paper"]
 
 
 def table() -> str:
@@ -25,9 +24,8 @@ def table() -> str:
 
 
 def _row(pair: Pair, costs: dict[str, float], scores: dict[str, str]) -> str:
-    file = path_of("jax", pair.name).relative_to(ROOT / "corl_jax").as_posix()
     cost = f"{costs[pair.name]:.2f}" if pair.name in costs else ""
-    cells = [f"[{short(pair)}]({page_of(pair.name)}.md)", pair.use, cost, scores.get(pair.name, ""), f"`{file}`"]
+    cells = [f"[{short(pair)}]({page_of(pair.name)}.md)", pair.use, cost, scores.get(pair.name, "")]
     return f"| {' | '.join([*cells, f'[{pair.paper}]({pair.url})'])} |"
 
 

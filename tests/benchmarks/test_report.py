@@ -84,7 +84,7 @@ def test_every_algorithm_is_listed_once_in_its_family() -> None:
     for family in Family:
         assert listing.of_family(family), family
     assert sum(len(listing.of_family(family)) for family in Family) == len(PAIRS)
-    assert listing.table().count("](docs/") == catalogue.table().count(".py`") == len(PAIRS)
+    assert listing.table().count("](docs/") == catalogue.table().count(".md) | ") == len(PAIRS)
     for pair in PAIRS.values():
         assert re.fullmatch(r"[A-Z][^.]*\.( [A-Z][^.]*\.)?", pair.use), pair.name
 
@@ -99,5 +99,5 @@ def test_costs_and_scores_are_those_of_results_files(monkeypatch: pytest.MonkeyP
         (tmp_path / f"seeds-{name}.json").write_text(json.dumps(runs))
     monkeypatch.setattr(results, "FOLDER", tmp_path)
     rows = {row.split("]")[0].split("[")[1]: row for row in catalogue.table().splitlines() if row.startswith("| [")}
-    assert " | 0.41 | 91.2, 91.2 | `td3_bc.py` | " in rows["TD3+BC"]
-    assert " |  |  | `crr.py` | " in rows["CRR"]
+    assert " | 0.41 | 91.2, 91.2 | " in rows["TD3+BC"]
+    assert " |  |  | [Wang" in rows["CRR"]
