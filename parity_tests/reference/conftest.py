@@ -31,3 +31,9 @@ def dataset() -> Batch:
         rng.random(ROWS) < 0.1,
     )
     return Batch(*(torch.as_tensor(column, dtype=torch.float32) for column in columns))
+
+
+@pytest.fixture(scope="module")
+def choices(dataset: Batch) -> Batch:
+    """The dataset with an action of six in each row, and rewards on both sides of the corner of Huber's loss."""
+    return dataset._replace(actions=dataset.actions.argmax(1), rewards=3 * dataset.rewards)

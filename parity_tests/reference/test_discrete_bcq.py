@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,21 +10,10 @@ from torch.distributions import Categorical
 from torch.nn.functional import cross_entropy, log_softmax
 
 from corl_torch.discrete import bcq
-from parity_tests.reference.common import (
-    ACTION_DIM,
-    CPU,
-    ROWS,
-    STATE_DIM,
-    UPDATES,
-    adam,
-    assert_same_actions,
-    assert_same_log,
-    assert_same_weights,
-    same_draws,
-)
+from parity_tests.reference.common import ACTION_DIM, STATE_DIM, assert_same_weights
 from parity_tests.reference.d3rlpy import stepped, tried
+from parity_tests.reference.finite import Critics, assert_acts, assert_six_updates, both, optimizer_of
 from shared.data.transitions import Batch
-from shared.frameworks.torch_data import take
 
 SMALL: dict[str, Any] = {"hidden_dims": (40, 30), "learning_rate": 1e-2, "target_update_interval": 3}
 SMALL |= {"beta": 0.05, "action_flexibility": 0.7}
@@ -41,41 +29,22 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def choices(dataset: Batch) -> Batch:
-    """The dataset with an action of six in each row, and rewards on both sides of the loss's corner."""
-    return dataset._replace(actions=dataset.actions.argmax(1), rewards=3 * dataset.rewards)
-
-
-class Reference:
-    """d3rlpy's networks in its order, from torch's generator; updates and actions."""
+class Reference(Critics):
+    """Critics and imitator: updates and actions."""
 
     def __init__(self, config: Any) -> None:
-        self.config, self.step = config, 0
-        self.critics, self.targets = (
-            [nn.Sequential(*tried(config.hidden_dims, (STATE_DIM,), ACTION_DIM)) for _ in range(config.n_critics)]
-            for _ in range(2)
-        )
-        self.copy()
+        super().__init__(config)
         own = nn.Sequential(*tried(() if config.share_encoder else config.hidden_dims, (STATE_DIM,)))
         body = self.critics[0][0] if config.share_encoder else own
         self.head = nn.Linear(config.hidden_dims[-1], ACTION_DIM)
         self.imitator = nn.Sequential(body, self.head)
         # One optimiser, in which the shared layers stand once
         weights = dict.fromkeys(p for network in [*self.critics, self.imitator] for p in network.parameters())
-        self.adam = adam(list(weights), config.learning_rate)
-        self.adam.param_groups[0]["eps"] = config.adam_eps
-        self.corners: set[bool] = set()
+        self.adam = optimizer_of(list(weights), config)
         self.kept: set[int] = set()
 
-    def copy(self) -> None:
-        """The targets take over every weight."""
-        for target, critic in zip(self.targets, self.critics, strict=True):
-            for old, new in zip(target.parameters(), critic.parameters(), strict=True):
-                old.data.copy_(new.data)
-
     @torch.no_grad()
-    def best(self, s: Tensor) -> Tensor:
+    def likely_best(self, s: Tensor) -> Tensor:
         """d3rlpy's: values above the least one, times 0 for actions that are too unlikely, (B,)."""
         chances = log_softmax(Categorical(logits=self.imitator(s)).logits, dim=1)
         kept = chances - chances.max(1, keepdim=True).values > math.log(self.config.action_flexibility)
@@ -85,36 +54,15 @@ class Reference:
 
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
         """A step on critics and imitator, then perhaps the copy."""
-        c, rows = self.config, torch.arange(len(a))
-        with torch.no_grad():
-            a2 = self.best(s2)
-            v = torch.stack([target(s2)[rows, a2] for target in self.targets]).min(0).values
-            y = r + c.discount * v * (1 - d)
-        td = []
-        for critic in self.critics:
-            error = critic(s)[rows, a] - y
-            small = error.detach().abs() < 1
-            self.corners |= {bool(each) for each in small}
-            td.append(torch.where(small, error**2 / 2, error.abs() - 0.5).mean())
-        td_loss = torch.stack(td).sum()
+        c = self.config
+        td_loss = self.td_loss(s, a, r, s2, d, self.likely_best(s2))
         outputs = self.imitator(s)
         normalised = Categorical(logits=outputs).logits
         penalised = normalised if c.penalize_log_probs else outputs
         imitation = cross_entropy(normalised, a) + c.beta * (penalised**2).mean()
         log = {"loss": stepped(self.adam, td_loss + imitation)}
-        if self.step % c.target_update_interval == 0:
-            self.copy()
-        self.step += 1
+        self.copy_when_due()
         return log | {"td_loss": td_loss, "imitator_loss": imitation}
-
-
-def both(settings: dict[str, Any]) -> tuple[bcq.BCQ, Reference]:
-    """Twin and derivation, fresh from one seed."""
-    config = bcq.TrainConfig(device="cpu", **settings)
-    torch.manual_seed(7)
-    trainer = bcq.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
-    torch.manual_seed(7)
-    return trainer, Reference(config)
 
 
 def assert_same_networks(trainer: bcq.BCQ, reference: Reference) -> None:
@@ -127,24 +75,12 @@ def assert_same_networks(trainer: bcq.BCQ, reference: Reference) -> None:
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
 def test_six_updates(choices: Batch, settings: dict[str, Any]) -> None:
     """Losses, critics, targets and imitator; the policy is the best of the likely actions."""
-    trainer, reference = both(settings)
+    trainer, reference = both(bcq, Reference, settings)
     assert_same_networks(trainer, reference)
-    logs, expected = [], []
-    same_draws()
-    for _ in range(UPDATES):
-        indices, noise = bcq.draw_noise(trainer.hp, ROWS, CPU)
-        logs.append(trainer.update(take(choices, indices), noise))
-    same_draws()
-    for _ in range(UPDATES):
-        rows = np.random.randint(0, ROWS, size=reference.config.batch_size)
-        expected.append(reference.update(*(column[rows] for column in choices)))
-    assert_same_log(logs, expected)
+    assert_six_updates(bcq, choices, trainer, reference)
     assert_same_networks(trainer, reference)
     assert reference.corners == {True, False}
-    assert trainer.total_it == UPDATES
-    actions = trainer.act(choices.observations.numpy())
-    assert actions.dtype == np.int64
-    assert_same_actions(actions, reference.best(choices.observations))
+    assert_acts(trainer, choices, reference.likely_best(choices.observations))
     # Some actions were masked, and not as many in each state; without any flexibility all were.
     if trainer.imitator.action_flexibility == 1.0:
         assert reference.kept == {0}

@@ -5,24 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from corl_torch.online import dqn
-from parity_tests.reference.common import (
-    ACTION_DIM,
-    CPU,
-    ROWS,
-    STATE_DIM,
-    UPDATES,
-    adam,
-    assert_same_actions,
-    assert_same_log,
-    assert_same_weights,
-    same_draws,
-)
-from parity_tests.reference.d3rlpy import stepped, tried
+from parity_tests.reference.common import ACTION_DIM, ROWS, assert_same_weights
+from parity_tests.reference.d3rlpy import stepped
+from parity_tests.reference.finite import Critics, assert_acts, assert_six_updates, both, optimizer_of
 from shared.data.transitions import Batch
-from shared.frameworks.torch_data import take
 
 SMALL: dict[str, Any] = {"hidden_dims": (40, 30), "learning_rate": 1e-2, "target_update_interval": 3}
 OTHER: dict[str, Any] = SMALL | {"n_critics": 3, "batch_size": 64, "discount": 0.9, "adam_eps": 3e-4}
@@ -37,63 +26,20 @@ CASES: dict[str, dict[str, Any]] = {
 of_each_case = pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
 
 
-@pytest.fixture(scope="module")
-def choices(dataset: Batch) -> Batch:
-    """The dataset with an action of six in each row, and rewards on both sides of the loss's corner."""
-    return dataset._replace(actions=dataset.actions.argmax(1), rewards=3 * dataset.rewards)
-
-
-class Reference:
-    """d3rlpy's networks in its order, from torch's generator; updates and actions."""
+class Reference(Critics):
+    """Updates of all critics."""
 
     def __init__(self, config: Any) -> None:
-        self.config, self.step = config, 0
-        self.critics, self.targets = (
-            [nn.Sequential(*tried(config.hidden_dims, (STATE_DIM,), ACTION_DIM)) for _ in range(config.n_critics)]
-            for _ in range(2)
-        )
-        self.copy()
-        self.adam = adam([p for critic in self.critics for p in critic.parameters()], config.learning_rate)
-        self.adam.param_groups[0]["eps"] = config.adam_eps
-        self.corners: set[bool] = set()
-
-    def copy(self) -> None:
-        """The targets take over every weight."""
-        for target, critic in zip(self.targets, self.critics, strict=True):
-            for old, new in zip(target.parameters(), critic.parameters(), strict=True):
-                old.data.copy_(new.data)
-
-    def best(self, networks: list[nn.Sequential], s: Tensor) -> Tensor:
-        """The action with the greatest mean value, (B,)."""
-        return sum(network(s) for network in networks).argmax(1)
+        super().__init__(config)
+        self.adam = optimizer_of([p for critic in self.critics for p in critic.parameters()], config)
 
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
         """A step on all critics, then perhaps the copy."""
-        c, rows = self.config, torch.arange(len(a))
         with torch.no_grad():
-            a2 = self.best(self.critics if c.double else self.targets, s2)
-            v = torch.stack([target(s2)[rows, a2] for target in self.targets]).min(0).values
-            y = r + c.discount * v * (1 - d)
-        losses = []
-        for critic in self.critics:
-            error = critic(s)[rows, a] - y
-            small = error.detach().abs() < 1
-            self.corners |= {bool(each) for each in small}
-            losses.append(torch.where(small, error**2 / 2, error.abs() - 0.5).mean())
-        log = {"loss": stepped(self.adam, torch.stack(losses).sum())}
-        if self.step % c.target_update_interval == 0:
-            self.copy()
-        self.step += 1
+            a2 = self.best(self.critics if self.config.double else self.targets, s2)
+        log = {"loss": stepped(self.adam, self.td_loss(s, a, r, s2, d, a2))}
+        self.copy_when_due()
         return log
-
-
-def both(settings: dict[str, Any]) -> tuple[dqn.DQN, Reference]:
-    """Twin and derivation, fresh from one seed."""
-    config = dqn.TrainConfig(device="cpu", **settings)
-    torch.manual_seed(7)
-    trainer = dqn.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
-    torch.manual_seed(7)
-    return trainer, Reference(config)
 
 
 def assert_same_networks(trainer: dqn.DQN, reference: Reference) -> None:
@@ -105,30 +51,18 @@ def assert_same_networks(trainer: dqn.DQN, reference: Reference) -> None:
 @of_each_case
 def test_six_updates(choices: Batch, settings: dict[str, Any]) -> None:
     """Losses, critics and targets; the policy is the best action."""
-    trainer, reference = both(settings)
+    trainer, reference = both(dqn, Reference, settings)
     assert_same_networks(trainer, reference)
-    logs, expected = [], []
-    same_draws()
-    for _ in range(UPDATES):
-        indices, noise = dqn.draw_noise(trainer.hp, ROWS, CPU)
-        logs.append(trainer.update(take(choices, indices), noise))
-    same_draws()
-    for _ in range(UPDATES):
-        rows = np.random.randint(0, ROWS, size=reference.config.batch_size)
-        expected.append(reference.update(*(column[rows] for column in choices)))
-    assert_same_log(logs, expected)
+    assert_six_updates(dqn, choices, trainer, reference)
     assert_same_networks(trainer, reference)
     assert reference.corners == {True, False}
-    assert trainer.total_it == UPDATES
     assert trainer.acting is trainer.critics
-    actions = trainer.act(choices.observations.numpy())
-    assert actions.dtype == np.int64
-    assert_same_actions(actions, reference.best(reference.critics, choices.observations))
+    assert_acts(trainer, choices, reference.best(reference.critics, choices.observations))
 
 
 def test_exploration(choices: Batch) -> None:
     """In d3rlpy's order: an action, then a number, in every step; below epsilon the action is taken."""
-    trainer, reference = both(SMALL)
+    trainer, reference = both(dqn, Reference, SMALL)
     rng = np.random.RandomState(3)
     steps = [(rng.randint(ACTION_DIM, size=1)[0], rng.random_sample()) for _ in range(ROWS)]
     np.random.seed(3)

@@ -54,7 +54,7 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, dict[
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )
-    parser.add_argument("file", nargs="?", type=Path, default=None, metavar="FILE", help="YAML file of the sweep")
+    parser.add_argument("file", metavar="FILE", help="YAML file of the sweep, in front of all flags; may be left out")
     parser.add_argument("--algorithms", nargs="+", metavar="A", help="such as iql td3_bc finetune/iql")
     parser.add_argument("--datasets", nargs="+", metavar="D", help="as --env takes them")
     parser.add_argument("--frameworks", nargs="+", metavar="F", help="torch and jax, or one of them (default: jax)")
@@ -65,27 +65,23 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, dict[
     how.add_argument("--jobs", type=at_least(1), default=1, metavar="N", help="runs side by side (default: 1)")
     how.add_argument("--threads", type=at_least(1), metavar="N", help="of each run (default: the cores over the jobs)")
     how.add_argument("--list", action="store_true", default=False, help="print the runs and how far they are, run none")
-    settings, others = _settings(arguments, [flag for action in parser._actions for flag in action.option_strings])
-    return parser.parse_args(others), settings
+    # With no file in front, argparse would take the value of a setting for it.
+    given = arguments if arguments and not arguments[0].startswith("-") else ["", *arguments]
+    options, others = parser.parse_known_args(given)
+    return options, _settings(others)
 
 
-def _settings(arguments: Sequence[str], known: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The flags that the command does not know itself, `--name value` or `--name=value`, by name; and all others.
-
-    argparse would take the value of an unknown flag for the file.
-    """
-    found, others, waiting = {}, [], iter(arguments)
-    for argument in waiting:
-        flag, equals, value = argument.partition("=")
-        if not flag.startswith("--") or flag in known:
-            others.append(argument)
-        elif equals:
-            found[flag.removeprefix("--")] = value
-        elif (following := next(waiting, None)) is not None:
-            found[flag.removeprefix("--")] = following
-        else:
+def _settings(arguments: Sequence[str]) -> dict[str, str]:
+    """Settings as flags, `--name value` or `--name=value`, by name."""
+    found, waiting = {}, iter(arguments)
+    for flag in waiting:
+        name, equals, value = flag.partition("=")
+        if not name.startswith("--"):
+            raise InputError(f"unknown argument {flag!r}; --help explains")
+        if not equals and (following := next(waiting, None)) is None:
             raise InputError(f"{flag} needs a value; --help explains")
-    return found, others
+        found[name.removeprefix("--")] = value if equals else following
+    return found
 
 
 def asked(options: argparse.Namespace, settings: dict[str, str]) -> tuple[dict[str, Any], str]:
@@ -94,7 +90,7 @@ def asked(options: argparse.Namespace, settings: dict[str, str]) -> tuple[dict[s
     Raises:
         InputError: The file cannot be read, or a grid is none.
     """
-    file = options.file
+    file = Path(options.file) if options.file else None
     values = {"folder": f"sweeps/{file.stem if file else 'sweep'}"} | (read_yaml(file) if file else {})
     for name in ("algorithms", "datasets", "frameworks", "folder"):
         values |= {name: getattr(options, name)} if name in options else {}
@@ -153,9 +149,9 @@ def _finish(wanted: Sequence[Cell], folder: Path, options: argparse.Namespace) -
             failed += not _told(ended)
             bar.update()
     if going_on := counts[Standing.GOING_ON]:
-        warn(f"{going_on} runs go on in other processes: call this again after their end")
+        warn(f"runs that go on in other processes: {going_on}; call this again after their end")
     if failed:
-        warn(f"{failed} runs failed: mend the cause and call this again")
+        warn(f"runs that failed: {failed}; mend the cause and call this again")
     if not failed and not going_on:
         say(f"all {len(wanted)} runs are finished: corl-twins plot {folder} --stats compares them")
     return int(bool(failed or going_on))

@@ -20,7 +20,6 @@ from shared.commands.common import ended
 from shared.data import sources, transitions
 from shared.data.experience import Rows
 from shared.envs.registry import make_env, time_limit
-from shared.envs.scores import scale
 from shared.errors import InputError
 from shared.frameworks.twins import load_twin
 from shared.names import NAMES
@@ -213,21 +212,6 @@ def test_bundled_policies_are_an_expert_and_one_of_a_third(file: h5py.File) -> N
     assert fallen > 0.5 or "halfcheetah" in file.attrs["env_id"]
 
 
-def test_the_sets_of_finite_actions_are_of_one_training() -> None:
-    """Their returns on the scale of random play and expert, which all three files state alike."""
-    sets = {kind: sources.read(f"mini/cartpole-{kind}") for kind in ("replay", "medium", "expert")}
-    facts = {kind: source.attributes for kind, source in sets.items()}
-    for fact in ("env_id", "n_actions", "training_seed", "training_settings", "ref_min_score", "ref_max_score"):
-        assert len({told[fact] for told in facts.values()}) == 1, fact
-    assert facts["replay"]["n_actions"] == 2
-    assert 15 < facts["replay"]["ref_min_score"] < 30
-    assert facts["expert"]["ref_max_score"] >= 475
-    score = scale("CartPole-v1", facts["medium"])
-    assert 10 < score(facts["medium"]["medium_return_mean"]) < 60
-    assert score(facts["expert"]["expert_return_mean"]) == pytest.approx(100, abs=5)
-    assert sets["medium"].raw["terminals"].sum() > 50
-
-
 # ---- recipes -------------------------------------------------------------------------------------------------------
 
 
@@ -283,41 +267,6 @@ def test_random_is_a_fresh_policy_and_needs_no_training(tmp_path: Path) -> None:
         assert file.attrs["random_training_steps"] == 0
         assert 0 < file.attrs["random_return_mean"] < 100
         assert len(file["rewards"]) >= 101
-
-
-SHORT = ["--steps", "600", "--random_steps", "100", "--batch_size", "8", "--hidden_dim", "16", "--eval_freq", "200"]
-
-
-@pytest.mark.parametrize("framework", ["jax", pytest.param("torch", marks=pytest.mark.thorough)])
-def test_finite_actions_are_collected_by_dqn(framework: str, tmp_path: Path) -> None:
-    """Every row of the training; and of its policies whole episodes, whose last row says how they ended."""
-    made = {}
-    for kind in ("full-replay", "medium-expert"):
-        made[kind] = tmp_path / f"{kind}.hdf5"
-        places = ["--work_dir", str(tmp_path / "work"), "--output", str(made[kind]), "--framework", framework]
-        assert ended(main, [f"CartPole-v1-{kind}", *SHORT, "--size", "150", *places]) == 0
-    replay, policies = (sources.read(str(path)) for path in made.values())
-    assert policies.attributes["algorithm"] == "Double DQN"
-    assert policies.attributes["training_settings"].startswith("{")
-    assert {"expert_return_mean", "medium_training_steps", "n_actions"} <= policies.attributes.keys()
-    ends = policies.raw["terminals"] | policies.raw["timeouts"]
-    assert ends[-1]
-    assert len(policies.raw["rewards"]) >= 300
-    assert replay.raw["actions"].dtype == np.int64
-    assert len(replay.raw["rewards"]) <= 150
-
-
-def test_a_random_set_of_finite_actions_is_of_uniform_ones(tmp_path: Path) -> None:
-    """And needs no training."""
-    output = tmp_path / "random.hdf5"
-    places = ["--work_dir", str(tmp_path / "w"), "--output", str(output)]
-    assert ended(main, ["Acrobot-v1-random", "--size", "900", *places]) == 0
-    source = sources.read(str(output))
-    shares = np.bincount(source.raw["actions"], minlength=3) / len(source.raw["actions"])
-    np.testing.assert_allclose(shares, 1 / 3, atol=0.05)
-    assert source.attributes["n_actions"] == 3
-    assert "ref_min_score" not in source.attributes
-    assert not (tmp_path / "w" / "runs").exists()
 
 
 @pytest.mark.thorough
@@ -491,6 +440,18 @@ def test_an_episode_ends_with_one_flag(
     for episode in episodes:
         found = {name: getattr(episode, name).tolist() for name in ("terminals", "timeouts")}
         assert found == {"terminals": [False] * 3, "timeouts": [False] * 3} | {flag: [False, False, True]}
+
+
+def test_an_episode_without_an_end_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an environment without a time limit: a cut is a timeout and no terminal."""
+    monkeypatch.setattr("shared.envs.stepping.make_env", lambda _: EndsAfterThreeSteps(False, False))
+    monkeypatch.setattr(recording, "time_limit", lambda _: None)
+    monkeypatch.setattr(recording, "MAX_EPISODE_STEPS", 7)
+    episodes = Recorder("d4rl/hopper-v2", lambda: wobble, 0, tmp_path).part(0)
+    assert len(episodes) == EPISODES
+    for episode in episodes:
+        assert episode.terminals.tolist() == [False] * 7
+        assert episode.timeouts.tolist() == [False] * 6 + [True]
 
 
 @pytest.mark.parametrize("left", [0.0, 0.01, 0.5, 0.9])

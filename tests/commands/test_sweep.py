@@ -82,6 +82,7 @@ FAULTS = {
     "same algorithm": (["--algorithms", "iql", "iql", "--datasets", DATASET], "algorithms has iql twice"),
     "too many": ([*BC, "--seeds", "1000000"], f"the sweep has 1000000 runs, and {LARGEST} at most are made"),
     "no file": (["nowhere.yaml"], "cannot read nowhere.yaml"),
+    "two files": (["nowhere.yaml", "other.yaml"], "unknown argument 'other.yaml'"),
 }
 
 
@@ -166,7 +167,7 @@ def test_a_run_that_fails_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert f"failed: any_percent_bc (torch) on {missing}, seed 0: error: " in said
     assert "0000-torch-any_percent_bc.log" in said
     assert f"done: any_percent_bc (torch) on {DATASET}, seed 0" in printed
-    assert "1 runs failed" in said
+    assert "runs that failed: 1;" in said
 
 
 def test_a_run_is_known_by_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,7 +182,7 @@ def test_a_run_is_known_by_its_settings(tmp_path: Path, capsys: pytest.CaptureFi
     assert resuming.standing(cell.config, "torch") == (resuming.Standing.GOING_ON, folder)
     assert resuming.standing(cell.config, "jax") == (resuming.Standing.MISSING, None)
     assert main(command) == 1
-    assert "1 runs go on in other processes" in capsys.readouterr().err
+    assert "runs that go on in other processes: 1;" in capsys.readouterr().err
     metrics.close()
     (folder / "result.json").write_text("{}")
     assert resuming.standing(cell.config, "torch") == (resuming.Standing.FINISHED, folder)
@@ -244,7 +245,7 @@ def test_stopped_and_killed_a_sweep_ends_with_the_same_bits(
     third.kill()
     third.communicate()
     fourth = started().communicate(timeout=240)[0]
-    assert "go on in other processes" in fourth or "all 2 runs are finished" in fourth
+    assert "runs that go on in other processes" in fourth or "all 2 runs are finished" in fourth
     wait_until(lambda: running_run(folder) is None)
     assert "2 finished, 0 to do" in started().communicate(timeout=60)[0]
     assert len(list(folder.glob("*/config.yaml"))) == 2

@@ -120,6 +120,16 @@ def test_a_stopped_run_ends_as_one_that_was_not(whole: tuple[str, str, Path], tm
         assert (twin.train_interval._cache_size(), evaluated._cache_size()) == (len(kinds), 1)
 
 
+def returns_for_0_and_100(name: str, env_id: str, dataset: str) -> dict[str, float]:
+    """D4RL's, or what a dataset states; nothing where values or returns are reported as they are."""
+    if name.startswith("evaluation/"):
+        return {}
+    if env_id == "d4rl/hopper-v2":
+        return {"ref_min_score": -20.272305, "ref_max_score": 3234.3}
+    stated = {} if name in IN_AN_ENVIRONMENT else sources.read(dataset).attributes
+    return {key: value for key, value in stated.items() if key in ("ref_min_score", "ref_max_score")}
+
+
 def test_a_checkpoint_says_what_it_belongs_to(whole: tuple[str, str, Path]) -> None:
     """Settings, dataset, versions, normalisation, update: readable by the framework's own reader."""
     side, name, run = whole
@@ -130,13 +140,7 @@ def test_a_checkpoint_says_what_it_belongs_to(whole: tuple[str, str, Path]) -> N
     env_id = IN_AN_ENVIRONMENT.get(name, "CartPole-v1" if is_finite(name) else "d4rl/hopper-v2")
     state_dim, action_dim = {"d4rl/hopper-v2": (11, 3), "CartPole-v1": (4, 2)}[env_id]
     sizes = {"state_dim": state_dim, "action_dim": action_dim, "max_action": 1.0}
-    if name.startswith("evaluation/"):
-        pass  # values are reported as they are
-    elif env_id == "d4rl/hopper-v2":
-        sizes |= {"ref_min_score": -20.272305, "ref_max_score": 3234.3}
-    elif name not in IN_AN_ENVIRONMENT:  # the dataset says what its scores are between
-        stated = sources.read(content["settings"]["env"]).attributes
-        sizes |= {key: stated[key] for key in ("ref_min_score", "ref_max_score")}
+    sizes |= returns_for_0_and_100(name, env_id, content["settings"]["env"])
     assert content["environment"] == sizes | {"id": env_id}
     assert {"python", "numpy", "torch" if side == "torch" else "jax"} <= content["versions"].keys()
     if name in IN_AN_ENVIRONMENT:

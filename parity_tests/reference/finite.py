@@ -1,0 +1,107 @@
+"""What the derivations of d3rlpy's algorithms for finite actions share: critics and their loss, and six updates."""
+
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from parity_tests.reference.common import (
+    ACTION_DIM,
+    CPU,
+    ROWS,
+    STATE_DIM,
+    UPDATES,
+    adam,
+    assert_same_actions,
+    assert_same_log,
+    same_draws,
+)
+from parity_tests.reference.d3rlpy import tried
+from shared.data.transitions import Batch
+from shared.frameworks.torch_data import take
+
+Made = TypeVar("Made")
+
+
+def optimizer_of(parameters: Iterable[nn.Parameter], config: Any) -> torch.optim.Adam:
+    """Adam with the epsilon of the settings."""
+    found = adam(parameters, config.learning_rate)
+    found.param_groups[0]["eps"] = config.adam_eps
+    return found
+
+
+class Critics:
+    """d3rlpy's critics and targets, in its order, from torch's generator; `corners` says which side of 1 errors met."""
+
+    def __init__(self, config: Any) -> None:
+        self.config, self.step = config, 0
+        self.critics, self.targets = (
+            [nn.Sequential(*tried(config.hidden_dims, (STATE_DIM,), ACTION_DIM)) for _ in range(config.n_critics)]
+            for _ in range(2)
+        )
+        self.copy()
+        self.corners: set[bool] = set()
+
+    def copy(self) -> None:
+        """The targets take over every weight."""
+        for target, critic in zip(self.targets, self.critics, strict=True):
+            for old, new in zip(target.parameters(), critic.parameters(), strict=True):
+                old.data.copy_(new.data)
+
+    def copy_when_due(self) -> None:
+        """After the first update, and each `target_update_interval` later."""
+        if self.step % self.config.target_update_interval == 0:
+            self.copy()
+        self.step += 1
+
+    def best(self, networks: list[nn.Sequential], s: Tensor) -> Tensor:
+        """The action with the greatest mean value, (B,)."""
+        return sum(network(s) for network in networks).argmax(1)
+
+    def td_loss(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor, a2: Tensor) -> Tensor:
+        """Huber's loss of every critic, added up, where `a2` (B,) comes next."""
+        rows = torch.arange(len(a))
+        with torch.no_grad():
+            v = torch.stack([target(s2)[rows, a2] for target in self.targets]).min(0).values
+            y = r + self.config.discount * v * (1 - d)
+        losses = []
+        for critic in self.critics:
+            error = critic(s)[rows, a] - y
+            small = error.detach().abs() < 1
+            self.corners |= {bool(each) for each in small}
+            losses.append(torch.where(small, error**2 / 2, error.abs() - 0.5).mean())
+        return torch.stack(losses).sum()
+
+
+def both(twin: ModuleType, derived: Callable[[Any], Made], settings: dict[str, Any]) -> tuple[Any, Made]:
+    """Twin and derivation, fresh from one seed."""
+    config = twin.TrainConfig(device="cpu", **settings)
+    torch.manual_seed(7)
+    trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    torch.manual_seed(7)
+    return trainer, derived(config)
+
+
+def assert_six_updates(twin: ModuleType, choices: Batch, trainer: Any, reference: Any) -> None:
+    """Both draw the same batches and log the same."""
+    logs, expected = [], []
+    same_draws()
+    for _ in range(UPDATES):
+        indices, noise = twin.draw_noise(trainer.hp, ROWS, CPU)
+        logs.append(trainer.update(take(choices, indices), noise))
+    same_draws()
+    for _ in range(UPDATES):
+        rows = np.random.randint(0, ROWS, size=reference.config.batch_size)
+        expected.append(reference.update(*(column[rows] for column in choices)))
+    assert_same_log(logs, expected)
+    assert trainer.total_it == UPDATES
+
+
+def assert_acts(trainer: Any, choices: Batch, expected: Tensor) -> None:
+    """The policy gives these whole numbers, (B,)."""
+    actions = trainer.act(choices.observations.numpy())
+    assert actions.dtype == np.int64
+    assert_same_actions(actions, expected)

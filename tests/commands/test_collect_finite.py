@@ -1,0 +1,86 @@
+"""Datasets of finite actions that `corl-twins collect` makes with DQN, and the three of CartPole that are bundled."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shared.commands.collect import Collection, main, parse_arguments
+from shared.commands.collecting import agents
+from shared.commands.collecting.choosing import Snapshot
+from shared.commands.common import ended
+from shared.data import sources
+from shared.envs.scores import REFERENCES, scale
+from shared.frameworks.saved import Saved
+
+SHORT = ["--steps", "600", "--random_steps", "100", "--batch_size", "8", "--hidden_dim", "16", "--eval_freq", "200"]
+
+
+@pytest.mark.parametrize("framework", ["jax", pytest.param("torch", marks=pytest.mark.thorough)])
+def test_finite_actions_are_collected_by_dqn(framework: str, tmp_path: Path) -> None:
+    """Every row of the training; and of its policies whole episodes, whose last row says how they ended."""
+    made = {}
+    for kind in ("full-replay", "medium-expert"):
+        made[kind] = tmp_path / f"{kind}.hdf5"
+        places = ["--work_dir", str(tmp_path / "work"), "--output", str(made[kind]), "--framework", framework]
+        assert ended(main, [f"CartPole-v1-{kind}", *SHORT, "--size", "150", *places]) == 0
+    replay, policies = (sources.read(str(path)) for path in made.values())
+    assert policies.attributes["algorithm"] == "Double DQN"
+    assert policies.attributes["training_settings"].startswith("{")
+    assert {"expert_return_mean", "medium_training_steps", "n_actions"} <= policies.attributes.keys()
+    ends = policies.raw["terminals"] | policies.raw["timeouts"]
+    assert ends[-1]
+    assert len(policies.raw["rewards"]) >= 300
+    assert replay.raw["actions"].dtype == np.int64
+    assert len(replay.raw["rewards"]) <= 150
+    checkpoint = next(path for path in (tmp_path / "work").rglob("checkpoint*") if path.is_file())
+    assert random_share(framework, checkpoint) == pytest.approx(agents.EPSILON / 2, abs=0.01)
+
+
+def random_share(framework: str, checkpoint: Path) -> float:
+    """How often a policy that is recorded takes another action than the best one; half of random ones are that."""
+    observations = np.random.default_rng(1).normal(size=(4000, 4)).astype(np.float32)
+    acting = agents.FiniteDQN(framework, "CartPole-v1", 0, {}).acting(checkpoint, 4, 2, 1.0)
+    best = Saved.open(checkpoint).trainer().act(observations)
+    return float(np.mean(acting(observations, np.random.default_rng(2)) != best))
+
+
+@pytest.mark.parametrize(("by_chance", "stated"), [(21.0, (21.0, 500.0)), (500.0, None)])
+def test_scores_are_between_random_play_and_the_expert(
+    by_chance: float, stated: tuple[float, float] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file states no range where the expert is no better."""
+    collection = Collection(parse_arguments(["CartPole-v1-medium", "--work_dir", str(tmp_path)]))
+    chosen = {"medium": Snapshot(1, 160.0, 1.0), "expert": Snapshot(2, 500.0, 0.0)}
+    monkeypatch.setattr(collection, "_paths", {1: tmp_path, 2: tmp_path})
+    monkeypatch.setitem(vars(collection), "_chosen", chosen)
+    monkeypatch.setattr(collection, "_rate", lambda step, parts: Snapshot(step, by_chance, 1.0))
+    assert collection.references() == ({} if stated is None else dict(zip(REFERENCES, stated, strict=True)))
+
+
+def test_a_random_set_of_finite_actions_is_of_uniform_ones(tmp_path: Path) -> None:
+    """And needs no training."""
+    output = tmp_path / "random.hdf5"
+    places = ["--work_dir", str(tmp_path / "w"), "--output", str(output)]
+    assert ended(main, ["Acrobot-v1-random", "--size", "900", *places]) == 0
+    source = sources.read(str(output))
+    shares = np.bincount(source.raw["actions"], minlength=3) / len(source.raw["actions"])
+    np.testing.assert_allclose(shares, 1 / 3, atol=0.05)
+    assert source.attributes["n_actions"] == 3
+    assert "ref_min_score" not in source.attributes
+    assert not (tmp_path / "w" / "runs").exists()
+
+
+def test_the_sets_of_finite_actions_are_of_one_training() -> None:
+    """Their returns on the scale of random play and expert, which all three files state alike."""
+    sets = {kind: sources.read(f"mini/cartpole-{kind}") for kind in ("replay", "medium", "expert")}
+    facts = {kind: source.attributes for kind, source in sets.items()}
+    for fact in ("env_id", "n_actions", "training_seed", "training_settings", "ref_min_score", "ref_max_score"):
+        assert len({told[fact] for told in facts.values()}) == 1, fact
+    assert facts["replay"]["n_actions"] == 2
+    assert 15 < facts["replay"]["ref_min_score"] < 30
+    assert facts["expert"]["ref_max_score"] >= 475
+    score = scale("CartPole-v1", facts["medium"])
+    assert 10 < score(facts["medium"]["medium_return_mean"]) < 60
+    assert score(facts["expert"]["expert_return_mean"]) == pytest.approx(100, abs=5)
+    assert sets["medium"].raw["terminals"].sum() > 50
