@@ -73,14 +73,16 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, dict[
 
 def _settings(arguments: Sequence[str]) -> dict[str, str]:
     """Settings as flags, `--name value` or `--name=value`, by name."""
-    found, waiting = {}, iter(arguments)
+    found: dict[str, str] = {}
+    waiting = iter(arguments)
     for flag in waiting:
         name, equals, value = flag.partition("=")
         if not name.startswith("--"):
             raise InputError(f"unknown argument {flag!r}; --help explains")
-        if not equals and (following := next(waiting, None)) is None:
+        following = value if equals else next(waiting, None)
+        if following is None:
             raise InputError(f"{flag} needs a value; --help explains")
-        found[name.removeprefix("--")] = value if equals else following
+        found[name.removeprefix("--")] = following
     return found
 
 
