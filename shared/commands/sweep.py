@@ -144,13 +144,16 @@ def _finish(wanted: Sequence[Cell], folder: Path, options: argparse.Namespace) -
     threads = getattr(options, "threads", max(1, (os.cpu_count() or 1) // options.jobs))
     # SIGTERM asks for the same as Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    failed = 0
+    failed, going_on = 0, counts[Standing.GOING_ON]
     bar = tqdm(total=len(wanted), initial=counts[Standing.FINISHED], unit="run", disable=None, smoothing=0.1)
     with bar, Processes(options.jobs, on_threads(threads), folder / "logs") as processes:
         for ended in processes.run(missing):
-            failed += not _told(ended)
-            bar.update()
-    if going_on := counts[Standing.GOING_ON]:
+            if ended.status is None:
+                going_on += 1
+            else:
+                failed += not _told(ended)
+                bar.update()
+    if going_on:
         warn(f"runs that go on in other processes: {going_on}; call this again after their end")
     if failed:
         warn(f"runs that failed: {failed}; mend the cause and call this again")

@@ -1,6 +1,7 @@
 """`corl-twins sweep`: what a sweep means, what is refused before anything starts; nothing is lost or made twice."""
 
 import dataclasses
+import fcntl
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from shared.__main__ import main
 from shared.commands import sweep
 from shared.commands.sweeping.plan import LARGEST, Cell, cells, read
+from shared.commands.sweeping.processes import Processes
 from shared.frameworks.twins import load_twin
 from shared.runs import resuming
 from shared.runs.configs import dump, parse
@@ -165,7 +167,8 @@ def test_a_run_that_fails_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["sweep", *given, "--folder", str(folder), *SHORT]) == 1
     printed, said = capsys.readouterr()
     assert f"failed: any_percent_bc (torch) on {missing}, seed 0: error: " in said
-    assert "0000-torch-any_percent_bc.log" in said
+    (log,) = (folder / "logs").glob("BC-missing-s0-torch-*.log")
+    assert str(log) in said
     assert f"done: any_percent_bc (torch) on {DATASET}, seed 0" in printed
     assert "runs that failed: 1;" in said
 
@@ -188,6 +191,25 @@ def test_a_run_is_known_by_its_settings(tmp_path: Path, capsys: pytest.CaptureFi
     assert resuming.standing(cell.config, "torch") == (resuming.Standing.FINISHED, folder)
     other = dataclasses.replace(cell.config, batch_size=9)
     assert resuming.standing(other, "torch") == (resuming.Standing.MISSING, None)
+
+
+def test_what_a_killed_sweep_has_started_is_not_started_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Even before that process has written anything: it has the file of what it prints."""
+    command = ["sweep", *BC, "--frameworks", "torch", "--folder", str(tmp_path), *SHORT]
+    (cell,) = cells(read(*sweep.asked(*sweep.parse_arguments(command[1:]))))
+    with Processes(1, {}, tmp_path / "logs") as processes:
+        (ended,) = processes.run([cell._replace(flags=("--help",))])
+    assert ended.status == 0
+    printed = ended.log.read_bytes()
+    assert b"any_percent_bc" in printed
+    with ended.log.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert main(command) == 1
+    assert "runs that go on in other processes: 1;" in capsys.readouterr().err
+    assert ended.log.read_bytes() == printed
+    assert not list(tmp_path.glob("*/config.yaml"))
 
 
 def test_one_sweep_at_a_time_works_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

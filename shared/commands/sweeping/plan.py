@@ -58,7 +58,6 @@ class Cell(NamedTuple):
     """One run of a sweep.
 
     Attributes:
-        number: Its place in the sweep, from 0.
         framework: `torch` or `jax`.
         algorithm: Its name.
         config: All of its settings.
@@ -66,7 +65,6 @@ class Cell(NamedTuple):
         label: What it is called in a line.
     """
 
-    number: int
     framework: str
     algorithm: str
     config: Any
@@ -98,7 +96,7 @@ def cells(plan: Plan) -> list[Cell]:
     number = _count(plan)
     if number > LARGEST:
         raise InputError(f"the sweep has {number} runs, and {LARGEST} at most are made: split it, or shorten its grid")
-    found = [Cell(number, *cell) for number, cell in enumerate(_cells(plan))]
+    found = list(_cells(plan))
     seen: dict[tuple[str, str, str], Cell] = {}
     for cell in found:
         key = cell.framework, cell.algorithm, dump(cell.config)
@@ -127,8 +125,7 @@ def _grid(plan: Plan, own: Changes) -> dict[str, list[Any]]:
     return plan.grid | own.grid
 
 
-def _cells(plan: Plan) -> Iterator[tuple[str, str, Any, tuple[str, ...], str]]:
-    """All that a cell holds but its number."""
+def _cells(plan: Plan) -> Iterator[Cell]:
     seeds = range(plan.seeds) if isinstance(plan.seeds, int) else plan.seeds
     for algorithm, own in _algorithms(plan).items():
         for framework in plan.frameworks:
@@ -141,7 +138,7 @@ def _cells(plan: Plan) -> Iterator[tuple[str, str, Any, tuple[str, ...], str]]:
                 given = plan.settings | own.settings | varied
                 config = _config(config_class, name, given, dataset, plan.folder)
                 for seed in seeds:
-                    yield (
+                    yield Cell(
                         framework,
                         name,
                         dataclasses.replace(config, seed=seed),

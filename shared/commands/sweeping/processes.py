@@ -1,25 +1,35 @@
 """The runs of a sweep as processes on this machine, some of them side by side."""
 
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple, Self
 
 from shared.commands.sweeping.plan import Cell
 from shared.errors import InputError
 from shared.frameworks.twins import ROOT
+from shared.runs.configs import dump
+from shared.runs.resuming import run_name
 
 
 class Ended(NamedTuple):
-    """How a run's process ended: its exit status, and the file of what it printed."""
+    """How a run's process ended.
+
+    Attributes:
+        cell: The run.
+        status: Its exit status; None where none was started, since a killed sweep's process still makes this run.
+        log: The file of what it printed.
+    """
 
     cell: Cell
-    status: int
+    status: int | None
     log: Path
 
 
@@ -76,9 +86,15 @@ class Processes:
             yield from (future.result() for future in done)
 
     def _run(self, cell: Cell) -> Ended:
-        log = self._logs / f"{cell.number:04d}-{cell.framework}-{cell.algorithm.replace('/', '-')}.log"
+        log = self._logs / _log_name(cell)
         command = [sys.executable, "-m", "shared", "train", cell.framework, cell.algorithm, *cell.flags]
-        with log.open("wb") as file:
+        with log.open("ab") as file:
+            # The run's process has the file too, and so the lock, from its first moment to its last.
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return Ended(cell, None, log)
+            file.truncate(0)
             process = subprocess.Popen(
                 command,
                 env=self._environment | {"PYTHONPATH": self._paths()},
@@ -102,6 +118,11 @@ class Processes:
         for process in list(self._running):
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGINT)
+
+
+def _log_name(cell: Cell) -> str:
+    """By the run's settings: its place in the sweep changes as the sweep grows."""
+    return f"{run_name(cell.config)}-{cell.framework}-{sha256(dump(cell.config).encode()).hexdigest()[:8]}.log"
 
 
 def last_words(log: Path) -> str:
