@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields
 from enum import Enum
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,6 +64,12 @@ def dataset_name(config: Any) -> str:
 def run_name(config: Any) -> str:
     """What the folder of a run is called, up to its framework."""
     return f"{config.name}-{dataset_name(config)}-s{config.seed}".replace("/", "-").replace(":", "-")
+
+
+def fingerprint(config: Any) -> str:
+    """Eight hexadecimal digits of all settings that decide what a run computes; two runs that are alike share them."""
+    deciding = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in _FREE}
+    return sha256(repr(deciding).encode()).hexdigest()[:8]
 
 
 def standing(config: Any, framework: str) -> tuple[Standing, Path | None]:

@@ -212,6 +212,14 @@ def test_what_a_killed_sweep_has_started_is_not_started_again(
     assert not list(tmp_path.glob("*/config.yaml"))
 
 
+def test_runs_that_are_alike_print_into_one_file(tmp_path: Path) -> None:
+    """However the folder is spelt, and wherever they compute; a run of other settings has a file of its own."""
+    (cell,) = planned(tmp_path)
+    alike = dataclasses.replace(cell.config, runs_path=f"{tmp_path}/../{tmp_path.name}", device="cpu")
+    assert resuming.fingerprint(alike) == resuming.fingerprint(cell.config)
+    assert resuming.fingerprint(dataclasses.replace(alike, discount=0.9)) != resuming.fingerprint(alike)
+
+
 def test_one_sweep_at_a_time_works_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with sweep.FileLock(tmp_path / ".sweep.lock"):
         assert main(["sweep", *BC, "--folder", str(tmp_path)]) == 2
@@ -266,6 +274,10 @@ def test_stopped_and_killed_a_sweep_ends_with_the_same_bits(
     wait_until(lambda: running_run(folder) is not None)
     third.kill()
     third.communicate()
+    # What it started has the file from its first moment on, before it has a folder.
+    (log,) = (folder / "logs").glob("*-torch-*.log")
+    with log.open("ab") as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     fourth = started().communicate(timeout=240)[0]
     assert "runs that go on in other processes" in fourth or "all 2 runs are finished" in fourth
     wait_until(lambda: running_run(folder) is None)

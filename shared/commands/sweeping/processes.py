@@ -8,15 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple, Self
 
 from shared.commands.sweeping.plan import Cell
 from shared.errors import InputError
 from shared.frameworks.twins import ROOT
-from shared.runs.configs import dump
-from shared.runs.resuming import run_name
+from shared.runs.resuming import fingerprint, run_name
 
 
 class Ended(NamedTuple):
@@ -86,7 +84,7 @@ class Processes:
             yield from (future.result() for future in done)
 
     def _run(self, cell: Cell) -> Ended:
-        log = self._logs / _log_name(cell)
+        log = self._logs / f"{run_name(cell.config)}-{cell.framework}-{fingerprint(cell.config)}.log"
         command = [sys.executable, "-m", "shared", "train", cell.framework, cell.algorithm, *cell.flags]
         with log.open("ab") as file:
             # The run's process has the file too, and so the lock, from its first moment to its last.
@@ -118,11 +116,6 @@ class Processes:
         for process in list(self._running):
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGINT)
-
-
-def _log_name(cell: Cell) -> str:
-    """By the run's settings: its place in the sweep changes as the sweep grows."""
-    return f"{run_name(cell.config)}-{cell.framework}-{sha256(dump(cell.config).encode()).hexdigest()[:8]}.log"
 
 
 def last_words(log: Path) -> str:
