@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from parity_tests.compilation import share_programs
-from parity_tests.scene import forget_programs
+from parity_tests.scene import forget_programs, forget_results
 from shared.runs.machine import hardware
 
 _tests = itertools.count(1)
@@ -37,8 +37,9 @@ def few_programs() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def no_programs_of_other_files() -> Iterator[None]:
-    """A file's programs are of no use to the next one."""
+    """A file's programs and results are of no use to the next one."""
     yield
+    forget_results()
     forget_programs()
 
 

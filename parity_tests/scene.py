@@ -6,7 +6,7 @@ import ctypes
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import _lru_cache_wrapper, cached_property, lru_cache, partial
 from itertools import islice
 from types import ModuleType
 from typing import Any
@@ -252,6 +252,13 @@ def _engined(engine: Engine, function: Callable, statics: tuple[tuple[str, Any],
 @lru_cache(maxsize=16)
 def _drawing(draw: Callable, hp: Any, inputs: tuple[Any, ...], statics: tuple[tuple[str, Any], ...]) -> Callable:
     return interpreted(lambda key, step: draw(key, step, hp, *inputs, **dict(statics)))
+
+
+def forget_results() -> None:
+    """Empties every cache of the ladder, the checker and their tests: results keep hundreds of megabytes alive."""
+    for cached in gc.get_objects():
+        if type(cached) is _lru_cache_wrapper and cached.__module__.partition(".")[0] == __package__:
+            cached.cache_clear()
 
 
 def forget_programs() -> None:
