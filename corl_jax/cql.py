@@ -250,9 +250,8 @@ class CQL(struct.PyTreeNode):
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """Soft actor-critic's: the value under the smaller critic, plus entropy."""
-        critic_1, critic_2 = self.critic_1, self.critic_2
         actions, log_prob = sample(actor, batch.observations, noise.actor)
-        q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
+        q = minimum(self.critic_1(batch.observations, actions), self.critic_2(batch.observations, actions))
         if noise.bc is not None:
             # CORL's behaviour cloning scores a fresh sample of the policy's own, not the data's action.
             _, q = sample(actor, batch.observations, noise.bc)
@@ -266,8 +265,7 @@ class CQL(struct.PyTreeNode):
         next_q = minimum(critic_1(batch.next_observations, actions), critic_2(batch.next_observations, actions))
         if hp.cql_max_target_backup:
             best = next_q.argmax(axis=-1)[:, None]
-            next_q = take_along_axis(next_q, best, 1).squeeze(-1)
-            log_prob = take_along_axis(log_prob, best, 1).squeeze(-1)
+            next_q, log_prob = (take_along_axis(values, best, 1).squeeze(-1) for values in (next_q, log_prob))
         if hp.backup_entropy:
             next_q = next_q - self.alpha() * log_prob
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
@@ -285,8 +283,7 @@ class CQL(struct.PyTreeNode):
         sampled = everything = concatenate([q_random, q[:, None], q_next, q_current], axis=1)
         if hp.cql_importance_sample:
             log_density = math.log(0.5 ** random.shape[-1])
-            q_ratios = [q_random - log_density, q_next - next_log_prob, q_current - current_log_prob]
-            sampled = concatenate(q_ratios, axis=1)
+            sampled = concatenate([q_random - log_density, q_next - next_log_prob, q_current - current_log_prob], 1)
         ood = logsumexp(sampled / hp.cql_temp, axis=1) * hp.cql_temp
         assert ood.shape == q.shape
         gap = clamp(ood - q, hp.cql_clip_diff_min, hp.cql_clip_diff_max).mean()
@@ -378,9 +375,7 @@ def train_interval(
     before the interval, modulo `target_update_period`. Both are known when the program is compiled.
     """
     hp, action_dim = state.hp, state.actor.module.action_dim
-
-    def draw(in_bc_steps: bool, step: Array) -> tuple[Array, Noise]:
-        return draw_noise(key, step, hp, len(dataset), action_dim, in_bc_steps)
+    draw = partial(draw_noise, key, hp=hp, dataset_size=len(dataset), action_dim=action_dim)
 
     def update(phase: int, state: CQL, drawn: tuple[Array, Noise], place: int) -> tuple[CQL, dict[str, Array]]:
         indices, noise = drawn
@@ -388,9 +383,9 @@ def train_interval(
         return state.update(take(dataset, indices), noise, move_targets)
 
     scan = partial(scan_updates, period=hp.target_update_period)
-    state, bc_history = scan(partial(update, phase), partial(draw, True), state, start, bc_updates)
+    state, bc_history = scan(partial(update, phase), partial(draw, in_bc_steps=True), state, start, bc_updates)
     start, phase, num_updates = start + bc_updates, phase + bc_updates, num_updates - bc_updates
-    state, history = scan(partial(update, phase), partial(draw, False), state, start, num_updates)
+    state, history = scan(partial(update, phase), draw, state, start, num_updates)
     return state, bc_history + history
 
 

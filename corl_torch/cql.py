@@ -256,12 +256,11 @@ class CQL:
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """Soft actor-critic's: the value under the smaller critic, plus entropy."""
-        actor, critic_1, critic_2 = self.actor, self.critic_1, self.critic_2
-        actions, log_prob = sample(actor, batch.observations, noise.actor)
-        q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
+        actions, log_prob = sample(self.actor, batch.observations, noise.actor)
+        q = minimum(self.critic_1(batch.observations, actions), self.critic_2(batch.observations, actions))
         if noise.bc is not None:
             # CORL's behaviour cloning scores a fresh sample of the policy's own, not the data's action.
-            _, q = sample(actor, batch.observations, noise.bc)
+            _, q = sample(self.actor, batch.observations, noise.bc)
         assert log_prob.shape == q.shape == batch.rewards.shape
         return (self.alpha() * log_prob - q).mean(), {"log_prob": log_prob.detach()}
 
@@ -273,8 +272,7 @@ class CQL:
         next_q = minimum(critic_1(batch.next_observations, actions), critic_2(batch.next_observations, actions))
         if hp.cql_max_target_backup:
             best = next_q.argmax(axis=-1)[:, None]
-            next_q = take_along_dim(next_q, best, 1).squeeze(-1)
-            log_prob = take_along_dim(log_prob, best, 1).squeeze(-1)
+            next_q, log_prob = (take_along_dim(values, best, 1).squeeze(-1) for values in (next_q, log_prob))
         if hp.backup_entropy:
             next_q = next_q - self.alpha() * log_prob
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
@@ -292,8 +290,7 @@ class CQL:
         sampled = everything = concatenate([q_random, q[:, None], q_next, q_current], axis=1)
         if hp.cql_importance_sample:
             log_density = math.log(0.5 ** random.shape[-1])
-            q_ratios = [q_random - log_density, q_next - next_log_prob, q_current - current_log_prob]
-            sampled = concatenate(q_ratios, axis=1)
+            sampled = concatenate([q_random - log_density, q_next - next_log_prob, q_current - current_log_prob], 1)
         ood = logsumexp(sampled / hp.cql_temp, axis=1) * hp.cql_temp
         assert ood.shape == q.shape
         gap = clamp(ood - q, hp.cql_clip_diff_min, hp.cql_clip_diff_max).mean()

@@ -19,16 +19,16 @@ from flax import linen as nn
 from flax import struct
 from jax import Array, value_and_grad
 from jax.nn import logsumexp, one_hot
-from jax.numpy import abs, amin, argmax, square, stack, where
+from jax.numpy import abs, argmax, argmin, square, stack, where
 
 from shared.data.transitions import Batch
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
-from shared.frameworks.jax_layers import Linear, Network
+from shared.frameworks.jax_layers import ImplicitQuantiles, Linear, Network
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
-from shared.runs.fields import bounded, positive, widths
+from shared.runs.fields import bounded, choice, later, positive, widths
 from shared.runs.run import Run
 from shared.runs.settings import TransitionsConfig
 from shared.runs.task import load_task
@@ -55,6 +55,16 @@ class Hyperparameters:
     target_update_interval: int = bounded(8000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(32, low=1)
+    # Critics
+    n_critics: int = bounded(1, low=1)
+    # What critics learn of the return: its mean, its quantiles at fixed fractions (qr), or at any fraction (iqn)
+    critic: str = later(choice("mean", "qr", "iqn"))
+    # With qr and iqn: quantiles in an update
+    n_quantiles: int = later(bounded(32, low=1))
+    # With iqn: quantiles whose mean decides how to act
+    n_greedy_quantiles: int = later(bounded(32, low=1))
+    # With iqn: cosines of a fraction
+    embed_size: int = later(bounded(64, low=1))
 
 
 @dataclass(frozen=True)
@@ -67,8 +77,6 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     env: str = "mini/cartpole-replay"
     # Updates between two evaluations
     eval_freq: int = bounded(10_000, low=1)
-    # Critics
-    n_critics: int = bounded(1, low=1)
     # Widths of the hidden layers
     hidden_dims: tuple[int, ...] = widths(256, 256)
 
@@ -83,46 +91,88 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 # ---- networks ------------------------------------------------------------------------------------------------------
 
 
-def mlp(hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
-    """Hidden layers with ReLU, and a linear one."""
-    return nn.Sequential([*(layer for width in hidden_dims for layer in (Linear(width), nn.relu)), Linear(output_dim)])
+def mlp(hidden_dims: Sequence[int], *outputs: int) -> nn.Sequential:
+    """Hidden layers with ReLU, and perhaps a linear one."""
+    hidden = [layer for width in hidden_dims for layer in (Linear(width), nn.relu)]
+    return nn.Sequential([*hidden, *map(Linear, outputs)])
 
 
 class Critics(nn.Module):
-    """N critics Q(s, .), which value all actions at once, with weights of their own."""
+    """N critics Z(s, .) of all actions at once, with weights of their own: means or quantiles of the return."""
 
     action_dim: int
     hidden_dims: Sequence[int]
-    n_critics: int
+    hp: Hyperparameters
 
     def setup(self) -> None:
-        self.members = [mlp(self.hidden_dims, self.action_dim) for _ in range(self.n_critics)]
+        hp = self.hp
+        self.implicit, self.n_quantiles = hp.critic == "iqn", hp.n_quantiles if hp.critic == "qr" else 1
 
-    def __call__(self, observations: Array) -> Array:
-        """The values (N, B, A) of all actions in observations (B, S)."""
-        return stack([member(observations) for member in self.members])
+        def member() -> nn.Module:
+            if self.implicit:
+                return ImplicitQuantiles(mlp(self.hidden_dims), self.action_dim, hp.embed_size, hp.n_greedy_quantiles)
+            return mlp(self.hidden_dims, self.action_dim * self.n_quantiles)
+
+        self.members = [member() for _ in range(hp.n_critics)]
+
+    def __call__(self, observations: Array, fractions: Array | None = None) -> list[Array]:
+        """Each critic's quantiles (B, A, K) of all actions in observations (B, S); of a mean there is one.
+
+        Implicit ones stand at the fractions (N, B, K), or without them at even ones.
+        """
+        if not self.implicit:
+            return [member(observations).reshape(-1, self.action_dim, self.n_quantiles) for member in self.members]
+        given = [None] * len(self.members) if fractions is None else fractions
+        return [member(observations, each) for member, each in zip(self.members, given, strict=True)]
 
 
-def value(q: Array, actions: Array) -> Array:
-    """Of the values (..., B, A) of all actions those of these (B,), (..., B)."""
-    return (q * one_hot(actions, q.shape[-1])).sum(axis=-1)
+def value(q: Sequence[Array], actions: Array) -> Array:
+    """Of N critics' quantiles (B, A, K) of all actions those of these (B,), (N, B, K)."""
+    chosen = one_hot(actions, q[0].shape[1])[..., None]
+    return stack([(quantiles * chosen).sum(axis=1) for quantiles in q])
 
 
-def greedy(q: Array) -> Array:
-    """The actions (B,) that all critics together value most, by their values (N, B, A); of equal ones the first."""
-    return argmax(q.mean(axis=0), axis=-1)
+def expected(q: Sequence[Array]) -> Array:
+    """The values (B, A) of all critics together, by their quantiles (B, A, K)."""
+    return stack([quantiles.mean(axis=-1) for quantiles in q]).mean(axis=0)
+
+
+def smallest(q: Array) -> Array:
+    """Of quantiles (N, B, K), in each row those of the critic with the smallest mean, (B, K)."""
+    critic = one_hot(argmin(q.mean(axis=-1), axis=0), len(q))
+    return (q * critic.T[..., None]).sum(axis=0)
+
+
+def greedy(q: Sequence[Array]) -> Array:
+    """The actions (B,) that all critics together value most, by their quantiles (B, A, K); of equal ones the first."""
+    return argmax(expected(q), axis=-1)
 
 
 # ---- randomness ----------------------------------------------------------------------------------------------------
 
 
 class Noise(NamedTuple):
-    """An update draws nothing besides its batch."""
+    """What an update draws besides its batch: with iqn, fractions uniform in [0, 1), (N, B, K), for each pass."""
+
+    # For the choice of the next action
+    choice: Array | None
+    # For its value under the targets
+    target: Array | None
+    # For the value of the data's action
+    error: Array | None
+    # For the conservative term
+    conservative: Array | None
 
 
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int) -> tuple[Array, Noise]:
-    """An update's batch indices (B,), which depend on the key and on the update's number alone."""
-    return jax.random.randint(jax.random.fold_in(key, step), (hp.batch_size,), 0, dataset_size), Noise()
+    """An update's batch indices (B,) and its fractions, which depend on the key and on the update's number alone."""
+    key = jax.random.fold_in(key, step)
+    if hp.critic != "iqn":
+        return jax.random.randint(key, (hp.batch_size,), 0, dataset_size), Noise(*[None] * len(Noise._fields))
+    key, *keys = jax.random.split(key, 1 + len(Noise._fields))
+    indices = jax.random.randint(key, (hp.batch_size,), 0, dataset_size)
+    passes = [jax.random.uniform(each, (hp.n_critics, hp.batch_size, hp.n_quantiles)) for each in keys]
+    return indices, Noise(*passes)
 
 
 # ---- losses and update ---------------------------------------------------------------------------------------------
@@ -144,10 +194,30 @@ def huber(error: Array) -> Array:
     return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
 
 
-def gap(q: Array, actions: Array) -> Array:
-    """How far the soft maximum of all actions' mean values lies above the data's action, (B,), by values (N, B, A)."""
-    mean = q.mean(axis=0)
-    return logsumexp(mean, axis=-1) - value(mean, actions)
+def fractions(hp: Hyperparameters, q: Array, drawn: Array | None) -> Array | None:
+    """The fractions of the quantiles q (N, B, K): with qr the middles of equal parts (K,), with iqn those drawn."""
+    if hp.critic != "qr":
+        return drawn
+    bounds = jnp.arange(q.shape[-1] + 1, dtype=q.dtype) / q.shape[-1]
+    return (bounds[1:] + bounds[:-1]) / 2.0
+
+
+def quantile_huber(q: Array, fractions: Array | None, target: Array) -> Array:
+    """Huber's loss (N, B) of quantiles (N, B, K) against those of the target (B, K'): added up over K, mean over K'.
+
+    What lies below a quantile weighs one less its fraction, the rest its fraction. Means have no fractions.
+    """
+    error = target[:, :, None] - q[:, :, None]
+    loss = huber(error)
+    if fractions is not None:
+        loss = abs(fractions[..., None, :] - (error < 0.0)) * loss
+    return loss.sum(axis=-1).mean(axis=-1)
+
+
+def gap(q: Sequence[Array], actions: Array) -> Array:
+    """How far the soft maximum of all actions' values lies above the data's action, (B,), by quantiles (B, A, K)."""
+    values = expected(q)
+    return logsumexp(values, axis=-1) - (values * one_hot(actions, values.shape[-1])).sum(axis=-1)
 
 
 class CQL(struct.PyTreeNode):
@@ -163,30 +233,33 @@ class CQL(struct.PyTreeNode):
         """What `act` takes."""
         return self.critics
 
-    def td_target(self, batch: Batch) -> Array:
-        """The regression target of all critics, (B,): the smallest target value of the best next action."""
+    def td_target(self, batch: Batch, noise: Noise) -> Array:
+        """The regression target of all critics, (B, K): the smallest target quantiles of the best next action."""
         hp, critics, target = self.hp, self.critics, self.critics_target
-        values = target(batch.next_observations)
-        next_actions = greedy(critics(batch.next_observations) if hp.double else values)
-        next_q = amin(value(values, next_actions), axis=0)
-        assert next_q.shape == batch.rewards.shape == batch.terminals.shape
-        return batch.rewards + hp.discount * next_q * (1.0 - batch.terminals)
+        chooser = critics if hp.double else target
+        next_actions = greedy(chooser(batch.next_observations, noise.choice))
+        next_q = smallest(value(target(batch.next_observations, noise.target), next_actions))
+        assert next_q.shape[:1] == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards[:, None] + hp.discount * next_q * (1.0 - batch.terminals[:, None])
 
-    def critic_loss(self, critics: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
+    def critic_loss(self, critics: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """Huber's loss of all critics against one target, added up, and the conservative term with its weight."""
-        target = self.td_target(batch)
-        values = critics(batch.observations)
-        q = value(values, batch.actions)
-        assert q.shape[1:] == target.shape
-        td_loss = huber(q - target).mean(axis=1).sum()
-        conservative_loss = gap(values, batch.actions).mean()
+        target = self.td_target(batch, noise)
+        quantiles = critics(batch.observations, noise.error)
+        q = value(quantiles, batch.actions)
+        assert q.shape[1] == len(target)
+        td_loss = quantile_huber(q, fractions(self.hp, q, noise.error), target).mean(axis=1).sum()
+        # Without fractions a second pass would be the first.
+        if noise.conservative is not None:
+            quantiles = critics(batch.observations, noise.conservative)
+        conservative_loss = gap(quantiles, batch.actions).mean()
         loss = td_loss + self.hp.cql_alpha * conservative_loss
         return loss, {"td_loss": td_loss, "conservative_loss": conservative_loss}
 
     def update(self, batch: Batch, noise: Noise, copied: bool | Array) -> tuple["CQL", dict[str, Array]]:
         """One gradient step; then, where `copied`, the targets become copies of the new critics."""
         state = self
-        (loss, terms), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critics, batch)
+        (loss, terms), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critics, batch, noise)
         state = gradient_step(state, gradient)
         targets = jax.tree.map(partial(where, copied), state.critics, state.critics_target)
         return state.replace(critics_target=targets), {"loss": loss, **terms}
@@ -225,7 +298,7 @@ def train_interval(
 def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> CQL:
     """Fresh networks with PyTorch's initialisation."""
     hp = narrow(config, Hyperparameters)
-    module = Critics(action_dim, config.hidden_dims, config.n_critics)
+    module = Critics(action_dim, config.hidden_dims, hp)
     critics = Network.create(module, key, jnp.zeros((1, state_dim)))
     # A donated state may hold no array twice, so the targets are copies.
     critics_target = jax.tree.map(jnp.copy, critics)

@@ -17,15 +17,15 @@ from shared.runs.start import cli
 
 import numpy as np
 import torch
-from torch import Tensor, abs, amin, argmax, logsumexp, nn, square, stack, where
+from torch import Tensor, abs, argmax, argmin, logsumexp, nn, square, stack, where
 from torch.nn.functional import one_hot
 
 from shared.data.transitions import Batch
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
-from shared.frameworks.torch_layers import probe
+from shared.frameworks.torch_layers import ImplicitQuantiles, probe
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
-from shared.runs.fields import bounded, positive, widths
+from shared.runs.fields import bounded, choice, later, positive, widths
 from shared.runs.run import Run
 from shared.runs.settings import TransitionsConfig
 from shared.runs.task import load_task
@@ -52,6 +52,16 @@ class Hyperparameters:
     target_update_interval: int = bounded(8000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(32, low=1)
+    # Critics
+    n_critics: int = bounded(1, low=1)
+    # What critics learn of the return: its mean, its quantiles at fixed fractions (qr), or at any fraction (iqn)
+    critic: str = later(choice("mean", "qr", "iqn"))
+    # With qr and iqn: quantiles in an update
+    n_quantiles: int = later(bounded(32, low=1))
+    # With iqn: quantiles whose mean decides how to act
+    n_greedy_quantiles: int = later(bounded(32, low=1))
+    # With iqn: cosines of a fraction
+    embed_size: int = later(bounded(64, low=1))
 
 
 @dataclass(frozen=True)
@@ -64,8 +74,6 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     env: str = "mini/cartpole-replay"
     # Updates between two evaluations
     eval_freq: int = bounded(10_000, low=1)
-    # Critics
-    n_critics: int = bounded(1, low=1)
     # Widths of the hidden layers
     hidden_dims: tuple[int, ...] = widths(256, 256)
 
@@ -80,46 +88,86 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 # ---- networks ------------------------------------------------------------------------------------------------------
 
 
-def mlp(inputs: int, hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
-    """Hidden layers with ReLU, which d3rlpy tries on random rows of this size; then a linear layer."""
-    dims = [inputs, *hidden_dims]
-    hidden = [layer for a, b in pairwise(dims) for layer in (nn.Linear(a, b), nn.ReLU())]
+def mlp(inputs: int, hidden_dims: Sequence[int]) -> nn.Sequential:
+    """Hidden layers with ReLU, which d3rlpy tries on random rows of this size."""
+    hidden = [layer for a, b in pairwise([inputs, *hidden_dims]) for layer in (nn.Linear(a, b), nn.ReLU())]
     probe(inputs)
-    return nn.Sequential(*hidden, nn.Linear(dims[-1], output_dim))
+    return nn.Sequential(*hidden)
 
 
 class Critics(nn.Module):
-    """N critics Q(s, .), which value all actions at once, with weights of their own."""
+    """N critics Z(s, .) of all actions at once, with weights of their own: means or quantiles of the return."""
 
-    def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int], n_critics: int) -> None:
+    def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int], hp: Hyperparameters) -> None:
         super().__init__()
-        self.members = nn.ModuleList(mlp(state_dim, hidden_dims, action_dim) for _ in range(n_critics))
+        self.action_dim, width = action_dim, hidden_dims[-1]
+        self.implicit, outputs = hp.critic == "iqn", action_dim * (hp.n_quantiles if hp.critic == "qr" else 1)
 
-    def forward(self, observations: Tensor) -> Tensor:
-        """The values (N, B, A) of all actions in observations (B, S)."""
-        return stack([member(observations) for member in self.members])
+        def member() -> nn.Module:
+            hidden = mlp(state_dim, hidden_dims)
+            if self.implicit:
+                return ImplicitQuantiles(hidden, width, action_dim, hp.embed_size, hp.n_greedy_quantiles)
+            return hidden.append(nn.Linear(width, outputs))
+
+        self.members = nn.ModuleList(member() for _ in range(hp.n_critics))
+
+    def forward(self, observations: Tensor, fractions: Tensor | None = None) -> list[Tensor]:
+        """Each critic's quantiles (B, A, K) of all actions in observations (B, S); of a mean there is one.
+
+        Implicit ones stand at the fractions (N, B, K), or without them at even ones.
+        """
+        if not self.implicit:
+            return [member(observations).unflatten(-1, (self.action_dim, -1)) for member in self.members]
+        given = [None] * len(self.members) if fractions is None else fractions
+        return [member(observations, each) for member, each in zip(self.members, given, strict=True)]
 
 
-def value(q: Tensor, actions: Tensor) -> Tensor:
-    """Of the values (..., B, A) of all actions those of these (B,), (..., B)."""
-    return (q * one_hot(actions, q.shape[-1])).sum(axis=-1)
+def value(q: Sequence[Tensor], actions: Tensor) -> Tensor:
+    """Of N critics' quantiles (B, A, K) of all actions those of these (B,), (N, B, K)."""
+    chosen = one_hot(actions, q[0].shape[1])[..., None]
+    return stack([(quantiles * chosen).sum(axis=1) for quantiles in q])
 
 
-def greedy(q: Tensor) -> Tensor:
-    """The actions (B,) that all critics together value most, by their values (N, B, A); of equal ones the first."""
-    return argmax(q.mean(axis=0), axis=-1)
+def expected(q: Sequence[Tensor]) -> Tensor:
+    """The values (B, A) of all critics together, by their quantiles (B, A, K)."""
+    return stack([quantiles.mean(axis=-1) for quantiles in q]).mean(axis=0)
+
+
+def smallest(q: Tensor) -> Tensor:
+    """Of quantiles (N, B, K), in each row those of the critic with the smallest mean, (B, K)."""
+    critic = one_hot(argmin(q.mean(axis=-1), axis=0), len(q))
+    return (q * critic.T[..., None]).sum(axis=0)
+
+
+def greedy(q: Sequence[Tensor]) -> Tensor:
+    """The actions (B,) that all critics together value most, by their quantiles (B, A, K); of equal ones the first."""
+    return argmax(expected(q), axis=-1)
 
 
 # ---- randomness ----------------------------------------------------------------------------------------------------
 
 
 class Noise(NamedTuple):
-    """An update draws nothing besides its batch."""
+    """What an update draws besides its batch: with iqn, fractions uniform in [0, 1), (N, B, K), for each pass."""
+
+    # For the choice of the next action
+    choice: Tensor | None
+    # For its value under the targets
+    target: Tensor | None
+    # For the value of the data's action
+    error: Tensor | None
+    # For the conservative term
+    conservative: Tensor | None
 
 
 def draw_noise(hp: Hyperparameters, dataset_size: int, device: torch.device) -> tuple[Tensor, Noise]:
-    """An update's batch indices (B,), from NumPy's global generator as in d3rlpy."""
-    return index_tensor(np.random.randint(0, dataset_size, size=hp.batch_size), device), Noise()
+    """An update's batch indices (B,), from NumPy's global generator as in d3rlpy; its fractions from torch's."""
+    indices = index_tensor(np.random.randint(0, dataset_size, size=hp.batch_size), device)
+    if hp.critic != "iqn":
+        return indices, Noise(*[None] * len(Noise._fields))
+    shape = hp.batch_size, hp.n_quantiles
+    passes = [stack([torch.rand(shape, device=device) for _ in range(hp.n_critics)]) for _ in Noise._fields]
+    return indices, Noise(*passes)
 
 
 # ---- losses and update ---------------------------------------------------------------------------------------------
@@ -142,10 +190,30 @@ def huber(error: Tensor) -> Tensor:
     return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
 
 
-def gap(q: Tensor, actions: Tensor) -> Tensor:
-    """How far the soft maximum of all actions' mean values lies above the data's action, (B,), by values (N, B, A)."""
-    mean = q.mean(axis=0)
-    return logsumexp(mean, axis=-1) - value(mean, actions)
+def fractions(hp: Hyperparameters, q: Tensor, drawn: Tensor | None) -> Tensor | None:
+    """The fractions of the quantiles q (N, B, K): with qr the middles of equal parts (K,), with iqn those drawn."""
+    if hp.critic != "qr":
+        return drawn
+    bounds = torch.arange(q.shape[-1] + 1, dtype=q.dtype, device=q.device) / q.shape[-1]
+    return (bounds[1:] + bounds[:-1]) / 2.0
+
+
+def quantile_huber(q: Tensor, fractions: Tensor | None, target: Tensor) -> Tensor:
+    """Huber's loss (N, B) of quantiles (N, B, K) against those of the target (B, K'): added up over K, mean over K'.
+
+    What lies below a quantile weighs one less its fraction, the rest its fraction. Means have no fractions.
+    """
+    error = target[:, :, None] - q[:, :, None]
+    loss = huber(error)
+    if fractions is not None:
+        loss = abs(fractions[..., None, :] - (error < 0.0).to(error.dtype)) * loss
+    return loss.sum(axis=-1).mean(axis=-1)
+
+
+def gap(q: Sequence[Tensor], actions: Tensor) -> Tensor:
+    """How far the soft maximum of all actions' values lies above the data's action, (B,), by quantiles (B, A, K)."""
+    values = expected(q)
+    return logsumexp(values, axis=-1) - (values * one_hot(actions, values.shape[-1])).sum(axis=-1)
 
 
 # What d3rlpy calls the networks in its files
@@ -167,31 +235,31 @@ class CQL:
         return self.critics
 
     @torch.no_grad()
-    def td_target(self, batch: Batch) -> Tensor:
-        """The regression target of all critics, (B,): the smallest target value of the best next action."""
+    def td_target(self, batch: Batch, noise: Noise) -> Tensor:
+        """The regression target of all critics, (B, K): the smallest target quantiles of the best next action."""
         hp, critics, target = self.hp, self.critics, self.critics_target
-        values = target(batch.next_observations)
-        next_actions = greedy(critics(batch.next_observations) if hp.double else values)
-        next_q = amin(value(values, next_actions), axis=0)
-        assert next_q.shape == batch.rewards.shape == batch.terminals.shape
-        return batch.rewards + hp.discount * next_q * (1.0 - batch.terminals)
+        chooser = critics if hp.double else target
+        next_actions = greedy(chooser(batch.next_observations, noise.choice))
+        next_q = smallest(value(target(batch.next_observations, noise.target), next_actions))
+        assert next_q.shape[:1] == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards[:, None] + hp.discount * next_q * (1.0 - batch.terminals[:, None])
 
-    def critic_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def critic_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """Huber's loss of all critics against one target, added up, and the conservative term with its weight."""
         critics = self.critics
-        target = self.td_target(batch)
-        q = value(critics(batch.observations), batch.actions)
-        assert q.shape[1:] == target.shape
-        td_loss = huber(q - target).mean(axis=1).sum()
+        target = self.td_target(batch, noise)
+        q = value(critics(batch.observations, noise.error), batch.actions)
+        assert q.shape[1] == len(target)
+        td_loss = quantile_huber(q, fractions(self.hp, q, noise.error), target).mean(axis=1).sum()
         # As d3rlpy, a second time: so the gradients of both terms are added weight by weight.
-        conservative_loss = gap(critics(batch.observations), batch.actions).mean()
+        conservative_loss = gap(critics(batch.observations, noise.conservative), batch.actions).mean()
         loss = td_loss + self.hp.cql_alpha * conservative_loss
         return loss, {"td_loss": td_loss.detach(), "conservative_loss": conservative_loss.detach()}
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
         """One gradient step; then, in the first of every `target_update_interval`, the targets become copies."""
         hp = self.hp
-        loss, terms = self.critic_loss(batch)
+        loss, terms = self.critic_loss(batch, noise)
         gradient_step(loss, self.critics_optimizer)
         if self.total_it % hp.target_update_interval == 0:
             self.critics_target.load_state_dict(self.critics.state_dict())
@@ -217,7 +285,7 @@ def policy(critics: Critics, observations: Tensor) -> Tensor:
 
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> CQL:
     """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
-    critics, _ = (Critics(state_dim, action_dim, config.hidden_dims, config.n_critics) for _ in range(2))
+    critics, _ = (Critics(state_dim, action_dim, config.hidden_dims, config) for _ in range(2))
     return CQL(config, critics.to(resolve_device(config.device)))
 
 

@@ -77,8 +77,8 @@ MISTAKES = [
     Mistake("mean clipped, not the rows", "gap = clamp(ood - q, hp.cql_clip_diff_min, hp.cql_clip_diff_max).mean()",
             "gap = clamp((ood - q).mean(), hp.cql_clip_diff_min, hp.cql_clip_diff_max)", "loss", "fixed temperature"),
     Mistake("log-probability not of the best action",
-            "            log_prob = take_along_axis(log_prob, best, 1).squeeze(-1)\n",
-            "            log_prob = log_prob[:, 0]\n", "loss", "fixed temperature"),
+            "(take_along_axis(values, best, 1).squeeze(-1) for values in (next_q, log_prob))",
+            "take_along_axis(next_q, best, 1).squeeze(-1), log_prob[:, 0]", "loss", "fixed temperature"),
     Mistake("entropy not in the target", "next_q = next_q - self.alpha() * log_prob", "pass", "loss", "unweighted"),
     Mistake("policy samples not detached", "gap, own = self.gap(critic, batch, q, noise.random, (current, next))\n",
             "moved = critic(batch.observations, next[0])\n"

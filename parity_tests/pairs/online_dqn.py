@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import torch
 
 from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair, load_choices
@@ -12,12 +13,26 @@ SMALL = {"env": "CartPole-v1", "hidden_dims": (64, 48), "target_update_interval"
 FILLED = 150
 
 
+def last_layer(member: Any) -> Any:
+    """Of a critic, the layer that values actions."""
+    return member.head if hasattr(member, "head") else member[-1]
+
+
 def corner(trainer: Any) -> None:
-    """Targets that prefer other actions than the critics do, and values of which some differ by more than 1."""
-    for member in trainer.critics_target.members:
-        member[-1].weight.data.mul_(-3.0)
+    """Targets that prefer other actions than the critics do, and values of which some differ by more than 1.
+
+    The targets' mean over states is 0, so no action is always the best and no critic always the smallest.
+    """
+    targets, first = trainer.critics_target, next(trainer.critics_target.parameters())
+    for member in targets.members:
+        last_layer(member).weight.data.mul_(-3.0)
+    generator = torch.Generator().manual_seed(0)
+    states = torch.randn(500, first.shape[1], generator=generator, dtype=first.dtype)
+    for member, quantiles in zip(targets.members, targets(states), strict=True):
+        bias = last_layer(member).bias.data
+        bias.view(quantiles.shape[1], -1).sub_(quantiles.detach().mean(axis=(0, 2))[:, None])
     for number, member in enumerate(trainer.critics.members):
-        member[-1].bias.data.add_(0.5 * number)
+        last_layer(member).bias.data.add_(0.5 * number)
 
 
 def explored(rng: Any, rows: int, action_dim: int) -> dict[str, Any]:
@@ -48,16 +63,20 @@ PAIR = Pair(
     url="https://doi.org/10.1038/nature14236",
     benchmark_updates=2000,
     outputs=lambda twin, batch: {
-        "critics": twin.critics(batch.observations),
-        "acting": twin.acting(batch.observations),
+        f"{name} {number}": quantiles
+        for name in ("critics", "acting")
+        for number, quantiles in enumerate(getattr(twin, name)(batch.observations), start=1)
     },
     corners=("acting",),
-    losses={"critic_loss": Loss(of=("critics",), inputs=("batch",))},
+    losses={"critic_loss": Loss(of=("critics",))},
     variants={
         "default": SMALL,
         "double": SMALL
         | {"double": True, "target_update_interval": 3, "n_critics": 3}
         | {"discount": 0.9, "learning_rate": 3e-3, "adam_eps": 3e-4},
+        "quantiles": SMALL | {"critic": "qr", "n_quantiles": 5, "n_critics": 3, "double": True, "learning_rate": 3e-3},
+        "implicit": SMALL
+        | {"critic": "iqn", "n_quantiles": 6, "n_greedy_quantiles": 4, "embed_size": 8, "n_critics": 2},
         "ensemble": SMALL | {"n_critics": 2, "target_update_interval": 5},
     },
     corner=corner,
@@ -71,7 +90,7 @@ PAIR = Pair(
     other_draws=("draw_exploration",),
     explored=explored,
     prepared=schedules,
-    facts=Facts(rewarded="critic_loss", target_inputs=("batch",), rate=""),
+    facts=Facts(rewarded="critic_loss", rate=""),
 )
 
 MISTAKES = [
@@ -80,37 +99,37 @@ MISTAKES = [
     Mistake("doubled Huber", "where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)",
             "2.0 * where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)", "loss"),
     Mistake("a jump between square and line", "abs(error) - 0.5)", "abs(error))", "loss"),
-    Mistake("mean over critics", "huber(q - target).mean(axis=1).sum()", "huber(q - target).mean()", "loss", "double"),
-    Mistake("target broadcast to (B, B)", "huber(q - target).mean(axis=1)",
-            "huber(q[..., None] - target).mean(axis=(1, 2))", "loss"),
-    Mistake("inverted done flag", "(1.0 - batch.terminals)", "batch.terminals", "loss", breaks="terminals_are_masked"),
-    Mistake("terminals forgotten", " * (1.0 - batch.terminals)", "", "loss", breaks="terminals_are_masked"),
+    Mistake("mean over critics", "target).mean(axis=1).sum()", "target).mean()", "loss", "double"),
+    Mistake("target broadcast to (B, B)", "q[:, :, None]", "q[:, None]", "loss"),
+    Mistake("inverted done flag", "(1.0 - batch.terminals[:, None])", "batch.terminals[:, None]", "loss",
+            breaks="terminals_are_masked"),
+    Mistake("terminals forgotten", " * (1.0 - batch.terminals[:, None])", "", "loss", breaks="terminals_are_masked"),
     Mistake("no discount", "hp.discount * next_q", "next_q", "loss"),
-    Mistake("largest target value", "next_q = amin(", "next_q = jnp.max(", "loss", "double"),
-    Mistake("mean target value", "next_q = amin(", "next_q = jnp.mean(", "loss", "ensemble"),
-    Mistake("choice by the smallest value", "argmax(q.mean(axis=0), axis=-1)", "argmax(q.min(axis=0), axis=-1)",
-            "loss", "double"),
-    Mistake("choice by the first critic", "argmax(q.mean(axis=0), axis=-1)", "argmax(q[0], axis=-1)", "act",
+    Mistake("largest target value", "argmin(q.mean(axis=-1), axis=0)", "argmax(q.mean(axis=-1), axis=0)", "loss",
             "double"),
-    Mistake("worst action", "argmax(q.mean(axis=0), axis=-1)", "jnp.argmin(q.mean(axis=0), axis=-1)", "act"),
-    Mistake("choice over the batch", "argmax(q.mean(axis=0), axis=-1)", "argmax(q.mean(axis=0), axis=0)[:1]",
-            "loss"),
-    Mistake("Double DQN's choice by the target", "critics(batch.next_observations) if hp.double else values",
-            "values", "loss", "double"),
-    Mistake("DQN's choice by the critics", "critics(batch.next_observations) if hp.double else values",
-            "critics(batch.next_observations)", "loss"),
-    Mistake("Double DQN's value by the critics", "value(values, next_actions)",
-            "value(critics(batch.next_observations), next_actions)", "loss", "double"),
-    Mistake("current states in the target", "values = target(batch.next_observations)",
-            "values = target(batch.observations)", "loss"),
-    Mistake("gradient through the target", "value_and_grad(state.critic_loss, has_aux=True)(state.critics, batch)",
-            "value_and_grad(lambda critics: state.replace(critics_target=critics).critic_loss(critics, batch), "
+    Mistake("mean target value", "(q * critic.T[..., None]).sum(axis=0)", "q.mean(axis=0)", "loss",
+            "ensemble"),
+    Mistake("choice by the smallest value", "argmax(expected(q), axis=-1)",
+            "argmax(stack([each.mean(axis=-1) for each in q]).min(axis=0), axis=-1)", "loss", "double"),
+    Mistake("choice by the first critic", "argmax(expected(q), axis=-1)", "argmax(q[0].mean(axis=-1), axis=-1)", "act",
+            "double"),
+    Mistake("worst action", "argmax(expected(q), axis=-1)", "argmin(expected(q), axis=-1)", "act"),
+    Mistake("choice over the batch", "argmax(expected(q), axis=-1)", "argmax(expected(q), axis=0)[:1]", "loss"),
+    Mistake("Double DQN's choice by the target", "chooser = critics if hp.double else target", "chooser = target",
+            "loss", "double"),
+    Mistake("DQN's choice by the critics", "chooser = critics if hp.double else target", "chooser = critics", "loss"),
+    Mistake("Double DQN's value by the critics", "value(target(batch.next_observations,",
+            "value(critics(batch.next_observations,", "loss", "double"),
+    Mistake("current states in the target", "value(target(batch.next_observations,",
+            "value(target(batch.observations,", "loss"),
+    Mistake("gradient through the target",
+            "value_and_grad(state.critic_loss, has_aux=True)(state.critics, batch, noise)",
+            "value_and_grad(lambda critics: state.replace(critics_target=critics).critic_loss(critics, batch, noise), "
             "has_aux=True)(state.critics)", "update"),
-    Mistake("action as a place in a row", "(q * one_hot(actions, q.shape[-1])).sum(axis=-1)",
-            "q[..., 0] + 0.0 * actions", "loss"),
-    Mistake("action as a number", "(q * one_hot(actions, q.shape[-1])).sum(axis=-1)",
-            "(q * actions[:, None]).sum(axis=-1)", "loss"),
-    Mistake("actions counted from 1", "one_hot(actions, q.shape[-1])", "one_hot(actions - 1, q.shape[-1])", "loss"),
+    Mistake("action as a place in a row", "(quantiles * chosen).sum(axis=1)", "quantiles[:, 0]", "loss"),
+    Mistake("action as a number", "(quantiles * chosen).sum(axis=1)",
+            "(quantiles * actions[:, None, None]).sum(axis=1)", "loss"),
+    Mistake("actions counted from 1", "one_hot(actions, q[0].shape[1])", "one_hot(actions - 1, q[0].shape[1])", "loss"),
     Mistake("target copied one update late", "copied = (step - start + phase) % hp.target_update_interval == 0",
             "copied = (step - start + phase + 1) % hp.target_update_interval == 0", "shipped path"),
     Mistake("phase forgotten", "(step - start + phase)", "(step - start)", "shipped path"),
@@ -141,6 +160,33 @@ MISTAKES = [
             "draws"),
     Mistake("draws beyond the experience", "draw_noise(key, step, hp, size)", "draw_noise(key, step, hp, len(dataset))",
             "shipped path"),
-    Mistake("same rows at every update", "jax.random.randint(jax.random.fold_in(key, step),",
-            "jax.random.randint(jax.random.fold_in(key, 0 * step),", "draws"),
+    Mistake("same rows at every update", "key = jax.random.fold_in(key, step)",
+            "key = jax.random.fold_in(key, 0 * step)", "draws"),
+    Mistake("fractions at the ends of their parts", "(bounds[1:] + bounds[:-1]) / 2.0", "bounds[1:]", "loss",
+            "quantiles"),
+    Mistake("mean over the critic's quantiles", "loss.sum(axis=-1).mean(axis=-1)", "loss.mean(axis=(2, 3))", "loss",
+            "quantiles"),
+    Mistake("reversed quantiles", "(error < 0.0)", "(error > 0.0)", "loss", "quantiles"),
+    Mistake("absolute error of quantiles", "loss = abs(fractions[..., None, :] - (error < 0.0)) * loss",
+            "loss = abs(fractions[..., None, :] - (error < 0.0)) * abs(error)", "loss", "quantiles"),
+    Mistake("a fraction for each of the target's quantiles", "fractions[..., None, :]", "fractions[..., None]", "loss",
+            "quantiles"),
+    Mistake("each quantile against its own of the target", "target[:, :, None] - q[:, :, None]",
+            "(target - q)[:, :, None]", "loss", "quantiles"),
+    Mistake("outputs by quantile, then by action", "reshape(-1, self.action_dim, self.n_quantiles)",
+            "reshape(-1, self.n_quantiles, self.action_dim).swapaxes(1, 2)", "forward", "quantiles"),
+    Mistake("smallest quantiles of any critic", "(q * critic.T[..., None]).sum(axis=0)",
+            "q.min(axis=0)", "loss", "quantiles"),
+    Mistake("a critic chosen for the whole batch", "argmin(q.mean(axis=-1), axis=0)",
+            "argmin(q.mean(axis=(1, 2)))[None].repeat(q.shape[1])", "loss", "quantiles"),
+    Mistake("choice and value at the same fractions", "chooser(batch.next_observations, noise.choice)",
+            "chooser(batch.next_observations, noise.target)", "loss", "implicit"),
+    Mistake("the target at the fractions of the error", "target(batch.next_observations, noise.target)",
+            "target(batch.next_observations, noise.error)", "loss", "implicit"),
+    Mistake("the error's pass at the target's fractions", "critics(batch.observations, noise.error)",
+            "critics(batch.observations, noise.target)", "loss", "implicit"),
+    Mistake("the error weighed by the target's fractions", "fractions(self.hp, q, noise.error)",
+            "fractions(self.hp, q, noise.target)", "loss", "implicit"),
+    Mistake("one draw of fractions for all passes", "for each in keys]", "for each in [keys[0]] * len(keys)]", "draws",
+            "implicit"),
 ]  # fmt: skip

@@ -1,5 +1,6 @@
 """What the derivations of d3rlpy's algorithms for finite actions share: critics and their loss, and six updates."""
 
+import math
 from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, TypeVar
@@ -38,12 +39,32 @@ class Critics:
 
     def __init__(self, config: Any) -> None:
         self.config, self.step = config, 0
-        self.critics, self.targets = (
-            [nn.Sequential(*tried(config.hidden_dims, (STATE_DIM,), ACTION_DIM)) for _ in range(config.n_critics)]
-            for _ in range(2)
-        )
+        self.kind = getattr(config, "critic", "mean")
+        self.critics, self.targets = ([self.network() for _ in range(config.n_critics)] for _ in range(2))
         self.copy()
         self.corners: set[bool] = set()
+
+    def network(self) -> nn.Sequential:
+        """Layers, then a head: for each action a mean or quantiles, or weights of features and an embedding."""
+        c = self.config
+        outputs = ACTION_DIM * (c.n_quantiles if self.kind == "qr" else 1)
+        body, head = tried(c.hidden_dims, (STATE_DIM,), outputs)
+        return nn.Sequential(body, head, *([nn.Linear(c.embed_size, c.hidden_dims[-1])] if self.kind == "iqn" else []))
+
+    def quantiles(self, network: nn.Sequential, s: Tensor, learns: bool = True) -> tuple[Tensor, Tensor | None]:
+        """Of all actions (B, A, K), and the fractions (B, K) that they stand for; those of implicit ones are drawn."""
+        c, outputs = self.config, network[:2](s)
+        if self.kind == "mean":
+            return outputs[:, :, None], None
+        if self.kind == "qr":
+            lower = torch.arange(c.n_quantiles) / c.n_quantiles
+            upper = torch.arange(1, c.n_quantiles + 1) / c.n_quantiles
+            return outputs.view(len(s), ACTION_DIM, -1), ((lower + upper) / 2).repeat(len(s), 1)
+        even = torch.linspace(0, 1, c.n_greedy_quantiles).repeat(len(s), 1)
+        t = torch.rand(len(s), c.n_quantiles) if learns else even
+        cosines = torch.cos(t[:, :, None] * (math.pi * torch.arange(1, c.embed_size + 1)))
+        phi = torch.relu(network[2](cosines))
+        return network[1](network[0](s)[:, None, :] * phi).transpose(1, 2), t
 
     def copy(self) -> None:
         """The targets take over every weight."""
@@ -57,22 +78,29 @@ class Critics:
             self.copy()
         self.step += 1
 
-    def best(self, networks: list[nn.Sequential], s: Tensor) -> Tensor:
+    def best(self, networks: list[nn.Sequential], s: Tensor, learns: bool = False) -> Tensor:
         """The action with the greatest mean value, (B,)."""
-        return sum(network(s) for network in networks).argmax(1)
+        return torch.stack([self.quantiles(network, s, learns)[0].mean(2) for network in networks]).mean(0).argmax(1)
 
     def td_loss(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor, a2: Tensor) -> Tensor:
-        """Huber's loss of every critic, added up, where `a2` (B,) comes next."""
+        """Huber's loss of every critic, added up, where `a2` (B,) comes next; of quantiles each weighs its errors."""
         rows = torch.arange(len(a))
         with torch.no_grad():
-            v = torch.stack([target(s2)[rows, a2] for target in self.targets]).min(0).values
-            y = r + self.config.discount * v * (1 - d)
+            v = torch.stack([self.quantiles(target, s2)[0][rows, a2] for target in self.targets])
+            # All quantiles of one critic, the one with the smallest mean
+            v = v[v.mean(2).argmin(0), rows]
+            y = r[:, None] + self.config.discount * v * (1 - d)[:, None]
         losses = []
         for critic in self.critics:
-            error = critic(s)[rows, a] - y
-            small = error.detach().abs() < 1
-            self.corners |= {bool(each) for each in small}
-            losses.append(torch.where(small, error**2 / 2, error.abs() - 0.5).mean())
+            z, t = self.quantiles(critic, s)
+            # (B, target's quantiles, critic's quantiles)
+            u = y[:, :, None] - z[rows, a][:, None, :]
+            small = u.detach().abs() < 1
+            self.corners |= set(small.flatten().tolist())
+            loss = torch.where(small, u**2 / 2, u.abs() - 0.5)
+            if t is not None:
+                loss = torch.where(u.detach() < 0, 1 - t[:, None, :], t[:, None, :]) * loss
+            losses.append(loss.sum(2).mean(1).mean())
         return torch.stack(losses).sum()
 
 

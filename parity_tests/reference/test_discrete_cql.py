@@ -21,6 +21,10 @@ CASES: dict[str, dict[str, Any]] = {
     "targets follow at once": SMALL | {"target_update_interval": 1},
     "d3rlpy's target": SMALL | {"double": True},
     "d3rlpy's target, three critics": OTHER | {"double": True},
+    **{f"the paper's target, {kind}": SMALL | {"critic": kind} for kind in ("qr", "iqn")},
+    "d3rlpy's target, three critics, qr": OTHER | {"double": True, "critic": "qr", "n_quantiles": 5},
+    "d3rlpy's target, three critics, iqn": OTHER
+    | {"double": True, "critic": "iqn", "n_quantiles": 7, "n_greedy_quantiles": 4, "embed_size": 9},
 }
 
 
@@ -35,10 +39,10 @@ class Reference(Critics):
         """A step on all critics, then perhaps the copy."""
         c, rows = self.config, torch.arange(len(a))
         with torch.no_grad():
-            a2 = self.best(self.critics if c.double else self.targets, s2)
+            a2 = self.best(self.critics if c.double else self.targets, s2, learns=True)
         td_loss = self.td_loss(s, a, r, s2, d, a2)
         # The conservative term, of the mean critic: log(sum(exp(q))) - q[a], in numbers that do not overflow
-        q = torch.stack([critic(s) for critic in self.critics]).mean(0)
+        q = torch.stack([self.quantiles(critic, s)[0].mean(2) for critic in self.critics]).mean(0)
         conservative = (torch.logsumexp(q, 1) - q[rows, a]).mean()
         log = {"loss": stepped(self.adam, td_loss + c.cql_alpha * conservative)}
         self.copy_when_due()

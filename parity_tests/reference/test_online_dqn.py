@@ -22,6 +22,10 @@ CASES: dict[str, dict[str, Any]] = {
     "DQN, targets follow at once": SMALL | {"target_update_interval": 1},
     "Double DQN": SMALL | {"double": True},
     "Double DQN, three critics": OTHER | {"double": True},
+    **{f"DQN, {kind}": SMALL | {"critic": kind} for kind in ("qr", "iqn")},
+    "Double DQN, three critics, qr": OTHER | {"double": True, "critic": "qr", "n_quantiles": 5},
+    "Double DQN, three critics, iqn": OTHER
+    | {"double": True, "critic": "iqn", "n_quantiles": 7, "n_greedy_quantiles": 4, "embed_size": 9},
 }
 of_each_case = pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
 
@@ -36,7 +40,7 @@ class Reference(Critics):
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
         """A step on all critics, then perhaps the copy."""
         with torch.no_grad():
-            a2 = self.best(self.critics if self.config.double else self.targets, s2)
+            a2 = self.best(self.critics if self.config.double else self.targets, s2, learns=True)
         log = {"loss": stepped(self.adam, self.td_loss(s, a, r, s2, d, a2))}
         self.copy_when_due()
         return log

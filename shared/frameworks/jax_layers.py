@@ -56,6 +56,33 @@ class Linear(nn.Module):
         return linear(inputs, kernel, bias)
 
 
+class ImplicitQuantiles(nn.Module):
+    """Quantiles of each action's return at any fraction: the fraction's cosines weigh the features of the state.
+
+    The cosines begin with the first, as in d3rlpy. The paper has the zeroth too, which is a bias.
+
+    Dabney et al., Implicit Quantile Networks for Distributional Reinforcement Learning, 2018,
+    https://arxiv.org/abs/1806.06923
+    """
+
+    hidden: nn.Module
+    action_dim: int
+    embed_size: int
+    # Fractions where none are given
+    n_greedy: int
+
+    @nn.compact
+    def __call__(self, observations: Array, fractions: Array | None = None) -> Array:
+        """The quantiles (B, A, K) in observations (B, S) at fractions (B, K), or at even ones from 0 to 1."""
+        features = self.hidden(observations)
+        if fractions is None:
+            fractions = jnp.linspace(0.0, 1.0, self.n_greedy, dtype=features.dtype)
+        frequencies = jnp.pi * jnp.arange(1, self.embed_size + 1, dtype=features.dtype)
+        embedding = Linear(features.shape[-1], name="embedding")
+        weights = nn.relu(embedding(jnp.cos(fractions[..., None] * frequencies)))
+        return Linear(self.action_dim, name="head")(features[:, None] * weights).swapaxes(1, 2)
+
+
 class Scalar(nn.Module):
     """A single trained number."""
 

@@ -1,9 +1,10 @@
 """What PyTorch's own layers lack. `shared/frameworks/jax_layers.py` holds the same names for JAX, but for `probe`."""
 
+import math
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, cos, nn, relu
 
 
 def dropout_mask(rate: float, shape: Sequence[int], device: torch.device) -> Tensor:
@@ -24,6 +25,34 @@ def pick(actions: Tensor, chosen: Tensor) -> Tensor:
     """Of the actions (B, n, A) in each row the one at the place (B,) that is chosen, (B, A)."""
     # Exporters do not follow torch.take_along_dim.
     return actions.gather(1, chosen[:, None, None].expand(-1, 1, actions.shape[2])).squeeze(1)
+
+
+class ImplicitQuantiles(nn.Module):
+    """Quantiles of each action's return at any fraction: the fraction's cosines weigh the features of the state.
+
+    The cosines begin with the first, as in d3rlpy. The paper has the zeroth too, which is a bias.
+
+    Dabney et al., Implicit Quantile Networks for Distributional Reinforcement Learning, 2018,
+    https://arxiv.org/abs/1806.06923
+    """
+
+    def __init__(self, hidden: nn.Module, width: int, action_dim: int, embed_size: int, n_greedy: int) -> None:
+        """Hidden layers with `width` features, `embed_size` cosines, and `n_greedy` fractions where none are given."""
+        super().__init__()
+        self.hidden = hidden
+        self.head = nn.Linear(width, action_dim)
+        self.embedding = nn.Linear(embed_size, width)
+        self.embed_size, self.n_greedy = embed_size, n_greedy
+
+    def forward(self, observations: Tensor, fractions: Tensor | None = None) -> Tensor:
+        """The quantiles (B, A, K) in observations (B, S) at fractions (B, K), or at even ones from 0 to 1."""
+        features = self.hidden(observations)
+        like = {"dtype": features.dtype, "device": features.device}
+        if fractions is None:
+            fractions = torch.linspace(0.0, 1.0, self.n_greedy, **like)
+        frequencies = math.pi * torch.arange(1, self.embed_size + 1, **like)
+        weights = relu(self.embedding(cos(fractions[..., None] * frequencies)))
+        return self.head(features[:, None] * weights).transpose(1, 2)
 
 
 class Scalar(nn.Module):

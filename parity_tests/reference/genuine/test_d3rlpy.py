@@ -301,6 +301,27 @@ def test_td3_and_ddpg(d3rlpy: Any, dataset: Batch, twin: ModuleType, settings: d
     np.testing.assert_allclose(trainer.explore(0.3, observations, normal), explored, atol=1e-6)
 
 
+SMALL_QUANTILES: dict[str, dict[str, Any]] = {
+    "qr": {"critic": "qr", "n_quantiles": 5},
+    "iqn": {"critic": "iqn", "n_quantiles": 7, "n_greedy_quantiles": 4, "embed_size": 9},
+}
+
+
+def renamed(d3rlpy: Any, config: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of critics of finite actions under the library's names, its factories among them."""
+    theirs_of = {ours: theirs for theirs, ours in config.REFERENCE_NAMES.items()}
+    of_factories = ("adam_eps", "critic", "n_quantiles", "n_greedy_quantiles", "embed_size")
+    found = {theirs_of.get(key, key): value for key, value in settings.items() if key not in of_factories}
+    found["optim_factory"] = d3rlpy.optimizers.AdamFactory(eps=config.adam_eps)
+    found["encoder_factory"] = d3rlpy.models.VectorEncoderFactory(hidden_units=list(HIDDEN["critic"]))
+    if getattr(config, "critic", "mean") == "qr":
+        found["q_func_factory"] = d3rlpy.models.QRQFunctionFactory(n_quantiles=config.n_quantiles)
+    if getattr(config, "critic", "mean") == "iqn":
+        sizes = {name: getattr(config, name) for name in ("n_quantiles", "n_greedy_quantiles", "embed_size")}
+        found["q_func_factory"] = d3rlpy.models.IQNQFunctionFactory(**sizes)
+    return found
+
+
 @pytest.mark.parametrize("name", ["DQN", "DoubleDQN"])
 @pytest.mark.parametrize(
     "settings",
@@ -309,6 +330,10 @@ def test_td3_and_ddpg(d3rlpy: Any, dataset: Batch, twin: ModuleType, settings: d
         {"target_update_interval": 3, "learning_rate": 1e-2},
         {"target_update_interval": 1, "learning_rate": 1e-2, "discount": 0.9},
         {"target_update_interval": 2, "learning_rate": 1e-2, "n_critics": 3, "adam_eps": 3e-4},
+        {"target_update_interval": 3, "learning_rate": 1e-2, "critic": "qr"},
+        {"target_update_interval": 3, "learning_rate": 1e-2, "critic": "iqn", "n_quantiles": 64},
+        {"target_update_interval": 3, "learning_rate": 1e-2, "n_critics": 3, **SMALL_QUANTILES["qr"]},
+        {"target_update_interval": 3, "learning_rate": 1e-2, "n_critics": 3, **SMALL_QUANTILES["iqn"]},
     ],
 )
 def test_dqn(d3rlpy: Any, dataset: Batch, name: str, settings: dict[str, Any]) -> None:
@@ -317,12 +342,8 @@ def test_dqn(d3rlpy: Any, dataset: Batch, name: str, settings: dict[str, Any]) -
     config = dqn.TrainConfig(
         device="cpu", batch_size=BATCH_SIZE, hidden_dims=HIDDEN["critic"], double=name == "DoubleDQN", **settings
     )
-    theirs_of = {ours: theirs for theirs, ours in config.REFERENCE_NAMES.items()}
-    renamed = {theirs_of.get(key, key): value for key, value in settings.items() if key != "adam_eps"}
-    optimizer = d3rlpy.optimizers.AdamFactory(eps=config.adam_eps)
-    encoder = d3rlpy.models.VectorEncoderFactory(hidden_units=list(HIDDEN["critic"]))
     same_draws()
-    theirs = created(d3rlpy, f"{name}Config", (), encoder_factory=encoder, optim_factory=optimizer, **renamed)
+    theirs = created(d3rlpy, f"{name}Config", (), **renamed(d3rlpy, config, settings))
     same_draws()
     trainer = dqn.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     ours = [*trainer.critics.members, *trainer.critics_target.members]
@@ -349,6 +370,10 @@ DISCRETE: list[tuple[ModuleType, dict[str, Any]]] = [
     (discrete_cql, {}),
     (discrete_cql, {"target_update_interval": 1, "learning_rate": 1e-2, "cql_alpha": 4.0}),
     (discrete_cql, {"target_update_interval": 3, "learning_rate": 1e-2, "n_critics": 3, "adam_eps": 3e-4}),
+    (discrete_cql, {"target_update_interval": 3, "learning_rate": 1e-2, "critic": "qr"}),
+    (discrete_cql, {"target_update_interval": 3, "learning_rate": 1e-2, "critic": "iqn", "n_quantiles": 64}),
+    (discrete_cql, {"target_update_interval": 3, "learning_rate": 1e-2, "n_critics": 3} | SMALL_QUANTILES["qr"]),
+    (discrete_cql, {"target_update_interval": 3, "learning_rate": 1e-2, "n_critics": 3} | SMALL_QUANTILES["iqn"]),
     (discrete_bcq, {}),
     (discrete_bcq, {"target_update_interval": 3, "learning_rate": 1e-2, "beta": 0.1, "action_flexibility": 0.6}),
     (discrete_bcq, {"learning_rate": 1e-2, "n_critics": 3, "share_encoder": False, "adam_eps": 3e-4, "beta": 0.1}),
@@ -363,12 +388,8 @@ def both_discrete(d3rlpy: Any, twin: ModuleType, settings: dict[str, Any]) -> tu
     kind = twin.__name__.rpartition(".")[2].upper()
     given = {"batch_size": BATCH_SIZE, "hidden_dims": HIDDEN["critic"]} | DISCRETE_FAULTS[kind] | settings
     config = twin.TrainConfig(device="cpu", **given)
-    theirs_of = {ours: theirs for theirs, ours in config.REFERENCE_NAMES.items()}
-    renamed = {theirs_of.get(key, key): value for key, value in settings.items() if key != "adam_eps"}
-    renamed["optim_factory"] = d3rlpy.optimizers.AdamFactory(eps=config.adam_eps)
-    renamed["encoder_factory"] = d3rlpy.models.VectorEncoderFactory(hidden_units=list(HIDDEN["critic"]))
     same_draws()
-    theirs = created(d3rlpy, f"{config.name}Config", (), **renamed)
+    theirs = created(d3rlpy, f"{config.name}Config", (), **renamed(d3rlpy, config, settings))
     same_draws()
     return twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0), theirs
 
