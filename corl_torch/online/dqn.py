@@ -126,13 +126,13 @@ class Critics(nn.Module):
     def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int], hp: Hyperparameters) -> None:
         super().__init__()
         self.action_dim, width = action_dim, hidden_dims[-1]
-        self.implicit, outputs = hp.critic == "iqn", action_dim * (hp.n_quantiles if hp.critic == "qr" else 1)
+        self.implicit, self.n_quantiles = hp.critic == "iqn", hp.n_quantiles if hp.critic == "qr" else 1
 
         def member() -> nn.Module:
             hidden = mlp(state_dim, hidden_dims)
             if self.implicit:
                 return ImplicitQuantiles(hidden, width, action_dim, hp.embed_size, hp.n_greedy_quantiles)
-            return hidden.append(nn.Linear(width, outputs))
+            return hidden.append(nn.Linear(width, action_dim * self.n_quantiles))
 
         self.members = nn.ModuleList(member() for _ in range(hp.n_critics))
 
@@ -142,7 +142,7 @@ class Critics(nn.Module):
         Implicit ones stand at the fractions (N, B, K), or without them at even ones.
         """
         if not self.implicit:
-            return [member(observations).unflatten(-1, (self.action_dim, -1)) for member in self.members]
+            return [member(observations).reshape(-1, self.action_dim, self.n_quantiles) for member in self.members]
         given = [None] * len(self.members) if fractions is None else fractions
         return [member(observations, each) for member, each in zip(self.members, given, strict=True)]
 

@@ -38,6 +38,11 @@ _OPERATIONS = {
     aten.where.ScalarOther: "where",
     aten.slice.Tensor: "slice",
     aten.select.int: "select",
+    aten.reshape.default: "reshape",
+    aten.transpose.int: "swapaxes",
+    aten.cos.default: "cos",
+    aten.arange.start: "arange",
+    aten.linspace.default: "linspace",
 }
 
 

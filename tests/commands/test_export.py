@@ -335,3 +335,14 @@ def test_what_cannot_be_used_is_refused(
     assert printed.count("\n") == 1
     assert message in printed
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("format", RUN)
+@pytest.mark.parametrize("critic", ["qr", "iqn"])
+def test_critics_of_quantiles_are_exported_too(critic: str, format: str, tmp_path: Path) -> None:
+    """They act by the mean of their quantiles, implicit ones at even fractions."""
+    folder = run_folder(tmp_path, "discrete/cql", "torch", critic=critic, n_quantiles=5, n_greedy_quantiles=4)
+    expected = own_actions(Saved.open(folder / "checkpoint.pt"), (OBSERVATIONS,))
+    assert np.ptp(expected) > 1e-3
+    np.testing.assert_array_equal(exported(folder, format)(OBSERVATIONS), expected)
