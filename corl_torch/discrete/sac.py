@@ -265,7 +265,8 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
     """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
     sizes = state_dim, action_dim, config.hidden_dims
     critics, _ = (Critics(*sizes, config.n_critics) for _ in range(2))
-    actor, log_temp = Actor(*sizes), Scalar(math.log(config.initial_temperature))
+    actor = Actor(*sizes)
+    log_temp = Scalar(math.log(config.initial_temperature))
     return SAC(config, *(part.to(resolve_device(config.device)) for part in (actor, critics, log_temp)))
 
 
