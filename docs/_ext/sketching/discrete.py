@@ -61,6 +61,21 @@ def discrete_bcq(figure: Figure) -> None:
         axes.set(ylim=(0.0, 1.1), xlim=(-0.6, 5.6))
 
 
+def discrete_sac(figure: Figure) -> None:
+    """Values of six actions, and below how likely the policy makes each: under two temperatures."""
+    valued, likely = pen.panels(figure, 3.6, rows=2, height_ratios=[1, 1.2])
+    bars(valued, VALUES, [GREY] * 6)
+    pen.plain(valued, "", "Q")
+    for temp, shift, colour in ((0.08, -0.19, SKY), (0.8, 0.19, AMBER)):
+        weights = np.exp(VALUES / temp)
+        bars(likely, weights / weights.sum(), [colour] * 6, 0.34, shift)
+    pen.label(likely, -0.4, 0.86, "low temperature", SKY, ha="left")
+    pen.label(likely, -0.4, 0.68, "high temperature", AMBER, ha="left")
+    pen.plain(likely, "action", "policy")
+    for axes in (valued, likely):
+        axes.set(ylim=(0.0, 1.0), xlim=(-0.6, 5.6))
+
+
 def discrete_bc(figure: Figure) -> None:
     """The chances of three actions over one dimension of the state, and the data's actions below."""
     (axes,) = pen.panels(figure, 2.7)

@@ -17,6 +17,7 @@ from corl_torch import bcq, bear, crr, plas, prdc
 from corl_torch.discrete import bc as discrete_bc
 from corl_torch.discrete import bcq as discrete_bcq
 from corl_torch.discrete import cql as discrete_cql
+from corl_torch.discrete import sac as discrete_sac
 from corl_torch.evaluation import fqe
 from corl_torch.online import ddpg, dqn, td3
 from parity_tests.reference.common import (
@@ -64,6 +65,8 @@ def batch_of(d3rlpy: Any, dataset: Batch) -> Any:
 
 def assert_same_updates(d3rlpy: Any, dataset: Batch, twin: ModuleType, trainer: Any, theirs: Any) -> None:
     """Six updates of both, from equal draws, log the same."""
+    # The library's own `update` does so too: it may have acted since.
+    theirs.impl.modules.set_train()
     same_draws()
     logged = [theirs.impl.inner_update(batch_of(d3rlpy, dataset), step) for step in range(UPDATES)]
     # BEAR's log calls the VAE's loss otherwise than BCQ's and PLAS's do.
@@ -77,6 +80,9 @@ def assert_same_updates(d3rlpy: Any, dataset: Batch, twin: ModuleType, trainer: 
         sizes = (ROWS,) if twin in (ddpg, dqn) or "discrete" in twin.__name__ else (ROWS, ACTION_DIM)
         indices, noise = twin.draw_noise(trainer.hp, *sizes, CPU, *phase)
         logs.append(trainer.update(take(dataset, indices), noise))
+    if twin is discrete_sac:
+        # The library logs nothing of the temperature and the entropy.
+        logs = [{name: log[name] for name in ("critic_loss", "actor_loss")} for log in logs]
     assert_same_log(logs, expected)
 
 
@@ -312,8 +318,10 @@ def renamed(d3rlpy: Any, config: Any, settings: dict[str, Any]) -> dict[str, Any
     theirs_of = {ours: theirs for theirs, ours in config.REFERENCE_NAMES.items()}
     of_factories = ("adam_eps", "critic", "n_quantiles", "n_greedy_quantiles", "embed_size")
     found = {theirs_of.get(key, key): value for key, value in settings.items() if key not in of_factories}
-    found["optim_factory"] = d3rlpy.optimizers.AdamFactory(eps=config.adam_eps)
-    found["encoder_factory"] = d3rlpy.models.VectorEncoderFactory(hidden_units=list(HIDDEN["critic"]))
+    encoder = d3rlpy.models.VectorEncoderFactory(hidden_units=list(HIDDEN["critic"]))
+    if config.name == "DiscreteSAC":
+        return found | {"actor_encoder_factory": encoder, "critic_encoder_factory": encoder}
+    found |= {"encoder_factory": encoder, "optim_factory": d3rlpy.optimizers.AdamFactory(eps=config.adam_eps)}
     if getattr(config, "critic", "mean") == "qr":
         found["q_func_factory"] = d3rlpy.models.QRQFunctionFactory(n_quantiles=config.n_quantiles)
     if getattr(config, "critic", "mean") == "iqn":
@@ -365,6 +373,7 @@ def test_dqn(d3rlpy: Any, dataset: Batch, name: str, settings: dict[str, Any]) -
 
 # What d3rlpy 2.8.1 does in place of the paper
 DISCRETE_FAULTS = {"CQL": {"double": True}, "BCQ": {"penalize_log_probs": True}, "BC": {"penalize_log_probs": True}}
+DISCRETE_FAULTS["SAC"] = {"huber": True}
 # Of each algorithm's settings: with several critics, with targets that follow at once, under other weights
 DISCRETE: list[tuple[ModuleType, dict[str, Any]]] = [
     (discrete_cql, {}),
@@ -380,6 +389,10 @@ DISCRETE: list[tuple[ModuleType, dict[str, Any]]] = [
     (discrete_bcq, {"target_update_interval": 1, "learning_rate": 1e-2, "n_critics": 2, "discount": 0.9}),
     (discrete_bc, {}),
     (discrete_bc, {"learning_rate": 1e-2, "beta": 0.1, "adam_eps": 3e-4}),
+    (discrete_sac, {}),
+    (discrete_sac, {"target_update_interval": 1, "critic_lr": 1e-2, "actor_lr": 3e-3, "initial_temperature": 0.2}),
+    (discrete_sac, {"target_update_interval": 3, "critic_lr": 1e-2, "n_critics": 3, "temp_lr": 1e-2}),
+    (discrete_sac, {"n_critics": 1, "temp_lr": 0.0, "initial_temperature": 0.2, "discount": 0.9}),
 ]
 
 
@@ -405,7 +418,17 @@ def discrete_networks(trainer: Any, theirs: Any) -> tuple[list[nn.Module], list[
         own = getattr(trainer, "imitator", None) or trainer.actor
         ours.append(own)
         networks.append(imitator._fc if getattr(own, "share_encoder", False) else imitator)
+    if hasattr(modules, "policy"):
+        ours.append(trainer.actor)
+        networks.append(modules.policy)
     return ours, networks
+
+
+def assert_same_choices(trainer: Any, theirs: Any) -> None:
+    """Every weight, and the temperature where there is one."""
+    assert_same_weights(*discrete_networks(trainer, theirs))
+    if hasattr(trainer, "log_temp"):
+        assert [trainer.log_temp().tolist()] == [weight.item() for weight in theirs.impl.modules.log_temp.parameters()]
 
 
 @pytest.mark.parametrize(("twin", "settings"), DISCRETE)
@@ -413,14 +436,14 @@ def test_finite_actions(d3rlpy: Any, dataset: Batch, twin: ModuleType, settings:
     """Weights, logs, targets and actions."""
     choices = dataset._replace(actions=dataset.actions.argmax(1), rewards=3 * dataset.rewards)
     trainer, theirs = both_discrete(d3rlpy, twin, settings)
-    assert_same_weights(*discrete_networks(trainer, theirs))
+    assert_same_choices(trainer, theirs)
     assert_same_updates(d3rlpy, choices, twin, trainer, theirs)
-    assert_same_weights(*discrete_networks(trainer, theirs))
+    assert_same_choices(trainer, theirs)
     observations = dataset.observations.numpy()
     assert_same_actions(trainer.act(observations), torch.as_tensor(theirs.predict(observations)))
 
 
-@pytest.mark.parametrize("twin", [discrete_cql, discrete_bcq, discrete_bc])
+@pytest.mark.parametrize("twin", [discrete_cql, discrete_bcq, discrete_bc, discrete_sac])
 def test_defaults_of_finite_actions(d3rlpy: Any, twin: ModuleType) -> None:
     """All that the library's configuration has, but for how networks, scalers and optimisers are made."""
     config = twin.TrainConfig()

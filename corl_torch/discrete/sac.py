@@ -1,0 +1,316 @@
+"""SAC of finite actions in PyTorch: an actor-critic that is paid for entropy, and sums over all actions.
+
+Its twin is `corl_jax/discrete/sac.py`. It learns from a dataset, and nothing is sampled.
+
+Christodoulou, Soft Actor-Critic for Discrete Action Settings, 2019, https://arxiv.org/abs/1910.07207
+"""
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from shared.runs.start import cli
+
+import numpy as np
+import torch
+from torch import Tensor, abs, amin, argmax, exp, log_softmax, logsumexp, nn, softmax, square, stack, where
+from torch.nn.functional import one_hot
+
+from shared.data.transitions import Batch
+from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
+from shared.frameworks.torch_data import index_tensor, take, to_device
+from shared.frameworks.torch_layers import Scalar, probe
+from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
+from shared.runs.fields import bounded, positive, widths
+from shared.runs.run import Run
+from shared.runs.settings import TransitionsConfig
+from shared.runs.task import load_task
+
+# ---- config --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What an update depends on."""
+
+    # Learning rate of the policy
+    actor_lr: float = positive(3e-4)
+    # Learning rate of the critics
+    critic_lr: float = positive(3e-4)
+    # Learning rate of the temperature; 0: it stays as it is
+    temp_lr: float = bounded(3e-4, low=0)
+    # Entropy that the temperature holds, as a share of the greatest there is
+    entropy_share: float = bounded(0.98, low=0, high=1)
+    # Huber's loss of the critics, as d3rlpy 2.8.1 has it; else half the squared error, as the paper has it
+    huber: bool = False
+    # Discount factor of the return
+    discount: float = bounded(0.99, low=0, high=1)
+    # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
+    target_update_interval: int = bounded(8000, low=1)
+    # Transitions in a batch
+    batch_size: int = bounded(64, low=1)
+
+
+@dataclass(frozen=True)
+class TrainConfig(Hyperparameters, TransitionsConfig):
+    """A whole run."""
+
+    group: str = "DiscreteSAC"
+    name: str = "DiscreteSAC"
+    # Dataset of finite actions: mini/cartpole-replay, minari:NAME, or the path of an HDF5 file
+    env: str = "mini/cartpole-replay"
+    # Updates between two evaluations
+    eval_freq: int = bounded(10_000, low=1)
+    # Critics
+    n_critics: int = bounded(2, low=1)
+    # Widths of the hidden layers
+    hidden_dims: tuple[int, ...] = widths(256, 256)
+    # Temperature at the beginning
+    initial_temperature: float = positive(1.0)
+
+    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
+        "gamma": "discount",
+        "actor_learning_rate": "actor_lr",
+        "critic_learning_rate": "critic_lr",
+        "temp_learning_rate": "temp_lr",
+        "n_trials": "n_episodes",
+        "dataset": "env",
+    }
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+def mlp(inputs: int, hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
+    """Hidden layers with ReLU, which d3rlpy tries on random rows of this size; then a linear layer."""
+    dims = [inputs, *hidden_dims]
+    hidden = [layer for a, b in pairwise(dims) for layer in (nn.Linear(a, b), nn.ReLU())]
+    probe(inputs)
+    return nn.Sequential(*hidden, nn.Linear(dims[-1], output_dim))
+
+
+class Actor(nn.Module):
+    """The policy: how likely each action is."""
+
+    def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int]) -> None:
+        super().__init__()
+        self.net = mlp(state_dim, hidden_dims, action_dim)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """The logits (B, A) of all actions in observations (B, S)."""
+        return self.net(observations)
+
+
+class Critics(nn.Module):
+    """N critics Q(s, .), which value all actions at once, with weights of their own."""
+
+    def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int], n_critics: int) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(mlp(state_dim, hidden_dims, action_dim) for _ in range(n_critics))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """The values (N, B, A) of all actions in observations (B, S)."""
+        return stack([member(observations) for member in self.members])
+
+
+def value(q: Tensor, actions: Tensor) -> Tensor:
+    """Of the values (N, B, A) of all actions those of these (B,), (N, B)."""
+    return (q * one_hot(actions, q.shape[-1])).sum(axis=-1)
+
+
+def distribution(actor: Actor, observations: Tensor) -> tuple[Tensor, Tensor]:
+    """How likely all actions are in observations (B, S), and the logarithms of that, (B, A) each."""
+    logits = actor(observations)
+    log_probs = logits - logsumexp(logits, axis=-1, keepdims=True)
+    return softmax(log_probs, axis=-1), log_probs
+
+
+# ---- randomness ----------------------------------------------------------------------------------------------------
+
+
+class Noise(NamedTuple):
+    """An update draws nothing besides its batch."""
+
+
+def draw_noise(hp: Hyperparameters, dataset_size: int, device: torch.device) -> tuple[Tensor, Noise]:
+    """An update's batch indices (B,), from NumPy's global generator as in d3rlpy."""
+    return index_tensor(np.random.randint(0, dataset_size, size=hp.batch_size), device), Noise()
+
+
+# ---- losses and update ---------------------------------------------------------------------------------------------
+
+
+def adam(part: nn.Module, lr: float) -> torch.optim.Optimizer:
+    """The optimiser of one part."""
+    return torch.optim.Adam(part.parameters(), lr=lr)
+
+
+def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """One step of the optimiser down the gradient of the loss."""
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+def huber(error: Tensor) -> Tensor:
+    """Half the square of errors below 1, and the absolute error less a half of all others."""
+    return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
+
+
+# What d3rlpy calls the networks in its files
+D3RLPY_NAMES = {
+    "actor": ("policy",),
+    "critics": ("q_funcs",),
+    "critics_target": ("targ_q_funcs",),
+    "log_temp": ("log_temp",),
+}
+
+
+class SAC:
+    """All that an update reads and writes."""
+
+    def __init__(self, hp: Hyperparameters, actor: Actor, critics: Critics, log_temp: Scalar) -> None:
+        self.hp = hp
+        self.actor, self.critics, self.log_temp = actor, critics, log_temp
+        self.critics_target = copy.deepcopy(critics)
+        self.actor_optimizer = adam(actor, hp.actor_lr)
+        self.critics_optimizer = adam(critics, hp.critic_lr)
+        self.log_temp_optimizer = adam(log_temp, hp.temp_lr)
+        self.total_it = 0
+
+    def temp(self) -> Tensor:
+        """The temperature: a constant in every loss but its own."""
+        return exp(self.log_temp().detach())
+
+    @torch.no_grad()
+    def td_target(self, batch: Batch) -> Tensor:
+        """The regression target of all critics, (B,): what the policy expects of the smallest values, plus entropy."""
+        hp, actor, critics = self.hp, self.actor, self.critics_target
+        probs, log_probs = distribution(actor, batch.next_observations)
+        q = amin(critics(batch.next_observations), axis=0)
+        next_v = (probs * (q - self.temp() * log_probs)).sum(axis=-1)
+        assert next_v.shape == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards + hp.discount * next_v * (1.0 - batch.terminals)
+
+    def critic_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The losses of all critics against the same target, added up over the critics."""
+        critics = self.critics
+        target = self.td_target(batch)
+        q = value(critics(batch.observations), batch.actions)
+        assert q.shape[1:] == target.shape
+        losses = huber(q - target) if self.hp.huber else 0.5 * square(q - target)
+        return losses.mean(axis=1).sum(), {}
+
+    def temp_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The temperature rises while the policy's entropy is below its share of the greatest, log A."""
+        with torch.no_grad():
+            probs, log_probs = distribution(self.actor, batch.observations)
+        # As d3rlpy, which normalises twice: that changes nothing but the last bit.
+        entropy = -(probs * log_softmax(log_probs, axis=-1)).sum(axis=-1)
+        target = self.hp.entropy_share * math.log(probs.shape[-1])
+        return (exp(self.log_temp()) * (entropy - target)).mean(), {}
+
+    def actor_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """What the policy expects of the smallest values, and its entropy, both to be large."""
+        actor = self.actor
+        probs, log_probs = distribution(actor, batch.observations)
+        with torch.no_grad():
+            q = amin(self.critics(batch.observations), axis=0)
+        entropy = -(probs * log_probs).sum(axis=-1)
+        loss = (probs * (self.temp() * log_probs - q)).sum(axis=-1)
+        return loss.mean(), {"entropy": entropy.mean().detach()}
+
+    def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
+        """One gradient step: the critics; the temperature; the policy, by both; then perhaps the targets' copy."""
+        hp = self.hp
+        loss, _ = self.critic_loss(batch)
+        gradient_step(loss, self.critics_optimizer)
+        metrics = {"critic_loss": loss.detach()}
+        if hp.temp_lr > 0.0:
+            loss, _ = self.temp_loss(batch)
+            gradient_step(loss, self.log_temp_optimizer)
+            metrics["temp_loss"] = loss.detach()
+        loss, aux = self.actor_loss(batch)
+        gradient_step(loss, self.actor_optimizer)
+        if self.total_it % hp.target_update_interval == 0:
+            self.critics_target.load_state_dict(self.critics.state_dict())
+        self.total_it += 1
+        return {**metrics, "actor_loss": loss.detach(), "temp": self.temp(), **aux}
+
+    def act(self, observations: np.ndarray) -> np.ndarray:
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
+
+    def parts(self) -> dict[str, Any]:
+        """What a checkpoint holds, by its name."""
+        learning = ("actor", "critics", "log_temp")
+        names = [*learning, "critics_target", *(f"{part}_optimizer" for part in learning)]
+        return {name: getattr(self, name) for name in names}
+
+
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The likeliest actions (E,) for observations (E, S)."""
+    return argmax(actor(observations), axis=-1)
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> SAC:
+    """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
+    sizes = state_dim, action_dim, config.hidden_dims
+    critics, _ = (Critics(*sizes, config.n_critics) for _ in range(2))
+    actor = Actor(*sizes)
+    log_temp = Scalar(math.log(config.initial_temperature))
+    return SAC(config, *(part.to(resolve_device(config.device)) for part in (actor, critics, log_temp)))
+
+
+def save(trainer: SAC, path: Path, **facts: Any) -> None:
+    """Writes a checkpoint."""
+    save_checkpoint(path, "discrete/sac", {**trainer.parts(), "total_it": trainer.total_it, **facts})
+
+
+def load(trainer: SAC, path: str) -> dict[str, Any]:
+    """Loads a checkpoint of ours, or a model of d3rlpy's; returns what it holds."""
+    content = load_checkpoint(path, "discrete/sac", trainer.parts(), d3rlpy=D3RLPY_NAMES)
+    trainer.total_it = content["total_it"]
+    return content
+
+
+def train(config: TrainConfig) -> Run:
+    """Trains, evaluates every `eval_freq` updates and fills the run's folder.
+
+    Raises:
+        InputError: The dataset, the environment or the checkpoint cannot be used.
+    """
+    task = load_task(config, None, normalize=False, finite=True)
+    device = resolve_device(config.device)
+    seed_everything(config.seed)
+    trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
+    run = Run(config, task, "discrete/sac", "torch", device)
+    history = restore(run, partial(load, trainer), device)
+    dataset = to_device(task.dataset, device)
+    with run:
+        if run.is_due(run.step):
+            run.evaluate(run.step, trainer.act)
+        for step in range(run.step + 1, config.max_timesteps + 1):
+            indices, noise = draw_noise(config, len(dataset.rewards), device)
+            history.append(trainer.update(take(dataset, indices), noise))
+            run.advance(1)
+            if run.is_due(step):
+                run.log(step, mean_metrics(history))
+                history.clear()
+                run.save(step, partial(save, trainer))
+                run.evaluate(step, trainer.act)
+            elif run.stopping:
+                run.save(step, partial(save, trainer, history=history))
+    return run
+
+
+if __name__ == "__main__":
+    cli(train, TrainConfig, "discrete/sac")
