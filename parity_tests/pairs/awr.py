@@ -1,0 +1,75 @@
+"""AWR on the ladder. An update is an iteration of many gradient steps, made few here."""
+
+from typing import Any
+
+import numpy as np
+
+from parity_tests.families import Family
+from parity_tests.pair import Facts, Loss, Mistake, Pair
+from shared.data.returns import EndedBatch, extract_episodes
+from shared.data.transitions import normalise_states
+
+# Four slices of the ladder's batches. The steps that fill no whole pass are left out.
+SMALL = {"vf_hidden_dims": (32, 24), "actor_hidden_dims": (24, 32)} | {
+    "minibatch_size": 8,
+    "vf_updates": 9,
+    "actor_updates": 14,
+}
+
+
+def load(raw: dict[str, np.ndarray]) -> EndedBatch:
+    """Transitions with normalised states, of episodes that a time limit cuts here and there."""
+    rows = np.arange(len(raw["timeouts"]))
+    dataset = extract_episodes(raw | {"timeouts": raw["timeouts"] | (rows % 23 == 22)})
+    return normalise_states(dataset)[0]
+
+
+def outputs(twin: Any, batch: Any) -> dict[str, Any]:
+    """Every network's, and what an iteration computes with them once."""
+    mean, std = twin.actor(batch.observations)
+    returns = twin.lambda_returns(batch)
+    return {
+        "v": twin.vf(batch.observations),
+        "mean": mean,
+        "std": std,
+        "returns": returns,
+        "weights": twin.weights(batch, returns),
+    }
+
+
+def targets_and_weights(rng: np.random.Generator, size: int) -> dict[str, np.ndarray]:
+    """Returns of both signs, and weights."""
+    return {"returns": rng.normal(size=size, scale=10.0), "weights": rng.exponential(size=size)}
+
+
+PAIR = Pair(
+    name="awr",
+    title="AWR",
+    family=Family.WEIGHTED,
+    use="The simplest of its family: no critic of actions and no targets, but it needs whole episodes.",
+    paper="Peng et al. 2019",
+    url="https://arxiv.org/abs/1910.00177",
+    benchmark_updates=2,
+    outputs=outputs,
+    losses={
+        "value_loss": Loss(of=("vf",), inputs=("observations", "returns")),
+        "actor_loss": Loss(of=("actor",), inputs=("observations", "actions", "weights")),
+    },
+    variants={
+        "default": SMALL,
+        # The paper's plain advantages, which reach the cap; slices that leave two rows of a batch out.
+        "plain": SMALL
+        | {"normalize_advantages": False, "beta": 0.5, "max_weight": 3.0, "lam": 0.7, "discount": 0.9}
+        | {"minibatch_size": 5, "vf_updates": 13, "actor_updates": 7, "vf_lr": 1e-3, "actor_lr": 1e-4},
+    },
+    extra_inputs=targets_and_weights,
+    draw_inputs=lambda dataset, action_dim: (len(dataset.actions),),
+    take=lambda twin, dataset, indices, config: twin.take_of(dataset, indices),
+    ready=lambda twin, dataset, config: twin.in_episodes(dataset),
+    load=load,
+    full_size={"vf_updates": 16, "actor_updates": 16},
+    facts=Facts(imitation=lambda actor, batch: -PAIR.jax.log_prob(actor, batch.observations, batch.actions).mean()),
+)
+
+MISTAKES: list[Mistake] = [
+]  # fmt: skip
