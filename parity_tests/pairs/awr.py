@@ -18,9 +18,12 @@ SMALL = {"vf_hidden_dims": (32, 24), "actor_hidden_dims": (24, 32)} | {
 
 
 def load(raw: dict[str, np.ndarray]) -> EndedBatch:
-    """Transitions with normalised states, of episodes that a time limit cuts here and there."""
+    """Transitions with normalised states, of episodes that a time limit cuts here and there.
+
+    Rewards are tenths: from the ladder's largest ones plain gradient descent would not come back.
+    """
     rows = np.arange(len(raw["timeouts"]))
-    dataset = extract_episodes(raw | {"timeouts": raw["timeouts"] | (rows % 23 == 22)})
+    dataset = extract_episodes(raw | {"timeouts": raw["timeouts"] | (rows % 23 == 22), "rewards": 0.1 * raw["rewards"]})
     return normalise_states(dataset)[0]
 
 
@@ -60,7 +63,7 @@ PAIR = Pair(
         # The paper's plain advantages, which reach the cap; slices that leave two rows of a batch out.
         "plain": SMALL
         | {"normalize_advantages": False, "beta": 0.5, "max_weight": 3.0, "lam": 0.7, "discount": 0.9}
-        | {"minibatch_size": 5, "vf_updates": 13, "actor_updates": 7, "vf_lr": 1e-3, "actor_lr": 1e-4},
+        | {"minibatch_size": 5, "vf_updates": 13, "actor_updates": 7, "vf_lr": 2e-4, "actor_lr": 1e-4},
     },
     extra_inputs=targets_and_weights,
     draw_inputs=lambda dataset, action_dim: (len(dataset.actions),),
