@@ -1,7 +1,7 @@
 """AWR in PyTorch: regression of V to TD(lambda) returns, and a policy that imitates actions by how far these exceed V.
 
-An update is one iteration of the algorithm. It draws `batch_size` transitions and computes their returns and weights with
-V as it stands. Then V makes `vf_updates` gradient steps and the policy `actor_updates`, on consecutive slices of
+An update is one iteration of the algorithm. It draws `batch_size` transitions, and computes their returns and weights
+by V as it stands. Then V makes `vf_updates` gradient steps and the policy `actor_updates`, on consecutive slices of
 `minibatch_size` transitions, pass after pass. `max_timesteps` and `eval_freq` count such updates.
 
 Its twin is `corl_jax/awr.py`.
@@ -276,9 +276,7 @@ class AWR:
         assert v.shape == returns.shape
         return square(v - returns).mean(), {}
 
-    def actor_loss(
-        self, observations: Tensor, actions: Tensor, weights: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def actor_loss(self, observations: Tensor, actions: Tensor, weights: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Imitation of the data's actions, each with its weight."""
         actor = self.actor
         log_probs = log_prob(actor, observations, actions)

@@ -196,7 +196,7 @@ def test_awr(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
 
 
 def test_the_deviation_is_bounded(dataset: Batch) -> None:
-    """Its logarithm lies between -20 and 2. So narrow a policy cannot learn: a step would throw it beyond all bounds."""
+    """Its logarithm lies between -20 and 2; so narrow a policy that a step would throw it beyond all bounds."""
     trainer, reference = both({}, 1.0)
     for log_std in (trainer.actor.log_std, reference.pi[2]):
         log_std.bias.data = torch.linspace(-30.0, 5.0, ACTION_DIM)
@@ -227,7 +227,8 @@ def test_weights_start_where_the_seed_says() -> None:
     ],
 )
 def test_an_update_without_a_step_is_refused(settings: dict[str, Any], words: str) -> None:
-    few = {"batch_size": 64, "minibatch_size": 16, "vf_updates": 4, "actor_updates": 4}
+    """Either network would stand still, and its mean loss would be none."""
+    few: dict[str, Any] = {"batch_size": 64, "minibatch_size": 16, "vf_updates": 4, "actor_updates": 4}
     awr.check_slices(awr.TrainConfig(**few))
     awr.check_slices(awr.TrainConfig(**few | {"minibatch_size": 64}))
     with pytest.raises(InputError, match=words):
