@@ -320,19 +320,6 @@ def act(actor: Network, observations: Array) -> Array:
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
-def check_slices(hp: Hyperparameters) -> None:
-    """Whether an update makes a step of each network.
-
-    Raises:
-        InputError: It makes none.
-    """
-    if hp.minibatch_size > hp.batch_size:
-        raise InputError(f"minibatch_size must be at most batch_size ({hp.batch_size}), not {hp.minibatch_size}")
-    parts = hp.batch_size // hp.minibatch_size
-    if parts > min(hp.vf_updates, hp.actor_updates):
-        raise InputError(f"a pass over the slices is {parts} steps: set vf_updates and actor_updates to at least that")
-
-
 @partial(jax.jit, static_argnames="num_updates", donate_argnames="state")
 def train_interval(
     state: AWR, key: Array, dataset: Episodes, start: Array, num_updates: int
@@ -370,7 +357,12 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used, or a setting contradicts another.
     """
-    check_slices(config)
+    parts = config.batch_size // config.minibatch_size
+    if not 1 <= parts <= min(config.vf_updates, config.actor_updates):
+        raise InputError(
+            f"an update has {parts} slices: set minibatch_size to at most batch_size, vf_updates and actor_updates to at "
+            "least batch_size / minibatch_size"
+        )
     task = load_task(config, None, config.normalize, extract=extract_episodes)
     device = resolve_device(config.device)
     enable_compilation_cache()

@@ -27,7 +27,6 @@ from parity_tests.reference.common import (
 )
 from shared.data.returns import EndedBatch
 from shared.data.transitions import Batch
-from shared.errors import InputError
 
 # Relative, of logs; absolute, of weights: returns are added up in another order.
 LOG, WEIGHTS = 1e-9, 1e-9
@@ -216,20 +215,3 @@ def test_weights_start_where_the_seed_says() -> None:
     """V, then the policy: layers, mean, deviation."""
     trainer, reference = both({}, 1.0)
     assert_same_weights([trainer.vf, trainer.actor], [reference.v, reference.pi])
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"minibatch_size": 65}, "minibatch_size must be at most batch_size"),
-        ({"vf_updates": 3}, "a pass over the slices is 4 steps"),
-        ({"actor_updates": 3}, "a pass over the slices is 4 steps"),
-    ],
-)
-def test_an_update_without_a_step_is_refused(settings: dict[str, Any], words: str) -> None:
-    """Either network would stand still, and its mean loss would be none."""
-    few: dict[str, Any] = {"batch_size": 64, "minibatch_size": 16, "vf_updates": 4, "actor_updates": 4}
-    awr.check_slices(awr.TrainConfig(**few))
-    awr.check_slices(awr.TrainConfig(**few | {"minibatch_size": 64}))
-    with pytest.raises(InputError, match=words):
-        awr.check_slices(awr.TrainConfig(**few | settings))
