@@ -261,7 +261,7 @@ class AWR(struct.PyTreeNode):
         kept = hp.discount * hp.lam * (1.0 - episodes.last)
         # Behind an episode's last transition the value counts in full.
         earned = episodes.rewards + (hp.discount - kept) * next_v
-        for doubling in range((len(kept) - 1).bit_length()):
+        for doubling in range(len(kept).bit_length()):
             earned = earned + kept * ahead(earned, 2**doubling)
             kept = kept * ahead(kept, 2**doubling)
         return earned[batch.indices]
