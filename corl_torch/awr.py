@@ -226,7 +226,7 @@ def slices(hp: Hyperparameters, *columns: Tensor) -> list[tuple[Tensor, ...]]:
     return [tuple(column[start : start + size] for column in columns) for start in starts]
 
 
-def passes(num_updates: int, parts: Sequence[tuple[Tensor, ...]]) -> Sequence[tuple[Tensor, ...]]:
+def passes(num_updates: int, parts: list[tuple[Tensor, ...]]) -> list[tuple[Tensor, ...]]:
     """The slices of as many whole passes as `num_updates` gradient steps allow."""
     return parts * (num_updates // len(parts))
 

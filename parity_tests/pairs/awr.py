@@ -6,11 +6,12 @@ import numpy as np
 
 from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair
-from shared.data.returns import EndedBatch, extract_episodes
+from shared.data.returns import extract_episodes
 from shared.data.transitions import normalise_states
+from shared.frameworks.twins import load_twin
 
-# Eight slices of the ladder's batches, and one of the smallest that any test draws. The last step of V and the last two of
-# the policy fill no pass.
+# Eight slices of the ladder's batches, and one of the smallest that any test draws. The last step of V and the last two
+# of the policy fill no pass.
 SMALL = {"vf_hidden_dims": (32, 24), "actor_hidden_dims": (24, 32)} | {
     "minibatch_size": 4,
     "vf_updates": 17,
@@ -18,13 +19,14 @@ SMALL = {"vf_hidden_dims": (32, 24), "actor_hidden_dims": (24, 32)} | {
 }
 
 
-def load(raw: dict[str, np.ndarray]) -> EndedBatch:
+def load(raw: dict[str, np.ndarray]) -> Any:
     """Transitions with normalised states, of episodes that a time limit cuts here and there.
 
     Rewards are tenths: from the ladder's largest ones plain gradient descent would not come back.
     """
     rows = np.arange(len(raw["timeouts"]))
-    dataset = extract_episodes(raw | {"timeouts": raw["timeouts"] | (rows % 23 == 22), "rewards": 0.1 * raw["rewards"]})
+    raw = raw | {"timeouts": raw["timeouts"] | (rows % 23 == 22), "rewards": 0.1 * raw["rewards"]}
+    dataset: Any = extract_episodes(raw)
     return normalise_states(dataset)[0]
 
 
@@ -44,6 +46,11 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
 def targets_and_weights(rng: np.random.Generator, size: int) -> dict[str, np.ndarray]:
     """Returns of both signs, and weights."""
     return {"returns": rng.normal(size=size, scale=10.0), "weights": rng.exponential(size=size)}
+
+
+def unlikelihood(actor: Any, batch: Any) -> Any:
+    """Behaviour cloning: the data's negative log-likelihood under the squashed normal policy."""
+    return -load_twin("jax", "awr").log_prob(actor, batch.observations, batch.actions).mean()
 
 
 PAIR = Pair(
@@ -74,7 +81,7 @@ PAIR = Pair(
     full_size={"vf_updates": 16, "actor_updates": 16},
     # At full size an update is 32 gradient steps, each of them rounded: 1.1e-5.
     float32={"update": 5e-5},
-    facts=Facts(imitation=lambda actor, batch: -PAIR.jax.log_prob(actor, batch.observations, batch.actions).mean()),
+    facts=Facts(imitation=unlikelihood),
 )
 
 MISTAKES = [
