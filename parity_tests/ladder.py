@@ -70,10 +70,16 @@ def inputs(scene: Scene) -> tuple[dict[str, Any], dict[str, Any]]:
     """What losses are given, by name: the torch twin's and the JAX twin's."""
     indices, noise = next(scene.draws())
     extra = scene.pair.extra_inputs(np.random.default_rng(0), len(indices))
-    reference = {"batch": scene.torch_batch(indices), "noise": noise}
+    reference = given_of(scene.pair, scene.torch_batch(indices), noise)
     reference |= {name: torch.as_tensor(value, dtype=torch.get_default_dtype()) for name, value in extra.items()}
-    ours = {"batch": scene.jax_batch(indices), "noise": scene.jax_noise(noise)}
+    ours = given_of(scene.pair, scene.jax_batch(indices), scene.jax_noise(noise))
     return ours | {name: jnp.asarray(value, dtype=float) for name, value in extra.items()}, reference
+
+
+def given_of(pair: Pair, batch: Any, noise: Any) -> dict[str, Any]:
+    """Batch and noise by name, and those of the batch's columns that a loss asks for by theirs."""
+    asked = {name for loss in pair.losses.values() for name in loss.inputs} & set(batch._fields)
+    return {"batch": batch, "noise": noise} | {name: getattr(batch, name) for name in sorted(asked)}
 
 
 def _differentiated(state: Any, parts: Sequence[str]) -> Any:

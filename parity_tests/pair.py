@@ -22,7 +22,8 @@ class Loss:
 
     Attributes:
         of: The parts that it is differentiated by, in the JAX function's first argument.
-        inputs: Its further arguments, by name: `batch`, `noise`, or a name in the pair's `extra_inputs`.
+        inputs: Its further arguments, by name: `batch`, `noise`, a column of the batch, or a name in the pair's
+            `extra_inputs`.
         used: Whether an update under this config differentiates it at all.
     """
 
@@ -36,7 +37,7 @@ class Facts:
     """What the checks without a reference (`test_properties.py`) must know of a pair.
 
     Attributes:
-        rewarded: The loss in which rewards are learnt from; empty: none, and no target is bootstrapped.
+        rewarded: The loss in which the batch's rewards are learnt from; empty: none, and it bootstraps no target.
         target_inputs: What `td_target` is given.
         rate: The setting by which targets follow their networks; those without one become copies.
         lagging: Targets that follow their network as it was before the step.

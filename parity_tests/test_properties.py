@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from parity_tests.ladder import loss_of
+from parity_tests.ladder import given_of, loss_of
 from parity_tests.pair import Mistake, with_mistake
 from parity_tests.pairs import MISTAKES, PAIRS
 from parity_tests.precision import both_in
@@ -38,8 +38,8 @@ def flat(tree: Any) -> np.ndarray:
 
 def given_to(scene: Scene, batch: Any, noise: Any) -> dict[str, Any]:
     """What losses are given, by name."""
-    extra = scene.pair.extra_inputs(np.random.default_rng(0), len(batch.rewards))
-    return {"batch": batch, "noise": noise} | {name: jnp.asarray(value) for name, value in extra.items()}
+    extra = scene.pair.extra_inputs(np.random.default_rng(0), len(batch.actions))
+    return given_of(scene.pair, batch, noise) | {name: jnp.asarray(value) for name, value in extra.items()}
 
 
 def gradient_of(scene: Scene, state: Any, loss: str, given: Mapping[str, Any]) -> np.ndarray:

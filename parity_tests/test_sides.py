@@ -25,6 +25,7 @@ UNREACHABLE = {
     ("take_along_axis(", "select_n"): "JAX counts an index below 0 from the end, and a place of a maximum is none",
     ("= pick(", "select_n"): "likewise",
     ("search.nearest(keys)", "select_n"): "likewise, and nor is the number of a row that was found",
+    ("earned[batch.indices]", "select_n"): "likewise, and nor is the number of a row that was drawn",
     ("search.nearest(keys)", "argmin: never several places"): "the ladder's rows are one block of the search; its own"
     " tests have several",
     ("timestep_emb(", "select_n"): "likewise, and steps are counted from 0",

@@ -16,6 +16,7 @@ SKETCHES = {
     for drawing in (
         offline.any_percent_bc,
         offline.awac,
+        offline.awr,
         ensembles.cql,
         discrete.discrete_bc,
         discrete.discrete_bcq,

@@ -81,11 +81,13 @@ class Optimizer:
         return replaced(state, {self.field: found.replace(opt_state=opt_state) if is_train_state(found) else opt_state})
 
     def moments(self, state: Any) -> tuple[Any, Any, Any]:
-        """Adam's first and second moments, and its number of steps.
+        """Adam's first and second moments, and its number of steps; of gradient descent the momentum alone.
 
         Raises:
             InputError: There are none, or more than one of each.
         """
+        if (momentum := tree_get(self.get(state), "trace", filtering=_in_trace)) is not None:
+            return momentum, None, None
         try:
             m, v, steps = (tree_get(self.get(state), name, filtering=_in_adam) for name in ("mu", "nu", "count"))
         except KeyError:
@@ -93,6 +95,18 @@ class Optimizer:
         if m is None:
             raise InputError(f"{self.field} must be the state of an optax optimiser with Adam's moments, one in all")
         return m, v, steps
+
+    def with_momentum(self, state: Any, momentum: Any) -> Any:
+        """The state with another momentum, of whatever structure.
+
+        Raises:
+            InputError: The optimiser does not hold as many numbers of such shapes.
+        """
+        like = tree_get(self.get(state), "trace", filtering=_in_trace)
+        if [np.shape(x) for x in jax.tree.leaves(momentum)] != [np.shape(x) for x in jax.tree.leaves(like)]:
+            raise InputError(f"{self.field} must be the state of optax.sgd with the momentum of {', '.join(self.of)}")
+        momentum = jax.tree.unflatten(jax.tree.structure(like), jax.tree.leaves(momentum))
+        return self.put(state, tree_set(self.get(state), _in_trace, trace=momentum))
 
     def with_moments(self, state: Any, m: Any, v: Any, steps: np.ndarray) -> Any:
         """The state with other moments, of whatever structure, after so many steps.
@@ -117,6 +131,10 @@ class Optimizer:
 
 def _in_adam(path: Any, _: Any) -> bool:
     return getattr(path[-1], "tuple_name", None) == "ScaleByAdamState"
+
+
+def _in_trace(path: Any, _: Any) -> bool:
+    return getattr(path[-1], "tuple_name", None) == "TraceState"
 
 
 def _in_tuple(path: Any, _: Any) -> bool:

@@ -197,6 +197,9 @@ class Port:
     def _filled(self, optimizer: Optimizer, state: Any, layouts: Mapping[str, Layout], parts: Parts) -> Any:
         """The state with PyTorch's moments in this optimiser."""
         values = {part: parts[f"{part}_optimizer"] for part in optimizer.of}
+        if "steps" not in values[optimizer.of[0]]:
+            momentum = [layouts[part].to_tree(_of_kind(values[part], "m")) for part in optimizer.of]
+            return optimizer.with_momentum(state, momentum)
         m, v = ([layouts[part].to_tree(_of_kind(values[part], kind)) for part in optimizer.of] for kind in ("m", "v"))
         return optimizer.with_moments(state, m, v, values[optimizer.of[0]]["steps"])
 
@@ -209,12 +212,12 @@ class Port:
         layouts = self.layouts(config, sizes, parts)
         found = {name: layout.to_torch(weights_of(field(state, name)), name) for name, layout in layouts.items()}
         for optimizer in self.optimizers(state, parts):
-            *moments, steps = optimizer.moments(state)
-            m, v = (iter(jax.tree.leaves(tree)) for tree in moments)
+            m, v, steps = optimizer.moments(state)
+            kinds = [("m", iter(jax.tree.leaves(m))), *([] if v is None else [("v", iter(jax.tree.leaves(v)))])]
             for part in optimizer.of:
                 layout = layouts[part]
-                values = {"steps": np.asarray(steps)}
-                for kind, leaves in (("m", m), ("v", v)):
+                values = {} if v is None else {"steps": np.asarray(steps)}
+                for kind, leaves in kinds:
                     named = layout.to_torch(list(islice(leaves, layout.num_leaves)), optimizer.field)
                     values |= {f"{kind}/{name}": value for name, value in named.items()}
                 found[f"{part}_optimizer"] = values

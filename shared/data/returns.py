@@ -76,6 +76,23 @@ class EndedBatch(NamedTuple):
     last: Any
 
 
+def extract_episodes(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) -> EndedBatch:
+    """Transitions as `extract_transitions` makes them, and where the file says that episodes end.
+
+    They end with a terminal, with a time limit and with the file. A row that a time limit ended is no transition in
+    D4RL's layout: there the row before it is its episode's last.
+
+    Raises:
+        InputError: As `extract_transitions`.
+    """
+    dataset = extract_transitions(raw, max_episode_steps)
+    timeouts = ended_by_time(raw, max_episode_steps)
+    cut = timeouts if "next_observations" in raw else timeouts[1:][~timeouts[:-1]]
+    last = (dataset.terminals > 0) | cut
+    last[-1] = True
+    return EndedBatch(*dataset, last)
+
+
 class CalibrationBatch(NamedTuple):
     """Transitions with what the data earned from there on, otherwise as `Batch`.
 

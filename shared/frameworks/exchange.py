@@ -37,7 +37,8 @@ def parameters(part: nn.Module | torch.Tensor) -> dict[str, torch.Tensor]:
 def named(part: Any) -> Named:
     """A part's numbers under PyTorch's names and in PyTorch's layout, whichever framework it comes from.
 
-    Optimisers give their moments, `m/<parameter>` and `v/<parameter>`, and their number of steps.
+    Adam gives its moments, `m/<parameter>` and `v/<parameter>`, and its number of steps. Gradient descent gives its
+    momentum, `m/<parameter>`.
     """
     if isinstance(part, nn.Module | torch.Tensor):
         # Copies: JAX may keep NumPy's memory as it is, and torch's optimisers write into theirs.
@@ -48,6 +49,8 @@ def named(part: Any) -> Named:
         return {"constant": np.asarray(part)}
     if isinstance(part, Optimizer):
         raise TypeError("a torch optimiser does not know its parameters' names: use torch_moments")
+    if trace := _momentum(part):
+        return _prefixed("m/", named(trace[0].trace))
     adam = _adam(part)
     m, v = named(adam.mu), named(adam.nu)
     return {**_prefixed("m/", m), **_prefixed("v/", v), "steps": np.asarray(adam.count)}
@@ -55,10 +58,14 @@ def named(part: Any) -> Named:
 
 def torch_moments(optimizer: Optimizer, part: nn.Module | torch.Tensor) -> Named:
     """The moments of a part's optimiser, as `named` gives those of an optax state; zeros before any step."""
-    moments: Named = {"steps": np.asarray(0)}
+    descends = isinstance(optimizer, torch.optim.SGD)
+    moments: Named = {} if descends else {"steps": np.asarray(0)}
     for name, parameter in parameters(part).items():
         state = optimizer.state.get(parameter, {})
         zeros = torch.zeros_like(parameter.detach())
+        if descends:
+            moments[f"m/{name}"] = state.get("momentum_buffer", zeros).cpu().numpy().copy()
+            continue
         moments[f"m/{name}"] = state.get("exp_avg", zeros).cpu().numpy().copy()
         moments[f"v/{name}"] = state.get("exp_avg_sq", zeros).cpu().numpy().copy()
         moments["steps"] = np.asarray(int(state.get("step", 0)))
@@ -91,6 +98,9 @@ def _filled(values: Named, like: Any) -> Any:
         return like.replace(params=params_from_torch(values, like.params))
     if isinstance(like, jax.Array):
         return jnp.asarray(values["constant"], like.dtype)
+    if trace := _momentum(like):
+        momentum = trace[0]._replace(trace=_filled(_under("m/", values), trace[0].trace))
+        return jax.tree.map(lambda part: momentum if part is trace[0] else part, like, is_leaf=_is_trace)
     adam, count = _adam(like), jnp.asarray(values["steps"], jnp.int32)
     moments = adam._replace(mu=_filled(_under("m/", values), adam.mu), nu=_filled(_under("v/", values), adam.nu))
 
@@ -129,6 +139,12 @@ def _fill_parameters(part: nn.Module | torch.Tensor, values: Mapping[str, np.nda
 
 
 def _fill_moments(optimizer: Optimizer, part: nn.Module | torch.Tensor, values: Mapping[str, np.ndarray]) -> None:
+    names = list(enumerate(parameters(part)))
+    if isinstance(optimizer, torch.optim.SGD):
+        # A momentum of 0 is what a first step makes of none.
+        momentum = {number: {"momentum_buffer": torch.tensor(values[f"m/{name}"])} for number, name in names}
+        optimizer.load_state_dict(optimizer.state_dict() | {"state": momentum})
+        return
     steps = int(values["steps"])
     state = {
         number: {
@@ -136,7 +152,7 @@ def _fill_moments(optimizer: Optimizer, part: nn.Module | torch.Tensor, values: 
             "exp_avg": torch.tensor(values[f"m/{name}"]),
             "exp_avg_sq": torch.tensor(values[f"v/{name}"]),
         }
-        for number, name in enumerate(parameters(part))
+        for number, name in names
     }
     # Before its first step an optimiser of PyTorch's has no state at all.
     optimizer.load_state_dict(optimizer.state_dict() | {"state": state if steps else {}})
@@ -171,6 +187,15 @@ def _is_adam(part: Any) -> bool:
 def _adam(opt_state: optax.OptState) -> optax.ScaleByAdamState:
     (adam,) = filter(_is_adam, jax.tree.leaves(opt_state, is_leaf=_is_adam))
     return adam
+
+
+def _is_trace(part: Any) -> bool:
+    return isinstance(part, optax.TraceState)
+
+
+def _momentum(opt_state: optax.OptState) -> list[optax.TraceState]:
+    """What gradient descent with momentum keeps; none of another optimiser."""
+    return list(filter(_is_trace, jax.tree.leaves(opt_state, is_leaf=_is_trace)))
 
 
 def _prefixed(prefix: str, values: Named) -> Named:

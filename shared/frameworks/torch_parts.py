@@ -15,7 +15,9 @@ from torch import Tensor, nn
 
 # What an optimiser may still lack: it has not made a step, or this parameter had no gradient.
 _MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
+_MOMENTUM = {"momentum_buffer"}
 _SETTINGS = {"params", "lr", "betas", "eps", "weight_decay", "amsgrad"}
+_SETTINGS_OF_DESCENT = {"params", "lr", "momentum", "dampening", "weight_decay", "nesterov"}
 
 
 class MisfitError(ValueError):
@@ -26,7 +28,7 @@ def check(part: Any, saved: Any) -> None:
     """Whether the saved state can be loaded into a part.
 
     Args:
-        part: A module, an Adam of any kind, or a schedule of learning rates.
+        part: A module, an Adam of any kind, gradient descent with momentum, or a schedule of learning rates.
         saved: Its `state_dict`, as the checkpoint holds it.
 
     Raises:
@@ -65,19 +67,20 @@ def _check_optimizer(ours: torch.optim.Optimizer, saved: Mapping[str, Any]) -> N
     groups, moments = saved.get("param_groups"), saved.get("state")
     if not isinstance(groups, list) or not isinstance(moments, Mapping) or len(groups) != len(ours.param_groups):
         raise MisfitError("is no optimiser's state")
+    descends = isinstance(ours, torch.optim.SGD)
     params = [param for group in ours.param_groups for param in group["params"]]
     numbers = []
     for group, saved_group in zip(ours.param_groups, groups, strict=True):
-        numbers += _parameters(group, saved_group)
+        numbers += _parameters(group, saved_group, _SETTINGS_OF_DESCENT if descends else _SETTINGS)
     if not moments.keys() <= set(numbers):
         raise MisfitError("has moments of no parameter")
     for number, param in zip(numbers, params, strict=True):
         if number in moments:
-            _check_moments(number, moments[number], param)
+            _check_moments(number, moments[number], param, _MOMENTUM if descends else _MOMENTS)
 
 
-def _check_moments(number: Any, saved: Any, param: Tensor) -> None:
-    if not isinstance(saved, Mapping) or not saved.keys() >= _MOMENTS:
+def _check_moments(number: Any, saved: Any, param: Tensor, expected: set[str]) -> None:
+    if not isinstance(saved, Mapping) or not saved.keys() >= expected:
         raise MisfitError(f"has no moments of parameter {number}")
     for name, value in saved.items():
         if name == "step":
@@ -86,9 +89,9 @@ def _check_moments(number: Any, saved: Any, param: Tensor) -> None:
             _check_tensor(f"{name} of parameter {number}", value, param)
 
 
-def _parameters(ours: Mapping[str, Any], saved: Any) -> list[int]:
+def _parameters(ours: Mapping[str, Any], saved: Any, expected: set[str]) -> list[int]:
     """The numbers of a group's parameters; its settings are checked too, where the file has them."""
-    if not isinstance(saved, Mapping) or not saved.keys() >= _SETTINGS:
+    if not isinstance(saved, Mapping) or not saved.keys() >= expected:
         raise MisfitError("has a group without parameters or without settings")
     for name, value in ours.items():
         if name != "params" and name in saved:

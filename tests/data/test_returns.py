@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from shared.data.returns import extract_ended, extract_returns, online_rows, unknown_returns, with_returns
+from shared.data.returns import (
+    extract_ended,
+    extract_episodes,
+    extract_returns,
+    online_rows,
+    unknown_returns,
+    with_returns,
+)
 from shared.data.transitions import Batch, extract_sarsa, extract_transitions
 from shared.errors import InputError
 from shared.frameworks.twins import load_twin
@@ -48,6 +55,48 @@ def test_of_a_step_in_the_environment_the_future_is_0() -> None:
         np.testing.assert_array_equal(mine, given)
     np.testing.assert_array_equal(found.next_actions, np.zeros((4, 2)))
     np.testing.assert_array_equal(found.returns, np.zeros(4))
+
+
+# ---- AWR's ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_episode_ends_where_the_file_says_so() -> None:
+    """With a terminal, before a row that a time limit ended, and with the file, whatever the states look like."""
+    raw = rows([1], [4, 5], size=9)
+    raw["observations"][:] = 0.0
+    found = extract_episodes(raw)
+    np.testing.assert_array_equal(found.rewards, [1, 2, 3, 4, 7, 8])
+    np.testing.assert_array_equal(found.last, [False, True, False, True, False, True])
+    for mine, other in zip(found, extract_transitions(raw), strict=False):
+        np.testing.assert_array_equal(mine, other)
+
+
+def test_a_limit_alone_ends_episodes_where_there_are_no_marks() -> None:
+    raw = rows([], [])
+    del raw["timeouts"]
+    found = extract_episodes(raw, 3)
+    np.testing.assert_array_equal(found.rewards, [1, 2, 4, 5])
+    np.testing.assert_array_equal(found.last, [False, True, False, True])
+
+
+def test_where_every_next_state_is_known_a_row_at_its_limit_is_the_last() -> None:
+    """Of Minari's datasets no row is dropped."""
+    raw = rows([1], [4], size=6)
+    found = extract_episodes(raw | {"next_observations": raw["observations"] + 1.0})
+    np.testing.assert_array_equal(found.rewards, [1, 2, 3, 4, 5, 6])
+    np.testing.assert_array_equal(found.last, [False, True, False, False, True, True])
+
+
+@pytest.mark.parametrize("side", ["torch", "jax"])
+@pytest.mark.parametrize("few", [{"minibatch_size": 65}, {"vf_updates": 3}, {"actor_updates": 3}])
+def test_an_update_without_a_gradient_step_is_refused(side: str, few: dict[str, int]) -> None:
+    """Four slices take four steps of each network."""
+    twin = load_twin(side, "awr")
+    enough = {"batch_size": 64, "minibatch_size": 16, "vf_updates": 4, "actor_updates": 4}
+    with pytest.raises(InputError, match="set minibatch_size to at most batch_size, vf_updates"):
+        twin.train(twin.TrainConfig(**enough | few))
+    with pytest.raises(InputError, match="nowhere"):
+        twin.train(twin.TrainConfig(**enough, env="nowhere"))
 
 
 # ---- Cal-QL's ------------------------------------------------------------------------------------------------------

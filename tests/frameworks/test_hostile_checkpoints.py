@@ -105,7 +105,7 @@ def refused(load: Callable[[], None], what: str) -> bool:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", ["td3_bc", "iql", "edac", "cql"])
+@pytest.mark.parametrize("name", ["td3_bc", "iql", "edac", "cql", "awr"])
 def test_torch_loads_what_it_can_train_on_and_refuses_the_rest(name: str, tmp_path: Path) -> None:
     """A refused file leaves the trainer as it was."""
     pair, path = PAIRS[name], tmp_path / "checkpoint.pt"

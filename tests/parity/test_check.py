@@ -13,13 +13,14 @@ from flax.training.train_state import TrainState
 from parity_tests import check
 from parity_tests.checker.answers import answer
 from parity_tests.checker.fields import Optimizer
-from parity_tests.checker.figures import TOLERANCES, compare
+from parity_tests.checker.figures import TOLERANCES, compare, wrong_in
 from parity_tests.checker.port import OwnTwin
 from parity_tests.checker.questions import questions
 from parity_tests.pair import edited
 from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
 from shared.commands.common import ended
+from shared.errors import InputError
 from tests.parity.conftest import AWAC, PLAIN, ROOT
 
 # ---- right ports ---------------------------------------------------------------------------------------------------
@@ -66,6 +67,29 @@ def test_a_train_state_has_made_as_many_steps_as_its_optimiser() -> None:
     part = TrainState.create(apply_fn=None, params=weights, tx=optax.adam(1e-3))
     state = Optimizer("actor", ("actor",)).with_moments({"actor": part}, weights, weights, np.asarray(30))
     assert (state["actor"].step, state["actor"].opt_state[0].count) == (30, 30)
+
+
+@pytest.mark.parametrize(
+    ("optimiser", "right"),
+    [
+        ("optax.chain(optax.trace(MOMENTUM), optax.scale(-lr))", True),
+        ("optax.sgd(lr, momentum=0.8)", False),
+    ],
+)
+def test_momentum_is_handed_over_and_read(optimiser: str, right: bool) -> None:
+    """Gradient descent has one moment, and counts no steps."""
+    port = OwnTwin("awr", edited(PAIRS["awr"], "sgd", [("optax.sgd(lr, momentum=MOMENTUM)", optimiser)]), PAIRS["awr"])
+    with both_in("float64"):
+        (question, *_) = questions("awr", "update", ("default",))
+        assert bool(wrong_in("update", answer(port, question), question.expected)) != right
+
+
+def test_an_optimiser_without_momentum_is_refused() -> None:
+    part, (trace, scale) = {"w": jax.numpy.zeros(3)}, optax.sgd(0.1, momentum=0.9).init({"w": jax.numpy.zeros(2)})
+    with pytest.raises(InputError, match=r"optax\.sgd with the momentum of actor"):
+        Optimizer("actor_optimizer", ("actor",)).with_momentum({"actor_optimizer": (trace, scale)}, part)
+    with pytest.raises(InputError, match=r"optax\.sgd with the momentum of actor"):
+        Optimizer("actor_optimizer", ("actor",)).with_momentum({"actor_optimizer": optax.sgd(0.1).init(part)}, part)
 
 
 # ---- mistakes in ports that are not our twins ----------------------------------------------------------------------

@@ -67,6 +67,29 @@ def awac(figure: Figure) -> None:
         axes.set_xlim(-1.05, 1.05)
 
 
+def awr(figure: Figure) -> None:
+    """The share of each k-step return in TD(lambda), and the weight of an action by its advantage."""
+    left, right = pen.panels(figure, 2.8, columns=2)
+    lam, steps = 0.7, np.arange(6)
+    shares = (1.0 - lam) * lam**steps
+    shares[-1] = lam ** steps[-1]
+    for step, share in zip(steps, shares, strict=True):
+        left.bar(step + 1, pen.rounded(share), 0.7, color=AMBER if step == steps[-1] else SKY)
+    pen.label(left, 3.2, 0.265, "λ = 0.7")
+    pen.label(left, 5.6, 0.225, "the\nrest", AMBER)
+    pen.plain(left, "transitions until V", "share of the return")
+    left.set_ylim(0.0, 0.32)
+    advantages = np.linspace(-2.5, 4.2, 201)
+    chances = np.exp(-0.5 * advantages**2)
+    pen.shade(right, advantages, 0.0 * chances, 7.0 * chances, GREY, alpha=0.3)
+    pen.curve(right, advantages, np.minimum(np.exp(advantages), 20.0), AMBER)
+    pen.level(right, 20.0)
+    pen.label(right, -0.6, 21.6, "cap")
+    pen.label(right, -0.2, 9.0, "data's actions")
+    pen.plain(right, "advantage, normalised", "weight")
+    right.set_ylim(0.0, 24.0)
+
+
 def td3_bc(figure: Figure) -> None:
     """A critic that goes on rising, its best action, and the policy that the data hold back."""
     (axes,) = pen.panels(figure, 2.7)

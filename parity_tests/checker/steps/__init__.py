@@ -49,6 +49,8 @@ def _names(sentence: str, told: Mapping[str, Sentences]) -> str:
 
 
 def _of_optimizer(steps: Sequence[Step], name: str) -> Sentences:
+    if not all(step.counted for step in steps):
+        return ()
     for step in steps:
         moved, due = (step.steps(when) - step.steps("before") for when in ("ours", "right"))
         if moved != due:

@@ -57,6 +57,11 @@ class Step:
         """By how much a part's weights have moved."""
         return self.weights(when, part) - self.weights("before", part)
 
+    @property
+    def counted(self) -> bool:
+        """Whether the optimiser is Adam, which counts its steps; gradient descent tells nothing but its momentum."""
+        return "steps" in self.before[f"{self.part}_optimizer"]
+
     def steps(self, when: str) -> int:
         """How many steps Adam has made."""
         return int(getattr(self, when)[f"{self.part}_optimizer"]["steps"])
