@@ -21,6 +21,7 @@ SKETCHES = {
         discrete.discrete_bc,
         discrete.discrete_bcq,
         discrete.discrete_cql,
+        discrete.discrete_iql,
         discrete.discrete_sac,
         offline.dt,
         ensembles.edac,

@@ -96,7 +96,7 @@ def recordable(name: str, updates: int) -> Subject:
 
 
 # On a CPU, and there alone, PyTorch's `one_hot` looks at the numbers that it is given.
-LOOKS_AT_NUMBERS = {"online/dqn", "discrete/bcq", "discrete/cql", "discrete/sac"}
+LOOKS_AT_NUMBERS = {"online/dqn", "discrete/bcq", "discrete/cql", "discrete/sac", "discrete/iql"}
 
 
 @pytest.mark.thorough

@@ -61,6 +61,24 @@ def discrete_bcq(figure: Figure) -> None:
         axes.set(ylim=(0.0, 1.1), xlim=(-0.6, 5.6))
 
 
+def discrete_iql(figure: Figure) -> None:
+    """V among the values of the data's actions; below, the data's shares and the policy that weighs them."""
+    valued, likely = pen.panels(figure, 3.6, rows=2, height_ratios=[1, 1.2])
+    held = np.where(SHARES > 0.1, SHARES, 0.0)
+    bars(valued, VALUES, [SKY if share else GREY for share in held])
+    pen.level(valued, 0.56, AMBER)
+    pen.label(valued, -0.5, 0.68, "V", AMBER, ha="left")
+    pen.plain(valued, "", "Q")
+    weighted = held * np.exp(9.0 * (VALUES - 0.56))
+    bars(likely, held, [SKY] * 6, 0.34, -0.19)
+    bars(likely, weighted / weighted.sum(), [AMBER] * 6, 0.34, 0.19)
+    pen.label(likely, 5.5, 0.72, "the data", SKY, ha="right")
+    pen.label(likely, 5.5, 0.54, "the policy", AMBER, ha="right")
+    pen.plain(likely, "action", "share")
+    for axes in (valued, likely):
+        axes.set(ylim=(0.0, 1.0), xlim=(-0.6, 5.6))
+
+
 def discrete_sac(figure: Figure) -> None:
     """Values of six actions, and below how likely the policy makes each: under two temperatures."""
     valued, likely = pen.panels(figure, 3.6, rows=2, height_ratios=[1, 1.2])

@@ -1,0 +1,339 @@
+"""IQL of finite actions in JAX: values of the data's own actions only, and a policy that weighs them.
+
+Its twin is `corl_torch/discrete/iql.py`. The paper has vectors of actions. Here a critic values all actions at once,
+and the policy gives a probability to each.
+
+Kostrikov et al., Offline Reinforcement Learning with Implicit Q-Learning, 2021, https://arxiv.org/abs/2110.06169
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+from shared.runs.start import cli
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+from flax import struct
+from jax import Array, value_and_grad
+from jax.nn import log_softmax, one_hot
+from jax.nn.initializers import zeros
+from jax.numpy import amin, argmax, cos, exp, minimum, square, stack, where
+
+from shared.data.transitions import Batch
+from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
+from shared.frameworks.jax_data import PackedDataset, take, to_device
+from shared.frameworks.jax_layers import Linear, Network, xavier_uniform
+from shared.frameworks.jax_scan import scan_updates
+from shared.frameworks.jax_seeds import train_together
+from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
+from shared.runs.fields import bounded, choice, positive, widths
+from shared.runs.run import Run
+from shared.runs.settings import TransitionsConfig
+from shared.runs.task import load_task
+
+# ---- config --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What an update depends on."""
+
+    # Discount factor of the return
+    discount: float = bounded(0.99, low=0, high=1)
+    # Rate at which the target critics follow the critics
+    tau: float = bounded(0.005, low=0, high=1)
+    # Inverse temperature: how steeply the policy's weight of an action grows with its advantage
+    beta: float = bounded(3.0, low=0)
+    # Expectile of the values of the data's actions that V(s) regresses to; above 0.5 it leans to the best
+    iql_tau: float = bounded(0.7, low=0, high=1)
+    # Updates in all, and the time in which the policy's learning rate falls to 0
+    max_timesteps: int = bounded(1_000_000, low=1)
+    # Transitions in a batch
+    batch_size: int = bounded(256, low=1)
+    # Learning rate of V
+    vf_lr: float = positive(3e-4)
+    # Learning rate of the critics
+    qf_lr: float = positive(3e-4)
+    # First learning rate of the policy
+    actor_lr: float = positive(3e-4)
+    # How the policy's learning rate falls: along a cosine, or not at all
+    opt_decay_schedule: str = choice("cosine", "none")
+
+
+@dataclass(frozen=True)
+class TrainConfig(Hyperparameters, TransitionsConfig):
+    """A whole run."""
+
+    group: str = "DiscreteIQL"
+    name: str = "DiscreteIQL"
+    # Dataset of finite actions: mini/cartpole-replay, minari:NAME, or the path of an HDF5 file
+    env: str = "mini/cartpole-replay"
+    # Updates between two evaluations
+    eval_freq: int = bounded(10_000, low=1)
+    # Widths of the hidden layers
+    hidden_dims: tuple[int, ...] = widths(256, 256)
+
+    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
+        "expectile": "iql_tau",
+        "temperature": "beta",
+        "value_lr": "vf_lr",
+        "critic_lr": "qf_lr",
+        "max_steps": "max_timesteps",
+        "eval_interval": "eval_freq",
+        "eval_episodes": "n_episodes",
+        "dataset": "env",
+    }
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+def linear(output_dim: int) -> Linear:
+    """A layer with Glorot's uniform weight and a bias of 0, the last ones too."""
+    return Linear(output_dim, kernel_init=xavier_uniform(gain=1.0), bias_init=zeros)
+
+
+def mlp(hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
+    """Hidden layers with ReLU, and a linear one."""
+    return nn.Sequential([*(layer for width in hidden_dims for layer in (linear(width), nn.relu)), linear(output_dim)])
+
+
+class TwinQ(nn.Module):
+    """Two critics Q(s, .), which value all actions at once, with weights of their own."""
+
+    action_dim: int
+    hidden_dims: Sequence[int]
+
+    def setup(self) -> None:
+        self.q1 = mlp(self.hidden_dims, self.action_dim)
+        self.q2 = mlp(self.hidden_dims, self.action_dim)
+
+    def __call__(self, observations: Array) -> Array:
+        """The values (2, B, A) of all actions in observations (B, S)."""
+        return stack([self.q1(observations), self.q2(observations)])
+
+
+class ValueFunction(nn.Module):
+    """V(s)."""
+
+    hidden_dims: Sequence[int]
+
+    def setup(self) -> None:
+        self.v = mlp(self.hidden_dims, 1)
+
+    def __call__(self, observations: Array) -> Array:
+        """The values (B,) of observations (B, S)."""
+        return self.v(observations).squeeze(-1)
+
+
+class Actor(nn.Module):
+    """The policy: how likely each action is."""
+
+    action_dim: int
+    hidden_dims: Sequence[int]
+
+    def setup(self) -> None:
+        self.net = mlp(self.hidden_dims, self.action_dim)
+
+    def __call__(self, observations: Array) -> Array:
+        """The logits (B, A) of all actions in observations (B, S)."""
+        return self.net(observations)
+
+
+def value(q: Array, actions: Array) -> Array:
+    """Of the values (..., B, A) of all actions those of these (B,), (..., B)."""
+    return (q * one_hot(actions, q.shape[-1])).sum(axis=-1)
+
+
+# ---- randomness ----------------------------------------------------------------------------------------------------
+
+
+class Noise(NamedTuple):
+    """An update draws nothing besides its batch."""
+
+
+def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int) -> tuple[Array, Noise]:
+    """An update's batch indices (B,), which depend on the key and on the update's number alone."""
+    return jax.random.randint(jax.random.fold_in(key, step), (hp.batch_size,), 0, dataset_size), Noise()
+
+
+# ---- losses and update ---------------------------------------------------------------------------------------------
+
+# The largest weight of an action in the policy's loss
+MAX_WEIGHT = 100.0
+
+
+def actor_lr(hp: Hyperparameters, updates: Array) -> Array | float:
+    """The policy's learning rate after so many updates: a cosine from `actor_lr` to 0, where it stays."""
+    if hp.opt_decay_schedule == "none":
+        return hp.actor_lr
+    return hp.actor_lr * (1.0 + cos(math.pi * minimum(updates, hp.max_timesteps) / hp.max_timesteps)) / 2.0
+
+
+def adam(part: str, hp: Hyperparameters) -> optax.GradientTransformation:
+    """The optimiser of one part of the state."""
+    rates = {"vf": hp.vf_lr, "qf": hp.qf_lr, "actor": partial(actor_lr, hp)}
+    return optax.adam(rates[part])
+
+
+def gradient_step(state: "IQL", part: str, gradient: Network) -> "IQL":
+    """One step of Adam on one part of the state, down its gradient."""
+    change, moments = adam(part, state.hp).update(gradient, getattr(state, f"{part}_optimizer"))
+    return state.replace(**{part: optax.apply_updates(getattr(state, part), change), f"{part}_optimizer": moments})
+
+
+def soft_update(target: Network, source: Network, tau: float) -> Network:
+    """Polyak: the target, a step of size tau nearer to the source."""
+    return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
+
+
+class IQL(struct.PyTreeNode):
+    """All that an update reads and writes."""
+
+    qf: Network
+    vf: Network
+    actor: Network
+    q_target: Network
+    vf_optimizer: optax.OptState
+    qf_optimizer: optax.OptState
+    actor_optimizer: optax.OptState
+    hp: Hyperparameters = struct.field(pytree_node=False)
+
+    def target_q(self, batch: Batch) -> Array:
+        """The smaller target value of the data's actions, (B,)."""
+        return amin(value(self.q_target(batch.observations), batch.actions), axis=0)
+
+    def expectile_weight(self, adv: Array) -> Array:
+        """How much each advantage (B,) counts in V's loss: `iql_tau` where it is positive, else the rest to 1."""
+        return where(adv > 0.0, self.hp.iql_tau, 1.0 - self.hp.iql_tau)
+
+    def value_loss(self, vf: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
+        """Expectile regression of V to the target values of the data's actions."""
+        v = vf(batch.observations)
+        adv = self.target_q(batch) - v
+        assert adv.shape == v.shape == batch.rewards.shape
+        return (self.expectile_weight(adv) * square(adv)).mean(), {}
+
+    def td_target(self, batch: Batch) -> Array:
+        """The regression target of both critics, (B,): no action is chosen in it."""
+        next_v = self.vf(batch.next_observations)
+        assert next_v.shape == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards + self.hp.discount * next_v * (1.0 - batch.terminals)
+
+    def q_loss(self, qf: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
+        """The squared errors of both critics to the same target, added up over them."""
+        target = self.td_target(batch)
+        q = value(qf(batch.observations), batch.actions)
+        assert q.shape[1:] == target.shape
+        return square(q - target).mean(axis=1).sum(), {}
+
+    def weights(self, batch: Batch) -> Array:
+        """How much each of the data's actions counts, (B,): the exponential of its advantage, up to a cap."""
+        q = amin(value(self.qf(batch.observations), batch.actions), axis=0)
+        adv = q - self.vf(batch.observations)
+        assert adv.shape == batch.rewards.shape
+        return minimum(exp(self.hp.beta * adv), MAX_WEIGHT)
+
+    def actor_loss(self, actor: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
+        """Behaviour cloning, each of the data's actions with its weight."""
+        log_probs = log_softmax(actor(batch.observations), axis=-1)
+        log_prob, weights = value(log_probs, batch.actions), self.weights(batch)
+        assert log_prob.shape == weights.shape
+        return -(weights * log_prob).mean(), {}
+
+    def update(self, batch: Batch, noise: Noise) -> tuple["IQL", dict[str, Array]]:
+        """One gradient step: every loss, then the targets, at the parameters before it; then every step."""
+        state, hp = self, self.hp
+        (value_loss, _), vf_gradient = value_and_grad(state.value_loss, has_aux=True)(state.vf, batch)
+        (q_loss, _), qf_gradient = value_and_grad(state.q_loss, has_aux=True)(state.qf, batch)
+        (actor_loss, _), actor_gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch)
+        state = state.replace(q_target=soft_update(state.q_target, state.qf, hp.tau))
+        state = gradient_step(state, "vf", vf_gradient)
+        state = gradient_step(state, "qf", qf_gradient)
+        state = gradient_step(state, "actor", actor_gradient)
+        return state, {"value_loss": value_loss, "q_loss": q_loss, "actor_loss": actor_loss}
+
+
+@jax.jit
+def act(actor: Network, observations: Array) -> Array:
+    """The likeliest actions (E,) for observations (E, S)."""
+    return argmax(actor(observations), axis=-1)
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+@partial(jax.jit, static_argnames="num_updates", donate_argnames="state")
+def train_interval(
+    state: IQL, key: Array, dataset: PackedDataset, start: Array, num_updates: int
+) -> tuple[IQL, list[dict[str, Array]]]:
+    """The updates `start + 1` to `start + num_updates` as one scan."""
+
+    def draw(step: Array) -> tuple[Array, Noise]:
+        return draw_noise(key, step, state.hp, len(dataset))
+
+    def update(state: IQL, drawn: Any, place: int) -> tuple[IQL, dict[str, Array]]:
+        indices, noise = drawn
+        return state.update(take(dataset, indices), noise)
+
+    return scan_updates(update, draw, state, start, num_updates)
+
+
+def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> IQL:
+    """Fresh networks."""
+    hp, dims, observations = narrow(config, Hyperparameters), config.hidden_dims, jnp.zeros((1, state_dim))
+    qf_key, vf_key, actor_key = jax.random.split(key, 3)
+    qf = Network.create(TwinQ(action_dim, dims), qf_key, observations)
+    vf = Network.create(ValueFunction(dims), vf_key, observations)
+    actor = Network.create(Actor(action_dim, dims), actor_key, observations)
+    return IQL(
+        qf=qf,
+        vf=vf,
+        actor=actor,
+        # A donated state may hold no array twice, so the target is a copy.
+        q_target=jax.tree.map(jnp.copy, qf),
+        vf_optimizer=adam("vf", hp).init(vf),
+        qf_optimizer=adam("qf", hp).init(qf),
+        actor_optimizer=adam("actor", hp).init(actor),
+        hp=hp,
+    )
+
+
+def train(config: TrainConfig) -> Run:
+    """Trains, evaluates every `eval_freq` updates and fills the run's folder.
+
+    Raises:
+        InputError: The dataset, the environment or the checkpoint cannot be used.
+    """
+    task = load_task(config, None, normalize=False, finite=True)
+    device = resolve_device(config.device)
+    enable_compilation_cache()
+    with jax.default_device(device):
+        weights_key, draws_key = jax.random.split(jax.random.key(config.seed))
+        state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
+        run = Run(config, task, "discrete/iql", "jax", device)
+        state, total_it = restore(run, partial(load_checkpoint, algorithm="discrete/iql", state=state), state)
+        dataset = to_device(task.dataset)
+        with run:
+            if run.is_due(run.step):
+                evaluate(run, run.step, act, state.actor)
+            for start in range(run.step, config.max_timesteps, config.eval_freq):
+                num_updates = min(config.eval_freq, config.max_timesteps - start)
+                state, history = train_together(train_interval, state, draws_key, dataset, start, num_updates)
+                run.started()
+                step = start + num_updates
+                run.log(step, mean_metrics(history))
+                run.advance(num_updates)
+                write = partial(save_checkpoint, algorithm="discrete/iql", state=state, total_it=total_it + step)
+                run.save(step, write)
+                evaluate(run, step, act, state.actor)
+    return run
+
+
+if __name__ == "__main__":
+    cli(train, TrainConfig, "discrete/iql")

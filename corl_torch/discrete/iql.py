@@ -1,0 +1,332 @@
+"""IQL of finite actions in PyTorch: values of the data's own actions only, and a policy that weighs them.
+
+Its twin is `corl_jax/discrete/iql.py`. The paper has vectors of actions. Here a critic values all actions at once, and
+the policy gives a probability to each.
+
+Kostrikov et al., Offline Reinforcement Learning with Implicit Q-Learning, 2021, https://arxiv.org/abs/2110.06169
+"""
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from shared.runs.start import cli
+
+import numpy as np
+import torch
+from torch import Tensor, amin, argmax, clamp, exp, log_softmax, nn, square, stack, where
+from torch.nn.functional import one_hot
+
+from shared.data.transitions import Batch
+from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
+from shared.frameworks.torch_data import index_tensor, take, to_device
+from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
+from shared.runs.fields import bounded, choice, positive, widths
+from shared.runs.run import Run
+from shared.runs.settings import TransitionsConfig
+from shared.runs.task import load_task
+
+# ---- config --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What an update depends on."""
+
+    # Discount factor of the return
+    discount: float = bounded(0.99, low=0, high=1)
+    # Rate at which the target critics follow the critics
+    tau: float = bounded(0.005, low=0, high=1)
+    # Inverse temperature: how steeply the policy's weight of an action grows with its advantage
+    beta: float = bounded(3.0, low=0)
+    # Expectile of the values of the data's actions that V(s) regresses to; above 0.5 it leans to the best
+    iql_tau: float = bounded(0.7, low=0, high=1)
+    # Updates in all, and the time in which the policy's learning rate falls to 0
+    max_timesteps: int = bounded(1_000_000, low=1)
+    # Transitions in a batch
+    batch_size: int = bounded(256, low=1)
+    # Learning rate of V
+    vf_lr: float = positive(3e-4)
+    # Learning rate of the critics
+    qf_lr: float = positive(3e-4)
+    # First learning rate of the policy
+    actor_lr: float = positive(3e-4)
+    # How the policy's learning rate falls: along a cosine, or not at all
+    opt_decay_schedule: str = choice("cosine", "none")
+
+
+@dataclass(frozen=True)
+class TrainConfig(Hyperparameters, TransitionsConfig):
+    """A whole run."""
+
+    group: str = "DiscreteIQL"
+    name: str = "DiscreteIQL"
+    # Dataset of finite actions: mini/cartpole-replay, minari:NAME, or the path of an HDF5 file
+    env: str = "mini/cartpole-replay"
+    # Updates between two evaluations
+    eval_freq: int = bounded(10_000, low=1)
+    # Widths of the hidden layers
+    hidden_dims: tuple[int, ...] = widths(256, 256)
+
+    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
+        "expectile": "iql_tau",
+        "temperature": "beta",
+        "value_lr": "vf_lr",
+        "critic_lr": "qf_lr",
+        "max_steps": "max_timesteps",
+        "eval_interval": "eval_freq",
+        "eval_episodes": "n_episodes",
+        "dataset": "env",
+    }
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+def linear(input_dim: int, output_dim: int) -> nn.Linear:
+    """A layer with Glorot's uniform weight and a bias of 0, the last ones too."""
+    layer = nn.Linear(input_dim, output_dim)
+    nn.init.xavier_uniform_(layer.weight, gain=1.0)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def mlp(input_dim: int, hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
+    """Hidden layers with ReLU, and a linear one."""
+    dims = [input_dim, *hidden_dims]
+    hidden = [layer for a, b in pairwise(dims) for layer in (linear(a, b), nn.ReLU())]
+    return nn.Sequential(*hidden, linear(dims[-1], output_dim))
+
+
+class TwinQ(nn.Module):
+    """Two critics Q(s, .), which value all actions at once, with weights of their own."""
+
+    def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int]) -> None:
+        super().__init__()
+        self.q1 = mlp(state_dim, hidden_dims, action_dim)
+        self.q2 = mlp(state_dim, hidden_dims, action_dim)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """The values (2, B, A) of all actions in observations (B, S)."""
+        return stack([self.q1(observations), self.q2(observations)])
+
+
+class ValueFunction(nn.Module):
+    """V(s)."""
+
+    def __init__(self, state_dim: int, hidden_dims: Sequence[int]) -> None:
+        super().__init__()
+        self.v = mlp(state_dim, hidden_dims, 1)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """The values (B,) of observations (B, S)."""
+        return self.v(observations).squeeze(-1)
+
+
+class Actor(nn.Module):
+    """The policy: how likely each action is."""
+
+    def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int]) -> None:
+        super().__init__()
+        self.net = mlp(state_dim, hidden_dims, action_dim)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """The logits (B, A) of all actions in observations (B, S)."""
+        return self.net(observations)
+
+
+def value(q: Tensor, actions: Tensor) -> Tensor:
+    """Of the values (..., B, A) of all actions those of these (B,), (..., B)."""
+    return (q * one_hot(actions, q.shape[-1])).sum(axis=-1)
+
+
+# ---- randomness ----------------------------------------------------------------------------------------------------
+
+
+class Noise(NamedTuple):
+    """An update draws nothing besides its batch."""
+
+
+def draw_noise(hp: Hyperparameters, dataset_size: int, device: torch.device) -> tuple[Tensor, Noise]:
+    """An update's batch indices (B,), from NumPy's global generator."""
+    return index_tensor(np.random.randint(0, dataset_size, size=hp.batch_size), device), Noise()
+
+
+# ---- losses and update ---------------------------------------------------------------------------------------------
+
+# The largest weight of an action in the policy's loss
+MAX_WEIGHT = 100.0
+
+
+def actor_lr(hp: Hyperparameters, updates: int) -> float:
+    """The policy's learning rate after so many updates: a cosine from `actor_lr` to 0, where it stays."""
+    if hp.opt_decay_schedule == "none":
+        return hp.actor_lr
+    return hp.actor_lr * (1.0 + math.cos(math.pi * min(updates, hp.max_timesteps) / hp.max_timesteps)) / 2.0
+
+
+def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """One step of the optimiser down the gradient of the loss."""
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
+    """Polyak: the target moves a step of size tau towards the source, in place."""
+    for old, new in zip(target.parameters(), source.parameters(), strict=True):
+        old.data.copy_((1.0 - tau) * old.data + tau * new.data)
+
+
+class IQL:
+    """All that an update reads and writes."""
+
+    def __init__(self, hp: Hyperparameters, qf: TwinQ, vf: ValueFunction, actor: Actor) -> None:
+        self.hp = hp
+        self.qf, self.vf, self.actor = qf, vf, actor
+        self.q_target = copy.deepcopy(qf).requires_grad_(False)
+        self.vf_optimizer = torch.optim.Adam(vf.parameters(), lr=hp.vf_lr)
+        self.qf_optimizer = torch.optim.Adam(qf.parameters(), lr=hp.qf_lr)
+        self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_lr)
+        self.total_it = 0
+
+    @torch.no_grad()
+    def target_q(self, batch: Batch) -> Tensor:
+        """The smaller target value of the data's actions, (B,)."""
+        return amin(value(self.q_target(batch.observations), batch.actions), axis=0)
+
+    def expectile_weight(self, adv: Tensor) -> Tensor:
+        """How much each advantage (B,) counts in V's loss: `iql_tau` where it is positive, else the rest to 1."""
+        return where(adv > 0.0, self.hp.iql_tau, 1.0 - self.hp.iql_tau)
+
+    def value_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Expectile regression of V to the target values of the data's actions."""
+        vf = self.vf
+        v = vf(batch.observations)
+        adv = self.target_q(batch) - v
+        assert adv.shape == v.shape == batch.rewards.shape
+        return (self.expectile_weight(adv) * square(adv)).mean(), {}
+
+    @torch.no_grad()
+    def td_target(self, batch: Batch) -> Tensor:
+        """The regression target of both critics, (B,): no action is chosen in it."""
+        next_v = self.vf(batch.next_observations)
+        assert next_v.shape == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards + self.hp.discount * next_v * (1.0 - batch.terminals)
+
+    def q_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The squared errors of both critics to the same target, added up over them."""
+        qf = self.qf
+        target = self.td_target(batch)
+        q = value(qf(batch.observations), batch.actions)
+        assert q.shape[1:] == target.shape
+        return square(q - target).mean(axis=1).sum(), {}
+
+    @torch.no_grad()
+    def weights(self, batch: Batch) -> Tensor:
+        """How much each of the data's actions counts, (B,): the exponential of its advantage, up to a cap."""
+        q = amin(value(self.qf(batch.observations), batch.actions), axis=0)
+        adv = q - self.vf(batch.observations)
+        assert adv.shape == batch.rewards.shape
+        return clamp(exp(self.hp.beta * adv), max=MAX_WEIGHT)
+
+    def actor_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Behaviour cloning, each of the data's actions with its weight."""
+        actor = self.actor
+        log_probs = log_softmax(actor(batch.observations), axis=-1)
+        log_prob, weights = value(log_probs, batch.actions), self.weights(batch)
+        assert log_prob.shape == weights.shape
+        return -(weights * log_prob).mean(), {}
+
+    def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
+        """One gradient step: every loss, then the targets, at the parameters before it; then every step."""
+        hp = self.hp
+        value_loss, _ = self.value_loss(batch)
+        q_loss, _ = self.q_loss(batch)
+        actor_loss, _ = self.actor_loss(batch)
+        soft_update(self.q_target, self.qf, hp.tau)
+        for group in self.actor_optimizer.param_groups:
+            group["lr"] = actor_lr(hp, self.total_it)
+        gradient_step(value_loss, self.vf_optimizer)
+        gradient_step(q_loss, self.qf_optimizer)
+        gradient_step(actor_loss, self.actor_optimizer)
+        self.total_it += 1
+        metrics = {"value_loss": value_loss, "q_loss": q_loss, "actor_loss": actor_loss}
+        return {name: value.detach() for name, value in metrics.items()}
+
+    def act(self, observations: np.ndarray) -> np.ndarray:
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
+
+    def parts(self) -> dict[str, Any]:
+        """What a checkpoint holds, by its name."""
+        learning = ("qf", "vf", "actor")
+        return {name: getattr(self, name) for name in [*learning, "q_target", *(f"{x}_optimizer" for x in learning)]}
+
+
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The likeliest actions (E,) for observations (E, S)."""
+    return argmax(actor(observations), axis=-1)
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> IQL:
+    """Fresh networks, drawn from torch's generator on the CPU: critic 1, critic 2, V, policy."""
+    qf = TwinQ(state_dim, action_dim, config.hidden_dims)
+    vf = ValueFunction(state_dim, config.hidden_dims)
+    actor = Actor(state_dim, action_dim, config.hidden_dims)
+    device = resolve_device(config.device)
+    return IQL(config, qf.to(device), vf.to(device), actor.to(device))
+
+
+def save(trainer: IQL, path: Path, **facts: Any) -> None:
+    """Writes a checkpoint."""
+    save_checkpoint(path, "discrete/iql", {**trainer.parts(), "total_it": trainer.total_it, **facts})
+
+
+def load(trainer: IQL, path: str) -> dict[str, Any]:
+    """Loads a checkpoint of ours; returns what it holds."""
+    content = load_checkpoint(path, "discrete/iql", trainer.parts())
+    trainer.total_it = content["total_it"]
+    return content
+
+
+def train(config: TrainConfig) -> Run:
+    """Trains, evaluates every `eval_freq` updates and fills the run's folder.
+
+    Raises:
+        InputError: The dataset, the environment or the checkpoint cannot be used.
+    """
+    task = load_task(config, None, normalize=False, finite=True)
+    device = resolve_device(config.device)
+    seed_everything(config.seed)
+    trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
+    run = Run(config, task, "discrete/iql", "torch", device)
+    history = restore(run, partial(load, trainer), device)
+    dataset = to_device(task.dataset, device)
+    with run:
+        if run.is_due(run.step):
+            run.evaluate(run.step, trainer.act)
+        for step in range(run.step + 1, config.max_timesteps + 1):
+            indices, noise = draw_noise(config, len(dataset.rewards), device)
+            history.append(trainer.update(take(dataset, indices), noise))
+            run.advance(1)
+            if run.is_due(step):
+                run.log(step, mean_metrics(history))
+                history.clear()
+                run.save(step, partial(save, trainer))
+                run.evaluate(step, trainer.act)
+            elif run.stopping:
+                run.save(step, partial(save, trainer, history=history))
+    return run
+
+
+if __name__ == "__main__":
+    cli(train, TrainConfig, "discrete/iql")
