@@ -3,18 +3,31 @@
 from docutils import nodes
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
 from sphinx.util.typing import ExtensionMetadata
 from sphinx.writers.html5 import HTML5Translator
 
 
+def mathml(formula: str, display: str) -> str:
+    """A formula, `inline` or as a `block`.
+
+    Raises:
+        ExtensionError: The converter does not know a command, which a reader would see as text.
+    """
+    found = convert(formula, display=display)
+    if "\\" in found:
+        raise ExtensionError(f"a command in this formula has no meaning in MathML: {formula}")
+    return found
+
+
 def _inline(translator: HTML5Translator, node: nodes.math) -> None:
-    translator.body.append(convert(node.astext()))
+    translator.body.append(mathml(node.astext(), "inline"))
     raise nodes.SkipNode
 
 
 def _block(translator: HTML5Translator, node: nodes.math_block) -> None:
     # A formula that is wider than a phone scrolls in its own box.
-    translator.body.append(f'<div class="formula">{convert(node.astext(), display="block")}</div>\n')
+    translator.body.append(f'<div class="formula">{mathml(node.astext(), "block")}</div>\n')
     raise nodes.SkipNode
 
 

@@ -57,6 +57,6 @@ def online_dqn(figure: Figure) -> None:
     for start in np.arange(1, 5) / 5.0:
         pen.point(axes, start, np.interp(start, updates, value), SKY)
     pen.label(axes, 0.3, 0.66, "the critic", SKY, ha="right")
-    pen.label(axes, 0.66, 0.58, "its target: a copy from time to time", AMBER)
+    pen.label(axes, 0.66, 0.33, "its target: a copy from time to time", AMBER)
     pen.plain(axes, "updates", "Q")
     axes.set_ylim(0.0, 1.0)
