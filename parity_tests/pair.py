@@ -130,6 +130,10 @@ class Pair:
         on_device: Settings under which an update asks the host for nothing, where the defaults' updates do.
         drawn_inside: Where the noise holds a key: from JAX twin, noise and hyperparameters to what is drawn from it.
         draws_inside: Whether the scanned loop itself draws, what would be too large to draw ahead.
+        records_on_cpu: Whether the recording of a CUDA graph can be tried on a CPU. There, and there alone, PyTorch's
+            `one_hot` looks at the numbers that it is given.
+        compiled_in: The precision in which PyTorch's compiled updates are compared. In double precision PyTorch 2.13's
+            compiled Adam leaves some parameters without axes where they are.
         float32: A rung's tolerance in single precision, by its name, where the ladder's own cannot be had.
         float64: Likewise in double precision.
     """
@@ -174,6 +178,8 @@ class Pair:
     on_device: Mapping[str, Any] = field(default_factory=dict)
     drawn_inside: Callable[[ModuleType, Any, Any], Any] | None = None
     draws_inside: bool = False
+    records_on_cpu: bool = True
+    compiled_in: str = "float64"
     float32: Mapping[str, float] = field(default_factory=dict)
     float64: Mapping[str, float] = field(default_factory=dict)
     facts: Facts = Facts()

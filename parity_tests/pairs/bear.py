@@ -90,6 +90,7 @@ PAIR = Pair(
     gathers=2,
     full_size={"warmup_steps": 3, "n_action_samples": 10},
     timed={"warmup_steps": 0},
+    compiled_in="float32",
     facts=Facts(rewarded="critic_loss"),
 )
 

@@ -47,6 +47,7 @@ PAIR = Pair(
     draw_inputs=lambda dataset, action_dim: (len(dataset[0]),),
     update_statics=lambda config, step: {"copied": (step - 1) % config.target_update_interval == 0},
     interval_statics=lambda config, start, num_updates: {"phase": start % config.target_update_interval},
+    records_on_cpu=False,
     facts=Facts(rewarded="critic_loss", target_inputs=("batch",), rate=""),
 )
 

@@ -64,6 +64,7 @@ PAIR = Pair(
     draw_inputs=lambda dataset, action_dim: (len(dataset[0]),),
     # The schedule is a number of Python's, which a recording would fix.
     on_device={"opt_decay_schedule": "none"},
+    records_on_cpu=False,
     facts=Facts(
         rewarded="q_loss",
         target_inputs=("batch",),

@@ -90,6 +90,7 @@ PAIR = Pair(
     other_draws=("draw_exploration",),
     explored=explored,
     prepared=schedules,
+    records_on_cpu=False,
     facts=Facts(rewarded="critic_loss", rate=""),
 )
 

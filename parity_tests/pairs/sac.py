@@ -45,6 +45,7 @@ PAIR = Pair(
     draw_inputs=lambda dataset, action_dim: (FILLED, action_dim),
     interval_statics=lambda config, start, num_updates: {"size": FILLED},
     other_draws=("draw_exploration",),
+    compiled_in="float32",
     facts=Facts(rewarded="critic_loss"),
 )
 

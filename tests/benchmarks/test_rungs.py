@@ -104,14 +104,13 @@ def test_compiled_code_makes_the_same_updates() -> None:
 def test_what_is_compiled_is_the_update(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """For every pair what `torch.compile` takes down: the operations of losses, backward passes and steps of Adam.
 
-    They run one by one here; code generated for all of them would take minutes. BEAR and the forms of SAC are compared
-    in single precision, as they are measured. In double precision PyTorch 2.13's compiled Adam leaves a parameter
-    without axes where it is. In single precision compiled Adam rounds 1 - beta^t, which is 7e-6 of a step.
+    They run one by one here; code generated for all of them would take minutes. In single precision compiled Adam
+    rounds 1 - beta^t, which is 7e-6 of a step.
     """
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
-    dtype, tolerance = ("float32", 1e-4) if name in ("bear", "sac", "discrete/sac") else ("float64", TOLERANCE)
-    with both_in(dtype):
-        check_torch(torch_rungs.compiled, name, tolerance)
+    precision = PAIRS[name].compiled_in
+    with both_in(precision):
+        check_torch(torch_rungs.compiled, name, {"float32": 1e-4, "float64": TOLERANCE}[precision])
 
 
 def test_every_rung_does_about_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
