@@ -90,8 +90,11 @@ class Reference:
         """The MMD's excess, weighted."""
         c, rows, n = self.config, len(s), self.config.n_mmd_action_samples
         with torch.no_grad():
-            b = self.vae.decoder(torch.cat([s.repeat(n, 1), torch.randn(n * rows, Z).clamp(-0.5, 0.5)], 1))
-            b = (b if c.vae_tanh else torch.tanh(b)).reshape(n, rows, -1).transpose(0, 1)
+            # Drawn sample by sample, decoded state by state: on some processors a product's last bits depend on where
+            # its row stands.
+            z = torch.randn(n, rows, Z).clamp(-0.5, 0.5).transpose(0, 1).reshape(rows * n, Z)
+            b = self.vae.decoder(torch.cat([s.repeat_interleave(n, dim=0), z], 1))
+            b = (b if c.vae_tanh else torch.tanh(b)).reshape(rows, n, -1)
         p = self.policy(s).rsample((n,)).transpose(0, 1)
 
         def k(x: Tensor, y: Tensor) -> Tensor:
