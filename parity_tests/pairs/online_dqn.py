@@ -3,36 +3,14 @@
 from typing import Any
 
 import numpy as np
-import torch
 
 from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair, load_choices
+from parity_tests.pairs import quantiles
 
 SMALL = {"env": "CartPole-v1", "hidden_dims": (64, 48), "target_update_interval": 2, "learning_rate": 1e-3}
 # Rows that count as experience so far: fewer than a dataset has, so that a draw beyond them shows.
 FILLED = 150
-
-
-def last_layer(member: Any) -> Any:
-    """Of a critic, the layer that values actions."""
-    return member.head if hasattr(member, "head") else member[-1]
-
-
-def corner(trainer: Any) -> None:
-    """Targets that prefer other actions than the critics do, and values of which some differ by more than 1.
-
-    The targets' mean over states is 0, so no action is always the best and no critic always the smallest.
-    """
-    targets, first = trainer.critics_target, next(trainer.critics_target.parameters())
-    for member in targets.members:
-        last_layer(member).weight.data.mul_(-3.0)
-    generator = torch.Generator().manual_seed(0)
-    states = torch.randn(500, first.shape[1], generator=generator, dtype=first.dtype)
-    for member, quantiles in zip(targets.members, targets(states), strict=True):
-        bias = last_layer(member).bias.data
-        bias.view(quantiles.shape[1], -1).sub_(quantiles.detach().mean(axis=(0, 2))[:, None])
-    for number, member in enumerate(trainer.critics.members):
-        last_layer(member).bias.data.add_(0.5 * number)
 
 
 def explored(rng: Any, rows: int, action_dim: int) -> dict[str, Any]:
@@ -62,11 +40,7 @@ PAIR = Pair(
     paper="Mnih et al. 2015",
     url="https://doi.org/10.1038/nature14236",
     benchmark_updates=2000,
-    outputs=lambda twin, batch: {
-        f"{name} {number}": quantiles
-        for name in ("critics", "acting")
-        for number, quantiles in enumerate(getattr(twin, name)(batch.observations), start=1)
-    },
+    outputs=quantiles.outputs,
     corners=("acting",),
     losses={"critic_loss": Loss(of=("critics",))},
     variants={
@@ -74,12 +48,10 @@ PAIR = Pair(
         "double": SMALL
         | {"double": True, "target_update_interval": 3, "n_critics": 3}
         | {"discount": 0.9, "learning_rate": 3e-3, "adam_eps": 3e-4},
-        "quantiles": SMALL | {"critic": "qr", "n_quantiles": 5, "n_critics": 3, "double": True, "learning_rate": 3e-3},
-        "implicit": SMALL
-        | {"critic": "iqn", "n_quantiles": 6, "n_greedy_quantiles": 4, "embed_size": 8, "n_critics": 2},
+        **{name: SMALL | settings for name, settings in quantiles.VARIANTS.items()},
         "ensemble": SMALL | {"n_critics": 2, "target_update_interval": 5},
     },
-    corner=corner,
+    corner=quantiles.corner,
     load=load_choices,
     draw_inputs=lambda dataset, action_dim: (FILLED,),
     update_statics=lambda config, step: {"copied": (step - 1) % config.target_update_interval == 0},
@@ -163,31 +135,5 @@ MISTAKES = [
             "shipped path"),
     Mistake("same rows at every update", "key = jax.random.fold_in(key, step)",
             "key = jax.random.fold_in(key, 0 * step)", "draws"),
-    Mistake("fractions at the ends of their parts", "(bounds[1:] + bounds[:-1]) / 2.0", "bounds[1:]", "loss",
-            "quantiles"),
-    Mistake("mean over the critic's quantiles", "loss.sum(axis=-1).mean(axis=-1)", "loss.mean(axis=(2, 3))", "loss",
-            "quantiles"),
-    Mistake("reversed quantiles", "(error < 0.0)", "(error > 0.0)", "loss", "quantiles"),
-    Mistake("absolute error of quantiles", "loss = abs(fractions[..., None, :] - (error < 0.0)) * loss",
-            "loss = abs(fractions[..., None, :] - (error < 0.0)) * abs(error)", "loss", "quantiles"),
-    Mistake("a fraction for each of the target's quantiles", "fractions[..., None, :]", "fractions[..., None]", "loss",
-            "quantiles"),
-    Mistake("each quantile against its own of the target", "target[:, :, None] - q[:, :, None]",
-            "(target - q)[:, :, None]", "loss", "quantiles"),
-    Mistake("outputs by quantile, then by action", "reshape(-1, self.action_dim, self.n_quantiles)",
-            "reshape(-1, self.n_quantiles, self.action_dim).swapaxes(1, 2)", "forward", "quantiles"),
-    Mistake("smallest quantiles of any critic", "(q * critic.T[..., None]).sum(axis=0)",
-            "q.min(axis=0)", "loss", "quantiles"),
-    Mistake("a critic chosen for the whole batch", "argmin(q.mean(axis=-1), axis=0)",
-            "argmin(q.mean(axis=(1, 2)))[None].repeat(q.shape[1])", "loss", "quantiles"),
-    Mistake("choice and value at the same fractions", "chooser(batch.next_observations, noise.choice)",
-            "chooser(batch.next_observations, noise.target)", "loss", "implicit"),
-    Mistake("the target at the fractions of the error", "target(batch.next_observations, noise.target)",
-            "target(batch.next_observations, noise.error)", "loss", "implicit"),
-    Mistake("the error's pass at the target's fractions", "critics(batch.observations, noise.error)",
-            "critics(batch.observations, noise.target)", "loss", "implicit"),
-    Mistake("the error weighed by the target's fractions", "fractions(self.hp, q, noise.error)",
-            "fractions(self.hp, q, noise.target)", "loss", "implicit"),
-    Mistake("one draw of fractions for all passes", "for each in keys]", "for each in [keys[0]] * len(keys)]", "draws",
-            "implicit"),
+    *quantiles.MISTAKES,
 ]  # fmt: skip

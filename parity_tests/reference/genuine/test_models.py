@@ -17,19 +17,16 @@ from parity_tests.reference.common import (
     assert_same_actions,
     same_draws,
 )
-from parity_tests.reference.genuine.test_d3rlpy import (
+from parity_tests.reference.genuine.library import (
     BATCH_SIZE,
-    DISCRETE,
     FAULTS,
     HIDDEN,
-    assert_same_choices,
-    assert_same_judgement,
     assert_same_updates,
     batch_of,
-    both_discrete,
-    both_fqe,
     created,
 )
+from parity_tests.reference.genuine.test_finite import DISCRETE, assert_same_choices, both_discrete
+from parity_tests.reference.genuine.test_fqe import assert_same_judgement, both_fqe
 from shared.data.transitions import Batch
 
 pytestmark = pytest.mark.d3rlpy

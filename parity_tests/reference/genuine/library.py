@@ -1,0 +1,72 @@
+"""The genuine d3rlpy 2.8.1 as the tests use it: small networks, batches, and six updates beside ours.
+
+`make test-d3rlpy` installs the library; without it these tests are skipped.
+"""
+
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from corl_torch.discrete import bcq as discrete_bcq
+from corl_torch.discrete import sac as discrete_sac
+from corl_torch.online import ddpg, dqn
+from parity_tests.reference.common import (
+    ACTION_DIM,
+    CPU,
+    ROWS,
+    STATE_DIM,
+    UPDATES,
+    assert_same_log,
+    columns_of,
+    same_draws,
+)
+from shared.data.transitions import Batch
+from shared.frameworks.torch_data import take
+
+BATCH_SIZE = 32
+HIDDEN = {"actor": (40, 30), "critic": (50, 20), "imitator": (64, 48)}
+# What d3rlpy 2.8.1 does in place of the paper
+FAULTS: dict[str, Any] = {"vae_tanh": False, "copy_target_policy": False}
+
+
+def created(d3rlpy: Any, config: str, networks: tuple[str, ...], **settings: Any) -> Any:
+    """The library's algorithm with small networks, drawn from torch's generator."""
+    factory = d3rlpy.models.VectorEncoderFactory
+    encoders = {f"{part}_encoder_factory": factory(hidden_units=list(HIDDEN[part])) for part in networks}
+    algorithm = getattr(d3rlpy.algos, config)(batch_size=BATCH_SIZE, **encoders, **settings).create(device="cpu:0")
+    algorithm.create_impl((STATE_DIM,), ACTION_DIM)
+    return algorithm
+
+
+def batch_of(d3rlpy: Any, dataset: Batch) -> Any:
+    """A batch as the library draws and takes it; what its algorithms do not read repeats another column."""
+    s, a, r, s2, d = columns_of(dataset, BATCH_SIZE)
+    if a.ndim == 1:
+        a = a[:, None].float()
+    interval: Tensor = torch.ones(BATCH_SIZE, 1)
+    return d3rlpy.torch_utility.TorchMiniBatch(s, a, r, s2, a, r, d, interval, "cpu:0")
+
+
+def assert_same_updates(d3rlpy: Any, dataset: Batch, twin: ModuleType, trainer: Any, theirs: Any) -> None:
+    """Six updates of both, from equal draws, log the same."""
+    # The library's own `update` does so too: it may have acted since.
+    theirs.impl.modules.set_train()
+    same_draws()
+    logged = [theirs.impl.inner_update(batch_of(d3rlpy, dataset), step) for step in range(UPDATES)]
+    # BEAR's log calls the VAE's loss otherwise than BCQ's and PLAS's do.
+    own = "imitator" if twin is discrete_bcq else "vae"
+    expected = [{name.replace("imitator", own): value for name, value in log.items()} for log in logged]
+    same_draws()
+    logs = []
+    for _ in range(UPDATES):
+        # Whether the next update is one of the VAE alone, or one of the warm-up, for the twins that have such
+        phase = [getattr(trainer, name) for name in ("pretrains", "warms_up") if hasattr(trainer, name)]
+        sizes = (ROWS,) if twin in (ddpg, dqn) or "discrete" in twin.__name__ else (ROWS, ACTION_DIM)
+        indices, noise = twin.draw_noise(trainer.hp, *sizes, CPU, *phase)
+        logs.append(trainer.update(take(dataset, indices), noise))
+    if twin is discrete_sac:
+        # The library logs nothing of the temperature and the entropy.
+        logs = [{name: log[name] for name in ("critic_loss", "actor_loss")} for log in logs]
+    assert_same_log(logs, expected)

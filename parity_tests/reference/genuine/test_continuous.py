@@ -1,0 +1,305 @@
+"""Our twins in the form of the genuine d3rlpy 2.8.1: the same weights from a seed, and six equal updates."""
+
+import math
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from corl_torch import bcq, bear, crr, plas, prdc
+from corl_torch.online import ddpg, td3
+from parity_tests.reference.common import (
+    ACTION_DIM,
+    CPU,
+    ROWS,
+    STATE_DIM,
+    UPDATES,
+    assert_same_actions,
+    assert_same_log,
+    assert_same_weights,
+    same_draws,
+)
+from parity_tests.reference.genuine.library import BATCH_SIZE, FAULTS, HIDDEN, assert_same_updates, created
+from shared.data.transitions import Batch
+
+pytestmark = pytest.mark.d3rlpy
+
+
+def plas_networks(trainer: plas.PLAS) -> list[nn.Module]:
+    """Ours, in the order in which they are drawn."""
+    networks = [trainer.actor.latent, trainer.actor_target.latent]
+    networks += [*trainer.critics.members, *trainer.critics_target.members, trainer.encoder, trainer.decoder]
+    changes = trainer.actor.perturbation, trainer.actor_target.perturbation
+    return networks + [change for change in changes if change is not None]
+
+
+def their_plas_networks(algorithm: Any) -> list[nn.Module]:
+    """The library's, in the same order."""
+    modules = algorithm.impl.modules
+    networks = [modules.policy, modules.targ_policy, *modules.q_funcs, *modules.targ_q_funcs]
+    networks += [modules.vae_encoder, modules.vae_decoder]
+    return networks + ([modules.perturbation, modules.targ_perturbation] if hasattr(modules, "perturbation") else [])
+
+
+@pytest.mark.parametrize("perturbation", [False, True], ids=["PLAS", "PLAS+P"])
+@pytest.mark.parametrize(("warm", "lam", "n_critics"), [(0, 0.75, 2), (3, 0.3, 3), (6, 1.0, 2)])
+def test_plas(d3rlpy: Any, dataset: Batch, warm: int, lam: float, n_critics: int, perturbation: bool) -> None:
+    """Weights, logs, targets and actions, in the VAE's updates and in those after them."""
+    name = "PLASWithPerturbationConfig" if perturbation else "PLASConfig"
+    shared: dict[str, Any] = {"lam": lam, "n_critics": n_critics}
+    if perturbation:
+        shared["action_flexibility"] = 0.3
+    config = plas.TrainConfig(
+        device="cpu",
+        batch_size=BATCH_SIZE,
+        vae_iterations=warm,
+        actor_hidden_dims=HIDDEN["actor"],
+        critic_hidden_dims=HIDDEN["critic"],
+        vae_hidden_dims=HIDDEN["imitator"],
+        perturbation=perturbation,
+        **shared,
+        **FAULTS,
+    )
+    same_draws()
+    theirs = created(d3rlpy, name, ("actor", "critic", "imitator"), warmup_steps=warm, **shared)
+    same_draws()
+    trainer = plas.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    assert_same_weights(plas_networks(trainer), their_plas_networks(theirs))
+    assert_same_updates(d3rlpy, dataset, plas, trainer, theirs)
+    assert_same_weights(plas_networks(trainer), their_plas_networks(theirs))
+    observations = dataset.observations.numpy()
+    assert_same_actions(trainer.act(observations), torch.as_tensor(theirs.predict(observations)))
+
+
+@pytest.mark.parametrize(("warm", "lam", "n_critics", "samples"), [(0, 0.75, 2, 7), (3, 0.3, 3, 4), (6, 1.0, 2, 3)])
+def test_bcq(d3rlpy: Any, dataset: Batch, warm: int, lam: float, n_critics: int, samples: int) -> None:
+    """Weights, logs, targets and actions, in the updates of the VAE alone and in those after them."""
+    shared: dict[str, Any] = {"lam": lam, "n_critics": n_critics, "n_action_samples": samples}
+    shared["action_flexibility"] = 0.3
+    config = bcq.TrainConfig(
+        device="cpu",
+        batch_size=BATCH_SIZE,
+        vae_iterations=warm,
+        actor_hidden_dims=HIDDEN["actor"],
+        critic_hidden_dims=HIDDEN["critic"],
+        vae_hidden_dims=HIDDEN["imitator"],
+        **shared,
+        **FAULTS,
+    )
+    same_draws()
+    theirs = created(d3rlpy, "BCQConfig", ("actor", "critic", "imitator"), rl_start_step=warm, **shared)
+    same_draws()
+    trainer = bcq.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    assert_same_weights(bcq_networks(trainer), their_bcq_networks(theirs))
+    assert_same_updates(d3rlpy, dataset, bcq, trainer, theirs)
+    assert_same_weights(bcq_networks(trainer), their_bcq_networks(theirs))
+    observations = dataset.observations.numpy()
+    same_draws()
+    actions = torch.as_tensor(theirs.predict(observations))
+    same_draws()
+    codes = torch.randn(len(observations), samples, 2 * ACTION_DIM).numpy()
+    assert_same_actions(trainer.act(observations, codes), actions)
+
+
+def bcq_networks(trainer: bcq.BCQ) -> list[nn.Module]:
+    """Ours, in the order in which they are drawn."""
+    networks = [trainer.actor, trainer.actor_target, *trainer.critics.members, *trainer.critics_target.members]
+    return [*networks, trainer.encoder, trainer.decoder]
+
+
+def their_bcq_networks(algorithm: Any) -> list[nn.Module]:
+    """The library's, in the same order."""
+    modules = algorithm.impl.modules
+    networks = [modules.policy, modules.targ_policy, *modules.q_funcs, *modules.targ_q_funcs]
+    return [*networks, modules.vae_encoder, modules.vae_decoder]
+
+
+@pytest.mark.parametrize("n_critics", [1, 2])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"weight_type": "exp", "advantage_type": "mean", "target_update_type": "hard", "target_update_interval": 4},
+        {"weight_type": "binary", "advantage_type": "max", "target_update_type": "soft", "tau": 0.1},
+        {"weight_type": "exp", "advantage_type": "max", "target_update_type": "soft", "max_weight": 1.01, "beta": 0.5},
+    ],
+)
+def test_crr(d3rlpy: Any, dataset: Batch, n_critics: int, settings: dict[str, Any]) -> None:
+    """Weights, logs, targets, and actions as it draws them."""
+    config = crr.TrainConfig(
+        device="cpu",
+        batch_size=BATCH_SIZE,
+        actor_hidden_dims=HIDDEN["actor"],
+        critic_hidden_dims=HIDDEN["critic"],
+        n_critics=n_critics,
+        copy_target_policy=False,
+        **settings,
+    )
+    same_draws()
+    theirs = created(d3rlpy, "CRRConfig", ("actor", "critic"), n_critics=n_critics, **settings)
+    same_draws()
+    trainer = crr.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    ours = [trainer.actor, trainer.actor_target, *trainer.critics.members, *trainer.critics_target.members]
+    modules = theirs.impl.modules
+    networks = [modules.policy, modules.targ_policy, *modules.q_funcs, *modules.targ_q_funcs]
+    assert_same_weights(ours, networks)
+    assert_same_updates(d3rlpy, dataset, crr, trainer, theirs)
+    assert_same_weights(ours, networks)
+    observations = dataset.observations.numpy()
+    same_draws()
+    actions = torch.as_tensor(theirs.predict(observations))
+    same_draws()
+    normal = torch.randn(len(observations), config.n_action_samples, ACTION_DIM)
+    waiting = torch.empty(len(observations), config.n_action_samples).exponential_()
+    noise_of_acting = torch.cat([normal, -waiting.log()[..., None]], -1)
+    assert_same_actions(trainer.act(observations, noise_of_acting.numpy()), actions)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"warmup_steps": 0},
+        {"warmup_steps": 3, "temp_lr": 1e-2, "initial_temperature": 1.0, "mmd_kernel": "gaussian", "mmd_sigma": 0.5},
+        {"warmup_steps": 6, "lam": 0.3, "n_critics": 3},
+        {"warmup_steps": 1, "initial_alpha": 50.0, "actor_lr": 1e-2, "lam": 1.0, "n_target_samples": 3},
+        {"warmup_steps": 0, "initial_alpha": math.exp(10.0), "mmd_sigma": 5.0, "n_mmd_action_samples": 3},
+    ],
+)
+def test_bear(d3rlpy: Any, dataset: Batch, settings: dict[str, Any]) -> None:
+    """Weights, logs, temperature, the MMD's weight, targets and actions, in the warm-up and behind it."""
+    samples = 7
+    config = bear.TrainConfig(
+        device="cpu",
+        batch_size=BATCH_SIZE,
+        actor_hidden_dims=HIDDEN["actor"],
+        critic_hidden_dims=HIDDEN["critic"],
+        vae_hidden_dims=HIDDEN["imitator"],
+        vae_tanh=False,
+        mmd_in_actor=False,
+        n_action_samples=samples,
+        **settings,
+    )
+    theirs_of = {ours: name for name, ours in config.REFERENCE_NAMES.items()}
+    same_draws()
+    theirs = created(
+        d3rlpy,
+        "BEARConfig",
+        ("actor", "critic", "imitator"),
+        n_action_samples=samples,
+        **{"temp_learning_rate": config.temp_lr, "initial_temperature": config.initial_temperature}
+        | {theirs_of.get(name, name): value for name, value in settings.items()},
+    )
+    same_draws()
+    trainer = bear.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    ours = [trainer.actor, *trainer.critics.members, *trainer.critics_target.members, trainer.encoder, trainer.decoder]
+    modules = theirs.impl.modules
+    networks = [modules.policy, *modules.q_funcs, *modules.targ_q_funcs, modules.vae_encoder, modules.vae_decoder]
+    assert_same_weights(ours, networks)
+    assert_same_updates(d3rlpy, dataset, bear, trainer, theirs)
+    assert_same_weights(ours, networks)
+    for number, other in ((trainer.log_temp, modules.log_temp), (trainer.log_alpha, modules.log_alpha)):
+        assert [number().tolist()] == [weight.item() for weight in other.parameters()]
+    observations = dataset.observations.numpy()
+    same_draws()
+    actions = torch.as_tensor(theirs.predict(observations))
+    same_draws()
+    noise = torch.randn(len(observations), samples, ACTION_DIM).numpy()
+    assert_same_actions(trainer.act(observations, noise), actions)
+
+
+@pytest.mark.parametrize(
+    ("twin", "settings"),
+    [
+        (td3, {}),
+        (td3, {"policy_freq": 3, "n_critics": 3, "tau": 0.1}),
+        (td3, {"policy_freq": 1, "policy_noise": 0.5, "noise_clip": 0.3}),
+        (ddpg, {}),
+        (ddpg, {"n_critics": 2, "tau": 0.1, "actor_lr": 1e-3}),
+    ],
+)
+def test_td3_and_ddpg(d3rlpy: Any, dataset: Batch, twin: ModuleType, settings: dict[str, Any]) -> None:
+    """Weights, logs, targets, actions, and those of the explorer."""
+    config = twin.TrainConfig(
+        device="cpu",
+        batch_size=BATCH_SIZE,
+        actor_hidden_dims=HIDDEN["actor"],
+        critic_hidden_dims=HIDDEN["critic"],
+        **settings,
+    )
+    theirs_of = {ours: name for name, ours in config.REFERENCE_NAMES.items()}
+    renamed = {theirs_of.get(name, name): value for name, value in settings.items()}
+    same_draws()
+    theirs = created(d3rlpy, f"{config.name}Config", ("actor", "critic"), **renamed)
+    same_draws()
+    trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    ours = [trainer.actor, trainer.actor_target, *trainer.critics.members, *trainer.critics_target.members]
+    modules = theirs.impl.modules
+    networks = [modules.policy, modules.targ_policy, *modules.q_funcs, *modules.targ_q_funcs]
+    assert_same_weights(ours, networks)
+    assert_same_updates(d3rlpy, dataset, twin, trainer, theirs)
+    assert_same_weights(ours, networks)
+    observations = dataset.observations.numpy()
+    assert_same_actions(trainer.act(observations), torch.as_tensor(theirs.predict(observations)))
+    same_draws()
+    explored = d3rlpy.algos.NormalNoise(std=0.3).sample(theirs, observations, 0)
+    same_draws()
+    normal = np.random.standard_normal((len(observations), ACTION_DIM))
+    np.testing.assert_allclose(trainer.explore(0.3, observations, normal), explored, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"alpha": 10.0, "beta": 0.3, "policy_freq": 3, "n_critics": 3},
+        {"policy_freq": 1, "n_critics": 1},
+        # Two components of the actions: so few columns the library searches by a tree.
+        {"action_dim": 2},
+    ],
+)
+def test_prdc(d3rlpy: Any, dataset: Batch, settings: dict[str, Any]) -> None:
+    """The library makes what it searches in its own `fit`: six updates of that from a seed, and actions."""
+    settings = settings.copy()
+    observations = dataset.observations[:, :8] if "action_dim" in settings else dataset.observations
+    actions = dataset.actions[:, : settings.pop("action_dim", ACTION_DIM)]
+    ends = torch.arange(1, ROWS + 1) % 100 == 0
+    following = torch.where(ends[:, None], 0.0, observations.roll(-1, 0))
+    rows = Batch(observations, actions, dataset.rewards, following, ends.float())
+    config = prdc.TrainConfig(
+        device="cpu",
+        batch_size=BATCH_SIZE,
+        actor_hidden_dims=HIDDEN["actor"],
+        critic_hidden_dims=HIDDEN["critic"],
+        **settings,
+    )
+    theirs_of = {ours: name for name, ours in config.REFERENCE_NAMES.items()}
+    renamed = {theirs_of.get(name, name): value for name, value in settings.items()}
+    factory = d3rlpy.models.VectorEncoderFactory
+    encoders = {f"{part}_encoder_factory": factory(hidden_units=list(HIDDEN[part])) for part in ("actor", "critic")}
+    theirs = d3rlpy.algos.PRDCConfig(batch_size=BATCH_SIZE, **encoders, **renamed).create(device="cpu:0")
+    # The library's dataset draws when it is made.
+    episodes = d3rlpy.dataset.MDPDataset(*(column.numpy() for column in (*rows[:3], rows.terminals)))
+    same_draws()
+    fitted = theirs.fit(
+        episodes,
+        n_steps=UPDATES,
+        n_steps_per_epoch=1,
+        show_progress=False,
+        logger_adapter=d3rlpy.logging.NoopAdapterFactory(),
+    )
+    expected = [{key: value for key, value in log.items() if key.endswith("loss")} for _, log in fitted]
+    same_draws()
+    np.random.randint(ROWS)  # The library looks at one transition, to learn its sizes.
+    trainer = prdc.create_trainer(config, observations.shape[1], actions.shape[1], 1.0)
+    searched, logs = prdc.constrained(rows, config), []
+    for _ in range(UPDATES):
+        indices, noise = prdc.draw_noise(config, ROWS, actions.shape[1], CPU)
+        logs.append(trainer.update(prdc.take_constrained(searched, indices), noise))
+    assert_same_log(logs, expected)
+    modules = theirs.impl.modules
+    networks = [modules.policy, modules.targ_policy, *modules.q_funcs, *modules.targ_q_funcs]
+    ours = [trainer.actor, trainer.actor_target, *trainer.critics.members, *trainer.critics_target.members]
+    assert_same_weights(ours, networks)
+    assert_same_actions(trainer.act(observations.numpy()), torch.as_tensor(theirs.predict(observations.numpy())))

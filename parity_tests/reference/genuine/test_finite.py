@@ -1,0 +1,196 @@
+"""Our twins of finite actions in the form of the genuine d3rlpy 2.8.1: weights, updates, actions and defaults."""
+
+import inspect
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from corl_torch.discrete import bc as discrete_bc
+from corl_torch.discrete import bcq as discrete_bcq
+from corl_torch.discrete import cql as discrete_cql
+from corl_torch.discrete import sac as discrete_sac
+from corl_torch.online import dqn
+from parity_tests.reference.common import (
+    ACTION_DIM,
+    STATE_DIM,
+    assert_same_actions,
+    assert_same_weights,
+    same_draws,
+)
+from parity_tests.reference.genuine.library import BATCH_SIZE, HIDDEN, assert_same_updates, created
+from shared.data.transitions import Batch
+
+pytestmark = pytest.mark.d3rlpy
+
+
+SMALL_QUANTILES: dict[str, dict[str, Any]] = {
+    "qr": {"critic": "qr", "n_quantiles": 5},
+    "iqn": {"critic": "iqn", "n_quantiles": 7, "n_greedy_quantiles": 4, "embed_size": 9},
+}
+
+
+def renamed(d3rlpy: Any, config: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of critics of finite actions under the library's names, its factories among them."""
+    theirs_of = {ours: theirs for theirs, ours in config.REFERENCE_NAMES.items()}
+    of_factories = ("adam_eps", "critic", "n_quantiles", "n_greedy_quantiles", "embed_size")
+    found = {theirs_of.get(key, key): value for key, value in settings.items() if key not in of_factories}
+    encoder = d3rlpy.models.VectorEncoderFactory(hidden_units=list(HIDDEN["critic"]))
+    if config.name == "DiscreteSAC":
+        return found | {"actor_encoder_factory": encoder, "critic_encoder_factory": encoder}
+    found |= {"encoder_factory": encoder, "optim_factory": d3rlpy.optimizers.AdamFactory(eps=config.adam_eps)}
+    if getattr(config, "critic", "mean") == "qr":
+        found["q_func_factory"] = d3rlpy.models.QRQFunctionFactory(n_quantiles=config.n_quantiles)
+    if getattr(config, "critic", "mean") == "iqn":
+        sizes = {name: getattr(config, name) for name in ("n_quantiles", "n_greedy_quantiles", "embed_size")}
+        found["q_func_factory"] = d3rlpy.models.IQNQFunctionFactory(**sizes)
+    return found
+
+
+@pytest.mark.parametrize("name", ["DQN", "DoubleDQN"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"target_update_interval": 3, "learning_rate": 1e-2},
+        {"target_update_interval": 1, "learning_rate": 1e-2, "discount": 0.9},
+        {"target_update_interval": 2, "learning_rate": 1e-2, "n_critics": 3, "adam_eps": 3e-4},
+        {"target_update_interval": 3, "learning_rate": 1e-2, "critic": "qr"},
+        {"target_update_interval": 3, "learning_rate": 1e-2, "critic": "iqn", "n_quantiles": 64},
+        {"target_update_interval": 3, "learning_rate": 1e-2, "n_critics": 3, **SMALL_QUANTILES["qr"]},
+        {"target_update_interval": 3, "learning_rate": 1e-2, "n_critics": 3, **SMALL_QUANTILES["iqn"]},
+    ],
+)
+def test_dqn(d3rlpy: Any, dataset: Batch, name: str, settings: dict[str, Any]) -> None:
+    """Weights, logs, targets, actions, and those of the explorer with its epsilon."""
+    choices = dataset._replace(actions=dataset.actions.argmax(1), rewards=3 * dataset.rewards)
+    config = dqn.TrainConfig(
+        device="cpu", batch_size=BATCH_SIZE, hidden_dims=HIDDEN["critic"], double=name == "DoubleDQN", **settings
+    )
+    same_draws()
+    theirs = created(d3rlpy, f"{name}Config", (), **renamed(d3rlpy, config, settings))
+    same_draws()
+    trainer = dqn.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    ours = [*trainer.critics.members, *trainer.critics_target.members]
+    networks = [*theirs.impl.modules.q_funcs, *theirs.impl.modules.targ_q_funcs]
+    assert_same_weights(ours, networks)
+    assert_same_updates(d3rlpy, choices, dqn, trainer, theirs)
+    assert_same_weights(ours, networks)
+    observations = dataset.observations.numpy()
+    assert_same_actions(trainer.act(observations), torch.as_tensor(theirs.predict(observations)))
+    explorer = d3rlpy.algos.LinearDecayEpsilonGreedy(start_epsilon=0.9, end_epsilon=0.2, duration=40)
+    schedule = dqn.TrainConfig(epsilon_start=0.9, epsilon_end=0.2, epsilon_steps=40)
+    same_draws()
+    explored = [explorer.sample(theirs, observations[step : step + 1], step + 1)[0] for step in range(60)]
+    same_draws()
+    draws = dqn.draw_exploration(60, ACTION_DIM)
+    found = trainer.explore(observations[:60], *draws, dqn.epsilons(schedule, 0, 60))
+    np.testing.assert_array_equal(found, explored)
+
+
+# What d3rlpy 2.8.1 does in place of the paper
+DISCRETE_FAULTS = {
+    "CQL": {"double": True},
+    "BCQ": {"penalize_log_probs": True},
+    "BC": {"penalize_log_probs": True},
+    "SAC": {"huber": True},
+}
+# Of each algorithm's settings: with several critics, with targets that follow at once, under other weights
+DISCRETE: list[tuple[ModuleType, dict[str, Any]]] = [
+    (discrete_cql, {}),
+    (discrete_cql, {"target_update_interval": 1, "learning_rate": 1e-2, "cql_alpha": 4.0}),
+    (discrete_cql, {"target_update_interval": 3, "learning_rate": 1e-2, "n_critics": 3, "adam_eps": 3e-4}),
+    (discrete_cql, {"target_update_interval": 3, "learning_rate": 1e-2, "critic": "qr"}),
+    (discrete_cql, {"target_update_interval": 3, "learning_rate": 1e-2, "critic": "iqn", "n_quantiles": 64}),
+    (discrete_cql, {"target_update_interval": 3, "learning_rate": 1e-2, "n_critics": 3} | SMALL_QUANTILES["qr"]),
+    (discrete_cql, {"target_update_interval": 3, "learning_rate": 1e-2, "n_critics": 3} | SMALL_QUANTILES["iqn"]),
+    (discrete_bcq, {}),
+    (discrete_bcq, {"target_update_interval": 3, "learning_rate": 1e-2, "beta": 0.1, "action_flexibility": 0.6}),
+    (discrete_bcq, {"learning_rate": 1e-2, "n_critics": 3, "share_encoder": False, "adam_eps": 3e-4, "beta": 0.1}),
+    (discrete_bcq, {"target_update_interval": 1, "learning_rate": 1e-2, "n_critics": 2, "discount": 0.9}),
+    (discrete_bc, {}),
+    (discrete_bc, {"learning_rate": 1e-2, "beta": 0.1, "adam_eps": 3e-4}),
+    (discrete_sac, {}),
+    (discrete_sac, {"target_update_interval": 1, "critic_lr": 1e-2, "actor_lr": 3e-3, "initial_temperature": 0.2}),
+    (discrete_sac, {"target_update_interval": 3, "critic_lr": 1e-2, "n_critics": 3, "temp_lr": 1e-2}),
+    (discrete_sac, {"n_critics": 1, "temp_lr": 0.0, "initial_temperature": 0.2, "discount": 0.9}),
+]
+
+
+def both_discrete(d3rlpy: Any, twin: ModuleType, settings: dict[str, Any]) -> tuple[Any, Any]:
+    """Ours in the form of the library, and the library's, fresh from one seed."""
+    kind = twin.__name__.rpartition(".")[2].upper()
+    given = {"batch_size": BATCH_SIZE, "hidden_dims": HIDDEN["critic"]} | DISCRETE_FAULTS[kind] | settings
+    config = twin.TrainConfig(device="cpu", **given)
+    same_draws()
+    theirs = created(d3rlpy, f"{config.name}Config", (), **renamed(d3rlpy, config, settings))
+    same_draws()
+    return twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0), theirs
+
+
+def discrete_networks(trainer: Any, theirs: Any) -> tuple[list[nn.Module], list[nn.Module]]:
+    """Ours and the library's, in one order; of an imitator on shared layers its last layer."""
+    ours, modules, networks = [], theirs.impl.modules, []
+    if hasattr(trainer, "critics"):
+        ours += [*trainer.critics.members, *trainer.critics_target.members]
+        networks += [*modules.q_funcs, *modules.targ_q_funcs]
+    if hasattr(modules, "imitator"):
+        imitator = modules.imitator
+        own = getattr(trainer, "imitator", None) or trainer.actor
+        ours.append(own)
+        networks.append(imitator._fc if getattr(own, "share_encoder", False) else imitator)
+    if hasattr(modules, "policy"):
+        ours.append(trainer.actor)
+        networks.append(modules.policy)
+    return ours, networks
+
+
+def assert_same_choices(trainer: Any, theirs: Any) -> None:
+    """Every weight, and the temperature where there is one."""
+    assert_same_weights(*discrete_networks(trainer, theirs))
+    if hasattr(trainer, "log_temp"):
+        assert [trainer.log_temp().tolist()] == [weight.item() for weight in theirs.impl.modules.log_temp.parameters()]
+
+
+@pytest.mark.parametrize(("twin", "settings"), DISCRETE)
+def test_finite_actions(d3rlpy: Any, dataset: Batch, twin: ModuleType, settings: dict[str, Any]) -> None:
+    """Weights, logs, targets and actions."""
+    choices = dataset._replace(actions=dataset.actions.argmax(1), rewards=3 * dataset.rewards)
+    trainer, theirs = both_discrete(d3rlpy, twin, settings)
+    assert_same_choices(trainer, theirs)
+    assert_same_updates(d3rlpy, choices, twin, trainer, theirs)
+    assert_same_choices(trainer, theirs)
+    observations = dataset.observations.numpy()
+    assert_same_actions(trainer.act(observations), torch.as_tensor(theirs.predict(observations)))
+
+
+@pytest.mark.parametrize("twin", [discrete_cql, discrete_bcq, discrete_bc, discrete_sac])
+def test_defaults_of_finite_actions(d3rlpy: Any, twin: ModuleType) -> None:
+    """All that the library's configuration has, but for how networks, scalers and optimisers are made."""
+    config = twin.TrainConfig()
+    theirs = vars(getattr(d3rlpy.algos, f"{config.name}Config")())
+    made = ("_factory", "_scaler", "compile_graph", "transform")
+    compared = {name: value for name, value in theirs.items() if not any(part in name for part in made)}
+    # Its BC has a discount that nothing uses.
+    compared.pop("gamma" if twin is discrete_bc else "", None)
+    assert len(compared) >= 3
+    for name, value in compared.items():
+        assert getattr(config, config.REFERENCE_NAMES.get(name, name)) == value, name
+
+
+def test_defaults_of_dqn(d3rlpy: Any) -> None:
+    """Of updates, of its explorer and of its loop; what an algorithm here has besides is of its runs."""
+    config, theirs = dqn.TrainConfig(), d3rlpy.algos.DQNConfig()
+    for name in ("batch_size", "learning_rate", "gamma", "n_critics", "target_update_interval"):
+        assert getattr(config, config.REFERENCE_NAMES.get(name, name)) == getattr(theirs, name)
+    explorer = d3rlpy.algos.LinearDecayEpsilonGreedy()
+    loop = inspect.signature(d3rlpy.algos.DQN.fit_online).parameters
+    for name in ("n_updates", "update_interval", "update_start_step", "eval_epsilon"):
+        assert getattr(config, config.REFERENCE_NAMES.get(name, name)) == loop[name].default
+    assert (config.max_timesteps, config.eval_freq) == (loop["n_steps"].default, loop["n_steps_per_epoch"].default)
+    shares = dqn.epsilons(config, 0, 1_100_000)[[0, 499_999, 999_999, 1_099_999]]
+    expected = [explorer.compute_epsilon(step) for step in (1, 500_000, 1_000_000, 1_100_000)]
+    assert shares.tolist() == expected
