@@ -76,9 +76,15 @@ def load_transitions(raw: dict[str, np.ndarray]) -> Batch:
     return transitions.normalise_states(transitions.extract_transitions(raw))[0]
 
 
-def load_choices(raw: dict[str, np.ndarray]) -> Batch:
-    """Likewise, of finite actions: in place of a vector stands the number of its largest component."""
-    return load_transitions(raw | {"actions": raw["actions"].argmax(axis=1)})
+def load_choices(raw: dict[str, np.ndarray], frame_stack: int = 1) -> Batch:
+    """Likewise, of finite actions: in place of a vector stands the number of its largest component.
+
+    Observations may be images, whose frames are stacked.
+    """
+    raw = raw | {"actions": raw["actions"].argmax(axis=1)}
+    if transitions.shows_images(raw):
+        return transitions.extract_transitions(raw, frame_stack=frame_stack)
+    return load_transitions(raw)
 
 
 @dataclass(frozen=True)

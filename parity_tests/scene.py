@@ -17,13 +17,16 @@ import numpy as np
 import torch
 
 from parity_tests.interpreter import interpreted
-from parity_tests.pair import Pair
+from parity_tests.pair import Pair, load_choices
 from parity_tests.pairs import PAIRS
+from parity_tests.pictures import pictured
 from parity_tests.stretching import SPREAD, stretched
 from shared import names
 from shared.data import transitions
+from shared.envs.spaces import shape_of
 from shared.frameworks import jax_data, jax_side, torch_data, torch_side
 from shared.frameworks.exchange import blank_state, to_jax
+from shared.runs.encoders import NO_ENCODER, encoder_of
 
 # From a function to one that computes the same
 Engine = Callable[[Callable], Callable]
@@ -101,7 +104,7 @@ class Scene:
         jax_twin: The JAX module; a planted mistake is a changed one.
         config: Of the torch module; the JAX module's has the same fields.
         dataset: The pair's named tuple of NumPy columns.
-        sizes: S, A and the bound of every action component.
+        sizes: S or (C, H, W), then A and the bound of every action component.
         trainer: The torch twin, after `updates` updates.
         updates: Updates done.
         engine: What the JAX twin's functions are computed by: `interpreted`, or `jax.jit` as for users.
@@ -111,7 +114,7 @@ class Scene:
     jax_twin: ModuleType
     config: Any
     dataset: Any
-    sizes: tuple[int, int, float]
+    sizes: tuple[Any, int, float]
     trainer: Any
     updates: int = 0
     engine: Engine = interpreted
@@ -222,11 +225,14 @@ class Scene:
 def _scene(name: str, variant: str, dataset: str, warm: bool, dtype: torch.dtype) -> Scene:
     pair = PAIRS[name]
     rows = ROWS[dataset]()
-    columns = pair.load(rows)
     settings = pair.full_size if variant == FULL_SIZE else {"batch_size": BATCH_SIZE} | pair.variants[variant]
     config = pair.torch.TrainConfig(device="cpu", **settings)
+    if (encoder := encoder_of(config)) == NO_ENCODER:
+        columns = pair.load(rows)
+    else:
+        columns = load_choices(pictured(rows, encoder), config.frame_stack)
     torch_side.seed_everything(0)
-    sizes = rows["observations"].shape[1], rows["actions"].shape[1], MAX_ACTIONS[dataset]
+    sizes = shape_of(columns.observations), rows["actions"].shape[1], MAX_ACTIONS[dataset]
     trainer = pair.torch.create_trainer(config, *sizes)
     scene = Scene(pair, pair.jax, config, columns, sizes, trainer)
     if not warm:
@@ -240,7 +246,7 @@ def _scene(name: str, variant: str, dataset: str, warm: bool, dtype: torch.dtype
 
 
 @lru_cache(maxsize=8)
-def _blank(twin: ModuleType, config: Any, sizes: tuple[int, int, float], x64: bool) -> Any:
+def _blank(twin: ModuleType, config: Any, sizes: tuple[Any, int, float], x64: bool) -> Any:
     return blank_state(twin, config, *sizes)
 
 

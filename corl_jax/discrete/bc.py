@@ -23,15 +23,17 @@ from jax.nn import log_softmax, one_hot
 from jax.numpy import argmax, square
 
 from shared.data.transitions import Batch
+from shared.envs.spaces import Shape, axes
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
+from shared.frameworks.jax_encoders import convolutions
 from shared.frameworks.jax_layers import Linear, Network
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
 from shared.runs.fields import bounded, positive, widths
 from shared.runs.run import Run
-from shared.runs.settings import ImitationConfig
+from shared.runs.settings import ImagesConfig, ImitationConfig
 from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
@@ -54,7 +56,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters, ImitationConfig):
+class TrainConfig(Hyperparameters, ImagesConfig, ImitationConfig):
     """A whole run."""
 
     group: str = "DiscreteBC"
@@ -72,19 +74,21 @@ class TrainConfig(Hyperparameters, ImitationConfig):
 # ---- networks ------------------------------------------------------------------------------------------------------
 
 
-def mlp(hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
-    """Hidden layers with ReLU, and a linear one."""
-    return nn.Sequential([*(layer for width in hidden_dims for layer in (Linear(width), nn.relu)), Linear(output_dim)])
+def mlp(encoder: str, hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
+    """Convolutions if there are any, hidden layers with ReLU, and a linear one."""
+    hidden = [layer for width in hidden_dims for layer in (Linear(width), nn.relu)]
+    return nn.Sequential([*convolutions(encoder), *hidden, Linear(output_dim)])
 
 
 class Actor(nn.Module):
     """The policy: how likely each action is."""
 
     action_dim: int
+    encoder: str
     hidden_dims: Sequence[int]
 
     def setup(self) -> None:
-        self.net = mlp(self.hidden_dims, self.action_dim)
+        self.net = mlp(self.encoder, self.hidden_dims, self.action_dim)
 
     def __call__(self, observations: Array) -> Array:
         """The logits (B, A) of all actions in observations (B, S)."""
@@ -165,10 +169,11 @@ def train_interval(
     return scan_updates(update, draw, state, start, num_updates)
 
 
-def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> BC:
+def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> BC:
     """A fresh network with PyTorch's initialisation."""
     hp = narrow(config, Hyperparameters)
-    actor = Network.create(Actor(action_dim, config.hidden_dims), key, jnp.zeros((1, state_dim)))
+    module = Actor(action_dim, config.encoder, config.hidden_dims)
+    actor = Network.create(module, key, jnp.zeros((1, *axes(state_dim))))
     return BC(actor=actor, actor_optimizer=adam(hp).init(actor), hp=hp)
 
 
@@ -183,7 +188,7 @@ def train(config: TrainConfig) -> Run:
     enable_compilation_cache()
     with jax.default_device(device):
         weights_key, draws_key = jax.random.split(jax.random.key(config.seed))
-        state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
+        state = create_train_state(weights_key, config, task.shape, task.action_dim, task.max_action)
         run = Run(config, task, "discrete/bc", "jax", device)
         state, total_it = restore(run, partial(load_checkpoint, algorithm="discrete/bc", state=state), state)
         dataset = to_device(task.dataset)

@@ -23,15 +23,17 @@ from jax.nn import log_softmax, one_hot
 from jax.numpy import abs, amax, amin, argmax, exp, square, stack, where
 
 from shared.data.transitions import Batch
+from shared.envs.spaces import Shape, axes
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
+from shared.frameworks.jax_encoders import convolutions
 from shared.frameworks.jax_layers import Linear, Network
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
 from shared.runs.fields import bounded, positive, widths
 from shared.runs.run import Run
-from shared.runs.settings import TransitionsConfig
+from shared.runs.settings import ImagesConfig, TransitionsConfig
 from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
@@ -58,7 +60,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters, TransitionsConfig):
+class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     """A whole run."""
 
     group: str = "DiscreteBCQ"
@@ -86,19 +88,20 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 # ---- networks ------------------------------------------------------------------------------------------------------
 
 
-def hidden(hidden_dims: Sequence[int]) -> list[Any]:
-    """Hidden layers with ReLU."""
-    return [layer for width in hidden_dims for layer in (Linear(width), nn.relu)]
+def hidden(encoder: str, hidden_dims: Sequence[int]) -> list[Any]:
+    """Convolutions if there are any, and hidden layers with ReLU."""
+    return [*convolutions(encoder), *(layer for width in hidden_dims for layer in (Linear(width), nn.relu))]
 
 
 class Critic(nn.Module):
     """Q(s, .), which values all actions at once."""
 
     action_dim: int
+    reader: str
     hidden_dims: Sequence[int]
 
     def setup(self) -> None:
-        self.encoder = nn.Sequential(hidden(self.hidden_dims))
+        self.encoder = nn.Sequential(hidden(self.reader, self.hidden_dims))
         self.head = Linear(self.action_dim)
 
     def __call__(self, observations: Array) -> tuple[Array, Array]:
@@ -111,11 +114,12 @@ class Critics(nn.Module):
     """N critics with weights of their own."""
 
     action_dim: int
+    encoder: str
     hidden_dims: Sequence[int]
     n_critics: int
 
     def setup(self) -> None:
-        self.members = [Critic(self.action_dim, self.hidden_dims) for _ in range(self.n_critics)]
+        self.members = [Critic(self.action_dim, self.encoder, self.hidden_dims) for _ in range(self.n_critics)]
 
     def __call__(self, observations: Array) -> tuple[Array, Array]:
         """The values (N, B, A) of all actions in observations (B, S), and the first one's last hidden layer (B, H)."""
@@ -127,12 +131,13 @@ class Imitator(nn.Module):
     """How likely the data's actions are, on the first critic's hidden layers or on its own."""
 
     action_dim: int
+    encoder: str
     hidden_dims: Sequence[int]
     share_encoder: bool
     action_flexibility: float
 
     def setup(self) -> None:
-        layers = hidden(() if self.share_encoder else self.hidden_dims)
+        layers = [] if self.share_encoder else hidden(self.encoder, self.hidden_dims)
         self.net = nn.Sequential([*layers, Linear(self.action_dim)])
 
     def __call__(self, observations: Array, features: Array) -> Array:
@@ -266,13 +271,13 @@ def train_interval(
     return scan_updates(update, draw, state, start, num_updates)
 
 
-def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> BCQ:
+def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> BCQ:
     """Fresh networks with PyTorch's initialisation."""
-    hp, dims = narrow(config, Hyperparameters), config.hidden_dims
-    observations, features = jnp.zeros((1, state_dim)), jnp.zeros((1, dims[-1]))
+    hp, sizes = narrow(config, Hyperparameters), (action_dim, config.encoder, config.hidden_dims)
+    observations, features = jnp.zeros((1, *axes(state_dim))), jnp.zeros((1, config.hidden_dims[-1]))
     critics_key, imitator_key = jax.random.split(key)
-    imitator_module = Imitator(action_dim, dims, config.share_encoder, config.action_flexibility)
-    critics = Network.create(Critics(action_dim, dims, config.n_critics), critics_key, observations)
+    imitator_module = Imitator(*sizes, config.share_encoder, config.action_flexibility)
+    critics = Network.create(Critics(*sizes, config.n_critics), critics_key, observations)
     imitator = Network.create(imitator_module, imitator_key, observations, features)
     return BCQ(
         critics=critics,
@@ -296,7 +301,7 @@ def train(config: TrainConfig) -> Run:
     enable_compilation_cache()
     with jax.default_device(device):
         weights_key, draws_key = jax.random.split(jax.random.key(config.seed))
-        state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
+        state = create_train_state(weights_key, config, task.shape, task.action_dim, task.max_action)
         run = Run(config, task, "discrete/bcq", "jax", device)
         state, total_it = restore(run, partial(load_checkpoint, algorithm="discrete/bcq", state=state), state)
         dataset = to_device(task.dataset)

@@ -25,15 +25,17 @@ from jax.nn.initializers import zeros
 from jax.numpy import amin, argmax, cos, exp, minimum, square, stack, where
 
 from shared.data.transitions import Batch
+from shared.envs.spaces import Shape, axes
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
+from shared.frameworks.jax_encoders import convolutions
 from shared.frameworks.jax_layers import Linear, Network, xavier_uniform
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
 from shared.runs.fields import bounded, choice, positive, widths
 from shared.runs.run import Run
-from shared.runs.settings import TransitionsConfig
+from shared.runs.settings import ImagesConfig, TransitionsConfig
 from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
@@ -66,7 +68,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters, TransitionsConfig):
+class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     """A whole run."""
 
     group: str = "DiscreteIQL"
@@ -98,20 +100,22 @@ def linear(output_dim: int) -> Linear:
     return Linear(output_dim, kernel_init=xavier_uniform(gain=1.0), bias_init=zeros)
 
 
-def mlp(hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
-    """Hidden layers with ReLU, and a linear one."""
-    return nn.Sequential([*(layer for width in hidden_dims for layer in (linear(width), nn.relu)), linear(output_dim)])
+def mlp(encoder: str, hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
+    """Convolutions if there are any, hidden layers with ReLU, and a linear one."""
+    hidden = [layer for width in hidden_dims for layer in (linear(width), nn.relu)]
+    return nn.Sequential([*convolutions(encoder), *hidden, linear(output_dim)])
 
 
 class TwinQ(nn.Module):
     """Two critics Q(s, .), which value all actions at once, with weights of their own."""
 
     action_dim: int
+    encoder: str
     hidden_dims: Sequence[int]
 
     def setup(self) -> None:
-        self.q1 = mlp(self.hidden_dims, self.action_dim)
-        self.q2 = mlp(self.hidden_dims, self.action_dim)
+        self.q1 = mlp(self.encoder, self.hidden_dims, self.action_dim)
+        self.q2 = mlp(self.encoder, self.hidden_dims, self.action_dim)
 
     def __call__(self, observations: Array) -> Array:
         """The values (2, B, A) of all actions in observations (B, S)."""
@@ -121,10 +125,11 @@ class TwinQ(nn.Module):
 class ValueFunction(nn.Module):
     """V(s)."""
 
+    encoder: str
     hidden_dims: Sequence[int]
 
     def setup(self) -> None:
-        self.v = mlp(self.hidden_dims, 1)
+        self.v = mlp(self.encoder, self.hidden_dims, 1)
 
     def __call__(self, observations: Array) -> Array:
         """The values (B,) of observations (B, S)."""
@@ -135,10 +140,11 @@ class Actor(nn.Module):
     """The policy: how likely each action is."""
 
     action_dim: int
+    encoder: str
     hidden_dims: Sequence[int]
 
     def setup(self) -> None:
-        self.net = mlp(self.hidden_dims, self.action_dim)
+        self.net = mlp(self.encoder, self.hidden_dims, self.action_dim)
 
     def __call__(self, observations: Array) -> Array:
         """The logits (B, A) of all actions in observations (B, S)."""
@@ -284,13 +290,14 @@ def train_interval(
     return scan_updates(update, draw, state, start, num_updates)
 
 
-def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> IQL:
+def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> IQL:
     """Fresh networks."""
-    hp, dims, observations = narrow(config, Hyperparameters), config.hidden_dims, jnp.zeros((1, state_dim))
+    hp, observations = narrow(config, Hyperparameters), jnp.zeros((1, *axes(state_dim)))
+    layers = config.encoder, config.hidden_dims
     qf_key, vf_key, actor_key = jax.random.split(key, 3)
-    qf = Network.create(TwinQ(action_dim, dims), qf_key, observations)
-    vf = Network.create(ValueFunction(dims), vf_key, observations)
-    actor = Network.create(Actor(action_dim, dims), actor_key, observations)
+    qf = Network.create(TwinQ(action_dim, *layers), qf_key, observations)
+    vf = Network.create(ValueFunction(*layers), vf_key, observations)
+    actor = Network.create(Actor(action_dim, *layers), actor_key, observations)
     return IQL(
         qf=qf,
         vf=vf,
@@ -315,7 +322,7 @@ def train(config: TrainConfig) -> Run:
     enable_compilation_cache()
     with jax.default_device(device):
         weights_key, draws_key = jax.random.split(jax.random.key(config.seed))
-        state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
+        state = create_train_state(weights_key, config, task.shape, task.action_dim, task.max_action)
         run = Run(config, task, "discrete/iql", "jax", device)
         state, total_it = restore(run, partial(load_checkpoint, algorithm="discrete/iql", state=state), state)
         dataset = to_device(task.dataset)

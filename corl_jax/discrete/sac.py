@@ -23,15 +23,17 @@ from jax.nn import logsumexp, one_hot, softmax
 from jax.numpy import abs, amin, argmax, exp, square, stack, where
 
 from shared.data.transitions import Batch
+from shared.envs.spaces import Shape, axes
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
+from shared.frameworks.jax_encoders import convolutions
 from shared.frameworks.jax_layers import Linear, Network
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
 from shared.runs.fields import bounded, positive, widths
 from shared.runs.run import Run
-from shared.runs.settings import TransitionsConfig
+from shared.runs.settings import ImagesConfig, TransitionsConfig
 from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
@@ -60,7 +62,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters, TransitionsConfig):
+class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     """A whole run."""
 
     group: str = "DiscreteSAC"
@@ -89,19 +91,21 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 # ---- networks ------------------------------------------------------------------------------------------------------
 
 
-def mlp(hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
-    """Hidden layers with ReLU, and a linear one."""
-    return nn.Sequential([*(layer for width in hidden_dims for layer in (Linear(width), nn.relu)), Linear(output_dim)])
+def mlp(encoder: str, hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
+    """Convolutions if there are any, hidden layers with ReLU, and a linear one."""
+    hidden = [layer for width in hidden_dims for layer in (Linear(width), nn.relu)]
+    return nn.Sequential([*convolutions(encoder), *hidden, Linear(output_dim)])
 
 
 class Actor(nn.Module):
     """The policy: how likely each action is."""
 
     action_dim: int
+    encoder: str
     hidden_dims: Sequence[int]
 
     def setup(self) -> None:
-        self.net = mlp(self.hidden_dims, self.action_dim)
+        self.net = mlp(self.encoder, self.hidden_dims, self.action_dim)
 
     def __call__(self, observations: Array) -> Array:
         """The logits (B, A) of all actions in observations (B, S)."""
@@ -112,11 +116,12 @@ class Critics(nn.Module):
     """N critics Q(s, .), which value all actions at once, with weights of their own."""
 
     action_dim: int
+    encoder: str
     hidden_dims: Sequence[int]
     n_critics: int
 
     def setup(self) -> None:
-        self.members = [mlp(self.hidden_dims, self.action_dim) for _ in range(self.n_critics)]
+        self.members = [mlp(self.encoder, self.hidden_dims, self.action_dim) for _ in range(self.n_critics)]
 
     def __call__(self, observations: Array) -> Array:
         """The values (N, B, A) of all actions in observations (B, S)."""
@@ -261,12 +266,13 @@ def train_interval(
     return scan_updates(update, draw, state, start, num_updates)
 
 
-def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> SAC:
+def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> SAC:
     """Fresh networks with PyTorch's initialisation."""
-    hp, dims, observations = narrow(config, Hyperparameters), config.hidden_dims, jnp.zeros((1, state_dim))
+    hp, observations = narrow(config, Hyperparameters), jnp.zeros((1, *axes(state_dim)))
+    sizes = action_dim, config.encoder, config.hidden_dims
     actor_key, critics_key = jax.random.split(key)
-    actor = Network.create(Actor(action_dim, dims), actor_key, observations)
-    critics = Network.create(Critics(action_dim, dims, config.n_critics), critics_key, observations)
+    actor = Network.create(Actor(*sizes), actor_key, observations)
+    critics = Network.create(Critics(*sizes, config.n_critics), critics_key, observations)
     log_temp = jnp.asarray(math.log(config.initial_temperature), dtype=float)
     return SAC(
         actor=actor,
@@ -292,7 +298,7 @@ def train(config: TrainConfig) -> Run:
     enable_compilation_cache()
     with jax.default_device(device):
         weights_key, draws_key = jax.random.split(jax.random.key(config.seed))
-        state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
+        state = create_train_state(weights_key, config, task.shape, task.action_dim, task.max_action)
         run = Run(config, task, "discrete/sac", "jax", device)
         state, total_it = restore(run, partial(load_checkpoint, algorithm="discrete/sac", state=state), state)
         dataset = to_device(task.dataset)

@@ -29,16 +29,18 @@ from shared.data.experience import Experience
 from shared.data.transitions import Batch
 from shared.envs.evaluation import epsilon_greedy
 from shared.envs.registry import is_registered
+from shared.envs.spaces import Shape, axes
 from shared.errors import InputError
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, store, take, to_device
+from shared.frameworks.jax_encoders import convolutions
 from shared.frameworks.jax_layers import ImplicitQuantiles, Linear, Network
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
 from shared.runs.fields import bounded, choice, later, positive, widths
 from shared.runs.run import Run
-from shared.runs.settings import TransitionsConfig
+from shared.runs.settings import ImagesConfig, TransitionsConfig
 from shared.runs.task import load_environment, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
@@ -73,7 +75,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters, TransitionsConfig):
+class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     """A whole run."""
 
     group: str = "DQN"
@@ -118,16 +120,17 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 # ---- networks ------------------------------------------------------------------------------------------------------
 
 
-def mlp(hidden_dims: Sequence[int], *outputs: int) -> nn.Sequential:
-    """Hidden layers with ReLU, and perhaps a linear one."""
+def mlp(encoder: str, hidden_dims: Sequence[int], *outputs: int) -> nn.Sequential:
+    """Convolutions if there are any, hidden layers with ReLU, and perhaps a linear one."""
     hidden = [layer for width in hidden_dims for layer in (Linear(width), nn.relu)]
-    return nn.Sequential([*hidden, *map(Linear, outputs)])
+    return nn.Sequential([*convolutions(encoder), *hidden, *map(Linear, outputs)])
 
 
 class Critics(nn.Module):
     """N critics Z(s, .) of all actions at once, with weights of their own: means or quantiles of the return."""
 
     action_dim: int
+    encoder: str
     hidden_dims: Sequence[int]
     hp: Hyperparameters
 
@@ -137,8 +140,9 @@ class Critics(nn.Module):
 
         def member() -> nn.Module:
             if self.implicit:
-                return ImplicitQuantiles(mlp(self.hidden_dims), self.action_dim, hp.embed_size, hp.n_greedy_quantiles)
-            return mlp(self.hidden_dims, self.action_dim * self.n_quantiles)
+                hidden = mlp(self.encoder, self.hidden_dims)
+                return ImplicitQuantiles(hidden, self.action_dim, hp.embed_size, hp.n_greedy_quantiles)
+            return mlp(self.encoder, self.hidden_dims, self.action_dim * self.n_quantiles)
 
         self.members = [member() for _ in range(hp.n_critics)]
 
@@ -343,11 +347,11 @@ def train_interval(
     return scan_updates(update, draw, state, start, num_updates)
 
 
-def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> DQN:
+def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> DQN:
     """Fresh networks with PyTorch's initialisation."""
     hp = narrow(config, Hyperparameters)
-    module = Critics(action_dim, config.hidden_dims, hp)
-    critics = Network.create(module, key, jnp.zeros((1, state_dim)))
+    module = Critics(action_dim, config.encoder, config.hidden_dims, hp)
+    critics = Network.create(module, key, jnp.zeros((1, *axes(state_dim))))
     # A donated state may hold no array twice, so the targets are copies.
     critics_target = jax.tree.map(jnp.copy, critics)
     return DQN(critics=critics, critics_target=critics_target, critics_optimizer=adam(hp).init(critics), hp=hp)
@@ -382,7 +386,7 @@ def train_on_dataset(config: TrainConfig) -> Run:
     enable_compilation_cache()
     with jax.default_device(device):
         weights_key, draws_key = jax.random.split(jax.random.key(config.seed))
-        state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
+        state = create_train_state(weights_key, config, task.shape, task.action_dim, task.max_action)
         asking = partial(epsilon_greedy, epsilon=config.eval_epsilon, action_dim=task.action_dim, seed=config.seed)
         run = Run(config, task, "online/dqn", "jax", device)
         state, total_it = restore(run, partial(load_checkpoint, algorithm="online/dqn", state=state), state)
@@ -415,9 +419,9 @@ def train_in_environment(config: TrainConfig) -> Run:
     enable_compilation_cache()
     with jax.default_device(device):
         weights_key, draws_key, exploration_key = jax.random.split(jax.random.key(config.seed), 3)
-        state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
+        state = create_train_state(weights_key, config, task.shape, task.action_dim, task.max_action)
         asking = partial(epsilon_greedy, epsilon=config.eval_epsilon, action_dim=task.action_dim, seed=config.seed)
-        experience = Experience(config.env, config.max_timesteps)
+        experience = Experience(config.env, config.max_timesteps, config.frame_stack)
         run = Run(config, task, "online/dqn", "jax", device, unit="step")
         state, before = restore(run, partial(load, state, experience=experience), state)
         if experience.size == config.max_timesteps and not run.step:

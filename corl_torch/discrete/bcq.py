@@ -22,13 +22,15 @@ from torch import Tensor, abs, amax, amin, argmax, exp, log_softmax, logsumexp, 
 from torch.nn.functional import nll_loss, one_hot
 
 from shared.data.transitions import Batch
+from shared.envs.spaces import Shape
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
+from shared.frameworks.torch_encoders import convolutions
 from shared.frameworks.torch_layers import probe
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, positive, widths
 from shared.runs.run import Run
-from shared.runs.settings import TransitionsConfig
+from shared.runs.settings import ImagesConfig, TransitionsConfig
 from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
@@ -55,7 +57,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters, TransitionsConfig):
+class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     """A whole run."""
 
     group: str = "DiscreteBCQ"
@@ -83,20 +85,20 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 # ---- networks ------------------------------------------------------------------------------------------------------
 
 
-def hidden(inputs: int, hidden_dims: Sequence[int]) -> list[nn.Module]:
-    """Hidden layers with ReLU; then d3rlpy tries the layers on random rows of this size."""
+def hidden(state_dim: Shape, encoder: str, hidden_dims: Sequence[int]) -> list[nn.Module]:
+    """Convolutions if there are any, and hidden layers with ReLU."""
+    layers, inputs = convolutions(encoder, state_dim)
     dims = [inputs, *hidden_dims]
-    layers = [layer for a, b in pairwise(dims) for layer in (nn.Linear(a, b), nn.ReLU())]
-    probe(inputs)
-    return layers
+    return [*layers, *(layer for a, b in pairwise(dims) for layer in (nn.Linear(a, b), nn.ReLU()))]
 
 
 class Critic(nn.Module):
     """Q(s, .), which values all actions at once."""
 
-    def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int]) -> None:
+    def __init__(self, state_dim: Shape, action_dim: int, encoder: str, hidden_dims: Sequence[int]) -> None:
         super().__init__()
-        self.encoder = nn.Sequential(*hidden(state_dim, hidden_dims))
+        self.encoder = nn.Sequential(*hidden(state_dim, encoder, hidden_dims))
+        probe(state_dim)
         self.head = nn.Linear(hidden_dims[-1], action_dim)
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
@@ -108,9 +110,11 @@ class Critic(nn.Module):
 class Critics(nn.Module):
     """N critics with weights of their own."""
 
-    def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int], n_critics: int) -> None:
+    def __init__(
+        self, state_dim: Shape, action_dim: int, encoder: str, hidden_dims: Sequence[int], n_critics: int
+    ) -> None:
         super().__init__()
-        self.members = nn.ModuleList(Critic(state_dim, action_dim, hidden_dims) for _ in range(n_critics))
+        self.members = nn.ModuleList(Critic(state_dim, action_dim, encoder, hidden_dims) for _ in range(n_critics))
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """The values (N, B, A) of all actions in observations (B, S), and the first one's last hidden layer (B, H)."""
@@ -123,14 +127,16 @@ class Imitator(nn.Module):
 
     def __init__(
         self,
-        state_dim: int,
+        state_dim: Shape,
         action_dim: int,
+        encoder: str,
         hidden_dims: Sequence[int],
         share_encoder: bool,
         action_flexibility: float,
     ) -> None:
         super().__init__()
-        layers = hidden(state_dim, () if share_encoder else hidden_dims)
+        layers = [] if share_encoder else hidden(state_dim, encoder, hidden_dims)
+        probe(state_dim)
         self.net = nn.Sequential(*layers, nn.Linear(hidden_dims[-1], action_dim))
         self.share_encoder, self.action_flexibility = share_encoder, action_flexibility
 
@@ -264,11 +270,11 @@ def policy(acting: nn.ModuleDict, observations: Tensor) -> Tensor:
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
-def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> BCQ:
+def create_trainer(config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> BCQ:
     """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
-    dims, choice = config.hidden_dims, (config.share_encoder, config.action_flexibility)
-    critics, _ = (Critics(state_dim, action_dim, dims, config.n_critics) for _ in range(2))
-    imitator = Imitator(state_dim, action_dim, dims, *choice)
+    sizes = state_dim, action_dim, config.encoder, config.hidden_dims
+    critics, _ = (Critics(*sizes, config.n_critics) for _ in range(2))
+    imitator = Imitator(*sizes, config.share_encoder, config.action_flexibility)
     networks = (network.to(resolve_device(config.device)) for network in (critics, imitator))
     return BCQ(config, *networks)
 
@@ -294,7 +300,7 @@ def train(config: TrainConfig) -> Run:
     task = load_task(config, None, normalize=False, finite=True)
     device = resolve_device(config.device)
     seed_everything(config.seed)
-    trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
+    trainer = create_trainer(config, task.shape, task.action_dim, task.max_action)
     run = Run(config, task, "discrete/bcq", "torch", device)
     history = restore(run, partial(load, trainer), device)
     dataset = to_device(task.dataset, device)

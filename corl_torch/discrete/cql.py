@@ -21,13 +21,15 @@ from torch import Tensor, abs, argmax, argmin, logsumexp, nn, square, stack, whe
 from torch.nn.functional import one_hot
 
 from shared.data.transitions import Batch
+from shared.envs.spaces import Shape
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
+from shared.frameworks.torch_encoders import convolutions
 from shared.frameworks.torch_layers import ImplicitQuantiles, probe
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, choice, later, positive, widths
 from shared.runs.run import Run
-from shared.runs.settings import TransitionsConfig
+from shared.runs.settings import ImagesConfig, TransitionsConfig
 from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
@@ -65,7 +67,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters, TransitionsConfig):
+class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     """A whole run."""
 
     group: str = "DiscreteCQL"
@@ -88,23 +90,26 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 # ---- networks ------------------------------------------------------------------------------------------------------
 
 
-def mlp(inputs: int, hidden_dims: Sequence[int]) -> nn.Sequential:
-    """Hidden layers with ReLU, which d3rlpy tries on random rows of this size."""
+def mlp(state_dim: Shape, encoder: str, hidden_dims: Sequence[int]) -> nn.Sequential:
+    """Convolutions if there are any, and hidden layers with ReLU, which d3rlpy tries on random observations."""
+    layers, inputs = convolutions(encoder, state_dim)
     hidden = [layer for a, b in pairwise([inputs, *hidden_dims]) for layer in (nn.Linear(a, b), nn.ReLU())]
-    probe(inputs)
-    return nn.Sequential(*hidden)
+    probe(state_dim)
+    return nn.Sequential(*layers, *hidden)
 
 
 class Critics(nn.Module):
     """N critics Z(s, .) of all actions at once, with weights of their own: means or quantiles of the return."""
 
-    def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int], hp: Hyperparameters) -> None:
+    def __init__(
+        self, state_dim: Shape, action_dim: int, encoder: str, hidden_dims: Sequence[int], hp: Hyperparameters
+    ) -> None:
         super().__init__()
         self.action_dim, width = action_dim, hidden_dims[-1]
         self.implicit, self.n_quantiles = hp.critic == "iqn", hp.n_quantiles if hp.critic == "qr" else 1
 
         def member() -> nn.Module:
-            hidden = mlp(state_dim, hidden_dims)
+            hidden = mlp(state_dim, encoder, hidden_dims)
             if self.implicit:
                 return ImplicitQuantiles(hidden, width, action_dim, hp.embed_size, hp.n_greedy_quantiles)
             return hidden.append(nn.Linear(width, action_dim * self.n_quantiles))
@@ -283,9 +288,9 @@ def policy(critics: Critics, observations: Tensor) -> Tensor:
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
-def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> CQL:
+def create_trainer(config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> CQL:
     """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
-    critics, _ = (Critics(state_dim, action_dim, config.hidden_dims, config) for _ in range(2))
+    critics, _ = (Critics(state_dim, action_dim, config.encoder, config.hidden_dims, config) for _ in range(2))
     return CQL(config, critics.to(resolve_device(config.device)))
 
 
@@ -310,7 +315,7 @@ def train(config: TrainConfig) -> Run:
     task = load_task(config, None, normalize=False, finite=True)
     device = resolve_device(config.device)
     seed_everything(config.seed)
-    trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
+    trainer = create_trainer(config, task.shape, task.action_dim, task.max_action)
     run = Run(config, task, "discrete/cql", "torch", device)
     history = restore(run, partial(load, trainer), device)
     dataset = to_device(task.dataset, device)

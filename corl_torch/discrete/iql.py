@@ -23,12 +23,14 @@ from torch import Tensor, amin, argmax, clamp, exp, log_softmax, nn, square, sta
 from torch.nn.functional import one_hot
 
 from shared.data.transitions import Batch
+from shared.envs.spaces import Shape
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
+from shared.frameworks.torch_encoders import convolutions
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, choice, positive, widths
 from shared.runs.run import Run
-from shared.runs.settings import TransitionsConfig
+from shared.runs.settings import ImagesConfig, TransitionsConfig
 from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
@@ -61,7 +63,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters, TransitionsConfig):
+class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     """A whole run."""
 
     group: str = "DiscreteIQL"
@@ -96,20 +98,21 @@ def linear(input_dim: int, output_dim: int) -> nn.Linear:
     return layer
 
 
-def mlp(input_dim: int, hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
-    """Hidden layers with ReLU, and a linear one."""
-    dims = [input_dim, *hidden_dims]
+def mlp(state_dim: Shape, encoder: str, hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
+    """Convolutions if there are any, hidden layers with ReLU, and a linear one."""
+    layers, inputs = convolutions(encoder, state_dim)
+    dims = [inputs, *hidden_dims]
     hidden = [layer for a, b in pairwise(dims) for layer in (linear(a, b), nn.ReLU())]
-    return nn.Sequential(*hidden, linear(dims[-1], output_dim))
+    return nn.Sequential(*layers, *hidden, linear(dims[-1], output_dim))
 
 
 class TwinQ(nn.Module):
     """Two critics Q(s, .), which value all actions at once, with weights of their own."""
 
-    def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int]) -> None:
+    def __init__(self, state_dim: Shape, action_dim: int, encoder: str, hidden_dims: Sequence[int]) -> None:
         super().__init__()
-        self.q1 = mlp(state_dim, hidden_dims, action_dim)
-        self.q2 = mlp(state_dim, hidden_dims, action_dim)
+        self.q1 = mlp(state_dim, encoder, hidden_dims, action_dim)
+        self.q2 = mlp(state_dim, encoder, hidden_dims, action_dim)
 
     def forward(self, observations: Tensor) -> Tensor:
         """The values (2, B, A) of all actions in observations (B, S)."""
@@ -119,9 +122,9 @@ class TwinQ(nn.Module):
 class ValueFunction(nn.Module):
     """V(s)."""
 
-    def __init__(self, state_dim: int, hidden_dims: Sequence[int]) -> None:
+    def __init__(self, state_dim: Shape, encoder: str, hidden_dims: Sequence[int]) -> None:
         super().__init__()
-        self.v = mlp(state_dim, hidden_dims, 1)
+        self.v = mlp(state_dim, encoder, hidden_dims, 1)
 
     def forward(self, observations: Tensor) -> Tensor:
         """The values (B,) of observations (B, S)."""
@@ -131,9 +134,9 @@ class ValueFunction(nn.Module):
 class Actor(nn.Module):
     """The policy: how likely each action is."""
 
-    def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int]) -> None:
+    def __init__(self, state_dim: Shape, action_dim: int, encoder: str, hidden_dims: Sequence[int]) -> None:
         super().__init__()
-        self.net = mlp(state_dim, hidden_dims, action_dim)
+        self.net = mlp(state_dim, encoder, hidden_dims, action_dim)
 
     def forward(self, observations: Tensor) -> Tensor:
         """The logits (B, A) of all actions in observations (B, S)."""
@@ -277,11 +280,11 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
-def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> IQL:
+def create_trainer(config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> IQL:
     """Fresh networks, drawn from torch's generator on the CPU: critic 1, critic 2, V, policy."""
-    qf = TwinQ(state_dim, action_dim, config.hidden_dims)
-    vf = ValueFunction(state_dim, config.hidden_dims)
-    actor = Actor(state_dim, action_dim, config.hidden_dims)
+    qf = TwinQ(state_dim, action_dim, config.encoder, config.hidden_dims)
+    vf = ValueFunction(state_dim, config.encoder, config.hidden_dims)
+    actor = Actor(state_dim, action_dim, config.encoder, config.hidden_dims)
     device = resolve_device(config.device)
     return IQL(config, qf.to(device), vf.to(device), actor.to(device))
 
@@ -307,7 +310,7 @@ def train(config: TrainConfig) -> Run:
     task = load_task(config, None, normalize=False, finite=True)
     device = resolve_device(config.device)
     seed_everything(config.seed)
-    trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
+    trainer = create_trainer(config, task.shape, task.action_dim, task.max_action)
     run = Run(config, task, "discrete/iql", "torch", device)
     history = restore(run, partial(load, trainer), device)
     dataset = to_device(task.dataset, device)

@@ -22,13 +22,15 @@ from torch import Tensor, abs, amin, argmax, exp, log_softmax, logsumexp, nn, so
 from torch.nn.functional import one_hot
 
 from shared.data.transitions import Batch
+from shared.envs.spaces import Shape
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
+from shared.frameworks.torch_encoders import convolutions
 from shared.frameworks.torch_layers import Scalar, probe
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, positive, widths
 from shared.runs.run import Run
-from shared.runs.settings import TransitionsConfig
+from shared.runs.settings import ImagesConfig, TransitionsConfig
 from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
@@ -57,7 +59,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters, TransitionsConfig):
+class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     """A whole run."""
 
     group: str = "DiscreteSAC"
@@ -86,20 +88,21 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 # ---- networks ------------------------------------------------------------------------------------------------------
 
 
-def mlp(inputs: int, hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
-    """Hidden layers with ReLU, which d3rlpy tries on random rows of this size; then a linear layer."""
+def mlp(state_dim: Shape, encoder: str, hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
+    """Convolutions if there are any, hidden layers with ReLU, which d3rlpy tries on random rows, and a linear layer."""
+    layers, inputs = convolutions(encoder, state_dim)
     dims = [inputs, *hidden_dims]
     hidden = [layer for a, b in pairwise(dims) for layer in (nn.Linear(a, b), nn.ReLU())]
-    probe(inputs)
-    return nn.Sequential(*hidden, nn.Linear(dims[-1], output_dim))
+    probe(state_dim)
+    return nn.Sequential(*layers, *hidden, nn.Linear(dims[-1], output_dim))
 
 
 class Actor(nn.Module):
     """The policy: how likely each action is."""
 
-    def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int]) -> None:
+    def __init__(self, state_dim: Shape, action_dim: int, encoder: str, hidden_dims: Sequence[int]) -> None:
         super().__init__()
-        self.net = mlp(state_dim, hidden_dims, action_dim)
+        self.net = mlp(state_dim, encoder, hidden_dims, action_dim)
 
     def forward(self, observations: Tensor) -> Tensor:
         """The logits (B, A) of all actions in observations (B, S)."""
@@ -109,9 +112,11 @@ class Actor(nn.Module):
 class Critics(nn.Module):
     """N critics Q(s, .), which value all actions at once, with weights of their own."""
 
-    def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int], n_critics: int) -> None:
+    def __init__(
+        self, state_dim: Shape, action_dim: int, encoder: str, hidden_dims: Sequence[int], n_critics: int
+    ) -> None:
         super().__init__()
-        self.members = nn.ModuleList(mlp(state_dim, hidden_dims, action_dim) for _ in range(n_critics))
+        self.members = nn.ModuleList(mlp(state_dim, encoder, hidden_dims, action_dim) for _ in range(n_critics))
 
     def forward(self, observations: Tensor) -> Tensor:
         """The values (N, B, A) of all actions in observations (B, S)."""
@@ -261,9 +266,9 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
-def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> SAC:
+def create_trainer(config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> SAC:
     """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
-    sizes = state_dim, action_dim, config.hidden_dims
+    sizes = state_dim, action_dim, config.encoder, config.hidden_dims
     critics, _ = (Critics(*sizes, config.n_critics) for _ in range(2))
     actor = Actor(*sizes)
     log_temp = Scalar(math.log(config.initial_temperature))
@@ -291,7 +296,7 @@ def train(config: TrainConfig) -> Run:
     task = load_task(config, None, normalize=False, finite=True)
     device = resolve_device(config.device)
     seed_everything(config.seed)
-    trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
+    trainer = create_trainer(config, task.shape, task.action_dim, task.max_action)
     run = Run(config, task, "discrete/sac", "torch", device)
     history = restore(run, partial(load, trainer), device)
     dataset = to_device(task.dataset, device)

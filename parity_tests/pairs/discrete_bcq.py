@@ -41,6 +41,7 @@ PAIR = Pair(
         # The threshold itself is not above the threshold, so no action may be chosen
         "no flexibility": SMALL | {"action_flexibility": 1.0},
         "ensemble": SMALL | {"n_critics": 2, "target_update_interval": 5, "penalize_log_probs": True, "beta": 0.2},
+        "images": SMALL | {"encoder": "minatar", "frame_stack": 2, "hidden_dims": (24,), "adam_eps": 3e-3},
     },
     corner=corner,
     load=load_choices,

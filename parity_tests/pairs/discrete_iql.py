@@ -59,6 +59,7 @@ PAIR = Pair(
         | {"vf_lr": 1e-3, "qf_lr": 2e-3, "actor_lr": 3e-3},
         "constant rate": SMALL
         | {"opt_decay_schedule": "none", "max_timesteps": 40, "beta": 0.5, "iql_tau": 0.5, "actor_lr": 1e-3},
+        "images": SMALL | {"encoder": "minatar", "frame_stack": 2, "hidden_dims": (24,)},
     },
     load=load_choices,
     draw_inputs=lambda dataset, action_dim: (len(dataset[0]),),

@@ -41,6 +41,7 @@ PAIR = Pair(
         | {"actor_lr": 3e-3, "critic_lr": 2e-3, "temp_lr": 3e-3, "initial_temperature": 0.2},
         "constant temperature": SMALL
         | {"temp_lr": 0.0, "initial_temperature": 2.0, "n_critics": 1, "target_update_interval": 5},
+        "images": SMALL | {"encoder": "minatar", "frame_stack": 2, "hidden_dims": (24,)},
     },
     corner=corner,
     load=load_choices,

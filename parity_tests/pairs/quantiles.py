@@ -5,9 +5,12 @@ from typing import Any
 import torch
 
 from parity_tests.pair import Mistake
+from parity_tests.pictures import pictures
+from shared.runs.encoders import NO_ENCODER
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "quantiles": {"critic": "qr", "n_quantiles": 5, "n_critics": 3, "double": True, "learning_rate": 3e-3},
+    "images": {"encoder": "minatar", "frame_stack": 2, "hidden_dims": (24,), "n_critics": 2, "adam_eps": 3e-3},
     "implicit": {"critic": "iqn", "n_quantiles": 6, "n_greedy_quantiles": 4, "embed_size": 8, "n_critics": 2},
 }
 
@@ -31,16 +34,23 @@ def corner(trainer: Any) -> None:
 
     The targets' mean over states is 0, so no action is always the best and no critic always the smallest.
     """
-    targets, first = trainer.critics_target, next(trainer.critics_target.parameters())
+    targets = trainer.critics_target
     for member in targets.members:
         last_layer(member).weight.data.mul_(-3.0)
-    generator = torch.Generator().manual_seed(0)
-    states = torch.randn(500, first.shape[1], generator=generator, dtype=first.dtype)
-    for member, quantiles in zip(targets.members, targets(states), strict=True):
+    for member, quantiles in zip(targets.members, targets(_states(trainer)), strict=True):
         bias = last_layer(member).bias.data
         bias.view(quantiles.shape[1], -1).sub_(quantiles.detach().mean(axis=(0, 2))[:, None])
     for number, member in enumerate(trainer.critics.members):
         last_layer(member).bias.data.add_(0.5 * number)
+
+
+def _states(trainer: Any) -> torch.Tensor:
+    """Random observations (500, S), or images of the like."""
+    first, generator = next(trainer.critics.parameters()), torch.Generator().manual_seed(0)
+    if trainer.hp.encoder == NO_ENCODER:
+        return torch.randn(500, first.shape[1], generator=generator, dtype=first.dtype)
+    frames = torch.as_tensor(pictures(torch.randn(500, 11, generator=generator).numpy(), trainer.hp.encoder))
+    return torch.cat([frames.roll(steps, 0) for steps in range(trainer.hp.frame_stack)], 1)
 
 
 MISTAKES = [

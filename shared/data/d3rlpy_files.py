@@ -36,13 +36,13 @@ def read(path: Path) -> dict[str, np.ndarray]:
     """Reads a replay buffer.
 
     Returns:
-        observations (N, S), actions (N, A), or (N,) where they are finite, rewards (N,), terminals (N,) and timeouts
-        (N,), checked. A terminal is the last row of an episode that ended in a terminal state; `timeouts` marks the
-        last row of every other episode.
+        observations (N, S), or images (N, C, H, W), actions (N, A), or (N,) where they are finite, rewards (N,),
+        terminals (N,) and timeouts (N,), checked. A terminal is the last row of an episode that ended in a terminal
+        state; `timeouts` marks the last row of every other episode.
 
     Raises:
-        InputError: The file is damaged, of a version that is not known, or lacks an array. Or it holds images, or
-            observations of several parts.
+        InputError: The file is damaged, of a version that is not known, or lacks an array. Or it holds observations of
+            several parts.
     """
     found = declared_shapes(path, _VERSIONS)
     version = next((_VERSIONS[name] for name in _VERSIONS if name in found), None)
@@ -60,7 +60,6 @@ def _flat(path: Path) -> dict[str, np.ndarray]:
     arrays = read_arrays(path, (*_STEPS, "terminals", "episode_terminals", "discrete_action"))
     if arrays.pop("discrete_action").any() and "actions" in arrays:
         arrays["actions"] = np.ravel(arrays["actions"])
-    _refuse_images(path, arrays)
     terminals = np.ravel(_of(path, arrays, "terminals")).astype(bool)
     ends = np.ravel(arrays.pop("episode_terminals", terminals)).astype(bool)
     if len(ends) != len(terminals):
@@ -83,7 +82,7 @@ def _by_episode(path: Path) -> dict[str, np.ndarray]:
     if number < 1:
         raise InputError(f"{path} says that it holds {number} episodes: write it again")
     if declared_shapes(path, ["observations_0_0"]):
-        raise InputError(f"{path} has observations of several parts: the algorithms here take one vector")
+        raise InputError(f"{path} has observations of several parts: the algorithms here take one array")
     # The last one first: a file may say that it holds any number.
     _of(path, declared_shapes(path, [last := f"observations_{number - 1}"]), last)
     names = [f"{name}_{episode}" for episode in range(number) for name in (*_STEPS, _ENDED)]
@@ -95,7 +94,6 @@ def _by_episode(path: Path) -> dict[str, np.ndarray]:
 def _joined(path: Path, episodes: list[tuple[np.ndarray, ...]]) -> dict[str, np.ndarray]:
     """Rows of episodes, one after the other; each is observations, actions, rewards and whether it was terminated."""
     for observations, actions, rewards, _ in episodes:
-        _refuse_images(path, {"observations": observations})
         if not len(observations) == len(actions) == len(rewards) > 0:
             raise InputError(f"{path} has an episode whose arrays are empty or of unequal length: write it again")
     *columns, terminated = zip(*episodes, strict=True)
@@ -111,8 +109,3 @@ def _of(path: Path, arrays: Mapping[str, Any], name: str) -> Any:
     if name not in arrays:
         raise InputError(f"{path} has no array {name!r}: write it again")
     return arrays[name]
-
-
-def _refuse_images(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    if (observations := arrays.get("observations")) is not None and observations.ndim > 2:
-        raise InputError(f"{path} has images for observations: the algorithms here take vectors")

@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from shared.data.transitions import Batch
+from shared.envs.spaces import axes, kept_as
 from shared.envs.stepping import Step, Stepper
 from shared.errors import InputError
 from shared.files import write_atomically
@@ -22,10 +23,10 @@ class Rows(NamedTuple):
     """N steps of an environment, one after the other; float32 but for the two flags.
 
     Attributes:
-        observations: (N, S).
+        observations: (N, S); images (N, C, H, W) are bytes.
         actions: (N, A); (N,) int64 where actions are finite.
         rewards: (N,).
-        next_observations: (N, S).
+        next_observations: Of the same shape.
         terminals: (N,) bool, where the robot fell or the goal was reached.
         timeouts: (N,) bool, where the time limit, or the run, cut the episode; never where `terminals` is set.
         qpos: (N, Q), the simulator's positions before the step; Q is 0 outside MuJoCo.
@@ -82,12 +83,13 @@ class KeptSteps(Generic[R]):
         self._stepper, self._kind, self._setting = stepper, kind, setting
         self.action_dim = stepper.actions.size
         self.size = 0
-        state_dim, (positions, velocities) = stepper.state_dim, stepper.physics_dims
+        (positions, velocities), seen = stepper.physics_dims, kept_as(stepper.state_dim)
+        observations = (capacity, *axes(stepper.state_dim))
         columns: dict[str, np.ndarray] = {
-            "observations": np.zeros((capacity, state_dim), np.float32),
+            "observations": np.zeros(observations, seen),
             "actions": np.zeros((capacity, *stepper.actions.shape), stepper.actions.dtype),
             "rewards": np.zeros(capacity, np.float32),
-            "next_observations": np.zeros((capacity, state_dim), np.float32),
+            "next_observations": np.zeros(observations, seen),
             "terminals": np.zeros(capacity, bool),
             "timeouts": np.zeros(capacity, bool),
             "qpos": np.zeros((capacity, positions), np.float32),
@@ -101,7 +103,7 @@ class KeptSteps(Generic[R]):
 
     @property
     def observation(self) -> np.ndarray:
-        """(S,) float32, where the environment stands."""
+        """(S,) float32, or (C, H, W) bytes, where the environment stands."""
         return self._stepper.observation
 
     @property
@@ -158,13 +160,18 @@ class KeptSteps(Generic[R]):
 class Experience(KeptSteps[Rows]):
     """What an online run has seen, or one that records a policy."""
 
-    def __init__(self, env_id: str, capacity: int) -> None:
+    def __init__(self, env_id: str, capacity: int, frame_stack: int = 1) -> None:
         """Room for `capacity` steps; call `begin` before the first.
 
+        Args:
+            env_id: The environment.
+            capacity: Steps at most.
+            frame_stack: Of images, how many frames an observation shows.
+
         Raises:
-            InputError: The environment is unknown.
+            InputError: The environment is unknown, or shows no images to stack.
         """
-        super().__init__(Stepper(env_id), capacity, Rows)
+        super().__init__(Stepper(env_id, frame_stack=frame_stack), capacity, Rows)
 
     def step(self, action: np.ndarray) -> None:
         """Takes an action, (A,) or one of finite actions, and keeps what comes of it.

@@ -17,6 +17,7 @@ from gymnasium.spaces import Box, Discrete
 
 from shared.data.cache import Source, cached
 from shared.data.transitions import checked_arrays
+from shared.envs.images import channels_first, is_image
 from shared.envs.registry import is_registered
 from shared.errors import InputError
 from shared.names import MINARI
@@ -36,7 +37,7 @@ def read(name: str) -> Source:
 
     Raises:
         InputError: Minari is not installed, or the dataset cannot be found, downloaded or read. Or its observations
-            are not vectors of numbers, or its actions neither vectors nor finite.
+            are neither vectors of numbers nor images, or its actions neither vectors nor finite.
     """
     dataset = _open(name)
     files = sorted(path for path in Path(dataset.storage.data_path).rglob("*") if path.is_file())
@@ -65,9 +66,10 @@ def _open(name: str) -> Any:
 def _flat(name: str, dataset: Any) -> Source:
     observations, actions = dataset.observation_space, dataset.action_space
     finite = isinstance(actions, Discrete)
-    for what, space in (("observations", observations), *(() if finite else (("actions", actions),))):
-        if not isinstance(space, Box) or len(space.shape) != 1:
-            raise InputError(f"cannot use {name!r}: its {what} are {space}, not vectors of real numbers")
+    if not (is_image(observations) or _is_vector(observations)):
+        raise InputError(f"cannot use {name!r}: its observations are {observations}, neither vectors nor images")
+    if not (finite or _is_vector(actions)):
+        raise InputError(f"cannot use {name!r}: its actions are {actions}, not vectors of real numbers")
     try:
         raw = join(dataset.iterate_episodes(), actions.start if finite else 0)
     except (OSError, RuntimeError, KeyError, TypeError) as error:
@@ -77,16 +79,21 @@ def _flat(name: str, dataset: Any) -> Source:
     return Source(raw, _attributes(spec), None if spec is None else spec.max_episode_steps)
 
 
+def _is_vector(space: Any) -> bool:
+    return isinstance(space, Box) and len(space.shape) == 1
+
+
 def join(episodes: Iterable[Any], first: int = 0) -> dict[str, np.ndarray]:
     """Episodes, one after the other, as rows.
 
     Args:
-        episodes: Each with `observations` (T + 1, S), `actions` (T, A), or (T,) where they are finite, `rewards`,
-            `terminations` and `truncations` (T,).
+        episodes: Each with `observations` (T + 1, S), or images (T + 1, ...), `actions` (T, A), or (T,) where they are
+            finite, `rewards`, `terminations` and `truncations` (T,).
         first: What finite actions are counted from.
 
     Returns:
-        observations, next_observations (N, S), actions (N, A) or (N,), rewards, terminals and timeouts (N,), checked.
+        observations, next_observations (N, S), or images (N, C, H, W), actions (N, A) or (N,), rewards, terminals and
+        timeouts (N,), checked.
 
     Raises:
         InputError: An episode's arrays do not fit together, or the values cannot be used.
@@ -98,12 +105,14 @@ def join(episodes: Iterable[Any], first: int = 0) -> dict[str, np.ndarray]:
     following = raw.pop("next_observations")
     raw["actions"] = raw["actions"] - first
     # Every next observation but an episode's last is also an observation.
-    checked_arrays({**raw, "observations": following}, "next observations")
+    following = checked_arrays({**raw, "observations": following}, "next observations")["observations"]
     return {**checked_arrays(raw, "the dataset"), "next_observations": following}
 
 
 def _rows(number: int, episode: Any) -> dict[str, np.ndarray]:
     observations, steps = np.asarray(episode.observations), len(episode.actions)
+    if observations.ndim == 4:
+        observations = channels_first(observations)
     if len(observations) != steps + 1 or steps == 0:
         raise InputError(f"episode {number} has {len(observations)} observations for {steps} actions, not one more")
     terminals = np.asarray(episode.terminations, bool)

@@ -2,11 +2,16 @@
 
 import numpy as np
 
-from shared.data.transitions import Batch, ended_by_time, learnt_actions
+from shared.data.transitions import Batch, ended_by_time, learnt_actions, observed
 
 
 def extract_n_steps(
-    raw: dict[str, np.ndarray], max_episode_steps: int | None = None, *, n_steps: int, discount: float
+    raw: dict[str, np.ndarray],
+    max_episode_steps: int | None = None,
+    *,
+    n_steps: int,
+    discount: float,
+    frame_stack: int = 1,
 ) -> Batch:
     """Transitions over up to n steps of one episode, otherwise as `extract_transitions`, whose rows they begin in.
 
@@ -22,9 +27,10 @@ def extract_n_steps(
         max_episode_steps: Time limit of the environment in steps; used only if there are no `timeouts`.
         n_steps: 1 or more.
         discount: Of the rewards and of the value.
+        frame_stack: Of images, how many frames an observation shows.
 
     Returns:
-        The dataset of n <= N transitions, float32; finite actions are int64.
+        The dataset of n <= N transitions, float32; finite actions are int64, images `Stacks` of bytes.
 
     Raises:
         InputError: Neither timeouts nor a time limit say where episodes end.
@@ -44,11 +50,11 @@ def extract_n_steps(
         counts = rows + step < behind
         rewards[counts] += discount**step * raw["rewards"][rows[counts] + step].astype(np.float64)
     ended = terminated[last] & (behind > last)
-    following = raw["next_observations"][behind - 1] if knows_all else raw["observations"][np.minimum(behind, size - 1)]
+    shown, following = observed(raw, timeouts, rows, behind, frame_stack)
     return Batch(
-        observations=raw["observations"][rows].astype(np.float32, copy=False),
+        observations=shown,
         actions=learnt_actions(raw["actions"][rows]),
         rewards=rewards.astype(np.float32),
-        next_observations=following.astype(np.float32, copy=False),
+        next_observations=following,
         terminals=(1.0 - discount ** (behind - rows - 1.0) * ~ended).astype(np.float32),
     )

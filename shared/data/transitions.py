@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shared.data import hdf5
+from shared.data.images import stacked_rows
+from shared.envs.images import as_bytes
 from shared.errors import InputError
 
 _REQUIRED = ("observations", "actions", "rewards", "terminals")
@@ -24,10 +26,10 @@ class Batch(NamedTuple):
     """Transitions: a batch of B rows, or a dataset of N.
 
     Attributes:
-        observations: (B, S).
+        observations: (B, S); images are (B, C, H, W) bytes, in a dataset `Stacks` of them.
         actions: (B, A); where actions are finite, (B,) whole numbers from 0.
         rewards: (B,).
-        next_observations: (B, S); of no meaning where `terminals` is 1.
+        next_observations: Of the same shape; of no meaning where `terminals` is 1.
         terminals: (B,), 1 where the episode ended in a terminal state and 0 elsewhere, time limits included. Over
             several steps (`shared/data/nsteps.py`), the share of the value behind that does not count.
     """
@@ -67,7 +69,8 @@ def read_hdf5(path: Path) -> dict[str, np.ndarray]:
 
     Returns:
         observations (N, S), actions (N, A), rewards (N,), terminals (N,) and, if the file has them, timeouts (N,), in
-        the file's own types. Finite actions are whole numbers (N,).
+        the file's own types. Finite actions are whole numbers (N,). Images are bytes (N, C, H, W), where the file holds
+        bits 0 and 255.
 
     Raises:
         InputError: The file is missing, is damaged, refers to other files or lacks a key. Or it holds arrays of the
@@ -104,6 +107,8 @@ def _checked_array(where: str, key: str, values: Any) -> np.ndarray:
     values = np.asarray(values)
     if key == "actions" and values.ndim == 1:
         return _checked_choices(where, values)
+    if key == "observations" and values.ndim > 2:
+        return _checked_images(where, values)
     if _DIMENSIONS[key] == 1 and values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != _DIMENSIONS[key]:
@@ -130,12 +135,29 @@ def _checked_choices(where: str, values: np.ndarray) -> np.ndarray:
     return values
 
 
+def _checked_images(where: str, values: np.ndarray) -> np.ndarray:
+    """Images (N, C, H, W) of bytes; of bits too, which become 0 and 255."""
+    if values.ndim != 4 or values.dtype not in (np.uint8, np.bool_) or not all(values.shape[1:]):
+        raise InputError(
+            f"{where}: observations have shape {values.shape} and type {values.dtype}; write vectors as (rows, size), "
+            "images as (rows, channels, height, width) of bytes or bits"
+        )
+    return as_bytes(values)
+
+
+def shows_images(raw: Mapping[str, np.ndarray]) -> bool:
+    """Whether the observations of a dataset are images."""
+    return raw["observations"].ndim == 4
+
+
 def learnt_actions(actions: np.ndarray) -> np.ndarray:
     """Actions as algorithms learn from them: vectors (N, A) float32, finite ones (N,) int64."""
     return actions.astype(np.float32 if actions.ndim == 2 else np.int64, copy=False)
 
 
-def extract_transitions(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) -> Batch:
+def extract_transitions(
+    raw: dict[str, np.ndarray], max_episode_steps: int | None = None, *, frame_stack: int = 1
+) -> Batch:
     """Turns the rows of a dataset into transitions, those of a file in D4RL's layout as its `qlearning_dataset` does.
 
     There, row i becomes a transition into the observation of row i + 1. The last row and the rows that a time limit
@@ -145,28 +167,57 @@ def extract_transitions(raw: dict[str, np.ndarray], max_episode_steps: int | Non
     Args:
         raw: The arrays of `read_hdf5`, or those with `next_observations` (N, S) beside them.
         max_episode_steps: Time limit of the environment in steps; used only if there are no `timeouts`.
+        frame_stack: Of images, how many frames an observation shows.
 
     Returns:
-        The dataset of n <= N transitions, float32; finite actions are int64.
+        The dataset of n <= N transitions, float32; finite actions are int64, images `Stacks` of bytes.
 
     Raises:
         InputError: No transition is left, or neither timeouts nor a time limit say where episodes end.
     """
-    if "next_observations" in raw:
+    knows_all = "next_observations" in raw
+    if knows_all and not shows_images(raw):
         columns = {key: raw[key].astype(np.float32, copy=False) for key in Batch._fields}
         return Batch(**columns | {"actions": learnt_actions(raw["actions"])})
-    terminals = raw["terminals"][:-1].astype(bool)
-    rows = np.flatnonzero(~ended_by_time(raw, max_episode_steps)[:-1])
+    timeouts = ended_by_time(raw, max_episode_steps)
+    rows = np.arange(len(timeouts)) if knows_all else np.flatnonzero(~timeouts[:-1])
     if not len(rows):
         raise InputError("the dataset holds no transition: every row is marked in 'timeouts'")
-    observations = raw["observations"]
+    shown, following = observed(raw, timeouts, rows, rows + 1, frame_stack)
     return Batch(
-        observations=observations.take(rows, axis=0).astype(np.float32, copy=False),
+        observations=shown,
         actions=learnt_actions(raw["actions"].take(rows, axis=0)),
         rewards=raw["rewards"][rows].astype(np.float32, copy=False),
-        next_observations=observations.take(rows + 1, axis=0).astype(np.float32, copy=False),
-        terminals=terminals[rows].astype(np.float32, copy=False),
+        next_observations=following,
+        terminals=raw["terminals"][rows].astype(bool).astype(np.float32),
     )
+
+
+def observed(
+    raw: dict[str, np.ndarray], timeouts: np.ndarray, rows: np.ndarray, behind: np.ndarray, frame_stack: int
+) -> tuple[Any, Any]:
+    """What is seen in `rows` (n,) of a dataset, and what was seen before the rows `behind` (n,), which end steps.
+
+    Args:
+        raw: The arrays of a dataset, N rows.
+        timeouts: Whether a time limit ended a row, (N,).
+        rows: Of the first observations.
+        behind: Each one more than the row whose step led there.
+        frame_stack: Of images, how many frames an observation shows.
+
+    Returns:
+        Two columns, float32; of images, `Stacks`.
+    """
+    if shows_images(raw):
+        ends = raw["terminals"].astype(bool) | timeouts
+        shown, following = stacked_rows(raw, ends, frame_stack)
+        return shown.take(rows), following.take(behind - 1)
+    observations = raw["observations"]
+    if "next_observations" in raw:
+        after = raw["next_observations"].take(behind - 1, axis=0)
+    else:
+        after = observations.take(np.minimum(behind, len(observations) - 1), axis=0)
+    return observations.take(rows, axis=0).astype(np.float32, copy=False), after.astype(np.float32, copy=False)
 
 
 def extract_sarsa(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) -> SarsaBatch:

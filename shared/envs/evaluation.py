@@ -10,14 +10,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shared.envs.goals import has_goals, is_goal
+from shared.envs.images import stacked
 from shared.envs.registry import fingerprint, make_env
 from shared.envs.scores import Scale, scale
-from shared.envs.spaces import spaces_of
+from shared.envs.spaces import axes, kept_as, spaces_of
 from shared.errors import InputError
 
 Policy = Callable[[np.ndarray], np.ndarray]
-"""Maps normalised observations (n_episodes, state_dim) float32 to actions (n_episodes, action_dim), or finite ones
-(n_episodes,)."""
+"""Maps normalised observations (n_episodes, state_dim) float32, or images (n_episodes, C, H, W), to actions
+(n_episodes, action_dim), or finite ones (n_episodes,)."""
 
 
 class ContextPolicy(ABC):
@@ -120,7 +121,7 @@ class Evaluator:
     once per shape.
 
     Attributes:
-        state_dim: Size of an observation.
+        state_dim: Size of an observation, or of an image (C, H, W).
         actions: The environment's.
         action_dim: Size of an action; of finite actions, how many there are.
         max_action: Upper bound of the first action entry; 1 for finite actions.
@@ -151,12 +152,13 @@ class Evaluator:
         action_std: ArrayLike = 1.0,
         make: Callable[[str], gymnasium.Env] = make_env,
         reported: Scale | None = None,
+        frame_stack: int = 1,
     ) -> None:
         """Makes the environments.
 
         Args:
-            env_id: One of the `d4rl/...` environments or any other registered one with flat observations, and flat or
-                finite actions.
+            env_id: One of the `d4rl/...` environments or any other registered one with flat observations or images,
+                and flat or finite actions.
             n_episodes: Episodes of one evaluation.
             seed: Decides the start states, 0 or more.
             mean: Subtracted from each observation, a number or (state_dim,).
@@ -167,6 +169,7 @@ class Evaluator:
             action_std: Multiplies it before, a number or (action_dim,).
             make: Makes an environment of this name.
             reported: What returns are reported as; None: as the environment's name alone tells.
+            frame_stack: Of images, how many frames the policy sees, the newest last.
 
         Raises:
             InputError: The environment is unknown or of another kind, or a number is out of range.
@@ -178,7 +181,7 @@ class Evaluator:
         num_envs = min(n_episodes, 10 if num_envs is None else num_envs)
         if num_envs < 1:
             raise InputError(f"cannot step {num_envs} environments; ask for at least 1")
-        self._envs = [make(env_id) for _ in range(num_envs)]
+        self._envs = [stacked(make(env_id), frame_stack) for _ in range(num_envs)]
         self.state_dim, self.actions = spaces_of(env_id, self._envs[0])
         self.action_dim, self.max_action = self.actions.size, self.actions.bound
         self.fingerprint: dict[str, Any] = {**fingerprint(self._envs[0]), "episodes": n_episodes, "seed": seed}
@@ -204,7 +207,7 @@ class Evaluator:
         # Gymnasium's vector environments reset one step late. The step after an episode's end returns the new start
         # with a reward of 0, and would be counted. These plain environments are reset here, when they are free.
         n_episodes = len(self._seeds)
-        observations = np.zeros((n_episodes, self.state_dim), np.float32)
+        observations = np.zeros((n_episodes, *axes(self.state_dim)), kept_as(self.state_dim))
         returns, lengths = np.zeros(n_episodes), np.zeros(n_episodes, np.int64)
         successes = np.zeros(n_episodes, bool)
         waiting, free = list(range(n_episodes)), list(self._envs)
@@ -228,6 +231,8 @@ class Evaluator:
         return Evaluation(returns, lengths, successes)
 
     def _normalise(self, observation: np.ndarray) -> np.ndarray:
+        if not isinstance(self.state_dim, int):
+            return observation
         return ((observation - self.mean) / self.std).astype(np.float32)
 
     def _actions(

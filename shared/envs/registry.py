@@ -1,4 +1,4 @@
-"""Environments by name: `d4rl/...`, `robotics/...` from Gymnasium-Robotics, and all others that Gymnasium knows."""
+"""Environments by name: `d4rl/...`, `robotics/...`, `MinAtar/...`, and all others that Gymnasium knows."""
 
 import difflib
 import warnings
@@ -8,6 +8,7 @@ import gymnasium
 import mujoco
 
 from shared.envs import genuine, robotics
+from shared.envs.images import pictured
 from shared.envs.physics import D4RLAnt, D4RLHalfCheetah, D4RLHopper, D4RLWalker2d
 from shared.errors import InputError
 
@@ -45,7 +46,7 @@ def make_env(env_id: str, **options: Any) -> gymnasium.Env:
         options: For the environment, such as `render_mode`.
 
     Returns:
-        The environment with its time limit; it has not been reset.
+        The environment with its time limit; it has not been reset. Images are bytes with their channels first.
 
     Raises:
         InputError: No environment of that name is registered, or a package that it needs is missing.
@@ -56,7 +57,7 @@ def make_env(env_id: str, **options: Any) -> gymnasium.Env:
         # Choosing an older version is a decision that the user made by typing it.
         warnings.filterwarnings("ignore", message=".*is out of date", category=DeprecationWarning)
         try:
-            return gymnasium.make(env_id, disable_env_checker=True, **options)
+            return pictured(gymnasium.make(env_id, disable_env_checker=True, **options))
         except (gymnasium.error.Error, ImportError) as error:
             reason = str(error).splitlines()[0]
             raise InputError(f"environment {env_id!r} cannot be made here ({reason}); {_nearest(env_id)}") from error

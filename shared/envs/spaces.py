@@ -1,6 +1,6 @@
-"""What an environment shows and takes: a vector of numbers, and either a vector or one of a number of actions."""
+"""What an environment shows and takes: a vector or an image, and either a vector or one of a number of actions."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -8,6 +8,32 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import ArrayLike
 
 from shared.errors import InputError
+
+Shape = int | tuple[int, int, int]
+"""Of an observation: the size S of a vector, or channels, height and width (C, H, W) of an image."""
+
+
+def axes(shape: Shape) -> tuple[int, ...]:
+    """The axes of an observation: (S,) or (C, H, W)."""
+    return (shape,) if isinstance(shape, int) else shape
+
+
+def statistics(shape: Shape) -> int:
+    """How many numbers an observation is normalised by: S of a vector, and one of an image, which stays as it is."""
+    return shape if isinstance(shape, int) else 1
+
+
+def shape_of(observations: Any) -> Shape:
+    """The shape of an observation of a column (N, S) or (N, C, H, W)."""
+    if len(observations.shape) == 2:
+        return observations.shape[1]
+    _, channels, height, width = observations.shape
+    return channels, height, width
+
+
+def kept_as(shape: Shape) -> Any:
+    """The type of an observation's numbers: bytes in an image."""
+    return np.float32 if isinstance(shape, int) else np.uint8
 
 
 class Actions(NamedTuple):
@@ -40,20 +66,24 @@ class Actions(NamedTuple):
         return self.first + int(np.asarray(action)) if self.finite else np.asarray(action)
 
 
-def spaces_of(env_id: str, env: gymnasium.Env) -> tuple[int, Actions]:
-    """The size of an environment's observations, S, and its actions.
+def spaces_of(env_id: str, env: gymnasium.Env) -> tuple[Shape, Actions]:
+    """The shape of an environment's observations and its actions.
 
     Raises:
-        InputError: The observations are no vector, or the actions neither a vector nor finite.
+        InputError: The observations are neither a vector nor an image, or the actions neither a vector nor finite.
     """
-    observations, actions = env.observation_space, env.action_space
-    if not isinstance(observations, Box) or len(observations.shape) != 1:
-        raise _unfit(env_id, "observations", observations, "not a vector of real numbers")
+    shape, actions = _shape_of(env_id, env.observation_space), env.action_space
     if isinstance(actions, Discrete):
-        return observations.shape[0], Actions(int(actions.n), finite=True, first=int(actions.start))
+        return shape, Actions(int(actions.n), finite=True, first=int(actions.start))
     if not isinstance(actions, Box) or len(actions.shape) != 1:
         raise _unfit(env_id, "actions", actions, "neither a vector of real numbers nor finite")
-    return observations.shape[0], Actions(actions.shape[0], float(actions.high[0]))
+    return shape, Actions(actions.shape[0], float(actions.high[0]))
+
+
+def _shape_of(env_id: str, space: gymnasium.Space) -> Shape:
+    if isinstance(space, Box) and (len(space.shape) == 1 or (len(space.shape) == 3 and space.dtype == np.uint8)):
+        return shape_of(np.empty((0, *space.shape)))
+    raise _unfit(env_id, "observations", space, "neither a vector of real numbers nor an image of bytes or bits")
 
 
 def _unfit(env_id: str, what: str, space: gymnasium.Space, reason: str) -> InputError:

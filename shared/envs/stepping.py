@@ -7,18 +7,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shared.envs.goals import is_goal
+from shared.envs.images import stacked
 from shared.envs.registry import make_env
-from shared.envs.spaces import spaces_of
+from shared.envs.spaces import kept_as, spaces_of
 
 
 class Step(NamedTuple):
     """One step of an environment.
 
     Attributes:
-        observation: (S,) float32, before the step.
+        observation: (S,) float32, or an image (C, H, W) of bytes, before the step.
         action: (A,) float32, as it was given; () int64, if it is one of finite actions.
         reward: Of the step, as it is learnt from.
-        next_observation: (S,), after it, also where the episode ended.
+        next_observation: Of the same shape, after it, also where the episode ended.
         terminal: Whether the robot fell or the goal was reached.
         timeout: Whether the time limit cut the episode; never where `terminal` is set.
         qpos: (Q,), the simulator's positions before the step; Q is 0 outside MuJoCo.
@@ -43,11 +44,11 @@ class Stepper:
     """Steps one environment; call `begin` before the first step.
 
     Attributes:
-        state_dim: S.
+        state_dim: S, or (C, H, W) of images.
         actions: The environment's.
         max_action: Bound of every action component; 1 for finite actions.
         physics_dims: Q and V.
-        observation: (S,) float32, where the environment stands.
+        observation: (S,) float32, or (C, H, W) bytes, where the environment stands.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Stepper:
         mean: ArrayLike = 0.0,
         std: ArrayLike = 1.0,
         learnt: Callable[[float], float] = lambda reward: reward,
+        frame_stack: int = 1,
     ) -> None:
         """Makes the environment.
 
@@ -64,11 +66,12 @@ class Stepper:
             mean: Subtracted from each observation, a number or (S,), in double precision.
             std: Then divides it.
             learnt: From the environment's reward to the one that is learnt from.
+            frame_stack: Of images, how many frames an observation shows, the newest last.
 
         Raises:
             InputError: The environment is unknown, or of another kind.
         """
-        self._env = make_env(env_id)
+        self._env = stacked(make_env(env_id), frame_stack)
         self._mean, self._std, self._learnt = np.asarray(mean), np.asarray(std), learnt
         self.state_dim, self.actions = spaces_of(env_id, self._env)
         self.max_action = self.actions.bound
@@ -77,7 +80,7 @@ class Stepper:
     def begin(self, *seeds: int) -> None:
         """Starts an episode that follows, like those after it, from these numbers alone."""
         seed = int(np.random.SeedSequence(seeds).generate_state(1)[0])
-        self.observation = self._normalised(self._env.reset(seed=seed)[0]).astype(np.float32)
+        self._stand(self._normalised(self._env.reset(seed=seed)[0]))
 
     def step(self, action: np.ndarray, then: tuple[int, ...] | None = None) -> Step:
         """Takes an action, (A,) or one of finite actions; after an episode's end the next one begins.
@@ -92,9 +95,9 @@ class Stepper:
         observation, reward, fell, timeout, info = self._env.step(self.actions.given(action))
         after, paid = self._normalised(observation), float(reward)
         if not (fell or timeout):
-            self.observation = after.astype(np.float32)
+            self._stand(after)
         elif then is None:
-            self.observation = self._normalised(self._env.reset()[0]).astype(np.float32)
+            self._stand(self._normalised(self._env.reset()[0]))
         else:
             self.begin(*then)
         # D4RL's collector asked for the time limit first: a fall on the last step counts as a timeout.
@@ -105,8 +108,11 @@ class Stepper:
         """Closes the environment."""
         self._env.close()
 
+    def _stand(self, observation: np.ndarray) -> None:
+        self.observation = observation.astype(kept_as(self.state_dim))
+
     def _normalised(self, observation: np.ndarray) -> np.ndarray:
-        return (observation - self._mean) / self._std
+        return (observation - self._mean) / self._std if isinstance(self.state_dim, int) else observation
 
     def _physics(self) -> tuple[np.ndarray, np.ndarray]:
         data: Any = getattr(self._env.unwrapped, "data", None)

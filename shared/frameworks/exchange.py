@@ -18,6 +18,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from shared.envs.spaces import Shape
 from shared.frameworks.jax_checkpoints import params_from_torch, params_to_torch
 from shared.frameworks.jax_layers import Network
 
@@ -86,7 +87,7 @@ def to_jax(trainer: Any, like: Any) -> Any:
     return like.replace(**{name: _filled(torch_part(trainer, name), getattr(like, name)) for name in part_names(like)})
 
 
-def blank_state(twin: ModuleType, config: Any, state_dim: int, action_dim: int, max_action: float = 1.0) -> Any:
+def blank_state(twin: ModuleType, config: Any, state_dim: Shape, action_dim: int, max_action: float = 1.0) -> Any:
     """A state of the JAX twin, all zeros: its structure is what matters, and to draw weights takes seconds."""
     sizes = state_dim, action_dim, max_action
     shapes = jax.eval_shape(lambda key: twin.create_train_state(key, config, *sizes), jax.random.key(0))

@@ -30,9 +30,19 @@ def _torch_name(path: Sequence[str]) -> str:
     return ".".join([*(name.replace("members_", "members.") for name in names), leaf])
 
 
-def _transposed(path: Sequence[str], values: np.ndarray) -> np.ndarray:
-    """A kernel of two axes is stored the other way round; an ensemble's (E, in, out) is not."""
+def _as_flax(path: Sequence[str], values: np.ndarray) -> np.ndarray:
+    """A kernel of two axes is stored the other way round; an ensemble's (E, in, out) is not.
+
+    Those of convolutions are (out, in, height, width) in PyTorch and (height, width, in, out) in flax. This turns
+    PyTorch's into flax's; `_as_torch` turns them back.
+    """
+    if path[-1] == "kernel" and values.ndim == 4:
+        return values.transpose(2, 3, 1, 0)
     return values.T if path[-1] == "kernel" and values.ndim == 2 else values
+
+
+def _as_torch(path: Sequence[str], values: np.ndarray) -> np.ndarray:
+    return values.transpose(3, 2, 0, 1) if path[-1] == "kernel" and values.ndim == 4 else _as_flax(path, values)
 
 
 def params_from_torch(state_dict: Mapping[str, Any], like: Params) -> Params:
@@ -48,7 +58,7 @@ def params_from_torch(state_dict: Mapping[str, Any], like: Params) -> Params:
         raise KeyError(f"no place for {sorted(surplus)}")
     params = {}
     for path, name in names.items():
-        values = _transposed(path, np.asarray(state_dict[name]))
+        values = _as_flax(path, np.asarray(state_dict[name]))
         if values.shape != flat[path].shape:
             raise ValueError(f"{name}: shape {values.shape}, expected {flat[path].shape}")
         params[path] = jnp.asarray(values, flat[path].dtype)
@@ -58,7 +68,7 @@ def params_from_torch(state_dict: Mapping[str, Any], like: Params) -> Params:
 def params_to_torch(params: Params) -> dict[str, np.ndarray]:
     """Flax parameters under PyTorch's names and in PyTorch's layout, as NumPy arrays."""
     flat = traverse_util.flatten_dict(params)
-    return {_torch_name(path): _transposed(path, np.asarray(values)) for path, values in flat.items()}
+    return {_torch_name(path): _as_torch(path, np.asarray(values)) for path, values in flat.items()}
 
 
 def save_checkpoint(path: Path, algorithm: str, state: Any, total_it: int, **facts: Any) -> None:

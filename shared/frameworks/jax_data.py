@@ -1,6 +1,7 @@
 """A dataset on the device, in JAX. `shared/frameworks/torch_data.py` holds the same names for PyTorch."""
 
 import math
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -10,23 +11,30 @@ import numpy as np
 from flax import struct
 from jax import Array
 
+from shared.data.images import Stacks
 from shared.runs import seeds
+
+jax.tree_util.register_dataclass(Stacks, ["frames", "places"], [])
 
 
 class PackedDataset(struct.PyTreeNode):
     """A dataset as one array with a row per transition, (N, 2S + A + 2) for a `Batch`: a batch is a single gather.
 
+    Images stand apart, as bytes.
+
     Attributes:
-        rows: The columns, flattened and side by side.
+        rows: The other columns, flattened and side by side.
         kind: The named tuple that a batch is.
-        shapes: The shape of each column's rows.
-        whole: Whether each column holds whole numbers, which a float counts up to 2**24 in single precision.
+        shapes: The shape of each of those columns' rows.
+        whole: Whether each of them holds whole numbers, which a float counts up to 2**24 in single precision.
+        images: Columns of images by name, (N, C, H, W) or `Stacks`.
     """
 
     rows: Array
     kind: type = struct.field(pytree_node=False)
     shapes: tuple[tuple[int, ...], ...] = struct.field(pytree_node=False)
     whole: tuple[bool, ...] = struct.field(pytree_node=False)
+    images: Mapping[str, Any]
 
     def __len__(self) -> int:
         return self.rows.shape[0]
@@ -38,10 +46,20 @@ def to_device(dataset: Any) -> PackedDataset:
 
 
 def _packed(dataset: Any) -> PackedDataset:
-    columns = [np.reshape(column, (len(column), math.prod(np.shape(column)[1:]))) for column in dataset]
+    frames: dict[int, Array] = {}
+
+    def once(array: np.ndarray) -> Array:
+        if id(array) not in frames:
+            frames[id(array)] = jnp.asarray(array)
+        return frames[id(array)]
+
+    shown = {name: column for name, column in zip(dataset._fields, dataset, strict=True) if column.dtype == np.uint8}
+    images = {name: value.moved(once) if isinstance(value, Stacks) else once(value) for name, value in shown.items()}
+    packed = [np.asarray(column) for name, column in zip(dataset._fields, dataset, strict=True) if name not in shown]
+    columns = [np.reshape(column, (len(column), math.prod(column.shape[1:]))) for column in packed]
     rows = jnp.asarray(np.concatenate(columns, axis=1), dtype=float)
-    shapes = tuple(np.shape(column)[1:] for column in dataset)
-    return PackedDataset(rows, type(dataset), shapes, tuple(np.asarray(c).dtype == np.int64 for c in dataset))
+    shapes, whole = (tuple(column.shape[1:] for column in packed), tuple(column.dtype == np.int64 for column in packed))
+    return PackedDataset(rows, type(dataset), shapes, whole, images)
 
 
 def take(dataset: PackedDataset, indices: Array) -> Any:
@@ -50,7 +68,10 @@ def take(dataset: PackedDataset, indices: Array) -> Any:
     columns = jnp.split(dataset.rows[indices], ends[:-1], axis=-1)
     kinds = zip(columns, dataset.shapes, dataset.whole, strict=True)
     shaped = ((column.reshape(*indices.shape, *shape), whole) for column, shape, whole in kinds)
-    return dataset.kind(*(column.astype(int) if whole else column for column, whole in shaped))
+    others = iter(column.astype(int) if whole else column for column, whole in shaped)
+    images = {name: column[indices] for name, column in dataset.images.items()}
+    kind: Any = dataset.kind
+    return kind(*(images[name] if name in images else next(others) for name in kind._fields))
 
 
 def store(dataset: PackedDataset, columns: Any, at: int) -> PackedDataset:
@@ -61,9 +82,13 @@ def store(dataset: PackedDataset, columns: Any, at: int) -> PackedDataset:
     """
     if at + len(columns[0]) > len(dataset):
         raise IndexError(f"{len(columns[0])} rows at {at} do not fit into {len(dataset)}")
-    return _overwrite(dataset, _packed(columns).rows, at)
+    new = _packed(columns)
+    return _overwrite(dataset, new.rows, new.images, at)
 
 
 @partial(jax.jit, donate_argnames="dataset")
-def _overwrite(dataset: PackedDataset, rows: Array, at: Array) -> PackedDataset:
-    return dataset.replace(rows=jax.lax.dynamic_update_slice(dataset.rows, rows, (at, 0)))
+def _overwrite(dataset: PackedDataset, rows: Array, images: Mapping[str, Array], at: Array) -> PackedDataset:
+    def written(whole: Array, part: Array) -> Array:
+        return jax.lax.dynamic_update_slice_in_dim(whole, part, at, axis=0)
+
+    return dataset.replace(rows=written(dataset.rows, rows), images=jax.tree.map(written, dataset.images, dict(images)))

@@ -53,7 +53,8 @@ class Ring(PackedDataset):
         if kept:
             rows = _in_front(rows, dataset.rows)
         size, pointer = jnp.asarray(kept, jnp.int32), jnp.asarray(kept % capacity, jnp.int32)
-        return cls(rows=rows, kind=dataset.kind, shapes=dataset.shapes, whole=dataset.whole, size=size, pointer=pointer)
+        facts = {name: getattr(dataset, name) for name in ("kind", "shapes", "whole", "images")}
+        return cls(rows=rows, size=size, pointer=pointer, **facts)
 
 
 @partial(jax.jit, donate_argnames="rows")

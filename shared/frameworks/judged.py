@@ -72,7 +72,7 @@ def _load(config: Any) -> Task:
     return Task(
         dataset=dataset,
         evaluator=DatasetEvaluator(dataset, actions, episodes, threshold, config.discount, action_std, fingerprint),
-        state_dim=state_dim,
+        shape=state_dim,
         action_dim=action_dim,
         max_action=max_action,
         mean=mean,

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
+from shared.envs.spaces import Shape, axes
 from shared.errors import InputError
 from shared.frameworks.recipe import recipe
 
@@ -118,14 +119,15 @@ class PortableSequencePolicy(PortablePolicy):
         return self.unscaled(self._policy(self.network, self.normalised(observations), scaled, to_go, timesteps))
 
 
-def example_inputs(policy: PortablePolicy, state_dim: int, action_dim: int) -> dict[str, Tensor]:
+def example_inputs(policy: PortablePolicy, shape: Shape, action_dim: int) -> dict[str, Tensor]:
     """Inputs of the right shapes and types by name, of two episodes."""
+    observations = torch.zeros(2, *axes(shape))
     if isinstance(policy, PortableSampledPolicy):
-        return {"observations": torch.zeros(2, state_dim), "noise": torch.stack([policy.example_noise] * 2)}
+        return {"observations": observations, "noise": torch.stack([policy.example_noise] * 2)}
     if not isinstance(policy, PortableSequencePolicy):
-        return {"observations": torch.zeros(2, state_dim)}
+        return {"observations": observations}
     steps = policy.network.hp.seq_len
-    shapes = {"observations": (2, steps, state_dim), "actions": (2, steps, action_dim), "returns": (2, steps)}
+    shapes = {"observations": (2, steps, *axes(shape)), "actions": (2, steps, action_dim), "returns": (2, steps)}
     timesteps = torch.arange(steps).expand(2, -1).contiguous()
     return {**{name: torch.zeros(shape) for name, shape in shapes.items()}, "timesteps": timesteps}
 

@@ -17,6 +17,8 @@ import numpy as np
 from shared.data.sequences import PromptedPolicy
 from shared.envs.evaluation import ContextPolicy, Evaluator, Policy, SampledPolicy, epsilon_greedy
 from shared.envs.scores import Scale, scale
+from shared.envs.spaces import Shape
+from shared.envs.spaces import statistics as size_of_statistics
 from shared.errors import InputError
 from shared.frameworks import exchange, jax_checkpoints, jax_side, torch_checkpoints
 from shared.frameworks.twins import load_twin
@@ -136,18 +138,19 @@ class Saved:
         return environment["id"] if environment else scoring_env(self.config)
 
     @cached_property
-    def sizes(self) -> tuple[int, int, float]:
-        """S, A and the bound of every action component: the config's where the algorithm has a setting for it.
+    def sizes(self) -> tuple[Shape, int, float]:
+        """S, or (C, H, W), then A and the bound of every action component: the config's where there is a setting.
 
         The environment is made only for a file that does not hold them, such as CORL's.
         """
         if environment := self.facts.get("environment"):
             state_dim, action_dim, bound = (environment[key] for key in ("state_dim", "action_dim", "max_action"))
         else:
-            evaluator = Evaluator(self.env_id, n_episodes=1, seed=0)
+            evaluator = Evaluator(self.env_id, n_episodes=1, seed=0, frame_stack=self.frame_stack)
             evaluator.close()
             state_dim, action_dim, bound = evaluator.state_dim, evaluator.action_dim, evaluator.max_action
-        return state_dim, action_dim, getattr(self.config, "max_action", bound)
+        shape = state_dim if isinstance(state_dim, int) else tuple(state_dim)
+        return shape, action_dim, getattr(self.config, "max_action", bound)
 
     @property
     def scale(self) -> Scale:
@@ -170,8 +173,14 @@ class Saved:
             how = {"num_envs": n_episodes, "max_steps": self.config.episode_len} | how
         action_mean, action_std = self.action_statistics()
         known: dict[str, Any] = {"action_mean": action_mean, "action_std": action_std, "reported": self.scale}
+        known["frame_stack"] = self.frame_stack
         how = known | how
         return Evaluator(self.env_id, n_episodes, seed, *self.statistics(), **how)
+
+    @property
+    def frame_stack(self) -> int:
+        """How many images an observation shows."""
+        return getattr(self.config, "frame_stack", 1)
 
     @property
     def evaluation_seed(self) -> int:
@@ -241,7 +250,7 @@ class Saved:
         return hasattr(self.config, "target_returns")
 
     def statistics(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and deviation, (S,), that the run's states were normalised by.
+        """Mean and deviation, (S,), that the run's states were normalised by; (1,) and without effect on images.
 
         Raises:
             InputError: The checkpoint does not hold them, as CORL's do not, or those of other states.
@@ -252,7 +261,7 @@ class Saved:
                 "checkpoints do"
             )
         mean, std = self.facts["state_mean"], self.facts["state_std"]
-        if not mean.shape == std.shape == (self.sizes[0],):
+        if not mean.shape == std.shape == (size_of_statistics(self.sizes[0]),):
             raise InputError(f"{self.path} holds statistics of other states than those of {self.env_id}: name its run")
         return mean, std
 

@@ -1,22 +1,41 @@
 """A dataset on the device, in PyTorch. `shared/frameworks/jax_data.py` holds the same names for JAX."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from shared.data.images import Stacks
+
 # A named tuple of columns, such as a `Batch`
 Rows = TypeVar("Rows", bound=tuple)
 
 
+# What stays as it is: finite actions, and images and their places in a dataset
+_KEPT = (torch.int64, torch.int32, torch.uint8)
+
+
 def to_device(dataset: Rows, device: torch.device) -> Rows:
-    """The dataset as tensors on `device`, shapes and kind of tuple kept: of torch's default dtype, or whole numbers."""
-    tensors = (torch.as_tensor(column) for column in dataset)
+    """The dataset as tensors on `device`, shapes and kind of tuple kept: of torch's default dtype, or whole numbers.
+
+    Stacks of images stay stacks: both columns of them share their frames.
+    """
     dtype = torch.get_default_dtype()
-    return type(dataset)(
-        *(tensor.to(device, tensor.dtype if tensor.dtype == torch.int64 else dtype) for tensor in tensors)
-    )
+    frames: dict[int, Tensor] = {}
+
+    def moved(column: Any) -> Any:
+        if isinstance(column, Stacks):
+            return column.moved(once)
+        tensor = torch.as_tensor(column)
+        return tensor.to(device, tensor.dtype if tensor.dtype in _KEPT else dtype)
+
+    def once(array: np.ndarray) -> Tensor:
+        if id(array) not in frames:
+            frames[id(array)] = moved(array)
+        return frames[id(array)]
+
+    return type(dataset)(*map(moved, dataset))
 
 
 def take(dataset: Rows, indices: Tensor) -> Rows:

@@ -6,19 +6,21 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, cos, nn, relu
 
+from shared.envs.spaces import Shape, axes
+
 
 def dropout_mask(rate: float, shape: Sequence[int], device: torch.device) -> Tensor:
     """A mask to multiply by: 0 at the rate given, else 1 / (1 - rate); the draw of `torch.nn.functional.dropout`."""
     return torch.empty(*shape, device=device).bernoulli_(1.0 - rate).div_(1.0 - rate)
 
 
-def probe(*sizes: int) -> None:
-    """Draws what d3rlpy tries an encoder on to learn its width: two uniform rows of each of these sizes.
+def probe(*shapes: Shape) -> None:
+    """Draws what d3rlpy tries an encoder on to learn its width: two uniform rows of each of these shapes.
 
     The draws decide nothing but what is drawn after them, such as the weights of the next layer.
     """
-    for size in sizes:
-        torch.rand(2, size)
+    for shape in shapes:
+        torch.rand(2, *axes(shape))
 
 
 def pick(actions: Tensor, chosen: Tensor) -> Tensor:

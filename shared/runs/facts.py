@@ -15,6 +15,7 @@ from shared.errors import InputError
 
 # Of a state or an action; a file that says more would only exhaust the memory
 _LARGEST = 100_000
+_Size = Annotated[int, Field(gt=0, le=_LARGEST)]
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -47,14 +48,16 @@ class _Progress(BaseModel):
 class _Environment(BaseModel):
     """What networks are made for: the environment that scores the run, S, A and the bound of every action component.
 
+    Of images, channels, height and width take the place of S.
+
     And the returns that count as 0 and 100, where the run is scored between two.
     """
 
     model_config = ConfigDict(strict=True)
 
     id: str
-    state_dim: Annotated[int, Field(gt=0, le=_LARGEST)]
-    action_dim: Annotated[int, Field(gt=0, le=_LARGEST)]
+    state_dim: _Size | Annotated[list[_Size], Field(min_length=3, max_length=3)]
+    action_dim: _Size
     max_action: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     ref_min_score: Annotated[float, Field(allow_inf_nan=False)] | None = None
     ref_max_score: Annotated[float, Field(allow_inf_nan=False)] | None = None

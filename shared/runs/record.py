@@ -209,7 +209,7 @@ class Record:
             "dataset": self._task.fingerprint,
             "environment": {
                 "id": self._task.evaluator.fingerprint["env"],
-                "state_dim": self._task.state_dim,
+                "state_dim": shape if isinstance(shape := self._task.shape, int) else list(shape),
                 "action_dim": self._task.action_dim,
                 "max_action": float(self._task.max_action),
                 **self._scale.references(),

@@ -7,6 +7,7 @@ only where that says something else. `--help` lists the settings of this file as
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from shared.runs.encoders import FILTERS, NO_ENCODER
 from shared.runs.fields import bounded, choice, later, positive, unbounded
 
 
@@ -88,6 +89,17 @@ class OfflineConfig(DatasetConfig):
     action_scaler: str = later(choice("none", "min_max"))
     # Updates in all
     max_timesteps: int = bounded(1_000_000, low=1)
+
+
+@dataclass(frozen=True)
+class ImagesConfig:
+    """A run whose observations may be images."""
+
+    # What reads images: none, for vectors; the convolutions of DQN's paper (nature), or those for small images of
+    # MinAtar's (minatar)
+    encoder: str = later(choice(NO_ENCODER, *FILTERS))
+    # Images in an observation, the newest last
+    frame_stack: int = later(bounded(1, low=1))
 
 
 @dataclass(frozen=True)

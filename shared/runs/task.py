@@ -1,5 +1,6 @@
 """A task: the dataset as an algorithm sees it, and the evaluator that scores what was learnt from it."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -17,9 +18,11 @@ from shared.envs import genuine
 from shared.envs.evaluation import Evaluator
 from shared.envs.registry import is_registered, least_memory, time_limit
 from shared.envs.scores import env_of, scale
+from shared.envs.spaces import Shape, axes, kept_as, shape_of, statistics
 from shared.envs.stepping import Stepper
 from shared.errors import InputError
 from shared.runs import memory, seeds
+from shared.runs.encoders import check_encoder, encoder_of
 from shared.runs.fields import check
 from shared.runs.scoring import Scorer
 from shared.runs.settings import DatasetConfig, RewardsConfig, RunConfig, TransitionsConfig
@@ -34,11 +37,11 @@ class Task:
             algorithm that makes its own data: room for it, all zeros.
         evaluator: Runs episodes, and normalises states with the same `mean` and `std`. Or it measures values on the
             dataset, where that is all there is.
-        state_dim: S.
+        shape: Of an observation: S, or (C, H, W) of images.
         action_dim: A; of finite actions, how many there are.
         max_action: Bound of every action component, as the algorithm sees them; 1 for finite actions.
-        mean: (S,), 0 without normalisation.
-        std: (S,), 1 without normalisation.
+        mean: (S,), 0 without normalisation; (1,) of images.
+        std: (S,), 1 without normalisation; (1,) of images.
         action_mean: (A,), 0 without an action scaler.
         action_std: (A,), 1 without an action scaler.
         attributes: What the dataset's file says about itself, such as `expert_return_mean`.
@@ -49,7 +52,7 @@ class Task:
 
     dataset: Any
     evaluator: Scorer
-    state_dim: int
+    shape: Shape
     action_dim: int
     max_action: float
     mean: np.ndarray
@@ -59,6 +62,12 @@ class Task:
     attributes: dict[str, Any]
     fingerprint: dict[str, Any]
     step_reward: Callable[[float], float] = lambda reward: reward
+
+    @property
+    def state_dim(self) -> int:
+        """S, for an algorithm that learns from vectors."""
+        assert isinstance(self.shape, int), "one without encoders is never given images"
+        return self.shape
 
 
 def load_task(
@@ -113,6 +122,8 @@ def _transitions(
     if getattr(config, "n_steps", 1) > 1:
         extract = _several_steps(config, prepare, extract)
     raw = opened.read.raw
+    if transitions.shows_images(raw):
+        extract = _images(config, extract)
     limit = opened.read.max_episode_steps or time_limit(opened.env_id)
     if (scale := _reward_scale(config, raw, limit)) is not None:
         raw = {**raw, "rewards": scale(raw["rewards"].astype(np.float32, copy=False))}
@@ -127,8 +138,8 @@ def _transitions(
         dataset = prepare(dataset, opened.family)
     mean, std = _no_statistics(raw)
     if config.observation_scaler != "none":
-        statistics = partial(scalers.state_statistics, config.observation_scaler)
-        dataset, mean, std = transitions.normalise_states(dataset, statistics)
+        scaled = partial(scalers.state_statistics, config.observation_scaler)
+        dataset, mean, std = transitions.normalise_states(dataset, scaled)
     elif normalize:
         dataset, mean, std = transitions.normalise_states(dataset)
     return _learnt(config, opened, dataset, mean, std, step_reward)
@@ -143,6 +154,13 @@ def _several_steps(config: Any, prepare: Callable | None, extract: Callable) -> 
             "rewards are summed over n_steps as they are: set normalize_reward to false, or a reward_scaler"
         )
     return partial(extract_n_steps, n_steps=config.n_steps, discount=config.discount)
+
+
+def _images(config: Any, extract: Callable) -> Callable:
+    """The extraction of transitions whose observations are images."""
+    if config.observation_scaler != "none":
+        raise InputError("images are scaled by their encoder alone: set observation_scaler to none")
+    return partial(extract, frame_stack=config.frame_stack)
 
 
 def _reward_scale(config: Any, raw: dict[str, np.ndarray], limit: int | None) -> Callable[[Any], Any] | None:
@@ -229,29 +247,41 @@ def load_environment(config: Any, finite: bool = False) -> Task:
     check(config)
     memory.check_settings(config)
     _check_no_dataset(config)
-    evaluator = Evaluator(config.env, config.n_episodes, config.seed)
+    evaluator = Evaluator(config.env, config.n_episodes, config.seed, frame_stack=getattr(config, "frame_stack", 1))
     rows, state_dim, action_dim = config.max_timesteps, evaluator.state_dim, evaluator.action_dim
     try:
         _check_kind(f"environment {config.env!r}", evaluator.actions.finite, finite)
-        memory.check_size("max_timesteps", rows, rows * 4 * (2 * state_dim + action_dim + 2))
+        check_encoder(encoder_of(config), state_dim, f"observations of environment {config.env!r}")
+        memory.check_size("max_timesteps", rows, rows * 2 * _bytes(state_dim) + rows * 4 * (action_dim + 2))
     except InputError:
         evaluator.close()
         raise
-    room = Batch(*(np.zeros((rows, *size), np.float32) for size in ((state_dim,), (), (), (state_dim,), ())))
-    actions = np.zeros((rows, *evaluator.actions.shape), evaluator.actions.dtype)
+    seen = (rows, *axes(state_dim)), kept_as(state_dim)
+    room = Batch(
+        observations=np.zeros(*seen),
+        actions=np.zeros((rows, *evaluator.actions.shape), evaluator.actions.dtype),
+        rewards=np.zeros(rows, np.float32),
+        next_observations=np.zeros(*seen),
+        terminals=np.zeros(rows, np.float32),
+    )
     return Task(
-        dataset=room._replace(actions=actions),
+        dataset=room,
         evaluator=evaluator,
-        state_dim=state_dim,
+        shape=state_dim,
         action_dim=action_dim,
         max_action=evaluator.max_action,
-        mean=np.zeros(state_dim, np.float32),
-        std=np.ones(state_dim, np.float32),
+        mean=np.zeros(statistics(state_dim), np.float32),
+        std=np.ones(statistics(state_dim), np.float32),
         action_mean=np.zeros(action_dim, np.float32),
         action_std=np.ones(action_dim, np.float32),
         attributes={},
         fingerprint={"name": config.env},
     )
+
+
+def _bytes(state_dim: Shape) -> int:
+    """Of an observation."""
+    return math.prod(axes(state_dim)) * np.dtype(kept_as(state_dim)).itemsize
 
 
 def _check_no_dataset(config: Any) -> None:
@@ -322,6 +352,9 @@ def _check_kind(what: str, finite: bool, wanted: bool) -> None:
 def _open(config: Any, source: Any, finite: bool) -> _Opened:
     read = sources.read(config.env) if source is None else sources.from_object(source)
     _check_kind(f"dataset {config.env!r}", read.raw["actions"].ndim == 1, finite)
+    if transitions.shows_images(read.raw) and not hasattr(config, "encoder"):
+        raise InputError(f"dataset {config.env!r} shows images, which this algorithm cannot read: set env to another")
+    check_encoder(encoder_of(config), shape_of(read.raw["observations"]), f"observations of dataset {config.env!r}")
     env_id = _scoring_env(config, read.attributes)
     return _Opened(read, env_id, env_id if names.is_file_name(config.env) else config.env)
 
@@ -349,8 +382,8 @@ def scoring_env(config: Any) -> str:
 
 def _no_statistics(raw: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Mean 0 and standard deviation 1 for every component of the state."""
-    state_dim = raw["observations"].shape[1]
-    return np.zeros(state_dim, np.float32), np.ones(state_dim, np.float32)
+    size = statistics(shape_of(raw["observations"]))
+    return np.zeros(size, np.float32), np.ones(size, np.float32)
 
 
 def _task(config: Any, learnt: _Learnt, seed: int, **limits: Any) -> Task:
@@ -360,6 +393,7 @@ def _task(config: Any, learnt: _Learnt, seed: int, **limits: Any) -> Task:
     stated = attributes if attributes.get("env_id") == opened.env_id else None
     limits |= {"action_mean": learnt.action_mean, "action_std": learnt.action_std}
     limits |= {"reported": scale(opened.env_id, stated)}
+    limits["frame_stack"] = getattr(config, "frame_stack", 1)
     evaluator = Evaluator(opened.env_id, config.n_episodes, seed, learnt.mean, learnt.std, **limits)
     if misfit := _misfit(dataset, attributes.get("n_actions"), evaluator):
         evaluator.close()
@@ -371,7 +405,7 @@ def _task(config: Any, learnt: _Learnt, seed: int, **limits: Any) -> Task:
     return Task(
         dataset=dataset,
         evaluator=evaluator,
-        state_dim=evaluator.state_dim,
+        shape=evaluator.state_dim,
         action_dim=action_dim,
         max_action=1.0 if _scales_actions(config) else evaluator.max_action,
         mean=learnt.mean,
@@ -385,7 +419,7 @@ def _task(config: Any, learnt: _Learnt, seed: int, **limits: Any) -> Task:
 
 def _misfit(dataset: Any, n_actions: int | None, evaluator: Evaluator) -> tuple[str, str] | None:
     """In words, of what size or kind the dataset's steps are, and those of its environment; None where they fit."""
-    states, there = dataset.observations.shape[1], evaluator.actions
+    states, there = shape_of(dataset.observations), evaluator.actions
     if dataset.actions.ndim == 2:
         ours = f"states of size {states} and actions of size {dataset.actions.shape[1]}"
         fits = dataset.actions.shape[1:] == there.shape

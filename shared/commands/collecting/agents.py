@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from shared.envs.spaces import Shape
 from shared.frameworks.saved import Saved
 from shared.frameworks.twins import load_twin
 from shared.runs.configs import dataset_row
@@ -64,7 +65,7 @@ class Agent(ABC):
         """The settings of the algorithm that the options decide."""
 
     @abstractmethod
-    def acting(self, path: Path | None, state_dim: int, action_dim: int, max_action: float) -> Acting:
+    def acting(self, path: Path | None, state_dim: Shape, action_dim: int, max_action: float) -> Acting:
         """The policy of a checkpoint; without one, of an agent that has learnt nothing."""
 
 
@@ -85,7 +86,7 @@ class SoftActorCritic(Agent):
         settings: dict[str, Any] = dict(self.options)
         return settings | {"max_timesteps": settings.pop("steps")}
 
-    def acting(self, path: Path | None, state_dim: int, action_dim: int, max_action: float) -> Acting:
+    def acting(self, path: Path | None, state_dim: Shape, action_dim: int, max_action: float) -> Acting:
         """Its policy, by its own twin."""
         # By the fields' own names, since config classes are frozen.
         config = type(self.config)(**vars(self.config) | {"load_model": "" if path is None else str(path)})
@@ -120,7 +121,7 @@ class FiniteDQN(Agent):
             settings["hidden_dims"] = (settings.pop("hidden_dim"),) * 2
         return settings
 
-    def acting(self, path: Path | None, state_dim: int, action_dim: int, max_action: float) -> Acting:
+    def acting(self, path: Path | None, state_dim: Shape, action_dim: int, max_action: float) -> Acting:
         """Its policy; one that has learnt nothing takes random actions alone."""
         best = None if path is None else Saved.open(path).trainer().act
 

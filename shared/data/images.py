@@ -1,0 +1,88 @@
+"""Observations that are images: each frame of a dataset once, and which of them an observation shows.
+
+A stack of F frames is made when its row is read. So a dataset with stacks of four takes no more room than without.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """Observations of N rows, read as any array's: `stacks[rows]` is (..., F * C, H, W), bytes.
+
+    Attributes:
+        frames: (M + 1, C, H, W) bytes, the last one black.
+        places: (N, F) whole numbers: which frames a row shows, the oldest first.
+    """
+
+    frames: Any
+    places: Any
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, rows: Any) -> Any:
+        shown = self.frames[self.places[rows]]
+        frames, channels, *size = shown.shape[-4:]
+        return shown.reshape(*shown.shape[:-4], frames * channels, *size)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(N, F * C, H, W)."""
+        _, channels, *size = self.frames.shape
+        return (len(self.places), self.places.shape[1] * channels, *size)
+
+    @property
+    def dtype(self) -> Any:
+        """Of what is read."""
+        return self.frames.dtype
+
+    def take(self, rows: np.ndarray, axis: int = 0) -> "Stacks":
+        """The stacks of these rows (n,), of the same frames."""
+        return Stacks(self.frames, self.places.take(rows, axis=axis))
+
+    def moved(self, move: Callable[[Any], Any]) -> "Stacks":
+        """The same stacks with their arrays moved to another library or device."""
+        return Stacks(move(self.frames), move(self.places))
+
+
+def stacked_rows(raw: dict[str, np.ndarray], ends: np.ndarray, frame_stack: int) -> tuple[Stacks, Stacks]:
+    """What each row of a dataset shows, and what it shows after its step.
+
+    A stack holds no frame of another episode. Before an episode's first frame it is black, as in d3rlpy. After a
+    terminal step all of it is black. After a time limit nothing is known, unless `raw` says what came after each row.
+
+    Args:
+        raw: `observations` (N, C, H, W), bytes, and `terminals` (N,). Perhaps `next_observations`, of which the last
+            of each episode are no observations of the next row.
+        ends: Whether a row ends its episode, (N,).
+        frame_stack: F, frames in a stack.
+
+    Returns:
+        Both of N rows. Behind a time limit of which nothing is known, the second shows black too.
+    """
+    frames, size = raw["observations"], len(ends)
+    last = np.flatnonzero(ends)
+    episode = np.searchsorted(last, np.arange(size))
+    first = np.append(0, last + 1)[episode]
+    after = np.arange(1, size + 1)
+    known = ~ends
+    known[-1] = False
+    if "next_observations" in raw:
+        own = np.flatnonzero(~known)
+        frames = np.concatenate([frames, raw["next_observations"][own]])
+        after[own], known[own] = size + np.arange(len(own)), True
+    known &= ~raw["terminals"].astype(bool)
+    black = len(frames)
+    frames = np.concatenate([frames, np.zeros_like(frames[:1])])
+    back = np.arange(1 - frame_stack, 1)
+    rows = np.arange(size)[:, None] + back
+    places = np.where(rows < first[:, None], black, rows)
+    following = np.append(places[:, 1:], after[:, None], axis=1)
+    following[~known] = black
+    kind = np.int32 if black < 2**31 else np.int64
+    return Stacks(frames, places.astype(kind)), Stacks(frames, following.astype(kind))

@@ -1,0 +1,50 @@
+"""MinAtar's games under their own names, such as `MinAtar/SpaceInvaders-v1`: small images, fast to step.
+
+The package is an extra, as its licence is the GPL: `pip install 'corl-twins[minatar]'`.
+
+Young and Tian, MinAtar: An Atari-Inspired Testbed for Thorough and Reproducible Reinforcement Learning Experiments,
+2019, https://arxiv.org/abs/1903.03176
+"""
+
+import importlib
+from typing import Any
+
+import gymnasium
+
+from shared.errors import InputError
+
+_GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
+# They have none of their own.
+_MAX_EPISODE_STEPS = 1000
+
+
+class _Game(gymnasium.Wrapper):
+    """A game whose episodes follow from their seeds alone."""
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        """Starts an episode. A sticky first action would repeat the last one of the episode before."""
+        self.env.unwrapped.game.last_action = 0  # type: ignore[attr-defined]  # it is the package's own class
+        return self.env.reset(**options)
+
+
+def _make(game: str, minimal: bool, render_mode: str | None = None) -> gymnasium.Env:
+    """Makes a game, with all six actions or with those that do something in it.
+
+    Raises:
+        InputError: The package is not installed.
+    """
+    try:
+        package = importlib.import_module("minatar.gym")
+    except ImportError as error:
+        raise InputError(f"MinAtar's {game!r} needs its package: pip install 'corl-twins[minatar]'") from error
+    return _Game(package.BaseEnv(game, render_mode=render_mode, use_minimal_action_set=minimal))
+
+
+for _game in _GAMES:
+    for _version in (0, 1):
+        gymnasium.register(
+            f"MinAtar/{_game.title().replace('_', '')}-v{_version}",
+            entry_point=f"{__name__}:_make",
+            kwargs={"game": _game, "minimal": bool(_version)},
+            max_episode_steps=_MAX_EPISODE_STEPS,
+        )

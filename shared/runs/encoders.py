@@ -1,0 +1,69 @@
+"""Convolutions that read images, by name: both frameworks build them from these facts.
+
+Kernels lie within the image: nothing is padded. Between the layers and behind them stands ReLU.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from shared.envs.spaces import Shape
+from shared.errors import InputError
+
+NO_ENCODER = "none"
+"""The name for vectors, which go into the hidden layers as they are."""
+
+
+class Filter(NamedTuple):
+    """A layer of convolutions: how many there are, the side of their square kernels, and their stride."""
+
+    channels: int
+    kernel: int
+    stride: int
+
+
+FILTERS: Mapping[str, Sequence[Filter]] = {
+    # Mnih et al., Human-level control through deep reinforcement learning, 2015, for images of 84 by 84
+    "nature": (Filter(32, 8, 4), Filter(64, 4, 2), Filter(64, 3, 1)),
+    # Young and Tian, MinAtar, 2019, https://arxiv.org/abs/1903.03176, for images of 10 by 10
+    "minatar": (Filter(16, 3, 1),),
+}
+
+
+def features(encoder: str, shape: Shape) -> int:
+    """How many numbers an encoder makes of an observation of this shape.
+
+    Raises:
+        InputError: The observation is of another kind than the encoder reads, or smaller than a kernel.
+    """
+    check_encoder(encoder, shape)
+    if isinstance(shape, int):
+        return shape
+    _, height, width = shape
+    for layer in FILTERS[encoder]:
+        if min(height, width) < layer.kernel:
+            raise InputError(f"images of {shape[1]} by {shape[2]} are too small for encoder {encoder}: set another one")
+        height, width = ((size - layer.kernel) // layer.stride + 1 for size in (height, width))
+    return FILTERS[encoder][-1].channels * height * width
+
+
+def check_encoder(encoder: str, shape: Shape, what: str = "observations") -> None:
+    """Whether an encoder reads observations of this shape.
+
+    Args:
+        encoder: Its name.
+        shape: Of an observation.
+        what: Whose observations they are, for the message.
+
+    Raises:
+        InputError: They are images without an encoder, or vectors with one.
+    """
+    if (encoder == NO_ENCODER) == isinstance(shape, int):
+        return
+    if isinstance(shape, int):
+        raise InputError(f"{what} are vectors, which encoder {encoder} cannot read: set encoder to {NO_ENCODER}")
+    raise InputError(f"{what} are images {shape}: set encoder to {' or '.join(FILTERS)}")
+
+
+def encoder_of(config: Any) -> str:
+    """The encoder that a config names; an algorithm without the setting has none."""
+    return getattr(config, "encoder", NO_ENCODER)
