@@ -13,14 +13,13 @@ from parity_tests.reference.common import (
     ACTION_DIM,
     CPU,
     ROWS,
-    STATE_DIM,
     UPDATES,
     adam,
     assert_same_actions,
     assert_same_log,
     same_draws,
 )
-from parity_tests.reference.d3rlpy import tried
+from parity_tests.reference.images import layers, shape_of
 from shared.data.transitions import Batch
 from shared.frameworks.torch_data import take
 
@@ -48,7 +47,7 @@ class Critics:
         """Layers, then a head: for each action a mean or quantiles, or weights of features and an embedding."""
         c = self.config
         outputs = ACTION_DIM * (c.n_quantiles if self.kind == "qr" else 1)
-        body, head = tried(c.hidden_dims, (STATE_DIM,), outputs)
+        body, head = layers(c, outputs)
         return nn.Sequential(body, head, *([nn.Linear(c.embed_size, c.hidden_dims[-1])] if self.kind == "iqn" else []))
 
     def quantiles(self, network: nn.Sequential, s: Tensor, learns: bool = True) -> tuple[Tensor, Tensor | None]:
@@ -108,7 +107,7 @@ def both(twin: ModuleType, derived: Callable[[Any], Made], settings: dict[str, A
     """Twin and derivation, fresh from one seed."""
     config = twin.TrainConfig(device="cpu", **settings)
     torch.manual_seed(7)
-    trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    trainer = twin.create_trainer(config, shape_of(settings), ACTION_DIM, 1.0)
     torch.manual_seed(7)
     return trainer, derived(config)
 

@@ -8,9 +8,10 @@ from torch.distributions import Categorical
 from torch.nn.functional import cross_entropy
 
 from corl_torch.discrete import bc
-from parity_tests.reference.common import ACTION_DIM, STATE_DIM, assert_same_weights
-from parity_tests.reference.d3rlpy import stepped, tried
+from parity_tests.reference.common import ACTION_DIM, assert_same_weights
+from parity_tests.reference.d3rlpy import stepped
 from parity_tests.reference.finite import assert_acts, assert_six_updates, both, optimizer_of
+from parity_tests.reference.images import IMAGES, layers, shown
 from shared.data.transitions import Batch
 
 SMALL: dict[str, Any] = {"hidden_dims": (40, 30), "learning_rate": 1e-2}
@@ -19,6 +20,7 @@ CASES: dict[str, dict[str, Any]] = {
     "BCQ's penalty": SMALL | {"beta": 0.1},
     "d3rlpy's penalty": SMALL | {"penalize_log_probs": True},
     "without a penalty": SMALL | {"beta": 0.0, "batch_size": 64, "adam_eps": 3e-4},
+    "images": SMALL | IMAGES["images"],
 }
 
 
@@ -27,7 +29,7 @@ class Reference:
 
     def __init__(self, config: Any) -> None:
         self.config = config
-        self.network = nn.Sequential(*tried(config.hidden_dims, (STATE_DIM,), ACTION_DIM))
+        self.network = nn.Sequential(*layers(config, ACTION_DIM))
         self.adam = optimizer_of(self.network.parameters(), config)
 
     def update(self, s: Tensor, a: Tensor, *others: Tensor) -> dict[str, Tensor]:
@@ -44,7 +46,7 @@ class Reference:
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
 def test_six_updates(choices: Batch, settings: dict[str, Any]) -> None:
     """Losses and weights; the policy is the likeliest action."""
-    trainer, reference = both(bc, Reference, settings)
+    choices, (trainer, reference) = shown(choices, settings), both(bc, Reference, settings)
     assert_same_weights([trainer.actor], [reference.network])
     assert_six_updates(bc, choices, trainer, reference)
     assert_same_weights([trainer.actor], [reference.network])

@@ -10,9 +10,10 @@ from torch.distributions import Categorical
 from torch.nn.functional import cross_entropy, log_softmax
 
 from corl_torch.discrete import bcq
-from parity_tests.reference.common import ACTION_DIM, STATE_DIM, assert_same_weights
-from parity_tests.reference.d3rlpy import stepped, tried
+from parity_tests.reference.common import ACTION_DIM, assert_same_weights
+from parity_tests.reference.d3rlpy import stepped
 from parity_tests.reference.finite import Critics, assert_acts, assert_six_updates, both, optimizer_of
+from parity_tests.reference.images import IMAGES, SHAPES, layers, shown
 from shared.data.transitions import Batch
 
 SMALL: dict[str, Any] = {"hidden_dims": (40, 30), "learning_rate": 1e-2, "target_update_interval": 3}
@@ -26,6 +27,8 @@ CASES: dict[str, dict[str, Any]] = {
     "no flexibility": SMALL | {"action_flexibility": 1.0},
     "three critics": OTHER | {"target_update_interval": 1},
     "three critics, its own encoder": OTHER | {"share_encoder": False, "penalize_log_probs": True},
+    "images": SMALL | IMAGES["images"],
+    "images, its own encoder": OTHER | IMAGES["images"] | {"share_encoder": False},
 }
 
 
@@ -34,8 +37,12 @@ class Reference(Critics):
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
-        own = nn.Sequential(*tried(() if config.share_encoder else config.hidden_dims, (STATE_DIM,)))
-        body = self.critics[0][0] if config.share_encoder else own
+        if config.share_encoder:
+            body = self.critics[0][0]
+            # d3rlpy tries it once more.
+            torch.rand(2, *SHAPES[config.encoder])
+        else:
+            (body,) = layers(config)
         self.head = nn.Linear(config.hidden_dims[-1], ACTION_DIM)
         self.imitator = nn.Sequential(body, self.head)
         # One optimiser, in which the shared layers stand once
@@ -75,7 +82,7 @@ def assert_same_networks(trainer: bcq.BCQ, reference: Reference) -> None:
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
 def test_six_updates(choices: Batch, settings: dict[str, Any]) -> None:
     """Losses, critics, targets and imitator; the policy is the best of the likely actions."""
-    trainer, reference = both(bcq, Reference, settings)
+    choices, (trainer, reference) = shown(choices, settings), both(bcq, Reference, settings)
     assert_same_networks(trainer, reference)
     assert_six_updates(bcq, choices, trainer, reference)
     assert_same_networks(trainer, reference)

@@ -10,6 +10,7 @@ from corl_torch.discrete import cql
 from parity_tests.reference.common import assert_same_weights
 from parity_tests.reference.d3rlpy import stepped
 from parity_tests.reference.finite import Critics, assert_acts, assert_six_updates, both, optimizer_of
+from parity_tests.reference.images import IMAGES, shown
 from shared.data.transitions import Batch
 
 SMALL: dict[str, Any] = {"hidden_dims": (40, 30), "learning_rate": 1e-2, "target_update_interval": 3}
@@ -25,6 +26,7 @@ CASES: dict[str, dict[str, Any]] = {
     "d3rlpy's target, three critics, qr": OTHER | {"double": True, "critic": "qr", "n_quantiles": 5},
     "d3rlpy's target, three critics, iqn": OTHER
     | {"double": True, "critic": "iqn", "n_quantiles": 7, "n_greedy_quantiles": 4, "embed_size": 9},
+    **{f"{name}, three critics, iqn": OTHER | {"critic": "iqn"} | settings for name, settings in IMAGES.items()},
 }
 
 
@@ -58,7 +60,7 @@ def assert_same_networks(trainer: cql.CQL, reference: Reference) -> None:
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
 def test_six_updates(choices: Batch, settings: dict[str, Any]) -> None:
     """Losses, critics and targets; the policy is the best action."""
-    trainer, reference = both(cql, Reference, settings)
+    choices, (trainer, reference) = shown(choices, settings), both(cql, Reference, settings)
     assert_same_networks(trainer, reference)
     assert_six_updates(cql, choices, trainer, reference)
     assert_same_networks(trainer, reference)

@@ -14,6 +14,7 @@ from corl_torch.discrete import iql
 from parity_tests.reference.common import ACTION_DIM, STATE_DIM, adam, assert_same_weights, mlp, polyak
 from parity_tests.reference.d3rlpy import stepped
 from parity_tests.reference.finite import assert_acts, assert_six_updates, both
+from parity_tests.reference.images import IMAGES, Convolutions, shown
 from shared.data.transitions import Batch
 
 SMALL: dict[str, Any] = {"hidden_dims": (40, 30), "vf_lr": 1e-2, "qf_lr": 3e-3, "actor_lr": 2e-3}
@@ -22,13 +23,14 @@ CASES: dict[str, dict[str, Any]] = {
     "steep weights": SMALL | {"beta": 20.0, "iql_tau": 0.9},
     "past the cosine's end": SMALL | {"max_timesteps": 4, "tau": 0.1},
     "a constant rate": SMALL | {"opt_decay_schedule": "none", "batch_size": 64, "discount": 0.9},
+    "images": SMALL | IMAGES["images"],
 }
 
 
 def network(config: Any, outputs: int) -> nn.Sequential:
     """Drawn as PyTorch does, and then, layer by layer, as Glorot and Bengio do."""
-    widths = [STATE_DIM, *config.hidden_dims, outputs]
-    layers: list[nn.Module] = []
+    layers: list[nn.Module] = [] if config.encoder == "none" else [Convolutions(config.encoder)]
+    widths = [layers[0].width if layers else STATE_DIM, *config.hidden_dims, outputs]
     for inputs, width in pairwise(widths):
         layers += [*mlp(inputs, width), nn.ReLU()]
         bound = math.sqrt(6.0 / (inputs + width))
@@ -91,7 +93,7 @@ def assert_same_networks(trainer: iql.IQL, reference: Reference) -> None:
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
 def test_six_updates(choices: Batch, settings: dict[str, Any]) -> None:
     """Losses, critics, targets, V and policy; the policy is the likeliest action."""
-    trainer, reference = both(iql, Reference, settings)
+    choices, (trainer, reference) = shown(choices, settings), both(iql, Reference, settings)
     assert_same_networks(trainer, reference)
     assert_six_updates(iql, choices, trainer, reference)
     assert_same_networks(trainer, reference)

@@ -10,9 +10,10 @@ from torch.distributions import Categorical
 from torch.nn.functional import log_softmax
 
 from corl_torch.discrete import sac
-from parity_tests.reference.common import ACTION_DIM, STATE_DIM, adam, assert_same_weights
-from parity_tests.reference.d3rlpy import stepped, tried
+from parity_tests.reference.common import ACTION_DIM, adam, assert_same_weights
+from parity_tests.reference.d3rlpy import stepped
 from parity_tests.reference.finite import Critics, assert_acts, assert_six_updates, both
+from parity_tests.reference.images import IMAGES, layers, shown
 from shared.data.transitions import Batch
 
 SMALL: dict[str, Any] = {"hidden_dims": (40, 30), "target_update_interval": 3, "actor_lr": 3e-3, "critic_lr": 1e-2}
@@ -26,6 +27,7 @@ CASES: dict[str, dict[str, Any]] = {
     "three critics, d3rlpy's loss": OTHER | {"huber": True},
     "a constant temperature": SMALL | {"temp_lr": 0.0, "n_critics": 1},
     "targets follow at once": SMALL | {"target_update_interval": 1, "huber": True},
+    "images": SMALL | IMAGES["images"],
 }
 
 
@@ -34,7 +36,7 @@ class Reference(Critics):
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
-        self.policy = nn.Sequential(*tried(config.hidden_dims, (STATE_DIM,), ACTION_DIM))
+        self.policy = nn.Sequential(*layers(config, ACTION_DIM))
         self.log_temp = nn.Parameter(torch.full((1, 1), math.log(config.initial_temperature)))
         weights = [p for critic in self.critics for p in critic.parameters()]
         self.critics_adam = adam(weights, config.critic_lr)
@@ -89,7 +91,7 @@ def assert_same_networks(trainer: sac.SAC, reference: Reference) -> None:
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
 def test_six_updates(choices: Batch, settings: dict[str, Any]) -> None:
     """Losses, critics, targets, policy and temperature; the policy is the likeliest action."""
-    trainer, reference = both(sac, Reference, settings)
+    choices, (trainer, reference) = shown(choices, settings), both(sac, Reference, settings)
     assert_same_networks(trainer, reference)
     assert_six_updates(sac, choices, trainer, reference)
     assert_same_networks(trainer, reference)

@@ -11,6 +11,7 @@ from corl_torch.online import dqn
 from parity_tests.reference.common import ACTION_DIM, ROWS, assert_same_weights
 from parity_tests.reference.d3rlpy import stepped
 from parity_tests.reference.finite import Critics, assert_acts, assert_six_updates, both, optimizer_of
+from parity_tests.reference.images import IMAGES, shown
 from shared.data.transitions import Batch
 
 SMALL: dict[str, Any] = {"hidden_dims": (40, 30), "learning_rate": 1e-2, "target_update_interval": 3}
@@ -26,6 +27,7 @@ CASES: dict[str, dict[str, Any]] = {
     "Double DQN, three critics, qr": OTHER | {"double": True, "critic": "qr", "n_quantiles": 5},
     "Double DQN, three critics, iqn": OTHER
     | {"double": True, "critic": "iqn", "n_quantiles": 7, "n_greedy_quantiles": 4, "embed_size": 9},
+    **{f"DQN, {name}": SMALL | settings for name, settings in IMAGES.items()},
 }
 of_each_case = pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
 
@@ -55,7 +57,7 @@ def assert_same_networks(trainer: dqn.DQN, reference: Reference) -> None:
 @of_each_case
 def test_six_updates(choices: Batch, settings: dict[str, Any]) -> None:
     """Losses, critics and targets; the policy is the best action."""
-    trainer, reference = both(dqn, Reference, settings)
+    choices, (trainer, reference) = shown(choices, settings), both(dqn, Reference, settings)
     assert_same_networks(trainer, reference)
     assert_six_updates(dqn, choices, trainer, reference)
     assert_same_networks(trainer, reference)

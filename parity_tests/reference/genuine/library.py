@@ -3,6 +3,7 @@
 `make test-d3rlpy` installs the library; without it these tests are skipped.
 """
 
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -31,18 +32,22 @@ HIDDEN = {"actor": (40, 30), "critic": (50, 20), "imitator": (64, 48)}
 FAULTS: dict[str, Any] = {"vae_tanh": False, "copy_target_policy": False}
 
 
-def created(d3rlpy: Any, config: str, networks: tuple[str, ...], **settings: Any) -> Any:
-    """The library's algorithm with small networks, drawn from torch's generator."""
+def created(
+    d3rlpy: Any, config: str, networks: tuple[str, ...], shape: Sequence[int] = (STATE_DIM,), **settings: Any
+) -> Any:
+    """The library's algorithm with small networks for observations of a shape, drawn from torch's generator."""
     factory = d3rlpy.models.VectorEncoderFactory
     encoders = {f"{part}_encoder_factory": factory(hidden_units=list(HIDDEN[part])) for part in networks}
     algorithm = getattr(d3rlpy.algos, config)(batch_size=BATCH_SIZE, **encoders, **settings).create(device="cpu:0")
-    algorithm.create_impl((STATE_DIM,), ACTION_DIM)
+    algorithm.create_impl(shape, ACTION_DIM)
     return algorithm
 
 
 def batch_of(d3rlpy: Any, dataset: Batch) -> Any:
     """A batch as the library draws and takes it; what its algorithms do not read repeats another column."""
     s, a, r, s2, d = columns_of(dataset, BATCH_SIZE)
+    if s.dtype == torch.uint8:
+        s, s2 = (column.float() / 255.0 for column in (s, s2))
     if a.ndim == 1:
         a = a[:, None].float()
     interval: Tensor = torch.ones(BATCH_SIZE, 1)

@@ -1,6 +1,7 @@
 """Our twins of finite actions in the form of the genuine d3rlpy 2.8.1: weights, updates, actions and defaults."""
 
 import inspect
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +17,7 @@ from corl_torch.discrete import sac as discrete_sac
 from corl_torch.online import dqn
 from parity_tests.reference.common import (
     ACTION_DIM,
+    ROWS,
     STATE_DIM,
     assert_same_actions,
     assert_same_weights,
@@ -23,6 +25,7 @@ from parity_tests.reference.common import (
 )
 from parity_tests.reference.genuine.library import BATCH_SIZE, HIDDEN, assert_same_updates, created
 from shared.data.transitions import Batch
+from shared.runs.encoders import FILTERS, NO_ENCODER
 
 pytestmark = pytest.mark.d3rlpy
 
@@ -36,9 +39,14 @@ SMALL_QUANTILES: dict[str, dict[str, Any]] = {
 def renamed(d3rlpy: Any, config: Any, settings: dict[str, Any]) -> dict[str, Any]:
     """Settings of critics of finite actions under the library's names, its factories among them."""
     theirs_of = {ours: theirs for theirs, ours in config.REFERENCE_NAMES.items()}
-    of_factories = ("adam_eps", "critic", "n_quantiles", "n_greedy_quantiles", "embed_size")
+    of_factories = ("encoder", "hidden_dims", "adam_eps", "critic", "n_quantiles", "n_greedy_quantiles", "embed_size")
     found = {theirs_of.get(key, key): value for key, value in settings.items() if key not in of_factories}
-    encoder = d3rlpy.models.VectorEncoderFactory(hidden_units=list(HIDDEN["critic"]))
+    if config.encoder == NO_ENCODER:
+        encoder = d3rlpy.models.VectorEncoderFactory(hidden_units=list(HIDDEN["critic"]))
+    else:
+        filters = list(map(list, FILTERS[config.encoder]))
+        encoder = d3rlpy.models.PixelEncoderFactory(filters=filters, feature_size=config.hidden_dims[-1])
+        found["observation_scaler"] = d3rlpy.preprocessing.PixelObservationScaler()
     if config.name == "DiscreteSAC":
         return found | {"actor_encoder_factory": encoder, "critic_encoder_factory": encoder}
     found |= {"encoder_factory": encoder, "optim_factory": d3rlpy.optimizers.AdamFactory(eps=config.adam_eps)}
@@ -120,15 +128,28 @@ DISCRETE: list[tuple[ModuleType, dict[str, Any]]] = [
 ]
 
 
-def both_discrete(d3rlpy: Any, twin: ModuleType, settings: dict[str, Any]) -> tuple[Any, Any]:
+# Likewise where they read images
+IMAGES: list[tuple[ModuleType, dict[str, Any]]] = [
+    (discrete_cql, {"learning_rate": 1e-2, "n_critics": 2, "target_update_interval": 3}),
+    (discrete_cql, {"learning_rate": 1e-2, **SMALL_QUANTILES["iqn"]}),
+    (discrete_bcq, {"learning_rate": 1e-2, "n_critics": 2, "target_update_interval": 3}),
+    (discrete_bcq, {"learning_rate": 1e-2, "share_encoder": False}),
+    (discrete_bc, {"learning_rate": 1e-2}),
+    (discrete_sac, {"critic_lr": 1e-2, "actor_lr": 3e-3, "target_update_interval": 3}),
+]
+
+
+def both_discrete(
+    d3rlpy: Any, twin: ModuleType, settings: dict[str, Any], shape: Sequence[int] = (STATE_DIM,)
+) -> tuple[Any, Any]:
     """Ours in the form of the library, and the library's, fresh from one seed."""
     kind = twin.__name__.rpartition(".")[2].upper()
     given = {"batch_size": BATCH_SIZE, "hidden_dims": HIDDEN["critic"]} | DISCRETE_FAULTS[kind] | settings
     config = twin.TrainConfig(device="cpu", **given)
     same_draws()
-    theirs = created(d3rlpy, f"{config.name}Config", (), **renamed(d3rlpy, config, settings))
+    theirs = created(d3rlpy, f"{config.name}Config", (), shape, **renamed(d3rlpy, config, settings))
     same_draws()
-    return twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0), theirs
+    return twin.create_trainer(config, STATE_DIM if shape == (STATE_DIM,) else shape, ACTION_DIM, 1.0), theirs
 
 
 def discrete_networks(trainer: Any, theirs: Any) -> tuple[list[nn.Module], list[nn.Module]]:
@@ -165,6 +186,24 @@ def test_finite_actions(d3rlpy: Any, dataset: Batch, twin: ModuleType, settings:
     assert_same_choices(trainer, theirs)
     observations = dataset.observations.numpy()
     assert_same_actions(trainer.act(observations), torch.as_tensor(theirs.predict(observations)))
+
+
+@pytest.mark.parametrize(("twin", "settings"), IMAGES)
+@pytest.mark.parametrize(("encoder", "sides"), [("minatar", (6, 5)), ("nature", (44, 40))])
+def test_images(
+    d3rlpy: Any, dataset: Batch, twin: ModuleType, settings: dict[str, Any], encoder: str, sides: tuple[int, int]
+) -> None:
+    """Weights, logs, targets and actions, where observations are images."""
+    shape = (3, *sides)
+    settings = settings | {"encoder": encoder, "hidden_dims": (20,)}
+    trainer, theirs = both_discrete(d3rlpy, twin, settings, shape)
+    assert_same_choices(trainer, theirs)
+    shown = (torch.randint(0, 256, (ROWS, *shape), dtype=torch.uint8) for _ in range(2))
+    choices = Batch(next(shown), dataset.actions.argmax(1), 3 * dataset.rewards, next(shown), dataset.terminals)
+    assert_same_updates(d3rlpy, choices, twin, trainer, theirs)
+    assert_same_choices(trainer, theirs)
+    images = choices.observations[:50].numpy()
+    assert_same_actions(trainer.act(images), torch.as_tensor(theirs.predict(images)))
 
 
 @pytest.mark.parametrize("twin", [discrete_cql, discrete_bcq, discrete_bc, discrete_sac])
