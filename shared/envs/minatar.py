@@ -7,6 +7,7 @@ Young and Tian, MinAtar: An Atari-Inspired Testbed for Thorough and Reproducible
 """
 
 import importlib
+import logging
 from typing import Any
 
 import gymnasium
@@ -28,23 +29,29 @@ class _Game(gymnasium.Wrapper):
 
 
 def _make(game: str, minimal: bool, render_mode: str | None = None) -> gymnasium.Env:
-    """Makes a game, with all six actions or with those that do something in it.
+    """Makes a game, with all six actions or with the minimal set.
 
     Raises:
         InputError: The package is not installed.
     """
     try:
+        # It warns of packages that only its own windows need.
+        logging.disable(logging.WARNING)
         package = importlib.import_module("minatar.gym")
     except ImportError as error:
         raise InputError(f"MinAtar's {game!r} needs its package: pip install 'corl-twins[minatar]'") from error
+    finally:
+        logging.disable(logging.NOTSET)
     return _Game(package.BaseEnv(game, render_mode=render_mode, use_minimal_action_set=minimal))
 
 
-for _game in _GAMES:
-    for _version in (0, 1):
-        gymnasium.register(
-            f"MinAtar/{_game.title().replace('_', '')}-v{_version}",
-            entry_point=f"{__name__}:_make",
-            kwargs={"game": _game, "minimal": bool(_version)},
-            max_episode_steps=_MAX_EPISODE_STEPS,
-        )
+def register() -> None:
+    """Tells Gymnasium of the games: version 0 with all actions, version 1 with those that do something."""
+    for game in _GAMES:
+        for version in (0, 1):
+            gymnasium.register(
+                f"MinAtar/{game.title().replace('_', '')}-v{version}",
+                entry_point=f"{__name__}:_make",
+                kwargs={"game": game, "minimal": bool(version)},
+                max_episode_steps=_MAX_EPISODE_STEPS,
+            )
