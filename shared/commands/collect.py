@@ -20,6 +20,7 @@ from shared.commands.collecting.training import train
 from shared.commands.collecting.writing import write_hdf5, write_minari
 from shared.commands.common import Parser, at_least
 from shared.data.experience import Rows, load_rows
+from shared.envs.minatar import PREFIX as MINATAR
 from shared.envs.registry import fingerprint, is_registered, make_env
 from shared.envs.scores import REFERENCES, scale
 from shared.envs.spaces import spaces_of
@@ -217,6 +218,7 @@ def _provenance(collection: Collection, options: argparse.Namespace) -> dict[str
     given = {key: getattr(options, key) for key in ("seed", "framework", "size")} | agent.options
     flags = [part for key, value in given.items() if value is not None for part in (f"--{key}", str(value))]
     flags += ["--compact"] if options.compact else []
+    packages = (*_PACKAGES, *(["minatar"] if facts["env"].startswith(MINATAR) else []))
     return {
         "env_id": facts["env"],
         **({} if facts["total_mass"] is None else {"total_mass": facts["total_mass"]}),
@@ -227,7 +229,7 @@ def _provenance(collection: Collection, options: argparse.Namespace) -> dict[str
         "training_seed": options.seed,
         "training_settings": json.dumps(agent.settings),
         "licence": _LICENCE,
-        **{f"{name}_version": version(name) for name in (*_PACKAGES, *_OF_FRAMEWORK[options.framework])},
+        **{f"{name}_version": version(name) for name in (*packages, *_OF_FRAMEWORK[options.framework])},
     }
 
 

@@ -53,10 +53,15 @@ def _family(name: str) -> str:
 def _shape_of_file(path: Path) -> tuple[str, str]:
     """Rows, and sizes of states and actions, as a file declares them."""
     try:
-        (rows, states), (_, *actions) = declared_shapes(path, ("observations", "actions")).values()
+        (rows, *states), (_, *actions) = declared_shapes(path, ("observations", "actions")).values()
     except ValueError:  # an InputError, or other shapes
         return _DAMAGED, _DAMAGED
-    return f"{rows:,}", f"{states}+{_size(actions)}"
+    return f"{rows:,}", f"{_sizes(states)}+{_size(actions)}"
+
+
+def _sizes(states: Sequence[int]) -> str:
+    """How many numbers a vector has; of an image its channels, height and width."""
+    return "x".join(map(str, states))
 
 
 def _size(actions: Sequence[int]) -> str:
@@ -97,7 +102,7 @@ def _description(
     raw = source.raw
     rows, states, rewards = len(raw["rewards"]), raw["observations"], raw["rewards"]
     terminals, timeouts = raw["terminals"].astype(bool), transitions.ended_by_time(raw, limit)
-    yield "rows", f"{rows:,} of {states.shape[1]} + {_numbers(raw, source.attributes)} ({states.dtype})"
+    yield "rows", f"{rows:,} of {_sizes(states.shape[1:])} + {_numbers(raw, source.attributes)} ({states.dtype})"
     yield (
         "episodes",
         (
@@ -107,9 +112,11 @@ def _description(
     )
     yield "returns", f"{_range(returns)}, mean {returns.mean():.4g}, std {returns.std():.4g}{_score(name, returns)}"
     yield "rewards", _range(rewards)
-    yield "states", f"{_range(states)}; least and greatest of each component:"
-    for least, greatest, index in zip(states.min(axis=0), states.max(axis=0), range(states.shape[1]), strict=True):
-        yield f"  {index}", f"{least:.4g} to {greatest:.4g}"
+    # Of images the components are their channels.
+    least, greatest = (of(states, axis=(0, *range(2, states.ndim))) for of in (np.min, np.max))
+    yield "states", f"{_range(states)}; least and greatest of each {'component' if states.ndim == 2 else 'channel'}:"
+    for index, ends in enumerate(zip(least, greatest, strict=True)):
+        yield f"  {index}", "{:.4g} to {:.4g}".format(*ends)
     how = "marked" if "timeouts" in raw else f"counted, {limit} steps each"
     yield "terminals", f"{terminals.sum():,} ({terminals.mean():.3%})"
     both = (terminals & timeouts).sum()
@@ -209,7 +216,7 @@ def _ids_of(path: Path) -> list[str]:
 def _verified(path: Path) -> tuple[str, str]:
     """A file's SHA-256, and a line that says what it is."""
     raw, attributes = sources.read_file(path)[:2]
-    shape = f"{len(raw['rewards']):,} rows of {raw['observations'].shape[1]} + {_numbers(raw, attributes)}"
+    shape = f"{len(raw['rewards']):,} rows of {_sizes(raw['observations'].shape[1:])} + {_numbers(raw, attributes)}"
     digest = sha256_of([path])
     return digest, f"{path}: {shape}, SHA-256 {digest}, {_verdict(path, raw, digest)}"
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from shared.errors import InputError
+
 
 @dataclass(frozen=True)
 class Stacks:
@@ -64,11 +66,15 @@ def stacked_rows(raw: dict[str, np.ndarray], ends: np.ndarray, frame_stack: int)
 
     Returns:
         Both of N rows. Behind a time limit of which nothing is known, the second shows black too.
+
+    Raises:
+        InputError: No episode has as many rows as a stack has frames.
     """
     frames, size = raw["observations"], len(ends)
-    last = np.flatnonzero(ends)
-    episode = np.searchsorted(last, np.arange(size))
-    first = np.append(0, last + 1)[episode]
+    starts = np.append(0, np.flatnonzero(ends) + 1)
+    if frame_stack > (longest := int(np.diff(np.append(starts, size)).max())):
+        raise InputError(f"frame_stack {frame_stack} is more than the {longest} rows of the longest episode: lower it")
+    first = starts[np.searchsorted(starts, np.arange(size), side="right") - 1]
     after = np.arange(1, size + 1)
     known = ~ends
     known[-1] = False

@@ -8,24 +8,37 @@ Young and Tian, MinAtar: An Atari-Inspired Testbed for Thorough and Reproducible
 
 import importlib
 import logging
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
+import numpy as np
 
 from shared.errors import InputError
+
+PREFIX = "MinAtar/"
+"""What the games' names begin with."""
 
 _GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 # They have none of their own.
 _MAX_EPISODE_STEPS = 1000
+# Pixels of a film, along each side
+_CELL = 24
 
 
 class _Game(gymnasium.Wrapper):
-    """A game whose episodes follow from their seeds alone."""
+    """A game whose episodes follow from their seeds alone, and whose pictures can be seen."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         """Starts an episode. A sticky first action would repeat the last one of the episode before."""
         self.env.unwrapped.game.last_action = 0  # type: ignore[attr-defined]  # it is the package's own class
         return self.env.reset(**options)
+
+    def render(self) -> Any:
+        """The package's picture in colours (H, W, 3), bytes, each cell enlarged."""
+        picture: Any = self.env.render()
+        return (255 * picture).astype(np.uint8).repeat(_CELL, 0).repeat(_CELL, 1)
 
 
 def _make(game: str, minimal: bool, render_mode: str | None = None) -> gymnasium.Env:
@@ -50,7 +63,7 @@ def register() -> None:
     for game in _GAMES:
         for version in (0, 1):
             gymnasium.register(
-                f"MinAtar/{game.title().replace('_', '')}-v{version}",
+                f"{PREFIX}{game.title().replace('_', '')}-v{version}",
                 entry_point=f"{__name__}:_make",
                 kwargs={"game": game, "minimal": bool(version)},
                 max_episode_steps=_MAX_EPISODE_STEPS,

@@ -7,6 +7,7 @@ then be flattened in another order, and the next layer's weights would have to b
 from collections.abc import Callable, Sequence
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
 from jax.nn.initializers import Initializer, variance_scaling
@@ -39,7 +40,7 @@ class Conv(nn.Module):
 
 def pixels(images: Array) -> Array:
     """Bytes (B, C, H, W) as numbers from 0 to 1."""
-    return images.astype(float) / 255.0
+    return jnp.asarray(images, dtype=float) / 255.0
 
 
 def flatten(images: Array) -> Array:

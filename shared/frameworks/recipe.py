@@ -110,6 +110,11 @@ def _step(node: Node) -> list[Any]:
         return [_OPERATIONS[node.target], *arguments]
     if node.target is aten.to.dtype and arguments[1] is torch.float32:
         return ["single", arguments[0]]
+    if node.target is aten.conv2d.default:
+        inputs, weight, bias, *strides = arguments
+        return ["convolve", inputs, weight, bias, strides[0][0] if strides else 1]
+    if node.target is aten.flatten.using_ints and arguments[1:] == [1]:
+        return ["flatten", arguments[0]]
     if node.target is aten.layer_norm.default:
         inputs, _, weight, bias, epsilon, *_ = arguments
         return ["layer_norm", inputs, weight, bias, epsilon]

@@ -102,7 +102,19 @@ def test_transitions_stay_within_their_episode(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.terminals, [0, 0, 0, 1, 0, 0])
 
 
-IMAGES = np.zeros((4, 1, 8, 8), np.uint8)
+IMAGES = np.arange(8 * 16, dtype=np.uint8).reshape(8, 1, 4, 4)
+
+
+def test_images_are_read(tmp_path: Path) -> None:
+    """Of every version, episode after episode."""
+    contents = [
+        version_21(**{f"observations_{n}": part for n, part in enumerate(np.split(IMAGES, LAST[:-1] + 1))}),
+        version_20(observations=IMAGES.reshape(2, 4, 1, 4, 4)),
+        version_1(observations=IMAGES),
+    ]
+    for number, content in enumerate(contents):
+        (folder := tmp_path / str(number)).mkdir()
+        np.testing.assert_array_equal(d3rlpy_files.read(written(folder, content))["observations"], IMAGES)
 
 
 @pytest.mark.parametrize(
@@ -116,12 +128,10 @@ IMAGES = np.zeros((4, 1, 8, 8), np.uint8)
         (version_21(num_episodes=4), "has no array 'observations_3'"),
         (version_21(terminated_1=None), "has no array 'terminated_1'"),
         (version_21(observations_0_0=IMAGES), "has observations of several parts"),
-        (version_21(observations_0=IMAGES), "has images for observations"),
         (version_21(actions_0=ROWS["actions"][:3]), "arrays are empty or of unequal length"),
         (version_20(terminated=np.ones(3, bool)), "has arrays of unequal numbers of episodes"),
         (version_20(terminated=None), "has no array 'terminated'"),
-        (version_20(observations=np.stack([IMAGES, IMAGES])), "has images for observations"),
-        (version_1(observations=IMAGES), "has images for observations"),
+        (version_1(observations=np.zeros((8, 2, 8))), "observations have shape (8, 2, 8) and type float64"),
         (version_1(discrete_action=True, actions=np.ones(8)), "or as whole numbers"),
         (version_1(terminals=None), "has no array 'terminals'"),
         (version_1(episode_terminals=TERMINALS[:3]), "3 episode_terminals for 8 terminals"),

@@ -131,7 +131,7 @@ def one_bad_value(value: float) -> np.ndarray:
         ({"timeouts": np.zeros(61)}, "unequal length .*timeouts 61"),
         ({"actions": np.zeros(60)}, r"actions has shape \(60,\)"),
         ({"rewards": np.zeros((60, 2))}, r"rewards has shape \(60, 2\)"),
-        ({"observations": np.zeros((60, 2, 2))}, r"observations has shape \(60, 2, 2\)"),
+        ({"observations": np.zeros((60, 2, 2))}, r"observations have shape \(60, 2, 2\)"),
         ({"rewards": 1.0}, r"rewards has shape \(\)"),
         ({"terminals": np.array([b"no"] * 60)}, "terminals holds .*write it as numbers"),
         (

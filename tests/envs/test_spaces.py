@@ -132,8 +132,8 @@ def test_steps_are_kept_as_whole_numbers(stub: str, tmp_path: object) -> None:
 @pytest.mark.parametrize(
     ("observations", "actions", "message"),
     [
-        (Discrete(4), Discrete(2), "its observations are Discrete(4), not a vector of real numbers"),
-        (Box(0, 255, (4, 4), np.uint8), Discrete(2), "not a vector of real numbers"),
+        (Discrete(4), Discrete(2), "its observations are Discrete(4), neither a vector of real numbers nor an image"),
+        (Box(0, 255, (4, 4), np.uint8), Discrete(2), "nor an image of bytes or bits"),
         (Box(-1, 1, (2,)), MultiDiscrete([2, 2]), "neither a vector of real numbers nor finite"),
         (Box(-1, 1, (2,)), Box(-1, 1, (2, 2)), "neither a vector of real numbers nor finite"),
     ],

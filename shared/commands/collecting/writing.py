@@ -1,5 +1,6 @@
 """A dataset's files: D4RL's v2 layout, or Minari's."""
 
+import math
 import os
 import warnings
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from shared.errors import InputError
 # What no reader of D4RL's files asks for: its own takes a row's next state from the next row.
 _SPARE = ("next_observations", "qpos", "qvel")
 _INFOS = ("qpos", "qvel")
+_IMAGES_IN_A_CHUNK = 2**20  # bytes
 
 
 def write_hdf5(path: Path, episodes: list[Rows], attributes: Mapping[str, Any], compact: bool) -> None:
@@ -58,9 +60,19 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], attributes: Mappi
 
 
 def _write_array(file: h5py.File, key: str, array: np.ndarray) -> None:
-    """One chunk per column: numbers of one kind side by side compress best."""
+    """One chunk per column: numbers of one kind side by side compress best. Of images some rows together."""
     chunks = (len(array), *(1 for _ in array.shape[1:]))
+    if array.ndim == 4:
+        array = _bits_or_bytes(array)
+        rows = max(1, _IMAGES_IN_A_CHUNK // math.prod(array.shape[1:]))
+        chunks = (min(len(array), rows), *array.shape[1:])
     file.create_dataset(key, data=array, chunks=chunks, compression="gzip", compression_opts=9, shuffle=True)
+
+
+def _bits_or_bytes(images: np.ndarray) -> np.ndarray:
+    """Images of nothing but black and white as bits, as the reader takes them; all others as they are."""
+    bits = images == 255
+    return bits if (bits | (images == 0)).all() else images
 
 
 def write_minari(name: str, episodes: list[Rows], attributes: Mapping[str, Any]) -> None:
@@ -91,7 +103,9 @@ def write_minari(name: str, episodes: list[Rows], attributes: Mapping[str, Any])
         for number, rows in enumerate(split(joined(episodes)))
     ]
     env = make_env(attributes["env_id"])
-    states = env.observation_space.shape
+    shown = env.observation_space
+    if buffers[0].observations.dtype != np.uint8:
+        shown = gymnasium.spaces.Box(-np.inf, np.inf, shown.shape, np.float32)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # it would like an author, an address and a link to code
@@ -99,7 +113,7 @@ def write_minari(name: str, episodes: list[Rows], attributes: Mapping[str, Any])
                 name,
                 buffers,
                 env=env,
-                observation_space=gymnasium.spaces.Box(-np.inf, np.inf, states, np.float32),
+                observation_space=shown,
                 algorithm_name=attributes["algorithm"],
                 description="; ".join(f"{key}: {value}" for key, value in attributes.items()),
             )

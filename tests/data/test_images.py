@@ -1,0 +1,230 @@
+"""Datasets of images: every frame once, stacks made when they are read, and one line for what does not fit."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_array_equal
+
+from corl_jax.discrete import cql
+from shared.data import minari_sets, nsteps, sources, transitions
+from shared.data.images import Stacks
+from shared.data.transitions import Batch
+from shared.errors import InputError
+from shared.frameworks import jax_data, torch_data
+from shared.runs.task import load_task
+
+WriteHDF5 = Callable[..., Path]
+SIZE, SHAPE = 12, (2, 4, 3)
+# Three episodes: one ends in a terminal row, one by its time limit, the last one is not finished.
+TERMINALS, TIMEOUTS = np.arange(SIZE) == 4, np.arange(SIZE) == 8
+BLACK = np.zeros(SHAPE, np.uint8)
+
+
+def frames(dtype: type = np.uint8) -> np.ndarray:
+    """Images (N, C, H, W), none of them black."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(1, 256, (SIZE, *SHAPE)) if dtype is np.uint8 else rng.random((SIZE, *SHAPE)) < 0.5
+    return images.astype(dtype)
+
+
+def raw_images(**others: Any) -> dict[str, np.ndarray]:
+    """A dataset's arrays."""
+    rewards = np.arange(SIZE, dtype=np.float32)
+    columns = {"observations": frames(), "actions": np.arange(SIZE) % 2, "rewards": rewards}
+    return {**columns, "terminals": TERMINALS, "timeouts": TIMEOUTS, **others}
+
+
+def stack_of(*rows: int | None) -> np.ndarray:
+    """The frames of these rows, one over the other; None is black."""
+    images = frames()
+    return np.concatenate([BLACK if row is None else images[row] for row in rows])
+
+
+@pytest.fixture
+def image_file(write_hdf5: WriteHDF5) -> Callable[..., str]:
+    """Writes a dataset of images and names its file."""
+
+    def write(**others: Any) -> str:
+        return str(write_hdf5(attributes={"env_id": "MinAtar/SpaceInvaders-v1"}, **raw_images(**others)))
+
+    return write
+
+
+def test_rows_and_stacks() -> None:
+    """The oldest frame first; black before an episode's first one, and behind a terminal row."""
+    dataset = transitions.extract_transitions(raw_images(), frame_stack=3)
+    assert dataset.observations.shape == dataset.next_observations.shape == (10, 6, 4, 3)
+    # Row 8 was ended by time, and nobody knows what came after row 11.
+    kept = [0, 1, 2, 3, 4, 5, 6, 7, 9, 10]
+    assert_array_equal(dataset.actions, np.array(kept) % 2)
+    firsts = {row: 0 if row < 5 else 5 if row < 9 else 9 for row in range(SIZE)}
+
+    def shown(row: int, first: int) -> np.ndarray:
+        return stack_of(*(r if r >= first else None for r in range(row - 2, row + 1)))
+
+    for place, row in enumerate(kept):
+        assert_array_equal(dataset.observations[place], shown(row, firsts[row]))
+        following = stack_of(None, None, None) if TERMINALS[row] else shown(row + 1, firsts[row])
+        assert_array_equal(dataset.next_observations[place], following)
+    assert_array_equal(dataset.terminals, np.array(kept) == 4)
+
+
+def test_stacks_share_their_frames() -> None:
+    """A dataset of stacks holds each frame once, for both columns together, on each device too."""
+    dataset = transitions.extract_transitions(raw_images(), frame_stack=4)
+    assert dataset.observations.frames is dataset.next_observations.frames
+    assert len(dataset.observations.frames) == SIZE + 1
+    ours = torch_data.to_device(dataset, torch.device("cpu"))
+    theirs = jax_data.to_device(dataset).images
+    assert ours.observations.frames is ours.next_observations.frames
+    assert theirs["observations"].frames is theirs["next_observations"].frames
+    assert ours.observations.frames.dtype == torch.uint8
+    assert theirs["observations"].frames.dtype == jnp.uint8
+
+
+@pytest.mark.parametrize("frame_stack", [1, 3])
+def test_batches_are_equal_in_both_frameworks(frame_stack: int) -> None:
+    """Bytes on both sides, in one row and in windows of rows."""
+    dataset = transitions.extract_transitions(raw_images(), frame_stack=frame_stack)
+    tensors, packed = torch_data.to_device(dataset, torch.device("cpu")), jax_data.to_device(dataset)
+    assert len(packed) == len(dataset.rewards)
+    for indices in (np.array([9, 0, 4, 4]), np.array([[1, 2], [3, 8]])):
+        ours = torch_data.take(tensors, torch.as_tensor(indices))
+        theirs = jax_data.take(packed, jnp.asarray(indices))
+        for name in Batch._fields:
+            expected = getattr(dataset, name)[indices]
+            assert_array_equal(getattr(ours, name).numpy(), expected)
+            assert_array_equal(getattr(theirs, name), expected)
+        assert (ours.observations.dtype, theirs.observations.dtype) == (torch.uint8, jnp.uint8)
+        assert (ours.rewards.dtype, theirs.rewards.dtype) == (torch.float32, jnp.float32)
+
+
+def test_rows_are_overwritten() -> None:
+    """On both devices, in columns of images as in all others."""
+    columns = Batch(frames(), np.arange(SIZE), np.zeros(SIZE), frames()[::-1].copy(), np.zeros(SIZE))
+    new = Batch(*(column[:2] for column in columns))._replace(rewards=np.array([7.0, 8.0]))
+    ours = torch_data.store(torch_data.to_device(columns, torch.device("cpu")), new, 5)
+    theirs = jax_data.take(jax_data.store(jax_data.to_device(columns), new, 5), jnp.arange(SIZE))
+    for name in Batch._fields:
+        expected = getattr(columns, name).copy()
+        expected[5:7] = getattr(new, name)
+        assert_array_equal(getattr(ours, name).numpy(), expected)
+        assert_array_equal(getattr(theirs, name), expected)
+
+
+def test_several_steps() -> None:
+    """What lies several rows further, within the episode; behind a terminal row it is black."""
+    dataset = nsteps.extract_n_steps(raw_images(), n_steps=3, discount=0.9, frame_stack=2)
+    assert_array_equal(dataset.observations[1], stack_of(0, 1))
+    assert_array_equal(dataset.next_observations[1], stack_of(3, 4))
+    # Row 2's three steps end in the terminal state, those of row 6 in the last one before the time limit.
+    assert_array_equal(dataset.next_observations[2], stack_of(None, None))
+    assert_array_equal(dataset.next_observations[6], stack_of(7, 8))
+    assert dataset.terminals[2] == 1.0
+    assert dataset.terminals[6] == pytest.approx(1.0 - 0.9)
+
+
+def test_a_stack_deeper_than_every_episode_is_refused() -> None:
+    """It would always show black frames; the longest episode has five rows."""
+    transitions.extract_transitions(raw_images(), frame_stack=5)
+    with pytest.raises(InputError, match="frame_stack 6 is more than the 5 rows of the longest episode: lower it"):
+        transitions.extract_transitions(raw_images(), frame_stack=6)
+
+
+def test_what_comes_after_a_time_limit_where_it_is_known() -> None:
+    """As in Minari's datasets: no row is dropped, and the last next observation stands in no other row."""
+    after = 255 - frames()
+    dataset = transitions.extract_transitions(raw_images(next_observations=after), frame_stack=2)
+    assert len(dataset.rewards) == SIZE
+    assert_array_equal(dataset.next_observations[8], np.concatenate([frames()[8], after[8]]))
+    assert_array_equal(dataset.next_observations[11], np.concatenate([frames()[11], after[11]]))
+    assert_array_equal(dataset.next_observations[4], stack_of(None, None))
+    assert_array_equal(dataset.next_observations[2], stack_of(2, 3))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.bool_])
+def test_a_file_of_images(image_file: Callable[..., str], dtype: type) -> None:
+    """Bytes as they are; bits as 0 and 255."""
+    images = frames(dtype)
+    raw = sources.read(image_file(observations=images)).raw
+    assert raw["observations"].dtype == np.uint8
+    assert_array_equal(raw["observations"], images if dtype is np.uint8 else np.where(images, 255, 0))
+
+
+def test_channels_of_minaris_images_come_first() -> None:
+    """Whether they stand first or last in the environment."""
+
+    class Episode:
+        observations = np.moveaxis(frames(), 1, -1)
+        actions = np.arange(SIZE - 1) % 2
+        rewards = np.zeros(SIZE - 1)
+        terminations = np.arange(SIZE - 1) == SIZE - 2
+        truncations = np.zeros(SIZE - 1, bool)
+
+    raw = minari_sets.join([Episode()])
+    assert_array_equal(raw["observations"], frames()[:-1])
+    assert_array_equal(raw["next_observations"], frames()[1:])
+
+
+@pytest.mark.parametrize(
+    ("images", "told"),
+    [
+        (
+            frames().astype(np.float32),
+            "have shape (12, 2, 4, 3) and type float32; write vectors as (rows, size)",
+        ),
+        (frames()[:, 0], "have shape (12, 4, 3) and type uint8; write vectors as (rows, size), images"),
+        (frames()[..., :0], "have shape (12, 2, 4, 0) and type uint8"),
+    ],
+)
+def test_what_is_no_image_is_refused(image_file: Callable[..., str], images: np.ndarray, told: str) -> None:
+    with pytest.raises(InputError) as caught:
+        sources.read(image_file(observations=images))
+    assert told in str(caught.value)
+
+
+def test_a_damaged_file_is_refused(image_file: Callable[..., str]) -> None:
+    path = Path(image_file())
+    path.write_bytes(path.read_bytes()[:3000])
+    with pytest.raises(InputError, match="is truncated or not an HDF5 file"):
+        sources.read(str(path))
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({}, r"observations of dataset .* are images \(2, 4, 3\): set encoder to nature or minatar"),
+        ({"encoder": "minatar", "observation_scaler": "standard"}, "set observation_scaler to none"),
+    ],
+)
+def test_settings_that_do_not_fit_images(image_file: Callable[..., str], settings: dict[str, Any], told: str) -> None:
+    config = cql.TrainConfig(env=image_file(), **settings)
+    with pytest.raises(InputError, match=told):
+        load_task(config, None, normalize=False, finite=True)
+
+
+def test_vectors_have_no_encoder() -> None:
+    config = cql.TrainConfig(encoder="nature")
+    with pytest.raises(InputError, match="are vectors, which encoder nature cannot read: set encoder to none"):
+        load_task(config, None, normalize=False, finite=True)
+
+
+def test_vectors_are_not_stacked() -> None:
+    config = cql.TrainConfig(frame_stack=4)
+    with pytest.raises(InputError, match="only images can be stacked: set frame_stack to 1"):
+        load_task(config, None, normalize=False, finite=True)
+
+
+def test_stacks_are_read_as_any_array() -> None:
+    """A single row, a slice, a mask."""
+    stacks = Stacks(frames(), np.array([[0, 1], [1, 2], [5, 3]]))
+    assert_array_equal(stacks[2], np.concatenate([frames()[5], frames()[3]]))
+    assert_array_equal(stacks[:2], np.stack([stacks[0], stacks[1]]))
+    assert_array_equal(stacks[np.array([True, False, True])], np.stack([stacks[0], stacks[2]]))
+    assert_array_equal(stacks.take(np.array([2]))[0], stacks[2])
+    assert (len(stacks), stacks.shape, stacks.dtype) == (3, (3, 4, 4, 3), np.uint8)
