@@ -13,7 +13,10 @@ from shared.data.transitions import Batch
 LAYERS = {"nature": [(32, 8, 4), (64, 4, 2), (64, 3, 1)], "minatar": [(16, 3, 1)]}
 SHAPES: dict[str, tuple[int, ...]] = {"none": (STATE_DIM,), "nature": (2, 44, 40), "minatar": (4, 6, 5)}
 # A case for each derivation, beside those of vectors
-IMAGES = {"images": {"encoder": "minatar", "hidden_dims": (20,)}, "larger images": {"encoder": "nature"}}
+IMAGES: dict[str, dict[str, Any]] = {
+    "images": {"encoder": "minatar", "hidden_dims": (20,)},
+    "larger images": {"encoder": "nature"},
+}
 
 
 class Convolutions(nn.Module):

@@ -8,7 +8,7 @@ Young and Tian, MinAtar: An Atari-Inspired Testbed for Thorough and Reproducible
 
 import importlib
 import logging
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -28,7 +28,9 @@ _CELL = 24
 class _Game(gymnasium.Wrapper):
     """A game whose episodes follow from their seeds alone, and whose pictures can be seen."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         """Starts an episode. A sticky first action would repeat the last one of the episode before."""

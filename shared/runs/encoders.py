@@ -29,39 +29,29 @@ FILTERS: Mapping[str, Sequence[Filter]] = {
 }
 
 
-def features(encoder: str, shape: Shape) -> int:
-    """How many numbers an encoder makes of an observation of this shape.
+def features(encoder: str, shape: Shape, what: str = "observations") -> int:
+    """How many numbers an encoder makes of an observation.
+
+    Args:
+        encoder: Its name.
+        shape: Of the observation.
+        what: Whose observations they are, for the message.
 
     Raises:
-        InputError: The observation is of another kind than the encoder reads, or smaller than a kernel.
+        InputError: They are images without an encoder, vectors with one, or images smaller than a kernel.
     """
-    check_encoder(encoder, shape)
     if isinstance(shape, int):
+        if encoder != NO_ENCODER:
+            raise InputError(f"{what} are vectors, which encoder {encoder} cannot read: set encoder to {NO_ENCODER}")
         return shape
+    if encoder == NO_ENCODER:
+        raise InputError(f"{what} are images {shape}: set encoder to {' or '.join(FILTERS)}")
     _, height, width = shape
     for layer in FILTERS[encoder]:
         if min(height, width) < layer.kernel:
             raise InputError(f"images of {shape[1]} by {shape[2]} are too small for encoder {encoder}: set another one")
         height, width = ((size - layer.kernel) // layer.stride + 1 for size in (height, width))
     return FILTERS[encoder][-1].channels * height * width
-
-
-def check_encoder(encoder: str, shape: Shape, what: str = "observations") -> None:
-    """Whether an encoder reads observations of this shape.
-
-    Args:
-        encoder: Its name.
-        shape: Of an observation.
-        what: Whose observations they are, for the message.
-
-    Raises:
-        InputError: They are images without an encoder, or vectors with one.
-    """
-    if (encoder == NO_ENCODER) == isinstance(shape, int):
-        return
-    if isinstance(shape, int):
-        raise InputError(f"{what} are vectors, which encoder {encoder} cannot read: set encoder to {NO_ENCODER}")
-    raise InputError(f"{what} are images {shape}: set encoder to {' or '.join(FILTERS)}")
 
 
 def encoder_of(config: Any) -> str:

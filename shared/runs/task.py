@@ -22,7 +22,7 @@ from shared.envs.spaces import Shape, axes, kept_as, shape_of, statistics
 from shared.envs.stepping import Stepper
 from shared.errors import InputError
 from shared.runs import memory, seeds
-from shared.runs.encoders import check_encoder, encoder_of
+from shared.runs.encoders import encoder_of, features
 from shared.runs.fields import check
 from shared.runs.scoring import Scorer
 from shared.runs.settings import DatasetConfig, RewardsConfig, RunConfig, TransitionsConfig
@@ -251,7 +251,7 @@ def load_environment(config: Any, finite: bool = False) -> Task:
     rows, state_dim, action_dim = config.max_timesteps, evaluator.state_dim, evaluator.action_dim
     try:
         _check_kind(f"environment {config.env!r}", evaluator.actions.finite, finite)
-        check_encoder(encoder_of(config), state_dim, f"observations of environment {config.env!r}")
+        features(encoder_of(config), state_dim, f"observations of environment {config.env!r}")
         memory.check_size("max_timesteps", rows, rows * 2 * _bytes(state_dim) + rows * 4 * (action_dim + 2))
     except InputError:
         evaluator.close()
@@ -354,7 +354,7 @@ def _open(config: Any, source: Any, finite: bool) -> _Opened:
     _check_kind(f"dataset {config.env!r}", read.raw["actions"].ndim == 1, finite)
     if transitions.shows_images(read.raw) and not hasattr(config, "encoder"):
         raise InputError(f"dataset {config.env!r} shows images, which this algorithm cannot read: set env to another")
-    check_encoder(encoder_of(config), shape_of(read.raw["observations"]), f"observations of dataset {config.env!r}")
+    features(encoder_of(config), shape_of(read.raw["observations"]), f"observations of dataset {config.env!r}")
     env_id = _scoring_env(config, read.attributes)
     return _Opened(read, env_id, env_id if names.is_file_name(config.env) else config.env)
 

@@ -5,7 +5,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,12 @@ import torch
 
 from parity_tests.ladder import RUNGS
 from parity_tests.pairs import PAIRS, is_finite
+from parity_tests.pictures import pictures
 from shared.commands import convert, export
 from shared.commands.common import ended
 from shared.data.sequences import PromptedPolicy
 from shared.envs.evaluation import Evaluator, SampledPolicy
+from shared.envs.spaces import Shape, axes, shape_of
 from shared.frameworks.portable import PortablePolicy, to_npz
 from shared.frameworks.saved import Saved
 from shared.frameworks.twins import acting
@@ -57,13 +59,20 @@ def config_of(name: str) -> Any:
     return config_class(device="cpu", seed=3, **{key: own[key] for key in own if key in fields}, **settings)
 
 
-def run_folder(folder: Path, name: str, framework: str, facts: dict[str, Any] = STATISTICS, **settings: Any) -> Path:
+def run_folder(
+    folder: Path,
+    name: str,
+    framework: str,
+    facts: Mapping[str, Any] = STATISTICS,
+    shape: Shape = STATE_DIM,
+    **settings: Any,
+) -> Path:
     """What a run leaves, without the training."""
     twin, path = PAIRS[name].torch, folder / "checkpoint.pt"
     config = dataclasses.replace(config_of(name), **settings)
     (folder / "config.yaml").write_text(dump(config))
     torch.manual_seed(1)
-    twin.save(twin.create_trainer(config, STATE_DIM, ACTION_DIM, MAX_ACTION), path, **facts)
+    twin.save(twin.create_trainer(config, shape, ACTION_DIM, MAX_ACTION), path, **facts)
     if framework == "jax":
         assert ended(convert.main, [str(folder), "--to", "jax"]) == 0
         path.unlink()
@@ -346,3 +355,18 @@ def test_critics_of_quantiles_are_exported_too(critic: str, format: str, tmp_pat
     expected = own_actions(Saved.open(folder / "checkpoint.pt"), (OBSERVATIONS,))
     assert np.ptp(expected) > 1e-3
     np.testing.assert_array_equal(exported(folder, format)(OBSERVATIONS), expected)
+
+
+@pytest.mark.parametrize("format", RUN)
+@pytest.mark.parametrize("encoder", ["minatar", pytest.param("nature", marks=pytest.mark.thorough)])
+def test_policies_that_see_images_are_exported_too(encoder: str, format: str, tmp_path: Path) -> None:
+    """They take images as the environment gives them, as numbers from 0 to 255."""
+    images = pictures(3 * np.random.default_rng(0).normal(size=(300, 11)), encoder)
+    shape = shape_of(images)
+    facts = {"state_mean": np.zeros(1, np.float32), "state_std": np.ones(1, np.float32)}
+    facts["environment"] = STATISTICS["environment"] | {"state_dim": list(axes(shape))}
+    folder = run_folder(tmp_path, "discrete/cql", "jax", facts, shape, encoder=encoder, hidden_dims=(20,))
+    state, _ = Saved.open(folder / "checkpoint.msgpack").state()
+    expected = np.asarray(PAIRS["discrete/cql"].jax.act(acting(state), images))
+    assert np.ptp(expected) > 0
+    np.testing.assert_array_equal(exported(folder, format)(images.astype(np.float32)), expected)

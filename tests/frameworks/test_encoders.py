@@ -18,7 +18,7 @@ from shared.errors import InputError
 from shared.frameworks import jax_encoders, torch_encoders
 from shared.frameworks.jax_checkpoints import params_from_torch, params_to_torch
 from shared.frameworks.jax_layers import Network
-from shared.runs.encoders import FILTERS, NO_ENCODER, check_encoder, features
+from shared.runs.encoders import FILTERS, NO_ENCODER, features
 
 # Neither square nor of sizes that strides divide
 SHAPES = {"nature": (3, 55, 45), "minatar": (3, 8, 6)}
@@ -147,5 +147,4 @@ def test_what_an_encoder_cannot_read(encoder: str, shape: int | tuple[int, int, 
 )
 def test_features_are_counted(encoder: str, shape: int | tuple[int, int, int], expected: int) -> None:
     """Those of Nature's and MinAtar's own images, of the smallest ones, and of vectors."""
-    check_encoder(encoder, shape)
     assert features(encoder, shape) == torch_encoders.convolutions(encoder, shape)[1] == expected

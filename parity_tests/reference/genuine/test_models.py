@@ -50,7 +50,7 @@ MODELS: dict[str, tuple[ModuleType, str, tuple[str, ...], dict[str, Any], dict[s
     "IQL": (iql, "IQLConfig", (), {}, {}),
 }
 # What the phase of the VAE is called in the library
-WARM = {"PLAS": {"warmup_steps": 0}, "PLAS+P": {"warmup_steps": 0}}
+WARM: dict[str, dict[str, Any]] = {"PLAS": {"warmup_steps": 0}, "PLAS+P": {"warmup_steps": 0}}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -80,7 +80,7 @@ def test_a_model_acts_here_as_there(d3rlpy: Any, dataset: Batch, name: str, tmp_
 def test_a_model_of_finite_actions_goes_on(d3rlpy: Any, dataset: Batch, name: str, tmp_path: Path) -> None:
     """Its one optimiser has another name in the file."""
     choices = dataset._replace(actions=dataset.actions.argmax(1))
-    settings = {"learning_rate": 1e-2, "target_update_interval": 3, "n_critics": 2}
+    settings: dict[str, Any] = {"learning_rate": 1e-2, "target_update_interval": 3, "n_critics": 2}
     config = dqn.TrainConfig(
         device="cpu",
         batch_size=BATCH_SIZE,
