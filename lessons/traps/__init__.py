@@ -22,6 +22,8 @@ NAMES = (
     "ties",
     "initialisation",
     "kernel_layout",
+    "flatten_order",
+    "same_padding",
     "broadcasting",
     "adam_epsilon",
     "clip_norm",

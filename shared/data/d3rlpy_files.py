@@ -36,7 +36,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
     """Reads a replay buffer.
 
     Returns:
-        observations (N, S), or images (N, C, H, W), actions (N, A), or (N,) where they are finite, rewards (N,),
+        observations (N, S) or images (N, C, H, W). Actions (N, A), or (N,) where they are finite. Rewards (N,),
         terminals (N,) and timeouts (N,), checked. A terminal is the last row of an episode that ended in a terminal
         state; `timeouts` marks the last row of every other episode.
 
