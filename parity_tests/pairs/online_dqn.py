@@ -49,7 +49,7 @@ PAIR = Pair(
         | {"double": True, "target_update_interval": 3, "n_critics": 3}
         | {"discount": 0.9, "learning_rate": 3e-3, "adam_eps": 3e-4},
         **{name: SMALL | settings for name, settings in quantiles.VARIANTS.items()},
-        "images": SMALL | quantiles.VARIANTS["images"] | {"encoder": "nature", "frame_stack": 1},
+        "images": SMALL | quantiles.VARIANTS["images"] | {"encoder": "nature", "frame_stack": 1, "n_critics": 1},
         "ensemble": SMALL | {"n_critics": 2, "target_update_interval": 5},
     },
     corner=quantiles.corner,

@@ -1,7 +1,9 @@
 """Datasets of images: every frame once, stacks made when they are read, and one line for what does not fit."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,8 +13,8 @@ import torch
 from numpy.testing import assert_array_equal
 
 from corl_jax.discrete import cql
-from shared.data import minari_sets, nsteps, sources, transitions
-from shared.data.images import Stacks
+from shared.data import images, minari_sets, nsteps, sources, transitions
+from shared.data.images import Stacks, stacked_rows
 from shared.data.transitions import Batch
 from shared.errors import InputError
 from shared.frameworks import jax_data, torch_data
@@ -55,23 +57,65 @@ def image_file(write_hdf5: WriteHDF5) -> Callable[..., str]:
     return write
 
 
-def test_rows_and_stacks() -> None:
-    """The oldest frame first; black before an episode's first one, and behind a terminal row."""
-    dataset = transitions.extract_transitions(raw_images(), frame_stack=3)
-    assert dataset.observations.shape == dataset.next_observations.shape == (10, 6, 4, 3)
-    # Row 8 was ended by time, and nobody knows what came after row 11.
-    kept = [0, 1, 2, 3, 4, 5, 6, 7, 9, 10]
-    assert_array_equal(dataset.actions, np.array(kept) % 2)
+def assert_stacked(stacked_rows: Callable[..., tuple[Any, Any]]) -> None:
+    """Every row's stack, the oldest frame first: black before an episode's first one, and behind a terminal row."""
+    shown, following = stacked_rows(raw_images(), TERMINALS | TIMEOUTS, 3)
     firsts = {row: 0 if row < 5 else 5 if row < 9 else 9 for row in range(SIZE)}
 
-    def shown(row: int, first: int) -> np.ndarray:
+    def stack(row: int, first: int) -> np.ndarray:
         return stack_of(*(r if r >= first else None for r in range(row - 2, row + 1)))
 
-    for place, row in enumerate(kept):
-        assert_array_equal(dataset.observations[place], shown(row, firsts[row]))
-        following = stack_of(None, None, None) if TERMINALS[row] else shown(row + 1, firsts[row])
-        assert_array_equal(dataset.next_observations[place], following)
-    assert_array_equal(dataset.terminals, np.array(kept) == 4)
+    for row, first in firsts.items():
+        assert_array_equal(shown[row], stack(row, first))
+        # Row 8 was ended by time, and nobody knows what came after row 11.
+        ended = row in (4, 8, 11)
+        assert_array_equal(following[row], stack_of(None, None, None) if ended else stack(row + 1, first))
+    _, known = stacked_rows(raw_images(next_observations=255 - frames()), TERMINALS | TIMEOUTS, 2)
+    assert_array_equal(known[4], stack_of(None, None))
+    assert_array_equal(known[8], np.concatenate([frames()[8], 255 - frames()[8]]))
+
+
+def test_rows_and_stacks() -> None:
+    """Rows that a time limit ended, and the last one, are dropped."""
+    assert_stacked(stacked_rows)
+    dataset = transitions.extract_transitions(raw_images(), frame_stack=3)
+    kept = np.array([0, 1, 2, 3, 4, 5, 6, 7, 9, 10])
+    shown, following = stacked_rows(raw_images(), TERMINALS | TIMEOUTS, 3)
+    assert_array_equal(dataset.observations[:], shown[kept])
+    assert_array_equal(dataset.next_observations[:], following[kept])
+    assert_array_equal(dataset.actions, kept % 2)
+    assert_array_equal(dataset.terminals, kept == 4)
+
+
+MISTAKES = {
+    "the newest frame first": ("np.arange(1 - frame_stack, 1)", "np.arange(0, -frame_stack, -1)"),
+    "a frame too old": ("np.arange(1 - frame_stack, 1)", "np.arange(-frame_stack, 0)"),
+    "the first frame repeated": ("np.where(rows < first[:, None], black, rows)", "np.maximum(rows, first[:, None])"),
+    "frames of the episode before": ("np.where(rows < first[:, None], black, rows)", "np.where(rows < 0, black, rows)"),
+    "the first frame black": ("rows < first[:, None]", "rows <= first[:, None]"),
+    "a terminal's next state from the next episode": ('known &= ~raw["terminals"].astype(bool)', "pass"),
+    "only the newest frame black behind a terminal": ("following[~known] = black", "following[~known, -1] = black"),
+    "the same stack behind the step": ("places[:, 1:], after[:, None]", "places[:, 1:], after[:, None] - 1"),
+    "the stack behind not moved on": ("np.append(places[:, 1:],", "np.append(places[:, :-1],"),
+    "what lies behind the last row": ("known[-1] = False", "pass"),
+    "an episode too long": ("np.flatnonzero(ends) + 1", "np.flatnonzero(ends) + 2"),
+    "white for black": ("np.zeros_like(frames[:1])", "np.full_like(frames[:1], 255)"),
+    "channels within frames": ("frames, channels, *size = shown.shape[-4:]",
+                               "shown = shown.swapaxes(-4, -3); channels, frames, *size = shown.shape[-4:]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_found(mistake: str) -> None:
+    """By the same comparison."""
+    old, new = MISTAKES[mistake]
+    source = Path(images.__file__).read_text()
+    assert source.count(old) == 1
+    changed = ModuleType("changed")
+    sys.modules["changed"] = changed  # where dataclasses look for types
+    exec(compile(source.replace(old, new), "changed", "exec"), vars(changed))
+    with pytest.raises((AssertionError, IndexError)):
+        assert_stacked(changed.stacked_rows)
 
 
 def test_stacks_share_their_frames() -> None:
