@@ -17,7 +17,7 @@ class Family(Enum):
     UNCERTAINTY = "Uncertainty", "The data covers many actions. Critics that disagree mark the unknown ones."
     FINETUNING = "Offline to online", "Data comes first, and steps in the environment can follow."
     ONLINE = "Online", "There is an environment and no data, or data is to be made."
-    FINITE = "Finite actions", "An action is one of a few, as in CartPole."
+    FINITE = "Finite actions", "An action is one of a few, as in CartPole. The state is a vector or an image."
     EVALUATION = "Evaluation", "A policy is to be judged from data, without an environment."
 
     def __init__(self, title: str, case: str) -> None:
