@@ -161,13 +161,13 @@ def drawn(config: fql.TrainConfig) -> tuple[Tensor, ...]:
     return torch.randn(size), torch.randn(size), torch.rand(config.batch_size)[:, None], torch.randn(size)
 
 
-def moved(trainer: fql.FQL) -> None:
+def moved(trainer: fql.FQL, bound: float) -> None:
     """Biases, norms and targets away from where they start; actions on both sides of their bounds."""
     for network in (trainer.actor, trainer.flow, trainer.critic, trainer.critic_target):
         for parameter in network.parameters():
-            parameter.data += 0.1 * torch.randn_like(parameter)
+            parameter.data += (0.3 if parameter.dim() == 1 else 0.02) * torch.randn_like(parameter)
     for policy in (trainer.actor, trainer.flow):
-        policy.net[-1].bias.data += torch.linspace(-1.0, 1.0, ACTION_DIM)
+        policy.net[-1].bias.data += torch.linspace(-1.4 * bound, 1.4 * bound, ACTION_DIM)
 
 
 @pytest.mark.parametrize("bound", [1.0, 2.0])
@@ -179,7 +179,7 @@ def test_fql(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     dataset = dataset._replace(actions=bound * dataset.actions)
     torch.manual_seed(7)
     trainer = fql.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
-    moved(trainer)
+    moved(trainer, bound)
     reference = Reference(config, trainer, bound)
     logs, expected = [], []
     same_draws()
