@@ -112,7 +112,7 @@ def mlp(hidden_dims: Sequence[int], layer_norm: bool, output_dim: int) -> nn.Seq
     for width in hidden_dims:
         layers += [linear(width), nn.gelu]
         if layer_norm:
-            layers += [nn.LayerNorm(epsilon=1e-6, param_dtype=float)]
+            layers += [nn.LayerNorm(epsilon=1e-6, use_fast_variance=False, param_dtype=float)]
     return nn.Sequential([*layers, linear(output_dim)])
 
 
