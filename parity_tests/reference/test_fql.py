@@ -92,6 +92,9 @@ class Reference:
         self.q = [layers_of(trainer.critic.q1), layers_of(trainer.critic.q2)]
         self.q_t = [layers_of(trainer.critic_target.q1), layers_of(trainer.critic_target.q2)]
         self.v, self.mu = layers_of(trainer.flow.net), layers_of(trainer.actor.net)
+        for layers, has_norms in ((self.q[0], config.critic_ln), (self.v, config.actor_ln), (self.mu, config.actor_ln)):
+            hidden = len(config.critic_hidden_dims if layers is self.q[0] else config.actor_hidden_dims)
+            assert [weight.dim() for weight, _ in layers] == [*([2, 1] if has_norms else [2]) * hidden, 2]
         self.leaves = [leaf.requires_grad_() for layer in chain(*self.q, self.v, self.mu) for leaf in layer]
         self.moments = [(torch.zeros_like(leaf), torch.zeros_like(leaf)) for leaf in self.leaves]
         self.updates = 0
