@@ -32,6 +32,7 @@ SKETCHES = {
         phases.finetune_iql,
         phases.finetune_rebrac,
         phases.finetune_spot,
+        offline.fql,
         offline.iql,
         ensembles.lb_sac,
         online.online_ddpg,

@@ -309,3 +309,12 @@ def normalise_states(
         next_observations=normalise(dataset.next_observations, mean, std),
     )
     return normalised, mean, std
+
+
+def cut_actions(dataset: Batch, max_action: float) -> Batch:
+    """Transitions whose actions keep a distance of 1e-5 from their bounds, in units of these, as FQL's authors have it.
+
+    The dataset that is given stays as it is.
+    """
+    bound = (1.0 - 1e-5) * max_action
+    return dataset._replace(actions=np.clip(dataset.actions, -bound, bound))

@@ -118,6 +118,8 @@ def _step(node: Node) -> list[Any]:
     if node.target is aten.layer_norm.default:
         inputs, _, weight, bias, epsilon, *_ = arguments
         return ["layer_norm", inputs, weight, bias, epsilon]
+    if node.target is aten.gelu.default and node.kwargs == {"approximate": "tanh"}:
+        return ["gelu", arguments[0]]
     if node.target is aten.stack.default and len(arguments) == 1:
         return ["stack", *arguments[0]]
     if node.target is aten.mean.dim and len(arguments[1]) == 1:

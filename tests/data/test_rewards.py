@@ -12,6 +12,7 @@ from shared.data.rewards import (
     return_range,
     scale_and_shift_rewards,
     scale_rewards,
+    shift_antmaze_rewards,
 )
 from shared.data.transitions import Batch
 from shared.errors import InputError
@@ -144,3 +145,12 @@ def test_true_episodes_leave_other_families_to_the_common_rule() -> None:
     np.testing.assert_array_equal(modify_rewards_of_episodes(dataset, "pen-human-v0").rewards, [0, 1])
     with pytest.raises(InputError, match="returns are equal"):
         modify_rewards_of_episodes(transitions([1, 1], [1, 1]), "hopper-medium-v2")
+
+
+def test_antmazes_rewards_are_shifted_alone() -> None:
+    """FQL's: those of locomotion have the scale that they have."""
+    dataset = transitions([0, 1, 0.5], [0, 1, 0])
+    assert shift_antmaze_rewards(dataset, "antmaze-umaze-v2").rewards.tolist() == [-1, 0, -0.5]
+    for env in ("hopper-medium-v2", "pen-human-v1"):
+        assert shift_antmaze_rewards(dataset, env).rewards.tolist() == [0, 1, 0.5]
+    assert dataset.rewards.tolist() == [0, 1, 0.5]

@@ -192,6 +192,19 @@ def test_statistics_are_numpys_float32_reduction() -> None:
     np.testing.assert_array_equal(normalised, (observations - mean) / std)
 
 
+def test_actions_are_cut_short_of_their_bound() -> None:
+    """In float32, whatever the bound; those within stay."""
+    actions = np.array([[-2.0, -1.9999], [0.5, 2.0]], np.float32)
+    rows = np.zeros(2, np.float32)
+    dataset = Batch(rows, actions, rows, rows, rows)
+    found = transitions.cut_actions(dataset, 2.0)
+    edge = np.float32(2.0 * (1.0 - 1e-5))
+    assert edge < 2.0
+    np.testing.assert_array_equal(found.actions, np.array([[-edge, -1.9999], [0.5, edge]], np.float32))
+    assert found.actions.dtype == np.float32
+    assert actions[1, 1] == 2.0
+
+
 def test_paths_of_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("hopper_medium-v2.hdf5", "own.h5"):
         (tmp_path / name).touch()

@@ -308,6 +308,40 @@ def rebrac(figure: Figure) -> None:
     pen.label(critic, ACTIONS[place] - 0.16, 0.75, "β₂", AMBER)
 
 
+def fql(figure: Figure) -> None:
+    """A flow from noise to two groups of actions; its map in one step, and a policy that is drawn to larger values."""
+    left, right = pen.panels(figure, 2.9, columns=2)
+    data = np.array([-0.8, -0.7, -0.62, 0.45, 0.55, 0.62])
+
+    def ways(x: np.ndarray, steps: int) -> np.ndarray:
+        """All points of the ways from x, by the velocity that takes a normal distribution to the data."""
+        points = [x]
+        for time in np.arange(steps) / steps:
+            closeness = np.exp(-0.5 * ((x[:, None] - time * data) / (1.0 - time)) ** 2)
+            x = x + ((closeness * data).sum(axis=1) / closeness.sum(axis=1) - x) / (1.0 - time) / steps
+            points.append(x)
+        return np.array(points)
+
+    for way in ways(np.linspace(-1.5, 1.5, 10), 40).T:
+        pen.curve(left, np.linspace(0.0, 1.0, len(way)), way, SKY, lw=1.2)
+    for action in data:
+        pen.point(left, 1.0, action, GREY, size=5)
+    pen.label(left, 0.95, -1.25, "data", ha="right")
+    pen.plain(left, "noise        time        action")
+    noise = np.linspace(-1.5, 1.5, 201)
+    flow = ways(noise, 10)[-1]
+    policy = flow + 0.16 * (1.0 - np.tanh(3.0 * flow))
+    pen.curve(right, noise, flow, SKY)
+    pen.curve(right, noise, policy, AMBER)
+    pen.pull(right, (-0.9, -0.72), (-0.9, -0.2), AMBER)
+    pen.label(right, -1.05, -0.1, "Q", AMBER)
+    pen.label(right, -0.75, -0.95, "flow", SKY)
+    pen.label(right, 0.65, 0.9, "policy", AMBER)
+    pen.plain(right, "noise", "action")
+    for axes in (left, right):
+        axes.set_ylim(-1.6, 1.6)
+
+
 def dt(figure: Figure) -> None:
     """Three steps as tokens, and all that the last state's token reads."""
     axes = pen.drawing(figure, (9.6, 4.5))
