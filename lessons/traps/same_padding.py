@@ -33,7 +33,7 @@ def measure() -> list[Error | Figure]:
     rng = np.random.default_rng(0)
     images, weight = rng.uniform(size=(64, 4, 10, 10)), rng.normal(size=(16, 4, 3, 3))
     # As images mostly are: what lies beside a pixel is like it.
-    smooth = sum(np.roll(images, (i, j), (2, 3)) for i in range(4) for j in range(4)) / 16
+    smooth = np.mean([np.roll(images, (i, j), (2, 3)) for i in range(4) for j in range(4)], axis=0)
     return [
         distances("outputs, random pixels", reference, wrong, right, images, weight),
         distances("outputs, smooth images", reference, wrong, right, smooth, weight),
