@@ -312,14 +312,15 @@ def _explorations(scene: Scene) -> Errors:
 
 
 def act(scene: Scene) -> Errors:
-    """The actions of the policy that is evaluated, and of the one that explores; the values that judge a policy."""
+    """The actions of the policy that is evaluated, and of the one that explores; what judges a policy, or predicts."""
     indices, _ = next(scene.draws())
     given, ours = scene.torch_batch(indices), scene.jax_batch(indices)
     noise = {"noise": _acting_noise(scene, len(indices))}
     noise |= scene.pair.explored(np.random.default_rng(0), len(indices), scene.sizes[1])
     if hasattr(scene.config, "exploration_noise"):
         noise["exploration_noise"] = np.asarray(scene.config.exploration_noise)
-    found: Errors = {}
+    predicted = scene.run(scene.pair.predicted, scene.state(), ours)
+    found = errors(predicted, scene.pair.predicted(scene.trainer, given))
     if sampling := getattr(scene.jax_twin, "draw_acting_noise", None):
         found["noise"] = error(sampling(np.random.default_rng(0), scene.hp, scene.sizes[1]), noise["noise"][0])
     for way in ("act",) if scene.pair.explores else ("act", "explore", "value"):

@@ -96,6 +96,7 @@ class Pair:
         facts: For the checks without a reference.
         outputs: From a twin's state and a batch to every network's output, by name. It works on either framework, since
             networks can be called on both sides.
+        predicted: From a twin's state and a batch to what a learnt model says of steps from it; such a pair has no policy.
         corners: Outputs that take more than a network's weights and a batch, which a file to be checked need not give.
         losses: Each loss by its function's name.
         variants: Settings under which the ladder is climbed, by name; `default` holds none.
@@ -106,6 +107,8 @@ class Pair:
         torch_phase: From the PyTorch trainer to what its draws for the next update depend on besides.
         draw_statics: From a config and an update's number (from 1) to the further arguments of `draw_noise`.
         other_draws: Names of further functions that draw, which a run calls between updates.
+        drawn_once: Names of functions that draw before the first update; both twins return NumPy's arrays.
+        metric: Under which name a row of a run's metrics has the score of an evaluation.
         explored: From a generator, a number of rows and A to what `explore` is given of these, by name.
         explores: Whether a run goes on in the environment: both twins have `draw_exploration` and `explore`, the JAX
             twin `train_online`.
@@ -147,6 +150,7 @@ class Pair:
     benchmark_updates: int
     outputs: Callable[[Any, Any], dict[str, Any]]
     losses: Mapping[str, Loss]
+    predicted: Callable[[Any, Any], dict[str, Any]] = lambda twin, batch: {}
     corners: Sequence[str] = ()
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"default": {}})
     corner: Callable[[Any], None] = lambda trainer: None
@@ -156,6 +160,8 @@ class Pair:
     torch_phase: Callable[[Any], tuple] = lambda trainer: ()
     draw_statics: Callable[[Any, int], dict[str, Any]] = no_statics
     other_draws: Sequence[str] = ()
+    drawn_once: Sequence[str] = ()
+    metric: str = "return_mean"
     explored: Callable[[np.random.Generator, int, int], dict[str, Any]] = lambda rng, rows, action_dim: {}
     explores: bool = False
     two_buffers: bool = False
