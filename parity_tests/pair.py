@@ -96,7 +96,7 @@ class Pair:
         facts: For the checks without a reference.
         outputs: From a twin's state and a batch to every network's output, by name. It works on either framework, since
             networks can be called on both sides.
-        predicted: From a twin's state and a batch to what a learnt model says of steps from it; such a pair has no policy.
+        predicted: From a twin's state and a batch to what a learnt model says of steps; such a pair has no policy.
         corners: Outputs that take more than a network's weights and a batch, which a file to be checked need not give.
         losses: Each loss by its function's name.
         variants: Settings under which the ladder is climbed, by name; `default` holds none.
@@ -128,6 +128,8 @@ class Pair:
         gathers: Look-ups by index in one update, the batch's own included; the mean where updates differ.
         host_calls: Calls of the host in one update, likewise.
         counted_updates: Updates of an interval whose program is counted: its loops make them all, but for a few.
+        counted: Settings of that program, where the defaults' innermost loop is none on the ladder's few rows.
+        in_a_run: Settings of a short run, where an update of the defaults is too long for a test.
         full_size: Settings of the ladder's variant of full size, where a default is too large for a test.
         timed: Settings under which updates are timed, where CORL's defaults begin with others than those that count.
         on_device: Settings under which an update asks the host for nothing, where the defaults' updates do.
@@ -179,6 +181,8 @@ class Pair:
     gathers: float = 1
     host_calls: float = 0
     counted_updates: int = 200
+    counted: Mapping[str, Any] = field(default_factory=dict)
+    in_a_run: Mapping[str, Any] = field(default_factory=dict)
     full_size: Mapping[str, Any] = field(default_factory=dict)
     timed: Mapping[str, Any] = field(default_factory=dict)
     on_device: Mapping[str, Any] = field(default_factory=dict)

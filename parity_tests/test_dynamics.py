@@ -1,4 +1,4 @@
-"""What only a learnt model does: roll-outs of both twins, the draws before training, and models that are loaded again."""
+"""What only a learnt model does: roll-outs of both twins, draws before training, and models that are loaded again."""
 
 from pathlib import Path
 from types import ModuleType

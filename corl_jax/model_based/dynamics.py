@@ -6,8 +6,9 @@ takes its own bootstrapped rows in batches, then all are tried on held-out rows.
 Its twin is `corl_torch/model_based/dynamics.py`.
 
 Chua, Calandra, McAllister & Levine, Deep Reinforcement Learning in a Handful of Trials using Probabilistic Dynamics
-Models, 2018, https://arxiv.org/abs/1805.12114; Yu et al., MOPO: Model-based Offline Policy Optimization, 2020,
-https://arxiv.org/abs/2005.13239
+Models, 2018, https://arxiv.org/abs/1805.12114
+
+The penalties: Yu et al., MOPO: Model-based Offline Policy Optimization, 2020, https://arxiv.org/abs/2005.13239
 """
 
 from collections.abc import Sequence
@@ -242,7 +243,7 @@ class Parts(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """What an update takes: each member's rows (E, n) in its order, and the columns of all rows and of held-out ones."""
+    """What an update takes: all rows, which of them each member takes in which order (E, n), and held-out ones."""
 
     rows: PackedDataset
     indices: Array

@@ -6,8 +6,9 @@ takes its own bootstrapped rows in batches, then all are tried on held-out rows.
 Its twin is `corl_jax/model_based/dynamics.py`.
 
 Chua, Calandra, McAllister & Levine, Deep Reinforcement Learning in a Handful of Trials using Probabilistic Dynamics
-Models, 2018, https://arxiv.org/abs/1805.12114; Yu et al., MOPO: Model-based Offline Policy Optimization, 2020,
-https://arxiv.org/abs/2005.13239
+Models, 2018, https://arxiv.org/abs/1805.12114
+
+The penalties: Yu et al., MOPO: Model-based Offline Policy Optimization, 2020, https://arxiv.org/abs/2005.13239
 """
 
 import copy
@@ -243,7 +244,7 @@ class Parts(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """What an update takes: each member's rows (E, n) in its order, and the columns of all rows and of held-out ones."""
+    """What an update takes: all rows, which of them each member takes in which order (E, n), and held-out ones."""
 
     rows: Batch
     indices: Tensor
@@ -289,6 +290,10 @@ class Dynamics:
         self.mean, self.std = torch.zeros(num_inputs, device=device), torch.ones(num_inputs, device=device)
         self.best_loss = torch.full((hp.n_ensemble,), 1e10, device=device)
         self.epochs_since_update = torch.zeros((), dtype=torch.int64, device=device)
+        # These change in place, so that a checkpoint holds them as the buffers of a module.
+        self.numbers = nn.Module()
+        for name in ("mean", "std", "best_loss", "epochs_since_update"):
+            self.numbers.register_buffer(name, getattr(self, name))
         self.total_it = 0
 
     def inputs(self, batch: Batch) -> Tensor:
@@ -321,13 +326,10 @@ class Dynamics:
     def keep_best(self, losses: Tensor) -> None:
         """Keeps the members (E,) that have improved enough, and counts epochs in which none has."""
         improved = (self.best_loss - losses) / self.best_loss > IMPROVEMENT
-        self.best_loss = where(improved, losses, self.best_loss)
-        for (name, best), now in zip(
-            self.best_dynamics.named_parameters(), self.dynamics.parameters(), strict=True
-        ):
-            kept = where(improved[:, None, None], now, best) if now.ndim == 3 else now
-            best.copy_(kept)
-        self.epochs_since_update = where(improved.any(), 0, self.epochs_since_update + 1)
+        self.best_loss.copy_(where(improved, losses, self.best_loss))
+        for best, now in zip(self.best_dynamics.parameters(), self.dynamics.parameters(), strict=True):
+            best.copy_(where(improved[:, None, None], now, best) if now.ndim == 3 else now)
+        self.epochs_since_update.copy_(where(improved.any(), 0, self.epochs_since_update + 1))
 
     def update(self, batch: Epoch, noise: Noise) -> dict[str, Tensor]:
         """One epoch: a gradient step on each batch of columns, the last one shorter; then held-out rows."""
@@ -355,11 +357,8 @@ class Dynamics:
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, by its name."""
-        return {name: getattr(self, name) for name in ("dynamics", "best_dynamics", "dynamics_optimizer")}
-
-    def numbers(self) -> dict[str, Tensor]:
-        """What it holds besides."""
-        return {name: getattr(self, name) for name in ("mean", "std", "best_loss", "epochs_since_update")}
+        names = ("dynamics", "best_dynamics", "dynamics_optimizer", "numbers")
+        return {name: getattr(self, name) for name in names}
 
 
 def predict(model: Model, hp: Hyperparameters, *columns: np.ndarray) -> Step:
@@ -382,16 +381,12 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
 
 def save(trainer: Dynamics, path: Path, **facts: Any) -> None:
     """Writes a checkpoint."""
-    parts = {**trainer.parts(), **trainer.numbers(), "total_it": trainer.total_it}
-    save_checkpoint(path, "model_based/dynamics", {**parts, **facts})
+    save_checkpoint(path, "model_based/dynamics", {**trainer.parts(), "total_it": trainer.total_it, **facts})
 
 
 def load(trainer: Dynamics, path: str) -> dict[str, Any]:
     """Loads a checkpoint of ours; returns what it holds."""
-    like = trainer.numbers()
-    content = load_checkpoint(path, "model_based/dynamics", trainer.parts(), numbers=tuple(like))
-    for name, value in like.items():
-        setattr(trainer, name, content[name].to(value.device, value.dtype).reshape(value.shape))
+    content = load_checkpoint(path, "model_based/dynamics", trainer.parts())
     trainer.total_it = content["total_it"]
     return content
 
@@ -421,8 +416,8 @@ def train(config: TrainConfig) -> Run:
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
     split = draw_split(config, len(task.dataset.rewards))
-    scaler = fit_scaler(task.dataset, split.training)
-    trainer.mean, trainer.std = (torch.as_tensor(column).to(trainer.mean) for column in scaler)
+    for statistic, column in zip((trainer.mean, trainer.std), fit_scaler(task.dataset, split.training), strict=True):
+        statistic.copy_(torch.as_tensor(column))
     shuffle = Shuffle(len(split.training))
     run = Run(config, task, "model_based/dynamics", "torch", device, unit="epoch")
 

@@ -13,7 +13,7 @@ from shared.envs.terminations import hopper
 from shared.frameworks.twins import load_twin
 
 # So that the ladder's rows fill no whole number of its batches
-HELD_OUT = 0.25
+HELD_OUT = 0.3
 # Training goes on however the held-out error moves.
 SMALL: dict[str, Any] = {"holdout_ratio": HELD_OUT, "max_epochs_since_update": 1000, "n_ensemble": 3, "n_elites": 2} | {
     "dynamics_hidden_dims": (32, 20),
@@ -62,7 +62,8 @@ def predicted(twin: Any, batch: Any) -> dict[str, Any]:
     """
     rows = batch.holdout
     _, log_var = twin.best_dynamics(twin.inputs(rows))
-    draws, model, found = Draws(log_var, 1 * (rows.rewards > 0.0)), twin.model(hopper), {}
+    draws, model = Draws(log_var, 1 * (rows.rewards > 0.0)), twin.model(hopper)
+    found: dict[str, Any] = {}
     for mode, coef in [*((mode, 0.7) for mode in MODES), ("aleatoric", 0.0)]:
         step = model.step(rows.observations, rows.actions, draws, coef, mode)
         found |= {f"{mode} {coef} {name}": 1.0 * value for name, value in step._asdict().items()}
@@ -72,10 +73,11 @@ def predicted(twin: Any, batch: Any) -> dict[str, Any]:
 def corner(trainer: Any) -> None:
     """Inputs that are scaled, log-variances beyond both bounds, and members of which some are near their best."""
     size = len(trainer.mean)
-    trainer.mean = torch.linspace(-1.0, 1.0, size)
-    trainer.std = torch.linspace(0.5, 2.0, size)
+    trainer.mean.copy_(torch.linspace(-1.0, 1.0, size))
+    trainer.std.copy_(torch.linspace(0.5, 2.0, size))
     trainer.dynamics.output_layer.weight.data.mul_(30.0)
-    trainer.best_loss = torch.logspace(-3.0, 6.0, len(trainer.best_loss)).flip(0)
+    trainer.dynamics.min_logvar.data[0] = -40.0
+    trainer.best_loss.copy_(torch.logspace(-3.0, 6.0, len(trainer.best_loss)).flip(0))
 
 
 PAIR = Pair(
@@ -91,9 +93,9 @@ PAIR = Pair(
     losses={"model_loss": Loss(of=("dynamics",), inputs=("holdout",))},
     variants={
         "default": SMALL,
-        # Three layers, and batches that leave no row over on the bundled rows
+        # Three layers, and batches that leave no row of the made-up ones over
         "other": SMALL
-        | {"n_ensemble": 4, "n_elites": 3, "dynamics_lr": 3e-3, "logvar_loss_coef": 0.05, "batch_size": 50}
+        | {"n_ensemble": 4, "n_elites": 3, "dynamics_lr": 3e-3, "logvar_loss_coef": 0.05, "batch_size": 45}
         | {"dynamics_hidden_dims": (24, 20, 16), "dynamics_weight_decay": (1e-3, 3e-3, 2e-3, 5e-3)},
     },
     corner=corner,
@@ -107,9 +109,17 @@ PAIR = Pair(
     ready=ready,
     load=load,
     counted_updates=2,
+    # A batch and what is left over
+    counted={"batch_size": 100},
+    # Few steps, and small ones: large ones magnify the last bits faster than a run's tolerance allows.
+    in_a_run={"env": "mini/hopper-mostly-expert", "n_rollouts": 10, "rollout_length": 3}
+    | {"dynamics_hidden_dims": (8,), "dynamics_weight_decay": (1e-4, 2e-4), "n_ensemble": 2}
+    | {"batch_size": 8192, "dynamics_lr": 1e-4},
     full_size={"holdout_ratio": HELD_OUT},
     timed={"holdout_ratio": HELD_OUT},
-    draws_inside=True,
+    # An epoch is several gradient steps, each of them rounded: 4e-5, and 1e-4 after eleven epochs. Where rewards are
+    # large, the lower bound's gradient is 1 - sigmoid(l - l_min), which is 5e-5 with the rounding of 1: 8e-4.
+    float32={"update": 2e-3, "shipped path": 5e-4},
 )
 
 MISTAKES = [
@@ -120,14 +130,6 @@ MISTAKES = [
             "        log_var = self.min_logvar + softplus(log_var - self.min_logvar)\n"
             "        return mean, self.max_logvar - softplus(self.max_logvar - log_var)", "forward"),
     Mistake("log-variance first", "mean, log_var = jnp.split", "log_var, mean = jnp.split", "forward"),
-    Mistake("ReLU for swish", "hidden = hidden * sigmoid(hidden)", "hidden = nn.relu(hidden)", "forward"),
-    Mistake("one set of biases for all", "return inputs @ weight + bias", "return inputs @ weight + bias[0]",
-            "forward"),
-    Mistake("swapped input", "concatenate([observations, actions], axis=-1) - mean",
-            "concatenate([actions, observations], axis=-1) - mean", "forward"),
-    Mistake("scaled by the variance", "- mean) / std", "- mean) / square(std)", "forward"),
-    Mistake("not centred", "(concatenate([observations, actions], axis=-1) - mean) / std",
-            "concatenate([observations, actions], axis=-1) / std", "forward"),
     Mistake("next state for its change", "batch.next_observations - batch.observations", "batch.next_observations",
             "loss"),
     Mistake("reward first", "concatenate([batch.next_observations - batch.observations, batch.rewards[..., None]]",
@@ -136,67 +138,30 @@ MISTAKES = [
             "* exp(-log_var)).mean(axis=(1, 2)).sum() / 2", "loss"),
     Mistake("mean over members", "loss = likelihood + log_var.mean(axis=(1, 2)).sum()",
             "loss = likelihood + log_var.mean()", "loss"),
-    Mistake("variance multiplied", "* exp(-log_var))", "* exp(log_var))", "loss"),
     Mistake("decay without the half", "decay * 0.5 * square(weight).sum()", "decay * square(weight).sum()", "loss"),
     Mistake("decay averaged over members", "decay * 0.5 * square(weight).sum()",
             "decay * 0.5 * square(weight).mean(axis=0).sum()", "loss"),
-    Mistake("one decay for all layers", "decay * 0.5 * square(weight).sum()",
-            "hp.dynamics_weight_decay[0] * 0.5 * square(weight).sum()", "loss"),
     Mistake("bounds as means", "hp.logvar_loss_coef * high.sum() -", "hp.logvar_loss_coef * high.mean() -", "loss"),
     Mistake("bounds with swapped signs", "hp.logvar_loss_coef * high.sum() - hp.logvar_loss_coef * low.sum()",
             "hp.logvar_loss_coef * low.sum() - hp.logvar_loss_coef * high.sum()", "loss"),
-    Mistake("coefficient of one bound alone", "- hp.logvar_loss_coef * low.sum()", "- low.sum()", "loss"),
-    Mistake("bounds not learnt", "low, high = dynamics.params[\"min_logvar\"], dynamics.params[\"max_logvar\"]",
-            "low, high = self.dynamics.params[\"min_logvar\"], self.dynamics.params[\"max_logvar\"]", "gradient"),
-    Mistake("variance not differentiated", "log_var = self.max_logvar - softplus(self.max_logvar - log_var)",
-            "log_var = jax.lax.stop_gradient(self.max_logvar - softplus(self.max_logvar - log_var))", "gradient"),
-    Mistake("decay by the optimiser", "optax.adam(hp.dynamics_lr)", "optax.adamw(hp.dynamics_lr, weight_decay=1e-4)",
-            "update"),
-    Mistake("Adam's epsilon", "optax.adam(hp.dynamics_lr)", "optax.adam(hp.dynamics_lr, eps=1e-5)", "update"),
     Mistake("another learning rate", "optax.adam(hp.dynamics_lr)", "optax.adam(1e-3)", "update", "other"),
     Mistake("last short batch dropped", "        if rest.size:\n", "        if False:\n", "update"),
     Mistake("batches of rows side by side", "reshape(members, number, size).swapaxes(0, 1)",
             "reshape(members, size, number).transpose(2, 0, 1)", "update"),
-    Mistake("one order for all members", "jnp.take_along_axis(parts.members, order, axis=1)",
-            "parts.members[:, order[0]]", "update"),
-    Mistake("one bootstrap for all members", "jnp.take_along_axis(parts.members, order, axis=1)",
-            "parts.members[0][order]", "update"),
-    Mistake("bootstrap not looked up", "jnp.take_along_axis(parts.members, order, axis=1)", "order", "update"),
     Mistake("held-out rows learnt from", "members = split.training[split.bootstrap]", "members = split.bootstrap",
             "update"),
-    Mistake("held-out rows of the bootstrap", "take(dataset, jnp.asarray(split.holdout))",
-            "take(dataset, jnp.asarray(split.training[: len(split.holdout)]))", "loss"),
     Mistake("likelihood on held-out rows", "return square(mean - targets(holdout)).mean(axis=(1, 2))",
             "return (square(mean - targets(holdout)) * exp(-_)).mean(axis=(1, 2))", "forward"),
-    Mistake("held-out error of the state alone", "return square(mean - targets(holdout)).mean(axis=(1, 2))",
-            "return square(mean - targets(holdout))[..., :-1].mean(axis=(1, 2))", "forward"),
-    Mistake("any improvement counts", "IMPROVEMENT = 0.01", "IMPROVEMENT = 0.0", "trajectory"),
-    Mistake("improvement of the ensemble", "/ self.best_loss > IMPROVEMENT",
-            "/ self.best_loss > IMPROVEMENT\n        improved = improved | improved.any()", "update"),
-    Mistake("relative to the new loss", "(self.best_loss - losses) / self.best_loss", "(self.best_loss - losses) / losses",
-            "trajectory"),
-    Mistake("the last loss for the best", "best_loss=where(improved, losses, self.best_loss)", "best_loss=losses",
-            "update"),
-    Mistake("the last weights for the best", "return where(improved[:, None, None], now, best) if now.ndim == 3 else now",
-            "return now", "update"),
+    Mistake("the last weights for the best", "where(improved[:, None, None], now, best) if now.ndim == 3 else now",
+            "now", "update"),
     Mistake("bounds of the best epoch", "if now.ndim == 3 else now", "if now.ndim == 3 else best", "update"),
-    Mistake("epochs counted on", "where(improved.any(), 0, self.epochs_since_update + 1)",
-            "self.epochs_since_update + 1", "update"),
     Mistake("all must improve", "where(improved.any(), 0,", "where(improved.all(), 0,", "update"),
-    Mistake("weights from before the epoch", "jax.tree.map(kept, self.best_dynamics, self.dynamics)",
-            "jax.tree.map(kept, self.dynamics, self.best_dynamics)", "update"),
-    Mistake("elites by their number", "elites = argsort(self.best_loss, stable=True)[: self.hp.n_elites]",
-            "elites = jnp.arange(self.hp.n_elites)", "act"),
-    Mistake("the worst for elites", "elites = argsort(self.best_loss, stable=True)",
-            "elites = argsort(-self.best_loss, stable=True)", "act"),
     Mistake("elites unsorted", "[: self.hp.n_elites]\n        return Model(self.best_dynamics, elites,",
             "[: self.hp.n_elites]\n        return Model(self.best_dynamics, jnp.sort(elites),", "act", "other"),
-    Mistake("the last weights predict", "return Model(self.best_dynamics, elites,", "return Model(self.dynamics, elites,",
-            "act"),
+    Mistake("the last weights predict", "return Model(self.best_dynamics, elites,",
+            "return Model(self.dynamics, elites,", "act"),
     Mistake("state added to the reward", "mean = concatenate([mean[..., :-1] + observations, mean[..., -1:]], axis=-1)",
             "mean = mean + concatenate([observations, observations[..., -1:]], axis=-1)", "act"),
-    Mistake("change for the next state", "concatenate([mean[..., :-1] + observations, mean[..., -1:]], axis=-1)\n",
-            "mean\n", "act"),
     Mistake("variance for the deviation", "std = sqrt(exp(log_var))", "std = exp(log_var)", "act"),
     Mistake("mean for a sample", "samples = (mean + draws.normals * std)", "samples = (mean + 0.0 * std)", "act"),
     Mistake("one member for all rows", "samples[self.elites[draws.chosen], jnp.arange(rows)]",
@@ -204,10 +169,6 @@ MISTAKES = [
     Mistake("number of an elite for a member's", "samples[self.elites[draws.chosen],", "samples[draws.chosen,",
             "act"),
     Mistake("termination by the old state", "self.terminated(next_observations)", "self.terminated(observations)",
-            "act"),
-    Mistake("termination by the mean", "self.terminated(next_observations)",
-            "self.terminated(mean[self.elites[draws.chosen], jnp.arange(rows), :state_dim])", "act"),
-    Mistake("penalty added", "raw_rewards - penalty_coef * penalties", "raw_rewards + penalty_coef * penalties",
             "act"),
     Mistake("penalty of the mean member", "return amax(norm(stds), axis=0)", "return jnp.mean(norm(stds), axis=0)",
             "act"),
@@ -223,13 +184,8 @@ MISTAKES = [
             "return sqrt(square(apart).sum(axis=0).mean(axis=-1) / (len(means) - 1))", "act"),
     Mistake("the last batch's loss", "\"train_loss\": losses.mean()", "\"train_loss\": losses[-1]", "log"),
     Mistake("held-out loss of all members", "jnp.sort(held_out)[: hp.n_elites].mean()", "held_out.mean()", "log"),
-    Mistake("held-out loss of the first members", "jnp.sort(held_out)[: hp.n_elites]", "held_out[: hp.n_elites]", "log"),
     Mistake("uniform weights", "std * jax.random.truncated_normal(key, -2.0 / std, 2.0 / std, shape, dtype)",
             "jax.random.uniform(key, shape, dtype, -std * 3.0**0.5, std * 3.0**0.5)", "start"),
-    Mistake("twice the deviation", "std = 1.0 / (2.0 * shape[1] ** 0.5)", "std = 1.0 / shape[1] ** 0.5", "start"),
-    Mistake("cut at two deviations", "truncated_normal(key, -2.0 / std, 2.0 / std, shape", "truncated_normal(key, -2.0, "
-            "2.0, shape", "start"),
-    Mistake("bounds start elsewhere", "nn.initializers.constant(-10.0)", "nn.initializers.constant(-5.0)", "start"),
     Mistake("same order in every epoch", "jax.random.fold_in(key, step)", "jax.random.fold_in(key, 0 * step)", "draws"),
     Mistake("drawn with replacement", "return argsort(uniforms, axis=-1), Noise()",
             "return (size * square(uniforms)).astype(int), Noise()", "draws"),

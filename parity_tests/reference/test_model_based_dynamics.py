@@ -5,6 +5,7 @@ compared to 1e-12 in double precision is equal to the bit where the arithmetic i
 """
 
 import math
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,7 +74,7 @@ class Members:
     def __init__(self, config: Any) -> None:
         sizes = [STATE_DIM + ACTION_DIM, *config.dynamics_hidden_dims, 2 * (STATE_DIM + 1)]
         drawn = []
-        for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True):
+        for inputs, outputs in pairwise(sizes):
             weight = torch.empty(config.n_ensemble, inputs, outputs)
             drawn.append(torch.nn.init.trunc_normal_(weight, 0.0, 1 / (2 * math.sqrt(inputs)), -2.0, 2.0))
         self.layers = [
@@ -138,7 +139,7 @@ def trained(config: Any, dataset: Batch, epochs: int, patience: int = 10**6) -> 
         places = np.argsort(np.random.uniform(size=matrix.shape), axis=1)
         matrix = np.stack([row[place] for row, place in zip(matrix, places, strict=True)])
         improved = [(old - new) / old > 0.01 for old, new in zip(best, off, strict=True)]
-        for e in np.flatnonzero(improved):
+        for e in (member for member, better in enumerate(improved) if better):
             best[e] = off[e]
             saved[e] = [(w.detach().clone(), b.detach().clone()) for w, b in members.layers[e]]
         waiting = 0 if any(improved) else waiting + 1
@@ -157,8 +158,8 @@ def twin_trained(config: Any, dataset: Batch, epochs: int) -> tuple[Any, list[An
     """The twin's training, from where the generators stand, until it has converged: trainer, epochs and logs."""
     trainer = dynamics.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     split = dynamics.draw_split(config, len(dataset.rewards))
-    scaler = fit_scaler(dataset, split.training)
-    trainer.mean, trainer.std = (torch.as_tensor(column).to(trainer.mean) for column in scaler)
+    for statistic, column in zip((trainer.mean, trainer.std), fit_scaler(dataset, split.training), strict=True):
+        statistic.copy_(torch.as_tensor(column))
     shuffle = dynamics.Shuffle(len(split.training))
     parts = dynamics.in_parts(to_device(dataset, CPU), split)
     taken, logs = [], []
@@ -215,7 +216,7 @@ def test_five_epochs(settings: dict[str, Any]) -> None:
 
 
 def test_the_best_weights_are_not_always_the_last() -> None:
-    """A large step lets some members fall back, so that what is kept and what is trained on differ; and bounds do not."""
+    """A large step lets some members fall back: what is kept and what is trained on differ, but for the bounds."""
     with both_in("float64"):
         trainer, _, logs, reference, _ = both({"dynamics_lr": 0.1, "logvar_loss_coef": 1.0}, 15)
         layer, best = trainer.dynamics.output_layer, trainer.best_dynamics.output_layer
@@ -303,11 +304,12 @@ def test_a_step_of_the_model(mode: str, coef: float) -> None:
             sample = means[e, row] + draws.normals[e, row] * stds[e, row]
             centre = means[:, row, :-1].mean(axis=0)
             apart = [np.linalg.norm(means[i, row, :-1] - centre) for i in range(4)]
-            penalty = {
-                "aleatoric": max(np.linalg.norm(stds[i, row]) for i in range(4)),
-                "pairwise-diff": max(apart),
+            penalties: dict[str, float] = {
+                "aleatoric": max(float(np.linalg.norm(stds[i, row])) for i in range(4)),
+                "pairwise-diff": float(max(apart)),
                 "ensemble_std": math.sqrt(np.mean([means[:, row, j].var() for j in range(STATE_DIM)])),
-            }[mode]
+            }
+            penalty = penalties[mode]
             assert near(found.next_observations[row], sample[:-1])
             assert near(found.raw_rewards[row], sample[-1])
             assert near(found.rewards[row], sample[-1] - coef * penalty)

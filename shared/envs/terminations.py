@@ -84,7 +84,7 @@ _FAMILIES: dict[str, Terminated] = {
 
 
 def termination(task: str) -> Terminated:
-    """The function of a task: of a dataset's name, such as `hopper-medium-v2`, or an environment's, such as `Hopper-v5`.
+    """The function of a task, by the name of a dataset, such as `hopper-medium-v2`, or of an environment.
 
     Raises:
         InputError: Nobody knows where its episodes end.

@@ -21,6 +21,7 @@ from shared.runs.task import Task, own_env
 
 Config = TypeVar("Config")
 
+
 def load_modelled(config: Any) -> Task:
     """Loads the dataset that the config names for a dynamics model; states and rewards are as they are.
 

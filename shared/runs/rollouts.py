@@ -1,22 +1,26 @@
 """Scores a dynamics model: rolls it out beside a dataset's episodes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from shared.data.dynamics import find_windows
+from shared.data.dynamics import Step, find_windows
 from shared.data.transitions import Batch
 from shared.envs.scores import Scale
 from shared.runs.curves import draw_model
 
-Predict = Callable[..., Any]
+Predict = Callable[..., Step]
 """Maps observations (n, S), actions (n, A), normals (E, n, S + 1) and the elites chosen (n,) to a step's columns."""
 
 # A roll-out follows an episode while its states are nearer than this, in deviations of the data's states.
 NEAR = 0.5
 # What counts for an error that is no number, so that a mean of them stays one
 _LARGEST = 1e6
+
+
+def _bounded(values: np.ndarray) -> np.ndarray:
+    return np.nan_to_num(values, nan=_LARGEST).clip(-_LARGEST, _LARGEST)
 
 
 class Rollouts(NamedTuple):
@@ -94,8 +98,7 @@ class RolloutEvaluator:
             rewards[:, step] = raw_rewards - data.rewards[rows]
             penalties[:, step] = penalty
             ended |= terminals
-        errors, rewards, penalties = (np.nan_to_num(x, nan=_LARGEST, posinf=_LARGEST).clip(-_LARGEST, _LARGEST)
-                                      for x in (errors, rewards, penalties))  # fmt: skip
+        errors, rewards, penalties = (_bounded(values) for values in (errors, rewards, penalties))
         mean_errors = errors.mean(axis=0)
         followed = np.cumprod(errors < NEAR, axis=1).sum(axis=1).astype(np.float64)
         measures = {
@@ -110,7 +113,7 @@ class RolloutEvaluator:
     def close(self) -> None:
         """Does nothing: a dataset needs no closing."""
 
-    def draw(self, rows: list[Mapping[str, Any]], title: str) -> bytes | None:
+    def draw(self, rows: Sequence[Mapping[str, Any]], title: str) -> bytes | None:
         """A picture of the run from its rows of metrics; None before the first evaluation.
 
         Raises:
