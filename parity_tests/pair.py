@@ -140,7 +140,7 @@ class Pair:
         compiled_in: The precision in which PyTorch's compiled updates are compared. In double precision PyTorch 2.13's
             compiled Adam leaves some parameters without axes where they are.
         float32: A rung's tolerance in single precision, by its name, where the ladder's own cannot be had.
-        float64: Likewise in double precision.
+        float64: Likewise in double precision, and under `recording` that of a CUDA graph's updates.
     """
 
     name: str

@@ -351,6 +351,11 @@ class Dynamics(struct.PyTreeNode):
         metrics = {"train_loss": losses.mean(), "holdout_loss": jnp.sort(held_out)[: hp.n_elites].mean()}
         return state, metrics | {f"holdout_loss_{member}": loss for member, loss in enumerate(held_out)}
 
+    @property
+    def converged(self) -> bool:
+        """Whether no member has improved for as many epochs as are waited for."""
+        return int(self.epochs_since_update) >= self.hp.max_epochs_since_update
+
     def model(self, terminated: Terminated) -> Model:
         """What has been learnt so far, with the members that erred least, best first."""
         elites = argsort(self.best_loss, stable=True)[: self.hp.n_elites]
@@ -444,13 +449,15 @@ def train(config: TrainConfig) -> Run:
         terminated = termination(task.evaluator.fingerprint["env"])
         with run:
             history: list[dict[str, Array]] = []
+            if run.step and (run.is_due(run.step) or state.converged):
+                run.evaluate(run.step, partial(predict, state.model(terminated), state.hp))
             for step in range(run.step + 1, config.max_timesteps + 1):
-                if state.epochs_since_update >= config.max_epochs_since_update:
+                if state.converged:
                     break
                 state, metrics = train_interval(state, draws_key, dataset, step - 1, 1)
                 history += metrics
                 run.advance(1)
-                if run.is_due(step) or state.epochs_since_update >= config.max_epochs_since_update:
+                if run.is_due(step) or state.converged:
                     run.log(step, mean_metrics(history))
                     history.clear()
                     write = partial(save_checkpoint, algorithm="model_based/dynamics", state=state)

@@ -428,6 +428,8 @@ def train(config: TrainConfig) -> Run:
     dataset = in_parts(to_device(task.dataset, device), split)
     terminated = termination(task.evaluator.fingerprint["env"])
     with run:
+        if run.step and (run.is_due(run.step) or trainer.converged):
+            run.evaluate(run.step, partial(predict, trainer.model(terminated), config))
         for step in range(run.step + 1, config.max_timesteps + 1):
             if trainer.converged:
                 break

@@ -119,6 +119,8 @@ PAIR = Pair(
     timed={"holdout_ratio": HELD_OUT},
     # An epoch is several gradient steps, each of them rounded: 4e-5, and 1e-4 after eleven epochs. Where rewards are
     # large, the lower bound's gradient is 1 - sigmoid(l - l_min), which is 5e-5 with the rounding of 1: 8e-4.
+    # Of several steps of Adam's in a recording, which rounds its corrections otherwise: 6e-12.
+    float64={"recording": 5e-11},
     float32={"update": 2e-3, "shipped path": 5e-4},
 )
 
