@@ -101,7 +101,8 @@ class EnsembleLinear(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(n_ensemble, input_dim, output_dim))
         self.bias = nn.Parameter(torch.zeros(n_ensemble, 1, output_dim))
-        nn.init.trunc_normal_(self.weight, std=1.0 / (2.0 * input_dim**0.5), a=-2.0, b=2.0)
+        # None beyond -2 and 2, the function's own bounds
+        nn.init.trunc_normal_(self.weight, std=1.0 / (2.0 * input_dim**0.5))
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Maps every member's inputs by its own weights."""
