@@ -407,7 +407,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
         dynamics_optimizer=adam(hp).init(dynamics),
         mean=jnp.zeros(num_inputs),
         std=jnp.ones(num_inputs),
-        best_loss=jnp.full(config.n_ensemble, 1e10),
+        best_loss=jnp.full(config.n_ensemble, 1e10, float),
         epochs_since_update=jnp.zeros((), int),
         hp=hp,
     )
