@@ -107,7 +107,7 @@ class Pair:
         torch_phase: From the PyTorch trainer to what its draws for the next update depend on besides.
         draw_statics: From a config and an update's number (from 1) to the further arguments of `draw_noise`.
         other_draws: Names of further functions that draw, which a run calls between updates.
-        drawn_once: Names of functions that draw of a dataset's rows before the first update; they return NumPy's arrays.
+        drawn_once: Names of functions that draw of a dataset's rows before the first update, as NumPy's arrays.
         metric: Under which name a row of a run's metrics has the score of an evaluation.
         explored: From a generator, a number of rows and A to what `explore` is given of these, by name.
         explores: Whether a run goes on in the environment: both twins have `draw_exploration` and `explore`, the JAX
