@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -71,16 +72,37 @@ def test_a_random_set_of_finite_actions_is_of_uniform_ones(tmp_path: Path) -> No
     assert not (tmp_path / "w" / "runs").exists()
 
 
-def test_the_sets_of_finite_actions_are_of_one_training() -> None:
+@pytest.mark.parametrize(
+    ("game", "n_actions", "by_chance", "greatest"), [("cartpole", 2, 21.5, 500), ("spaceinvaders", 4, 4.1, 22.7)]
+)
+def test_the_sets_of_finite_actions_are_of_one_training(
+    game: str, n_actions: int, by_chance: float, greatest: float
+) -> None:
     """Their returns on the scale of random play and expert, which all three files state alike."""
-    sets = {kind: sources.read(f"mini/cartpole-{kind}") for kind in ("replay", "medium", "expert")}
+    sets = {kind: sources.read(f"mini/{game}-{kind}") for kind in ("replay", "medium", "expert")}
     facts = {kind: source.attributes for kind, source in sets.items()}
     for fact in ("env_id", "n_actions", "training_seed", "training_settings", "ref_min_score", "ref_max_score"):
         assert len({told[fact] for told in facts.values()}) == 1, fact
-    assert facts["replay"]["n_actions"] == 2
-    assert 15 < facts["replay"]["ref_min_score"] < 30
-    assert facts["expert"]["ref_max_score"] >= 475
-    score = scale("CartPole-v1", facts["medium"])
+    assert facts["replay"]["n_actions"] == n_actions
+    assert facts["replay"]["ref_min_score"] == pytest.approx(by_chance, abs=0.05)
+    assert facts["expert"]["ref_max_score"] == pytest.approx(greatest, abs=0.05)
+    score = scale(facts["medium"]["env_id"], facts["medium"])
     assert 10 < score(facts["medium"]["medium_return_mean"]) < 60
     assert score(facts["expert"]["expert_return_mean"]) == pytest.approx(100, abs=5)
     assert sets["medium"].raw["terminals"].sum() > 50
+
+
+def test_sets_of_images_are_collected(tmp_path: Path) -> None:
+    """Bits, of which many rows lie in one piece of the file; read again they are the game's bytes."""
+    pytest.importorskip("minatar")
+    output = tmp_path / "random.hdf5"
+    places = ["--work_dir", str(tmp_path / "w"), "--output", str(output)]
+    assert ended(main, ["MinAtar/Breakout-v1-random", "--size", "200", *places]) == 0
+    with h5py.File(output) as file:
+        images, following = file["observations"], file["next_observations"]
+        assert images.dtype == following.dtype == np.bool_
+        assert images.chunks == images.shape
+        assert file.attrs["minatar_version"]
+    raw = sources.read(str(output)).raw
+    assert raw["observations"].shape[1:] == (4, 10, 10)
+    assert set(np.unique(raw["observations"])) == {0, 255}
