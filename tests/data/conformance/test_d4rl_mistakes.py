@@ -20,19 +20,21 @@ class Mistake(NamedTuple):
     new: str
 
 
-ROWS = "rows = np.flatnonzero(~ended_by_time(raw, max_episode_steps)[:-1])"
+ROWS = "np.flatnonzero(~timeouts[:-1])"
+TERMINALS = 'raw["terminals"][:-1].astype(bool)'
 COUNTER = "0 if timeouts[end] else 1"
 MISTAKES = [
-    Mistake("rows at a time limit are kept", ROWS, "rows = np.arange(len(terminals))"),
-    Mistake("rows at a terminal are dropped", ROWS, ROWS[:-1] + " & ~terminals)"),
-    Mistake("a row both terminal and timeout is kept", ROWS, ROWS[:-1] + " | terminals)"),
+    Mistake("rows at a time limit are kept", ROWS, "np.arange(len(timeouts) - 1)"),
+    Mistake("rows at a terminal are dropped", ROWS, ROWS[:-1] + f" & ~{TERMINALS})"),
+    Mistake("a row both terminal and timeout is kept", ROWS, ROWS[:-1] + f" | {TERMINALS})"),
     Mistake("a row ahead of a timeout is dropped in its place", ROWS, ROWS.replace("[:-1]", "[1:]")),
     Mistake(
         "the last row is kept",
-        "    terminals = raw",
-        "    raw = {k: np.concatenate([v, v[:1]]) for k, v in raw.items()}\n    terminals = raw",
+        "    timeouts = ended_by_time(raw, max_episode_steps)\n    rows",
+        "    raw = {k: np.concatenate([v, v[:1]]) for k, v in raw.items()}\n"
+        "    timeouts = ended_by_time(raw, max_episode_steps)\n    rows",
     ),
-    Mistake("the next observation is the row's own", "observations.take(rows + 1,", "observations.take(rows,"),
+    Mistake("the next observation is the row's own", "timeouts, rows, rows + 1,", "timeouts, rows, rows,"),
     Mistake(
         "the file's own next observations are used",
         '"timeouts": 1}',
