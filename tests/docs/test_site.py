@@ -6,12 +6,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from selenium import webdriver
+from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
@@ -92,11 +94,20 @@ def resize(browser: webdriver.Chrome, size: tuple[int, int]) -> None:
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
+# Where there is code, the site's script gives it buttons.
+SCRIPTS_RAN = """
+const code = document.querySelector(".highlight > pre:not(.side), .piece .place:not(.missing)");
+return !code || document.querySelector(".copy") !== null;
+"""
+
+
 def show(browser: webdriver.Chrome, url: str, size: tuple[int, int]) -> None:
-    """Opens a page in a viewport of this size."""
+    """Opens a page in a viewport of this size, and waits for its scripts: a busy machine may run them late."""
     resize(browser, size)
     browser.get("about:blank")
     browser.get(url)
+    with suppress(TimeoutException):  # the tests tell what is missing then
+        WebDriverWait(browser, 20).until(lambda page: page.execute_script(SCRIPTS_RAN))
 
 
 def pages(site: Path) -> list[str]:
