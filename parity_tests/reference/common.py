@@ -1,6 +1,6 @@
 """What every derivation needs: CORL's optimiser, target update and batches, and the comparison at the end."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -10,10 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from shared.data.transitions import Batch
+from shared.frameworks.torch_data import take
 
 STATE_DIM, ACTION_DIM, ROWS, UPDATES = 17, 6, 3000, 6
 CPU = torch.device("cpu")
 Network = TypeVar("Network", bound=nn.Module)
+Log = Mapping[str, Any]
 
 
 def adam(parameters: Any, lr: float) -> torch.optim.Adam:
@@ -59,6 +61,33 @@ def same_draws() -> None:
     torch.manual_seed(5)
 
 
+def six_updates(
+    twin: Any, config: Any, trainer: Any, dataset: Batch, derived: Callable[[Any], Log], tolerance: float
+) -> None:
+    """Updates of the twin and of a derivation draw the same numbers, and log the same.
+
+    Args:
+        twin: The module.
+        config: Its settings.
+        trainer: Its state.
+        dataset: Tensors.
+        derived: From a batch, as `columns_of` gives it, to what an update logs; draws what the update draws.
+        tolerance: Of the log.
+    """
+    logs, expected = [], []
+    same_draws()
+    for _ in range(UPDATES):
+        indices, noise = twin.draw_noise(config, ROWS, ACTION_DIM, CPU)
+        logs.append(trainer.update(take(dataset, indices), noise))
+    state = torch.get_rng_state()
+    same_draws()
+    for _ in range(UPDATES):
+        expected.append(derived(columns_of(dataset, config.batch_size)))
+    assert torch.equal(state, torch.get_rng_state())
+    assert_same_log(logs, expected, tolerance)
+    assert trainer.total_it == UPDATES
+
+
 def columns_of(dataset: Batch, batch_size: int) -> tuple[Tensor, ...]:
     """A batch as CORL draws it, rewards and done flags (B, 1)."""
     indices = np.random.randint(0, len(dataset.rewards), size=batch_size)
@@ -73,9 +102,6 @@ def assert_same_bits(trainer: Any, reference: dict[str, nn.Module | Tensor]) -> 
         theirs = list(part.parameters()) if isinstance(part, nn.Module) else [part]
         for mine, other in zip(ours.parameters(), theirs, strict=True):
             assert torch.equal(mine, other), f"{name}: {(mine - other).abs().max():g} apart"
-
-
-Log = Mapping[str, Any]
 
 
 def assert_same_log(ours: Sequence[Log], reference: Sequence[Log], tolerance: float = 0.0) -> None:

@@ -16,16 +16,11 @@ from corl_jax import fql as jax_twin
 from corl_torch import fql
 from parity_tests.reference.common import (
     ACTION_DIM,
-    CPU,
     ROWS,
     STATE_DIM,
-    UPDATES,
-    assert_same_log,
-    columns_of,
-    same_draws,
+    six_updates,
 )
 from shared.data.transitions import Batch
-from shared.frameworks.torch_data import take
 
 # Relative, of logs; absolute, of weights and actions
 LOG, WEIGHTS = 1e-12, 1e-12
@@ -184,24 +179,12 @@ def test_fql(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     trainer = fql.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
     moved(trainer, bound)
     reference = Reference(config, trainer, bound)
-    logs, expected = [], []
-    same_draws()
-    for _ in range(UPDATES):
-        indices, noise = fql.draw_noise(config, ROWS, ACTION_DIM, CPU)
-        logs.append(trainer.update(take(dataset, indices), noise))
-    state = torch.get_rng_state()
-    same_draws()
-    for _ in range(UPDATES):
-        batch = columns_of(dataset, config.batch_size)
-        expected.append(reference.update(batch, drawn(config)))
-    assert torch.equal(state, torch.get_rng_state())
-    assert_same_log(logs, expected, LOG)
+    six_updates(fql, config, trainer, dataset, lambda batch: reference.update(batch, drawn(config)), LOG)
     ours = [trainer.critic.q1, trainer.critic.q2, trainer.critic_target.q1, trainer.critic_target.q2]
     theirs = [*reference.q, *reference.q_t, reference.v, reference.mu]
     for mine, other in zip([*ours, trainer.flow.net, trainer.actor.net], theirs, strict=True):
         for a, b in zip(mine.parameters(), chain(*other), strict=True):
             torch.testing.assert_close(a, b, rtol=0.0, atol=WEIGHTS)
-    assert trainer.total_it == UPDATES
     what = ("flow beyond", "next action beyond", "action beyond", "done", "positive")
     assert reference.reached == {f"{x} {way}" for x in what for way in (True, False)} | {"least 0", "least 1"}
     noise_of_acting = torch.randn(ROWS, ACTION_DIM)

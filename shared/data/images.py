@@ -3,7 +3,7 @@
 A stack of F frames is made when its row is read. So a dataset with stacks of four takes no more room than without.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,9 +47,24 @@ class Stacks:
         """The stacks of these rows (n,), of the same frames."""
         return Stacks(self.frames, self.places.take(rows, axis=axis))
 
-    def moved(self, move: Callable[[Any], Any]) -> "Stacks":
-        """The same stacks with their arrays moved to another library or device."""
-        return Stacks(move(self.frames), move(self.places))
+
+def moved(columns: Iterable[Any], move: Callable[[Any], Any]) -> list[Any]:
+    """Columns in another library or on another device, frames that stacks share only once.
+
+    Args:
+        columns: Arrays, and `Stacks`.
+        move: Moves an array.
+    """
+    frames: dict[int, Any] = {}
+
+    def moved_column(column: Any) -> Any:
+        if not isinstance(column, Stacks):
+            return move(column)
+        if id(column.frames) not in frames:
+            frames[id(column.frames)] = move(column.frames)
+        return Stacks(frames[id(column.frames)], move(column.places))
+
+    return list(map(moved_column, columns))
 
 
 def stacked_rows(raw: dict[str, np.ndarray], ends: np.ndarray, frame_stack: int) -> tuple[Stacks, Stacks]:

@@ -34,7 +34,8 @@ class _Game(gymnasium.Wrapper):
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         """Starts an episode. A sticky first action would repeat the last one of the episode before."""
-        self.env.unwrapped.game.last_action = 0  # type: ignore[attr-defined]  # it is the package's own class
+        unwrapped: Any = self.env.unwrapped
+        unwrapped.game.last_action = 0
         return self.env.reset(**options)
 
     def render(self) -> Any:

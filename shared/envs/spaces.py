@@ -18,7 +18,7 @@ def axes(shape: Shape) -> tuple[int, ...]:
     return (shape,) if isinstance(shape, int) else shape
 
 
-def statistics(shape: Shape) -> int:
+def size_of_statistics(shape: Shape) -> int:
     """How many numbers an observation is normalised by: S of a vector, and one of an image, which stays as it is."""
     return shape if isinstance(shape, int) else 1
 

@@ -11,7 +11,7 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from shared.data.images import Stacks
+from shared.data.images import Stacks, moved
 from shared.runs import seeds
 
 jax.tree_util.register_dataclass(Stacks, ["frames", "places"], [])
@@ -46,15 +46,8 @@ def to_device(dataset: Any) -> PackedDataset:
 
 
 def _packed(dataset: Any) -> PackedDataset:
-    frames: dict[int, Array] = {}
-
-    def once(array: np.ndarray) -> Array:
-        if id(array) not in frames:
-            frames[id(array)] = jnp.asarray(array)
-        return frames[id(array)]
-
     shown = {name: column for name, column in zip(dataset._fields, dataset, strict=True) if column.dtype == np.uint8}
-    images = {name: value.moved(once) if isinstance(value, Stacks) else once(value) for name, value in shown.items()}
+    images = dict(zip(shown, moved(shown.values(), jnp.asarray), strict=True))
     packed = [np.asarray(column) for name, column in zip(dataset._fields, dataset, strict=True) if name not in shown]
     columns = [np.reshape(column, (len(column), math.prod(column.shape[1:]))) for column in packed]
     rows = jnp.asarray(np.concatenate(columns, axis=1), dtype=float)

@@ -17,14 +17,14 @@ import numpy as np
 from shared.data.sequences import PromptedPolicy
 from shared.envs.evaluation import ContextPolicy, Evaluator, Policy, SampledPolicy, epsilon_greedy
 from shared.envs.scores import Scale, scale
-from shared.envs.spaces import Shape
-from shared.envs.spaces import statistics as size_of_statistics
+from shared.envs.spaces import Shape, size_of_statistics
 from shared.errors import InputError
 from shared.frameworks import exchange, jax_checkpoints, jax_side, torch_checkpoints
 from shared.frameworks.twins import load_twin
 from shared.names import nearest
 from shared.runs.checkpoints import Checkpoints
 from shared.runs.configs import algorithms, from_settings, read_file
+from shared.runs.encoders import frame_stack_of
 from shared.runs.task import scoring_env
 
 SUFFIXES = {"torch": ".pt", "jax": ".msgpack"}
@@ -146,7 +146,7 @@ class Saved:
         if environment := self.facts.get("environment"):
             state_dim, action_dim, bound = (environment[key] for key in ("state_dim", "action_dim", "max_action"))
         else:
-            evaluator = Evaluator(self.env_id, n_episodes=1, seed=0, frame_stack=self.frame_stack)
+            evaluator = Evaluator(self.env_id, n_episodes=1, seed=0, frame_stack=frame_stack_of(self.config))
             evaluator.close()
             state_dim, action_dim, bound = evaluator.state_dim, evaluator.action_dim, evaluator.max_action
         shape = state_dim if isinstance(state_dim, int) else tuple(state_dim)
@@ -173,14 +173,9 @@ class Saved:
             how = {"num_envs": n_episodes, "max_steps": self.config.episode_len} | how
         action_mean, action_std = self.action_statistics()
         known: dict[str, Any] = {"action_mean": action_mean, "action_std": action_std, "reported": self.scale}
-        known["frame_stack"] = self.frame_stack
+        known["frame_stack"] = frame_stack_of(self.config)
         how = known | how
         return Evaluator(self.env_id, n_episodes, seed, *self.statistics(), **how)
-
-    @property
-    def frame_stack(self) -> int:
-        """How many images an observation shows."""
-        return getattr(self.config, "frame_stack", 1)
 
     @property
     def evaluation_seed(self) -> int:

@@ -1,12 +1,12 @@
 """A dataset on the device, in PyTorch. `shared/frameworks/jax_data.py` holds the same names for JAX."""
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from shared.data.images import Stacks
+from shared.data.images import moved
 
 # A named tuple of columns, such as a `Batch`
 Rows = TypeVar("Rows", bound=tuple)
@@ -22,20 +22,12 @@ def to_device(dataset: Rows, device: torch.device) -> Rows:
     Stacks of images stay stacks: both columns of them share their frames.
     """
     dtype = torch.get_default_dtype()
-    frames: dict[int, Tensor] = {}
 
-    def moved(column: Any) -> Any:
-        if isinstance(column, Stacks):
-            return column.moved(once)
+    def move(column: np.ndarray) -> Tensor:
         tensor = torch.as_tensor(column)
         return tensor.to(device, tensor.dtype if tensor.dtype in _KEPT else dtype)
 
-    def once(array: np.ndarray) -> Tensor:
-        if id(array) not in frames:
-            frames[id(array)] = moved(array)
-        return frames[id(array)]
-
-    return type(dataset)(*map(moved, dataset))
+    return type(dataset)(*moved(dataset, move))
 
 
 def take(dataset: Rows, indices: Tensor) -> Rows:

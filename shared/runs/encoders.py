@@ -57,3 +57,24 @@ def features(encoder: str, shape: Shape, what: str = "observations") -> int:
 def encoder_of(config: Any) -> str:
     """The encoder that a config names; an algorithm without the setting has none."""
     return getattr(config, "encoder", NO_ENCODER)
+
+
+def frame_stack_of(config: Any) -> int:
+    """How many images an observation shows under a config; one without the setting for it."""
+    return getattr(config, "frame_stack", 1)
+
+
+def check_readable(config: Any, shape: Shape, what: str) -> None:
+    """Whether an algorithm reads observations of this shape, under these settings.
+
+    Args:
+        config: The algorithm's; one without `encoder` reads vectors alone.
+        shape: Of an observation.
+        what: Whose observations they are, for the message.
+
+    Raises:
+        InputError: It does not.
+    """
+    if not isinstance(shape, int) and not hasattr(config, "encoder"):
+        raise InputError(f"{what} are images, which this algorithm cannot read: set env to another")
+    features(encoder_of(config), shape, what)

@@ -18,11 +18,11 @@ from shared.envs import genuine
 from shared.envs.evaluation import Evaluator
 from shared.envs.registry import is_registered, least_memory, time_limit
 from shared.envs.scores import env_of, scale
-from shared.envs.spaces import Shape, axes, kept_as, shape_of, statistics
+from shared.envs.spaces import Shape, axes, kept_as, shape_of, size_of_statistics
 from shared.envs.stepping import Stepper
 from shared.errors import InputError
 from shared.runs import memory, seeds
-from shared.runs.encoders import encoder_of, features
+from shared.runs.encoders import check_readable, frame_stack_of
 from shared.runs.fields import check
 from shared.runs.scoring import Scorer
 from shared.runs.settings import DatasetConfig, RewardsConfig, RunConfig, TransitionsConfig
@@ -138,8 +138,8 @@ def _transitions(
         dataset = prepare(dataset, opened.family)
     mean, std = _no_statistics(raw)
     if config.observation_scaler != "none":
-        scaled = partial(scalers.state_statistics, config.observation_scaler)
-        dataset, mean, std = transitions.normalise_states(dataset, scaled)
+        statistics = partial(scalers.state_statistics, config.observation_scaler)
+        dataset, mean, std = transitions.normalise_states(dataset, statistics)
     elif normalize:
         dataset, mean, std = transitions.normalise_states(dataset)
     return _learnt(config, opened, dataset, mean, std, step_reward)
@@ -160,7 +160,7 @@ def _images(config: Any, extract: Callable) -> Callable:
     """The extraction of transitions whose observations are images."""
     if config.observation_scaler != "none":
         raise InputError("images are scaled by their encoder alone: set observation_scaler to none")
-    return partial(extract, frame_stack=config.frame_stack)
+    return partial(extract, frame_stack=frame_stack_of(config))
 
 
 def _reward_scale(config: Any, raw: dict[str, np.ndarray], limit: int | None) -> Callable[[Any], Any] | None:
@@ -247,11 +247,11 @@ def load_environment(config: Any, finite: bool = False) -> Task:
     check(config)
     memory.check_settings(config)
     _check_no_dataset(config)
-    evaluator = Evaluator(config.env, config.n_episodes, config.seed, frame_stack=getattr(config, "frame_stack", 1))
+    evaluator = Evaluator(config.env, config.n_episodes, config.seed, frame_stack=frame_stack_of(config))
     rows, state_dim, action_dim = config.max_timesteps, evaluator.state_dim, evaluator.action_dim
     try:
         _check_kind(f"environment {config.env!r}", evaluator.actions.finite, finite)
-        features(encoder_of(config), state_dim, f"observations of environment {config.env!r}")
+        check_readable(config, state_dim, f"observations of environment {config.env!r}")
         memory.check_size("max_timesteps", rows, rows * 2 * _bytes(state_dim) + rows * 4 * (action_dim + 2))
     except InputError:
         evaluator.close()
@@ -270,8 +270,8 @@ def load_environment(config: Any, finite: bool = False) -> Task:
         shape=state_dim,
         action_dim=action_dim,
         max_action=evaluator.max_action,
-        mean=np.zeros(statistics(state_dim), np.float32),
-        std=np.ones(statistics(state_dim), np.float32),
+        mean=np.zeros(size_of_statistics(state_dim), np.float32),
+        std=np.ones(size_of_statistics(state_dim), np.float32),
         action_mean=np.zeros(action_dim, np.float32),
         action_std=np.ones(action_dim, np.float32),
         attributes={},
@@ -352,9 +352,7 @@ def _check_kind(what: str, finite: bool, wanted: bool) -> None:
 def _open(config: Any, source: Any, finite: bool) -> _Opened:
     read = sources.read(config.env) if source is None else sources.from_object(source)
     _check_kind(f"dataset {config.env!r}", read.raw["actions"].ndim == 1, finite)
-    if transitions.shows_images(read.raw) and not hasattr(config, "encoder"):
-        raise InputError(f"dataset {config.env!r} shows images, which this algorithm cannot read: set env to another")
-    features(encoder_of(config), shape_of(read.raw["observations"]), f"observations of dataset {config.env!r}")
+    check_readable(config, shape_of(read.raw["observations"]), f"observations of dataset {config.env!r}")
     env_id = _scoring_env(config, read.attributes)
     return _Opened(read, env_id, env_id if names.is_file_name(config.env) else config.env)
 
@@ -382,7 +380,7 @@ def scoring_env(config: Any) -> str:
 
 def _no_statistics(raw: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Mean 0 and standard deviation 1 for every component of the state."""
-    size = statistics(shape_of(raw["observations"]))
+    size = size_of_statistics(shape_of(raw["observations"]))
     return np.zeros(size, np.float32), np.ones(size, np.float32)
 
 
@@ -393,7 +391,7 @@ def _task(config: Any, learnt: _Learnt, seed: int, **limits: Any) -> Task:
     stated = attributes if attributes.get("env_id") == opened.env_id else None
     limits |= {"action_mean": learnt.action_mean, "action_std": learnt.action_std}
     limits |= {"reported": scale(opened.env_id, stated)}
-    limits["frame_stack"] = getattr(config, "frame_stack", 1)
+    limits["frame_stack"] = frame_stack_of(config)
     evaluator = Evaluator(opened.env_id, config.n_episodes, seed, learnt.mean, learnt.std, **limits)
     if misfit := _misfit(dataset, attributes.get("n_actions"), evaluator):
         evaluator.close()

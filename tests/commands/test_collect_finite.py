@@ -92,9 +92,9 @@ def test_the_sets_of_finite_actions_are_of_one_training(
     assert sets["medium"].raw["terminals"].sum() > 50
 
 
-def test_sets_of_images_are_collected(tmp_path: Path) -> None:
-    """Bits, of which many rows lie in one piece of the file; read again they are the game's bytes."""
-    pytest.importorskip("minatar")
+def test_sets_of_images_are_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bits, of which many rows lie in one piece of the file; read again they are the game's bytes, as Minari's are."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     output = tmp_path / "random.hdf5"
     places = ["--work_dir", str(tmp_path / "w"), "--output", str(output)]
     assert ended(main, ["MinAtar/Breakout-v1-random", "--size", "200", *places]) == 0
@@ -106,3 +106,9 @@ def test_sets_of_images_are_collected(tmp_path: Path) -> None:
     raw = sources.read(str(output)).raw
     assert raw["observations"].shape[1:] == (4, 10, 10)
     assert set(np.unique(raw["observations"])) == {0, 255}
+    given = [*places[:2], "--size", "200", "--format", "minari", "--output", "collected/breakout/random-v0"]
+    assert ended(main, ["MinAtar/Breakout-v1-random", *given]) == 0
+    of_minari = sources.read("minari:collected/breakout/random-v0")
+    assert of_minari.attributes["env_id"] == "MinAtar/Breakout-v1"
+    np.testing.assert_array_equal(of_minari.raw["observations"], raw["observations"])
+    np.testing.assert_array_equal(of_minari.raw["actions"], raw["actions"])

@@ -12,6 +12,7 @@ import pytest
 import torch
 from numpy.testing import assert_array_equal
 
+from corl_jax import td3_bc
 from corl_jax.discrete import cql
 from shared.data import images, minari_sets, nsteps, sources, transitions
 from shared.data.images import Stacks, stacked_rows
@@ -250,6 +251,13 @@ def test_settings_that_do_not_fit_images(image_file: Callable[..., str], setting
     config = cql.TrainConfig(env=image_file(), **settings)
     with pytest.raises(InputError, match=told):
         load_task(config, None, normalize=False, finite=True)
+
+
+def test_an_algorithm_without_encoders_reads_no_images(image_file: Callable[..., str]) -> None:
+    """Whatever its actions; the line does not name a setting that the algorithm lacks."""
+    config = td3_bc.TrainConfig(env=image_file(actions=np.zeros((SIZE, 3))))
+    with pytest.raises(InputError, match="are images, which this algorithm cannot read: set env to another"):
+        load_task(config)
 
 
 def test_vectors_have_no_encoder() -> None:
