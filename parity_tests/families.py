@@ -18,6 +18,7 @@ class Family(Enum):
     FINETUNING = "Offline to online", "Data comes first, and steps in the environment can follow."
     ONLINE = "Online", "There is an environment and no data, or data is to be made."
     FINITE = "Finite actions", "An action is one of a few, as in CartPole. The state is a vector or an image."
+    MODEL = "Learnt model", "Steps in the environment are to be made up from data."
     EVALUATION = "Evaluation", "A policy is to be judged from data, without an environment."
 
     def __init__(self, title: str, case: str) -> None:

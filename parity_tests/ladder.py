@@ -211,7 +211,7 @@ def interval(scene: Scene, state: Any, start: int, num_updates: int) -> tuple[Er
 def draws(scene: Scene) -> Errors:
     """Updates' indices and noise: of the torch twin's kinds, shapes and distributions, never the same twice."""
     rows, *_ = scene.pair.draw_inputs(scene.dataset, scene.sizes[1])
-    found = _draws(scene, rows) | _other_draws(scene)
+    found = _draws(scene, rows) | _other_draws(scene) | _drawn_once(scene)
     if scene.pair.two_buffers:
         mixing = replace(scene.pair, draw_statics=lambda config, step: {"online_size": SEEN})
         scene = replace(scene, pair=mixing)
@@ -295,6 +295,23 @@ def _other_draws(scene: Scene) -> Errors:
     return found
 
 
+# Rows of a dataset of which something is drawn once
+ROWS = 20
+
+
+def _drawn_once(scene: Scene) -> Errors:
+    """What is drawn of a dataset before the first update: as PyTorch draws it, and another for another key."""
+    found: Errors = {}
+    for name in scene.pair.drawn_once:
+        ours, theirs = (getattr(twin, name) for twin in (scene.jax_twin, scene.pair.torch))
+        keys = [*range(DRAWN_UPDATES), 0, DRAWN_UPDATES]
+        drawn = [(None, ours(jax.random.key(seed), scene.hp, ROWS)) for seed in keys]
+        reference = [(None, theirs(scene.config, ROWS)) for _ in range(DRAWN_UPDATES)]
+        for what, figures in faults(drawn, reference, 0).items():
+            found |= {f"{name} {what} {fault}": float(np.abs(value).max()) for fault, value in figures.items()}
+    return found
+
+
 def _explorations(scene: Scene) -> Errors:
     """What single steps in the environment draw: as PyTorch draws it, and nothing that an update draws too."""
 
@@ -312,14 +329,15 @@ def _explorations(scene: Scene) -> Errors:
 
 
 def act(scene: Scene) -> Errors:
-    """The actions of the policy that is evaluated, and of the one that explores; the values that judge a policy."""
+    """The actions of the policy that is evaluated, and of the one that explores; what judges a policy, or predicts."""
     indices, _ = next(scene.draws())
     given, ours = scene.torch_batch(indices), scene.jax_batch(indices)
     noise = {"noise": _acting_noise(scene, len(indices))}
     noise |= scene.pair.explored(np.random.default_rng(0), len(indices), scene.sizes[1])
     if hasattr(scene.config, "exploration_noise"):
         noise["exploration_noise"] = np.asarray(scene.config.exploration_noise)
-    found: Errors = {}
+    predicted = scene.run(scene.pair.predicted, scene.state(), ours)
+    found = errors(predicted, scene.pair.predicted(scene.trainer, given))
     if sampling := getattr(scene.jax_twin, "draw_acting_noise", None):
         found["noise"] = error(sampling(np.random.default_rng(0), scene.hp, scene.sizes[1]), noise["noise"][0])
     for way in ("act",) if scene.pair.explores else ("act", "explore", "value"):

@@ -102,6 +102,7 @@ class Pair:
         facts: For the checks without a reference.
         outputs: From a twin's state and a batch to every network's output, by name. It works on either framework, since
             networks can be called on both sides.
+        predicted: From a twin's state and a batch to what a learnt model says of steps; such a pair has no policy.
         corners: Outputs that take more than a network's weights and a batch, which a file to be checked need not give.
         losses: Each loss by its function's name.
         variants: Settings under which the ladder is climbed, by name; `default` holds none.
@@ -112,6 +113,8 @@ class Pair:
         torch_phase: From the PyTorch trainer to what its draws for the next update depend on besides.
         draw_statics: From a config and an update's number (from 1) to the further arguments of `draw_noise`.
         other_draws: Names of further functions that draw, which a run calls between updates.
+        drawn_once: Names of functions that draw of a dataset's rows before the first update, as NumPy's arrays.
+        metric: Under which name a row of a run's metrics has the score of an evaluation.
         explored: From a generator, a number of rows and A to what `explore` is given of these, by name.
         explores: Whether a run goes on in the environment: both twins have `draw_exploration` and `explore`, the JAX
             twin `train_online`.
@@ -131,6 +134,8 @@ class Pair:
         gathers: Look-ups by index in one update, the batch's own included; the mean where updates differ.
         host_calls: Calls of the host in one update, likewise.
         counted_updates: Updates of an interval whose program is counted: its loops make them all, but for a few.
+        counted: Settings of that program, where the defaults' innermost loop is none on the ladder's few rows.
+        in_a_run: Settings of a short run, where an update of the defaults is too long for a test.
         full_size: Settings of the ladder's variant of full size, where a default is too large for a test.
         timed: Settings under which updates are timed, where CORL's defaults begin with others than those that count.
         on_device: Settings under which an update asks the host for nothing, where the defaults' updates do.
@@ -141,7 +146,7 @@ class Pair:
         compiled_in: The precision in which PyTorch's compiled updates are compared. In double precision PyTorch 2.13's
             compiled Adam leaves some parameters without axes where they are.
         float32: A rung's tolerance in single precision, by its name, where the ladder's own cannot be had.
-        float64: Likewise in double precision.
+        float64: Likewise in double precision, and under `recording` that of a CUDA graph's updates.
     """
 
     name: str
@@ -153,6 +158,7 @@ class Pair:
     benchmark_updates: int
     outputs: Callable[[Any, Any], dict[str, Any]]
     losses: Mapping[str, Loss]
+    predicted: Callable[[Any, Any], dict[str, Any]] = lambda twin, batch: {}
     corners: Sequence[str] = ()
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"default": {}})
     corner: Callable[[Any], None] = lambda trainer: None
@@ -162,6 +168,8 @@ class Pair:
     torch_phase: Callable[[Any], tuple] = lambda trainer: ()
     draw_statics: Callable[[Any, int], dict[str, Any]] = no_statics
     other_draws: Sequence[str] = ()
+    drawn_once: Sequence[str] = ()
+    metric: str = "return_mean"
     explored: Callable[[np.random.Generator, int, int], dict[str, Any]] = lambda rng, rows, action_dim: {}
     explores: bool = False
     two_buffers: bool = False
@@ -179,6 +187,8 @@ class Pair:
     gathers: float = 1
     host_calls: float = 0
     counted_updates: int = 200
+    counted: Mapping[str, Any] = field(default_factory=dict)
+    in_a_run: Mapping[str, Any] = field(default_factory=dict)
     full_size: Mapping[str, Any] = field(default_factory=dict)
     timed: Mapping[str, Any] = field(default_factory=dict)
     on_device: Mapping[str, Any] = field(default_factory=dict)

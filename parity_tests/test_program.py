@@ -12,7 +12,7 @@ from parity_tests.program import count, drawn, program, scans
 @cache
 def program_of(name: str) -> Any:
     """Each pair's, traced once for all that is counted in it."""
-    return program(PAIRS[name], PAIRS[name].jax, PAIRS[name].counted_updates)
+    return program(PAIRS[name], PAIRS[name].jax, PAIRS[name].counted_updates, **PAIRS[name].counted)
 
 
 def updates_in_a_body(name: str) -> int:

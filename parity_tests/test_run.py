@@ -52,6 +52,7 @@ def test_runs_are_equal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     pair = PAIRS[name]
     episodes = {"n_episodes": 2} if issubclass(pair.torch.TrainConfig, RunConfig) else {}
     settings = SETTINGS | episodes | pair.lasting(25) | {"runs_path": str(tmp_path)} | pair.variants["default"]
+    settings |= pair.in_a_run
     refused = getattr(pair.torch, "modify_rewards", None) is modify_rewards_times_100  # for AntMaze alone
     if hasattr(pair.torch.TrainConfig, "normalize_reward") and not refused:
         settings["normalize_reward"] = True
@@ -94,7 +95,7 @@ def test_runs_are_equal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(pair.jax, "draw_exploration", replayed)
 
     with both_in("float64"):
-        for other in pair.other_draws:
+        for other in [*pair.other_draws, *pair.drawn_once]:
             hand_over(other)
         if pair.explores:
             hand_over_explorations()
@@ -117,8 +118,7 @@ def test_runs_are_equal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
             monkeypatch.setattr(pair.jax, program, interpreted_jit(getattr(pair.jax, program)))
         ours = rows(pair.jax.train(pair.jax.TrainConfig(**settings)))
     switch = {config.switch} if pair.explores else set()
-    metric = "initial_state_value" if name == "evaluation/fqe" else "return_mean"
-    assert {row["step"] for row in ours if metric in row} == {10, 20, 25} | switch
+    assert {row["step"] for row in ours if pair.metric in row} == {10, 20, 25} | switch
     online = {row["step"] > config.switch for row in ours if "online_iter" in row}
     assert online == ({True} if pair.explores else set())
     for row, expected in zip(ours, reference, strict=True):

@@ -26,6 +26,7 @@ UNREACHABLE = {
     ("= pick(", "select_n"): "likewise",
     ("search.nearest(keys)", "select_n"): "likewise, and nor is the number of a row that was found",
     ("earned[batch.indices]", "select_n"): "likewise, and nor is the number of a row that was drawn",
+    ("take(batch.rows, columns)", "select_n"): "likewise",
     ("search.nearest(keys)", "argmin: never several places"): "the ladder's rows are one block of the search; its own"
     " tests have several",
     ("timestep_emb(", "select_n"): "likewise, and steps are counted from 0",

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from primer import DOCS
 from shared.runs.curves import svg
-from sketching import discrete, ensembles, evaluation, offline, online, phases
+from sketching import discrete, ensembles, evaluation, models, offline, online, phases
 
 FOLDER = DOCS / "sketches"
 # By the name of the page
@@ -35,6 +35,7 @@ SKETCHES = {
         offline.fql,
         offline.iql,
         ensembles.lb_sac,
+        models.model_based_dynamics,
         online.online_ddpg,
         online.online_dqn,
         online.online_td3,

@@ -56,6 +56,7 @@ PAIR = Pair(
     # The first one, which copies, and two regressions
     counted_updates=201,
     full_size={"policy": str(POLICY)},
+    metric="initial_state_value",
     facts=Facts(rewarded="critic_loss", target_inputs=("batch",)),
 )
 

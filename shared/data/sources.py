@@ -11,7 +11,7 @@ import numpy as np
 
 from shared.data import d3rlpy_files, download, minari_sets, sums
 from shared.data.cache import Source, cached
-from shared.data.hdf5 import read_attributes
+from shared.data.hdf5 import read_arrays, read_attributes
 from shared.data.transitions import checked_arrays, read_hdf5
 from shared.errors import InputError
 from shared.names import D4RL_FACTS, MINARI, dataset_path
@@ -63,6 +63,30 @@ def _check_number_of_actions(raw: Mapping[str, np.ndarray], attributes: Mapping[
     if actions.ndim != 1 or type(stated) is not int or not actions.max() < stated:
         found = f"the action {actions.max()}" if actions.ndim == 1 else "vectors"
         raise InputError(f"{where} states n_actions {stated!r} and holds {found}: correct the attribute")
+
+
+def next_observations(name: str, source: Source) -> np.ndarray | None:
+    """What came after each row, (N, S), where a file in D4RL's layout says it; D4RL's own reader ignores that array.
+
+    Args:
+        name: As in `read`.
+        source: What that returned.
+
+    Raises:
+        InputError: The array has another shape than the states, or holds numbers that are not finite.
+    """
+    if name.startswith(MINARI):
+        return None
+    path = download.fetch(name) if name in D4RL_FACTS else dataset_path(name)
+    if d3rlpy_files.is_buffer(path):
+        return None
+    found = read_arrays(path, ["next_observations"]).get("next_observations")
+    if found is None:
+        return None
+    expected = source.raw["observations"].shape
+    if found.shape != expected or found.dtype.kind not in "iuf" or not np.isfinite(found).all():
+        raise InputError(f"{path}: next_observations must be finite numbers of the shape {expected}: correct the array")
+    return found
 
 
 @functools.cache  # a run reads its dataset more than once

@@ -3,6 +3,7 @@
 `shared/frameworks/torch_checkpoints.py` holds the same names for PyTorch's checkpoints.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,12 +23,15 @@ from shared.seals import BLANK, read_verified, sealed
 
 T = TypeVar("T")
 
+# The names that networks have for lists of modules; flax puts a number behind them
+_LIST = re.compile(r"(members|backbones)_")
+
 
 def _torch_name(path: Sequence[str]) -> str:
     """`('net', 'layers_0', 'kernel')` is PyTorch's `net.0.weight`; a list's `members_0` is `members.0`."""
     leaf = {"kernel": "weight", "scale": "weight", "embedding": "weight"}.get(path[-1], path[-1])
     names = (part.removeprefix("layers_") for part in path[:-1])
-    return ".".join([*(name.replace("members_", "members.") for name in names), leaf])
+    return ".".join([*(_LIST.sub(r"\1.", name) for name in names), leaf])
 
 
 def _as_flax(path: Sequence[str], values: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import NamedTuple, SupportsFloat
 
 from shared.envs.evaluation import ContextPolicy, Policy
+from shared.runs.rollouts import Predict
 from shared.runs.scoring import Scored, Scorer
 from shared.runs.valuation import Value
 
@@ -42,7 +43,7 @@ class Beside:
         self._evaluator = evaluator
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="evaluation")
 
-    def ask(self, step: int, policy: Policy | ContextPolicy | Value, prompt: float | None) -> None:
+    def ask(self, step: int, policy: Policy | ContextPolicy | Value | Predict, prompt: float | None) -> None:
         """Has a policy evaluated, and returns at once."""
         self.pending.append(Pending(step, prompt, self._thread.submit(self._evaluator, policy)))
 

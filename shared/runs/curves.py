@@ -2,7 +2,8 @@
 
 import io
 import warnings
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib import rc_context
@@ -15,6 +16,7 @@ LABELS = {
     "normalized_return": "normalised return",
     "return_mean": "return",
     "initial_state_value": "estimated value in first states",
+    "steps_followed": "steps that the model follows an episode",
 }
 # A run counts as the mean of its last evaluations: as many as this.
 AVERAGED = 3
@@ -86,6 +88,42 @@ def svg(figure: Figure, name: str) -> str:
 def mark_switch(axes: Axes, step: int) -> None:
     """A line where the online phase begins, with a label for the legend."""
     axes.axvline(step, color="0.5", linestyle=":", linewidth=1, label="online from here on")
+
+
+def draw_model(
+    epochs: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]], near: float, title: str
+) -> bytes:
+    """A dynamics model's run as a PNG image: each member's held-out error, and how far roll-outs leave real episodes.
+
+    Args:
+        epochs: Rows with `step`, and `holdout_loss_0` and so on for each member.
+        evaluations: Rows with `step` and `rollout_errors`; the first, the middle and the last are drawn.
+        near: The error up to which a roll-out follows its episode.
+        title: Of the whole.
+
+    Raises:
+        Exception: Whatever Matplotlib raises.
+    """
+    figure = Figure(figsize=(9, 3.8), dpi=150, layout="constrained")
+    left, right = figure.subplots(1, 2)
+    steps = [row["step"] for row in epochs]
+    members = sorted(name for name in epochs[0] if name.startswith("holdout_loss_"))
+    for index, name in enumerate(members):
+        left.plot(steps, [row[name] for row in epochs], color=f"C{index % 10}", linewidth=1, label=name[13:])
+    left.set(xlabel="epochs", ylabel="squared error on held-out rows", yscale="log")
+    left.legend(title="member", frameon=False, fontsize="x-small", ncols=2)
+    chosen = sorted({0, len(evaluations) // 2, len(evaluations) - 1})
+    for shade, row in zip(np.linspace(0.3, 1.0, len(chosen)), (evaluations[i] for i in chosen), strict=True):
+        errors = row["rollout_errors"]
+        right.plot(range(1, len(errors) + 1), errors, color="C0", alpha=shade, label=f"after epoch {row['step']}")
+    right.axhline(near, color="0.5", linestyle=":", linewidth=1)
+    right.set(xlabel="steps rolled out", ylabel="error of the state, in deviations", yscale="log")
+    right.legend(frameon=False, fontsize="small")
+    for axes in (left, right):
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(drawable(title))
+    return png(figure)
 
 
 def draw_curve(curve: Curve, title: str, unit: str = "updates") -> bytes:

@@ -25,6 +25,7 @@ from shared.runs.machine import hardware, versions
 from shared.runs.metrics import MetricsFile
 from shared.runs.phases import Fortunes, Phases
 from shared.runs.progress import Progress, say, warn
+from shared.runs.rollouts import RolloutEvaluator
 from shared.runs.scoring import Scored
 from shared.runs.task import Task
 from shared.runs.wandb_side import import_wandb, start_wandb
@@ -323,7 +324,15 @@ class Record:
             with self._picture.spared():
                 picture = draw_curve(self._curve(), title, f"{self._unit}s")
                 write_atomically(self.folder / "learning_curve.png", picture)
+                self._draw_model(title)
             self._drawn = time.perf_counter()
+
+    def _draw_model(self, title: str) -> None:
+        """Draws what a dynamics model has come to, beside the curve."""
+        if isinstance(self._task.evaluator, RolloutEvaluator):
+            picture = self._task.evaluator.draw(self._metrics.rows(self._metrics.size), title)
+            if picture is not None:
+                write_atomically(self.folder / "model.png", picture)
 
     def _curve(self) -> Curve:
         """All evaluations so far, on the scale of their environment."""

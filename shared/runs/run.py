@@ -18,6 +18,7 @@ from shared.runs.memory import advice, is_exhausted
 from shared.runs.phases import Phases
 from shared.runs.progress import Progress, say, warn
 from shared.runs.record import Record
+from shared.runs.rollouts import Predict
 from shared.runs.stopping import StopRequest
 from shared.runs.task import Task
 from shared.runs.valuation import Value
@@ -279,7 +280,11 @@ class Run:
             warn(f"cannot write {copy} ({error.strerror}): make room, or the folder writable; {self._saved} is there")
 
     def evaluate(
-        self, step: int, policy: Policy | ContextPolicy | Value, prompt: float | None = None, beside: bool = False
+        self,
+        step: int,
+        policy: Policy | ContextPolicy | Value | Predict,
+        prompt: float | None = None,
+        beside: bool = False,
     ) -> None:
         """Evaluates the policy after `step` updates, writes the outcome, prints it and redraws the curve.
 
@@ -291,7 +296,7 @@ class Run:
         Args:
             step: Updates done.
             policy: From normalised observations (n_episodes, S) float32 to actions (n_episodes, A). Where a dataset
-                takes the place of an environment: from observations and actions to values.
+                takes the place of an environment: from observations and actions to values, or a model's step.
             prompt: The return that the policy was asked for, if it is asked for one. The run is scored by the first
                 of several, as CORL's is; the others are written under their prompt's name alone.
             beside: The policy needs nothing that the next updates use up or overwrite, and no device of theirs.

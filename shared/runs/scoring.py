@@ -1,4 +1,7 @@
-"""What a run asks of whoever scores it: episodes in an environment (`Evaluator`), or a dataset (`DatasetEvaluator`)."""
+"""What a run asks of whoever scores it.
+
+That is an environment with its episodes (`Evaluator`), or a dataset (`DatasetEvaluator`, `RolloutEvaluator`).
+"""
 
 from typing import Any, Protocol
 
@@ -38,7 +41,7 @@ class Scorer(Protocol):
     has_goals: bool
 
     def __call__(self, policy: Any, /) -> Scored:
-        """Scores a policy, or a value function."""
+        """Scores a policy, a value function, or a model."""
         ...
 
     def close(self) -> None:

@@ -22,6 +22,7 @@ from shared.errors import InputError, Stopped
 from shared.frameworks.twins import load_twin
 from shared.runs.configs import parse
 from shared.runs.fields import bounded, later
+from shared.runs.rollouts import RolloutEvaluator
 from shared.runs.run import Run
 from shared.runs.valuation import DatasetEvaluator
 from tests.runs.stopped_runs import assert_same_bits, config, last_checkpoint, only_run, read, rows, train
@@ -62,7 +63,7 @@ def evaluation_fails(number: int) -> Iterator[None]:
         return evaluated
 
     with pytest.MonkeyPatch.context() as patch:
-        for kind in (Evaluator, DatasetEvaluator):
+        for kind in (Evaluator, DatasetEvaluator, RolloutEvaluator):
             patch.setattr(kind, "__call__", failing(kind.__call__))
         yield
 
@@ -116,13 +117,13 @@ def test_a_stopped_run_ends_as_one_that_was_not(whole: tuple[str, str, Path], tm
         twin, given = load_twin("jax", name), config("jax", name, tmp_path)
         starts = range(0, getattr(given, "switch", given.max_timesteps), 4)
         kinds = {tuple(PAIRS[name].interval_statics(given, start, 4).items()) for start in starts}
-        evaluated = twin.act if hasattr(twin, "act") else twin.value
+        evaluated = next(getattr(twin, way) for way in ("act", "value", "predict") if hasattr(twin, way))
         assert (twin.train_interval._cache_size(), evaluated._cache_size()) == (len(kinds), 1)
 
 
 def returns_for_0_and_100(name: str, env_id: str, dataset: str) -> dict[str, float]:
     """D4RL's, or what a dataset states; nothing where values or returns are reported as they are."""
-    if name.startswith("evaluation/"):
+    if name.startswith(("evaluation/", "model_based/")):
         return {}
     if env_id == "d4rl/hopper-v2":
         return {"ref_min_score": -20.272305, "ref_max_score": 3234.3}

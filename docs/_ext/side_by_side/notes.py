@@ -33,6 +33,7 @@ class Note:
         torch: Regular expression for a line of the PyTorch twin; None where the idiom has no line there.
         jax: The same for the JAX twin.
         pairs: The pairs that it is about: those whose pages name it; None: all.
+        without: Pairs that have no such line.
         within: The pieces to look at; None: all.
         apart: The two lines may stand in pieces that are not beside each other.
     """
@@ -43,12 +44,13 @@ class Note:
     torch: str | None = None
     jax: str | None = None
     pairs: tuple[str, ...] | None = None
+    without: tuple[str, ...] = ()
     within: tuple[str, ...] | None = None
     apart: bool = False
 
     def concerns(self, pair: str) -> bool:
         """Whether it is about this pair."""
-        return self.pairs is None or pair in self.pairs
+        return pair not in self.without and (self.pairs is None or pair in self.pairs)
 
 
 class Mark(NamedTuple):
@@ -94,8 +96,7 @@ def _note(name: str, entry: dict[str, Any], named: Mapping[str, Sequence[str]]) 
     if not set(SIDES) & set(entry):
         raise NoteError(f"{name}: has neither a pattern for torch nor one for jax")
     values = {key: value for key, value in entry.items() if key != "named"}
-    if "within" in entry:
-        values["within"] = tuple(entry["within"])
+    values |= {key: tuple(entry[key]) for key in ("within", "without") if key in entry}
     if entry.get("named"):
         values["pairs"] = tuple(pair for pair, names in named.items() if name in names)
         if not values["pairs"]:

@@ -1,0 +1,1 @@
+"""With a learnt model of the environment."""

@@ -1,0 +1,196 @@
+"""A dynamics ensemble on the ladder. An update is an epoch of the ladder's few rows, and indices are their order."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from parity_tests.families import Family
+from parity_tests.pair import Loss, Mistake, Pair
+from shared.data.dynamics import Draws, Split, extract_known, held_out_rows
+from shared.data.transitions import Batch
+from shared.envs.terminations import hopper
+from shared.frameworks.twins import load_twin
+
+# So that the ladder's rows fill no whole number of its batches
+HELD_OUT = 0.3
+# Training goes on however the held-out error moves.
+SMALL: dict[str, Any] = {"holdout_ratio": HELD_OUT, "max_epochs_since_update": 1000, "n_ensemble": 3, "n_elites": 2} | {
+    "dynamics_hidden_dims": (32, 20),
+    "dynamics_weight_decay": (1e-3, 3e-3, 2e-3),
+}
+MODES = ("aleatoric", "pairwise-diff", "ensemble_std")
+
+
+def load(raw: dict[str, np.ndarray]) -> Batch:
+    """Transitions whose next state is known, as they are."""
+    return extract_known(raw, "hopper")
+
+
+def learnt_from(num_rows: int) -> int:
+    """The rows of each member."""
+    return num_rows - held_out_rows(HELD_OUT, num_rows)
+
+
+def ready(twin: Any, dataset: Any, config: Any) -> Any:
+    """The dataset with a split and a bootstrap that both twins are given."""
+    num_rows, rng = len(getattr(dataset, "rewards", dataset)), np.random.default_rng(4)
+    size, order = learnt_from(num_rows), rng.permutation(num_rows)
+    bootstrap = rng.integers(size, size=(config.n_ensemble, size))
+    return twin.in_parts(dataset, Split(order[:size], order[size:], bootstrap))
+
+
+def take(twin: Any, parts: Any, indices: Any, config: Any) -> Any:
+    """An epoch; numbers of rows stand for an order that all members share."""
+    if indices.ndim == 1:
+        indices = (indices + 0 * parts.members[:, :1]) % parts.members.shape[1]
+    return twin.take_epoch(parts, indices)
+
+
+def outputs(twin: Any, batch: Any) -> dict[str, Any]:
+    """Means and log-variances on held-out rows, and the errors there."""
+    mean, log_var = twin.dynamics(twin.inputs(batch.holdout))
+    best_mean, _ = twin.best_dynamics(twin.inputs(batch.holdout))
+    losses = twin.holdout_losses(batch.holdout)
+    return {"mean": mean, "log_var": log_var, "best_mean": best_mean, "holdout_losses": losses}
+
+
+def predicted(twin: Any, batch: Any) -> dict[str, Any]:
+    """A step from held-out rows in each mode, and one without a penalty.
+
+    Log-variances stand for normal draws, and the sign of the reward chooses an elite.
+    """
+    rows = batch.holdout
+    _, log_var = twin.best_dynamics(twin.inputs(rows))
+    draws, model = Draws(log_var, 1 * (rows.rewards > 0.0)), twin.model(hopper)
+    found: dict[str, Any] = {}
+    for mode, coef in [*((mode, 0.7) for mode in MODES), ("aleatoric", 0.0)]:
+        step = model.step(rows.observations, rows.actions, draws, coef, mode)
+        found |= {f"{mode} {coef} {name}": 1.0 * value for name, value in step._asdict().items()}
+    return found
+
+
+def corner(trainer: Any) -> None:
+    """Inputs that are scaled, log-variances beyond both bounds, and members of which some are near their best."""
+    size = len(trainer.mean)
+    trainer.mean.copy_(torch.linspace(-1.0, 1.0, size))
+    trainer.std.copy_(torch.linspace(0.5, 2.0, size))
+    trainer.dynamics.output_layer.weight.data.mul_(30.0)
+    trainer.dynamics.min_logvar.data[0] = -40.0
+    trainer.best_loss.copy_(torch.logspace(-3.0, 6.0, len(trainer.best_loss)).flip(0))
+
+
+PAIR = Pair(
+    name="model_based/dynamics",
+    title="Dynamics ensemble",
+    family=Family.MODEL,
+    use="It predicts steps and how unsure it is of them; MOPO and COMBO learn from its roll-outs.",
+    paper="Chua et al. 2018",
+    url="https://arxiv.org/abs/1805.12114",
+    benchmark_updates=1,
+    outputs=outputs,
+    predicted=predicted,
+    losses={"model_loss": Loss(of=("dynamics",), inputs=("holdout",))},
+    variants={
+        "default": SMALL,
+        # Three layers, and batches that leave no row of the made-up ones over
+        "other": SMALL
+        | {"n_ensemble": 4, "n_elites": 3, "dynamics_lr": 3e-3, "logvar_loss_coef": 0.05, "batch_size": 45}
+        | {"dynamics_hidden_dims": (24, 20, 16), "dynamics_weight_decay": (1e-3, 3e-3, 2e-3, 5e-3)},
+    },
+    corner=corner,
+    draw_inputs=lambda dataset, action_dim: (learnt_from(len(dataset.rewards)),),
+    torch_draw_inputs=lambda dataset, action_dim: (
+        load_twin("torch", "model_based/dynamics").Shuffle(learnt_from(len(dataset.rewards))),
+    ),
+    drawn_once=("draw_split",),
+    metric="steps_followed",
+    take=take,
+    ready=ready,
+    load=load,
+    counted_updates=2,
+    # A batch and what is left over
+    counted={"batch_size": 100},
+    # Few steps, and small ones: large ones magnify the last bits faster than a run's tolerance allows.
+    in_a_run={"env": "mini/hopper-mostly-expert", "n_rollouts": 10, "rollout_length": 3}
+    | {"dynamics_hidden_dims": (8,), "dynamics_weight_decay": (1e-4, 2e-4), "n_ensemble": 2}
+    | {"batch_size": 8192, "dynamics_lr": 1e-4},
+    full_size={"holdout_ratio": HELD_OUT},
+    timed={"holdout_ratio": HELD_OUT},
+    # An epoch is several gradient steps, each of them rounded: 4e-5, and 1e-4 after eleven epochs. Where rewards are
+    # large, the lower bound's gradient is 1 - sigmoid(l - l_min), which is 5e-5 with the rounding of 1: 8e-4.
+    # Of several steps of Adam's in a recording, which rounds its corrections otherwise: 6e-12.
+    float64={"recording": 5e-11},
+    float32={"update": 2e-3, "shipped path": 5e-4},
+)
+
+MISTAKES = [
+    Mistake("hard log-variance bounds", "log_var = self.max_logvar - softplus(self.max_logvar - log_var)",
+            "log_var = jnp.minimum(log_var, self.max_logvar)", "forward"),
+    Mistake("lower bound first", "        log_var = self.max_logvar - softplus(self.max_logvar - log_var)\n"
+            "        return mean, self.min_logvar + softplus(log_var - self.min_logvar)",
+            "        log_var = self.min_logvar + softplus(log_var - self.min_logvar)\n"
+            "        return mean, self.max_logvar - softplus(self.max_logvar - log_var)", "forward"),
+    Mistake("log-variance first", "mean, log_var = jnp.split", "log_var, mean = jnp.split", "forward"),
+    Mistake("next state for its change", "batch.next_observations - batch.observations", "batch.next_observations",
+            "loss"),
+    Mistake("reward first", "concatenate([batch.next_observations - batch.observations, batch.rewards[..., None]]",
+            "concatenate([batch.rewards[..., None], batch.next_observations - batch.observations]", "loss"),
+    Mistake("half the likelihood", "* exp(-log_var)).mean(axis=(1, 2)).sum()",
+            "* exp(-log_var)).mean(axis=(1, 2)).sum() / 2", "loss"),
+    Mistake("mean over members", "loss = likelihood + log_var.mean(axis=(1, 2)).sum()",
+            "loss = likelihood + log_var.mean()", "loss"),
+    Mistake("decay without the half", "decay * 0.5 * square(weight).sum()", "decay * square(weight).sum()", "loss"),
+    Mistake("decay averaged over members", "decay * 0.5 * square(weight).sum()",
+            "decay * 0.5 * square(weight).mean(axis=0).sum()", "loss"),
+    Mistake("bounds as means", "hp.logvar_loss_coef * high.sum() -", "hp.logvar_loss_coef * high.mean() -", "loss"),
+    Mistake("bounds with swapped signs", "hp.logvar_loss_coef * high.sum() - hp.logvar_loss_coef * low.sum()",
+            "hp.logvar_loss_coef * low.sum() - hp.logvar_loss_coef * high.sum()", "loss"),
+    Mistake("another learning rate", "optax.adam(hp.dynamics_lr)", "optax.adam(1e-3)", "update", "other"),
+    Mistake("last short batch dropped", "        if rest.size:\n", "        if False:\n", "update"),
+    Mistake("batches of rows side by side", "reshape(members, number, size).swapaxes(0, 1)",
+            "reshape(members, size, number).transpose(2, 0, 1)", "update"),
+    Mistake("held-out rows learnt from", "members = split.training[split.bootstrap]", "members = split.bootstrap",
+            "update"),
+    Mistake("likelihood on held-out rows", "return square(mean - targets(holdout)).mean(axis=(1, 2))",
+            "return (square(mean - targets(holdout)) * exp(-_)).mean(axis=(1, 2))", "forward"),
+    Mistake("the last weights for the best", "where(improved[:, None, None], now, best) if now.ndim == 3 else now",
+            "now", "update"),
+    Mistake("bounds of the best epoch", "if now.ndim == 3 else now", "if now.ndim == 3 else best", "update"),
+    Mistake("all must improve", "where(improved.any(), 0,", "where(improved.all(), 0,", "update"),
+    Mistake("elites unsorted", "[: self.hp.n_elites]\n        return Model(self.best_dynamics, elites,",
+            "[: self.hp.n_elites]\n        return Model(self.best_dynamics, jnp.sort(elites),", "act", "other"),
+    Mistake("the last weights predict", "return Model(self.best_dynamics, elites,",
+            "return Model(self.dynamics, elites,", "act"),
+    Mistake("state added to the reward", "mean = concatenate([mean[..., :-1] + observations, mean[..., -1:]], axis=-1)",
+            "mean = mean + concatenate([observations, observations[..., -1:]], axis=-1)", "act"),
+    Mistake("variance for the deviation", "std = sqrt(exp(log_var))", "std = exp(log_var)", "act"),
+    Mistake("mean for a sample", "samples = (mean + draws.normals * std)", "samples = (mean + 0.0 * std)", "act"),
+    Mistake("one member for all rows", "samples[self.elites[draws.chosen], jnp.arange(rows)]",
+            "samples[self.elites[draws.chosen[0]], jnp.arange(rows)]", "act"),
+    Mistake("number of an elite for a member's", "samples[self.elites[draws.chosen],", "samples[draws.chosen,",
+            "act"),
+    Mistake("termination by the old state", "self.terminated(next_observations)", "self.terminated(observations)",
+            "act"),
+    Mistake("penalty of the mean member", "return amax(norm(stds), axis=0)", "return jnp.mean(norm(stds), axis=0)",
+            "act"),
+    Mistake("penalty without the reward's deviation", "return amax(norm(stds), axis=0)",
+            "return amax(norm(stds[..., :-1]), axis=0)", "act"),
+    Mistake("penalty from the variance", "uncertainty(mode, mean[..., :state_dim], std)",
+            "uncertainty(mode, mean[..., :state_dim], square(std))", "act"),
+    Mistake("penalty from elites alone", "uncertainty(mode, mean[..., :state_dim], std)",
+            "uncertainty(mode, mean[self.elites, :, :state_dim], std[self.elites])", "act"),
+    Mistake("disagreement on rewards too", "uncertainty(mode, mean[..., :state_dim], std)",
+            "uncertainty(mode, mean, std)", "act"),
+    Mistake("deviation of a sample", "return sqrt(square(apart).mean(axis=(0, 2)))",
+            "return sqrt(square(apart).sum(axis=0).mean(axis=-1) / (len(means) - 1))", "act"),
+    Mistake("the last batch's loss", "\"train_loss\": losses.mean()", "\"train_loss\": losses[-1]", "log"),
+    Mistake("held-out loss of all members", "jnp.sort(held_out)[: hp.n_elites].mean()", "held_out.mean()", "log"),
+    Mistake("uniform weights", "std * jax.random.truncated_normal(key, -2.0 / std, 2.0 / std, shape, dtype)",
+            "jax.random.uniform(key, shape, dtype, -std * 3.0**0.5, std * 3.0**0.5)", "start"),
+    Mistake("same order in every epoch", "jax.random.fold_in(key, step)", "jax.random.fold_in(key, 0 * step)", "draws"),
+    Mistake("drawn with replacement", "return argsort(uniforms, axis=-1), Noise()",
+            "return (size * square(uniforms)).astype(int), Noise()", "draws"),
+    Mistake("epochs begin anew at each interval", "order, noise = draw_noise(key, step, state.hp,",
+            "order, noise = draw_noise(key, step - start, state.hp,", "shipped path"),
+]  # fmt: skip

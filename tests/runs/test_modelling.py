@@ -1,0 +1,104 @@
+"""A dynamics model's task: its settings, and the roll-outs that score it."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from corl_torch.model_based.dynamics import TrainConfig, train
+from shared.data.dynamics import Step
+from shared.errors import InputError
+from shared.runs.modelling import load_modelled
+from shared.runs.rollouts import NEAR
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL: dict[str, Any] = {"dynamics_hidden_dims": (8,), "dynamics_weight_decay": (1e-4, 1e-4), "n_ensemble": 3} | {
+    "n_elites": 2,
+    "n_rollouts": 20,
+    "rollout_length": 4,
+    "batch_size": 2048,
+    "device": "cpu",
+}
+
+
+def oracle(off: float, reward: float = 0.0, ends: bool = False) -> Any:
+    """A model that knows the dataset's next states, but for so many deviations at each step."""
+    task = load_modelled(TrainConfig(**SMALL))
+    data, std = task.dataset, task.dataset.observations.std(axis=0)
+    known = {actions.tobytes(): row for row, actions in enumerate(data.actions)}
+    assert len(known) == len(data.actions)
+
+    def predict(observations: np.ndarray, actions: np.ndarray, normals: np.ndarray, chosen: np.ndarray) -> Step:
+        assert normals.shape == (3, len(actions), observations.shape[1] + 1)
+        assert set(chosen.tolist()) == {0, 1}
+        rows = [known[action.tobytes()] for action in actions]
+        # The error of the state before goes on, and grows.
+        before = observations - data.observations[rows]
+        rewards = data.rewards[rows] + reward
+        terminals = np.full(len(rows), ends)
+        following = data.next_observations[rows] + before + off * std
+        return Step(following, rewards, terminals, rewards, np.full(len(rows), 0.25))
+
+    return task.evaluator(predict)
+
+
+def test_a_perfect_model_follows_all_episodes() -> None:
+    found = oracle(0.0)
+    assert (found.outcomes == 4.0).all()
+    assert found.measures["one_step_error"] == pytest.approx(0.0, abs=1e-6)
+    assert found.measures["reward_error"] == pytest.approx(0.0, abs=1e-6)
+    assert (found.measures["ended"], found.measures["penalty"]) == (0.0, 0.25)
+
+
+def test_a_roll_out_follows_until_its_state_is_far() -> None:
+    found = oracle(0.4 * NEAR, reward=-2.0, ends=True)
+    # After the third step it is 1.2 times as far as it may be.
+    assert (found.outcomes == 2.0).all()
+    assert found.errors == pytest.approx(0.4 * NEAR * np.arange(1, 5), rel=1e-4)
+    assert found.measures["last_step_error"] == found.errors[-1]
+    assert found.measures["reward_error"] == pytest.approx(2.0, rel=1e-5)
+    assert found.measures["ended"] == 1.0
+
+
+def test_what_is_no_number_is_far() -> None:
+    found = oracle(float("nan"))
+    assert (found.outcomes == 0.0).all()
+    assert np.isfinite(found.errors).all()
+
+
+REFUSED = {
+    "dynamics_weight_decay has 2 numbers: give one for each of dynamics_hidden_dims": {"dynamics_hidden_dims": (8, 8)},
+    "n_elites 4 are more than all members: set it to 3 at most": {"n_elites": 4},
+    "holdout_ratio 0.0 of .* holds out 0": {"holdout_ratio": 0.0},
+    "has finite actions": {"env": "mini/cartpole-expert"},
+    "no episode of the dataset has 5000 steps on end": {"rollout_length": 5000},
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_cannot_be_learnt_from_is_refused(message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        train(TrainConfig(**SMALL | REFUSED[message]))
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_a_model_that_diverges_ends_with_one_line(framework: str, tmp_path: Path) -> None:
+    command = [sys.executable, f"corl_{framework}/model_based/dynamics.py", "--runs_path", str(tmp_path)]
+    settings = {**SMALL, "dynamics_hidden_dims": [8], "dynamics_weight_decay": [1e-4, 1e-4], "dynamics_lr": 1e30}
+    command += [str(part) for name, value in settings.items() for part in (f"--{name}", value)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert re.fullmatch(r"error: \w+ is (nan|inf) at epoch 5; nothing was saved yet\n", ended.stderr)
+
+
+def test_a_run_draws_its_model(tmp_path: Path) -> None:
+    """A picture beside the curve, and a row for each member's error."""
+    run = train(TrainConfig(runs_path=str(tmp_path), max_timesteps=2, eval_freq=1, **SMALL))
+    assert (run.folder / "model.png").read_bytes().startswith(b"\x89PNG")
+    assert (run.folder / "learning_curve.png").is_file()
+    assert run.result["metric"] == "steps_followed"
+    assert {f"final_{name}" for name in ("one_step_error", "penalty", "ended")} <= run.result.keys()
