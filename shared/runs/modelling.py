@@ -52,7 +52,7 @@ def load_modelled(config: Any) -> Task:
     return Task(
         dataset=dataset,
         evaluator=RolloutEvaluator(config, dataset, {"env": env_id, "dataset": config.env}),
-        state_dim=state_dim,
+        shape=state_dim,
         action_dim=action_dim,
         max_action=1.0,
         mean=np.zeros(state_dim, np.float32),
