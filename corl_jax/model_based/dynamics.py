@@ -28,7 +28,7 @@ from flax import struct
 from jax import Array, value_and_grad
 from jax.lax import scan
 from jax.nn import sigmoid
-from jax.numpy import amax, argsort, concatenate, exp, sqrt, square, where
+from jax.numpy import amax, argsort, concatenate, exp, sqrt, square, where, zeros_like
 
 from shared.data.dynamics import Draws, Split, Step, fit_scaler, held_out_rows
 from shared.data.transitions import Batch
@@ -191,7 +191,7 @@ class Model(struct.PyTreeNode):
         next_observations, raw_rewards = sample[:, :state_dim], sample[:, state_dim]
         terminals = self.terminated(next_observations)
         if penalty_coef == 0.0:
-            return Step(next_observations, raw_rewards, terminals, raw_rewards, 0.0 * raw_rewards)
+            return Step(next_observations, raw_rewards, terminals, raw_rewards, zeros_like(raw_rewards))
         penalties = uncertainty(mode, mean[..., :state_dim], std)
         return Step(next_observations, raw_rewards - penalty_coef * penalties, terminals, raw_rewards, penalties)
 

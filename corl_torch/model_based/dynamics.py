@@ -23,7 +23,7 @@ from shared.runs.start import cli
 
 import numpy as np
 import torch
-from torch import Tensor, amax, argsort, concatenate, exp, nn, sigmoid, sqrt, square, stack, where
+from torch import Tensor, amax, argsort, concatenate, exp, nn, sigmoid, sqrt, square, stack, where, zeros_like
 from torch.nn.functional import softplus
 
 from shared.data.dynamics import Draws, Split, Step, fit_scaler, held_out_rows
@@ -165,7 +165,6 @@ class Model(NamedTuple):
     std: Tensor
     terminated: Terminated
 
-    @torch.no_grad()
     def step(self, observations: Tensor, actions: Tensor, draws: Draws, penalty_coef: float, mode: str) -> Step:
         """A step from states (n, S) by actions (n, A), each row by a sample of the elite that is chosen for it."""
         rows, state_dim = observations.shape
@@ -178,7 +177,7 @@ class Model(NamedTuple):
         next_observations, raw_rewards = sample[:, :state_dim], sample[:, state_dim]
         terminals = self.terminated(next_observations)
         if penalty_coef == 0.0:
-            return Step(next_observations, raw_rewards, terminals, raw_rewards, 0.0 * raw_rewards)
+            return Step(next_observations, raw_rewards, terminals, raw_rewards, zeros_like(raw_rewards))
         penalties = uncertainty(mode, mean[..., :state_dim], std)
         return Step(next_observations, raw_rewards - penalty_coef * penalties, terminals, raw_rewards, penalties)
 

@@ -27,7 +27,7 @@ from parity_tests.mutants.syntax import (
 # What the ladder is not about: settings and their defaults, which `test_config.py` compares, the run itself, and files
 OUTSIDE = {
     *("Hyperparameters", "TrainConfig", "train", "train_on_dataset", "train_in_environment"),
-    *("save", "load", "load_policy", "parts", "D3RLPY_NAMES"),
+    *("save", "load", "load_policy", "load_dynamics", "parts", "D3RLPY_NAMES"),
 }
 
 ARITHMETIC: dict[type, str] = {

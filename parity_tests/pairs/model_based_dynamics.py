@@ -1,5 +1,6 @@
 """A dynamics ensemble on the ladder. An update is an epoch of the ladder's few rows, and indices are their order."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import torch
 
 from parity_tests.families import Family
 from parity_tests.pair import Loss, Mistake, Pair
-from shared.data.dynamics import Draws, Split, extract_known, held_out_rows
+from shared.data.dynamics import Split, extract_known, held_out_rows
 from shared.data.transitions import Batch
 from shared.envs.terminations import hopper
 from shared.frameworks.twins import load_twin
@@ -62,10 +63,11 @@ def predicted(twin: Any, batch: Any) -> dict[str, Any]:
     """
     rows = batch.holdout
     _, log_var = twin.best_dynamics(twin.inputs(rows))
-    draws, model = Draws(log_var, 1 * (rows.rewards > 0.0)), twin.model(hopper)
+    model, predict = twin.model(hopper), type(twin).update.__globals__["predict"]
     found: dict[str, Any] = {}
     for mode, coef in [*((mode, 0.7) for mode in MODES), ("aleatoric", 0.0)]:
-        step = model.step(rows.observations, rows.actions, draws, coef, mode)
+        hp = replace(twin.hp, penalty_coef=coef, uncertainty_mode=mode)
+        step = predict(model, hp, rows.observations, rows.actions, log_var, 1 * (rows.rewards > 0.0))
         found |= {f"{mode} {coef} {name}": 1.0 * value for name, value in step._asdict().items()}
     return found
 

@@ -5,7 +5,9 @@ compared to 1e-12 in double precision is equal to the bit where the arithmetic i
 """
 
 import math
+from dataclasses import asdict
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -213,6 +215,19 @@ def test_five_epochs(settings: dict[str, Any]) -> None:
         assert near(model.dynamics.max_logvar, reference.bounds[0])
         assert near(model.dynamics.min_logvar, reference.bounds[1])
         assert trainer.total_it == EPOCHS
+        constants = *trainer.best_dynamics.parameters(), logs[-1]["holdout_loss"], logs[-1]["train_loss"]
+        assert not any(value.requires_grad for value in constants)
+
+
+def test_an_improvement_is_more_than_one_per_cent() -> None:
+    """A member that errs exactly one per cent less is as good as before."""
+    with both_in("float64"):
+        trainer = dynamics.create_trainer(dynamics.TrainConfig(device="cpu", **SMALL), STATE_DIM, ACTION_DIM, 1.0)
+        trainer.best_loss.fill_(100.0)
+        trainer.keep_best(torch.tensor([99.0, 101.0, 98.9, 99.1]))
+        assert trainer.best_loss.tolist() == [100.0, 100.0, 98.9, 100.0]
+        trainer.keep_best(torch.tensor([99.0, 101.0, 98.9, 99.1]))
+        assert int(trainer.epochs_since_update) == 1
 
 
 def test_the_best_weights_are_not_always_the_last() -> None:
@@ -227,6 +242,48 @@ def test_the_best_weights_are_not_always_the_last() -> None:
         assert trainer.model(hopper).elites.tolist() == reference.elites
         last = np.argsort([float(logs[-1][f"holdout_loss_{e}"]) for e in range(4)], kind="stable")[:3].tolist()
         assert last != reference.elites
+
+
+def test_a_saved_trainer_goes_on(tmp_path: Path) -> None:
+    """A fresh one scales nothing and has waited for nothing; once it has loaded another, both learn alike."""
+    with both_in("float64"):
+        trainer, taken, *_ = both({"dynamics_lr": 0.02}, 3)
+        dynamics.save(trainer, tmp_path / "saved.pt", note=5)
+        fresh = dynamics.create_trainer(trainer.hp, STATE_DIM, ACTION_DIM, 1.0)
+        assert (fresh.mean.unique().tolist(), fresh.std.unique().tolist()) == ([0.0], [1.0])
+        assert (int(fresh.epochs_since_update), fresh.epochs_since_update.dtype) == (0, torch.int64)
+        assert fresh.best_loss.unique().tolist() == [1e10]
+        assert not any(weight.requires_grad for weight in fresh.best_dynamics.parameters())
+        assert dynamics.load(fresh, str(tmp_path / "saved.pt"))["note"] == 5
+        assert fresh.total_it == trainer.total_it == 3
+        logs = [each.update(taken[0], dynamics.Noise()) for each in (trainer, fresh)]
+        assert logs[0] == logs[1]
+        saved = [
+            (each.best_loss, each.epochs_since_update, *each.best_dynamics.parameters()) for each in (trainer, fresh)
+        ]
+        assert all(torch.equal(a, b) for a, b in zip(*saved, strict=True))
+
+
+def test_a_saved_model_predicts(tmp_path: Path) -> None:
+    """As the trainer's own does, from NumPy's arrays, with the settings and in the sizes that its file names."""
+    with both_in("float64"):
+        trainer, *_ = both({"dynamics_lr": 0.02}, 2)
+        environment = {"id": "Hopper-v5", "state_dim": STATE_DIM, "action_dim": ACTION_DIM, "max_action": 1.0}
+        dynamics.save(trainer, tmp_path / "model.pt", settings=asdict(trainer.hp), environment=environment)
+        model = dynamics.load_dynamics(tmp_path / "model.pt", device="cpu")
+        rng = np.random.default_rng(2)
+        states, actions = rng.normal(size=(50, STATE_DIM)), rng.normal(size=(50, ACTION_DIM))
+        draws = rng.normal(size=(4, 50, STATE_DIM + 1)), rng.integers(3, size=50)
+        found = dynamics.predict(model, trainer.hp, states, actions, *draws)
+        given = (torch.as_tensor(column, dtype=torch.float64) for column in (states, actions))
+        hp = trainer.hp
+        expected = trainer.model(hopper).step(
+            *given, Draws(*map(torch.as_tensor, draws)), hp.penalty_coef, hp.uncertainty_mode
+        )
+        for ours, theirs in zip(found, expected, strict=True):
+            assert isinstance(ours, np.ndarray)
+            assert not theirs.requires_grad
+            assert np.array_equal(ours, theirs.numpy())
 
 
 @pytest.mark.parametrize("patience", [1, 3])
