@@ -1,4 +1,4 @@
-"""`corl-twins report`: every results file as a table; `--write` puts them into the README and the docs.
+"""`corl-twins tables`: every results file as a table; `--write` puts them into the README and the docs.
 
 It draws two charts of each machine's ladders and the learning curves of runs over seeds beside the docs, too.
 
@@ -295,7 +295,7 @@ def main(arguments: Sequence[str]) -> None:
         InputError: The command line cannot be used, or there are no pages to write.
     """
     parser = Parser(
-        prog="corl-twins report",
+        prog="corl-twins tables",
         description="Prints every results file as tables: scores, speed, and how alike the twins are.",
     )
     parser.add_argument("--write", action="store_true", help="fill the tables of README.md and docs/*.md in a clone")

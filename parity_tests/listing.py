@@ -1,4 +1,4 @@
-"""The pairs as the README and the site's menu list them; `corl-twins report --write` enters them there."""
+"""The pairs as the README and the site's menu list them; `corl-twins tables --write` enters them there."""
 
 from parity_tests.families import Family
 from parity_tests.pair import Pair

@@ -18,6 +18,7 @@ COMMANDS = {
     "train": ("shared.commands.train", "train an algorithm, in PyTorch or in JAX"),
     "sweep": ("shared.commands.sweep", "train many algorithms on many datasets, and finish what is missing"),
     "plot": ("shared.commands.plot", "draw learning curves of runs, and tell what their seeds show"),
+    "report": ("shared.commands.report", "write what many runs show: a page with tables and charts"),
     "play": ("shared.commands.play", "run what a run has learnt in its environment, and film it"),
     "evaluate": ("shared.commands.evaluate", "judge what a run has learnt by a dataset, without its environment"),
     "export": ("shared.commands.export", "write a run's policy for ONNX Runtime, TorchScript or NumPy"),
@@ -25,7 +26,7 @@ COMMANDS = {
     "datasets": ("shared.commands.datasets", "list, describe, verify and download datasets"),
     "collect": ("shared.commands.collect", "make a dataset as D4RL's were made, with an agent trained here"),
     "check": ("parity_tests.checker.process", "check a JAX port of your own against the PyTorch twin"),
-    "report": ("benchmarks.report", "print what was measured: speed, scores, and how alike the twins are"),
+    "tables": ("benchmarks.report", "print what was measured: speed, scores, and how alike the twins are"),
 }
 
 

@@ -24,6 +24,15 @@ def dataset_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Headless Chromium."""
+    from tests.browsing import headless
+
+    with headless(tmp_path_factory.mktemp("profile")) as chrome:
+        yield chrome
+
+
+@pytest.fixture(scope="module")
 def in_haste() -> Iterator[None]:
     """JAX's programs are compiled sooner and curves stay empty, for files that ask neither for speed nor for a picture.
 

@@ -6,8 +6,8 @@ equal, and a test that finds no difference does not show that. So equivalence is
 (Schuirmann 1987). Their null hypothesis is that the means are further apart than a margin.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,9 +22,13 @@ _RESAMPLES = 2000
 class Interval(NamedTuple):
     """An estimate and the bounds of its confidence interval; NaN where there are too few seeds for bounds."""
 
-    estimate: float
-    low: float
-    high: float
+    estimate: Any
+    low: Any
+    high: Any
+
+
+Tasks = Sequence[np.ndarray]
+"""Scores (..., n) of one algorithm, an array for each task; tasks may differ in their seeds n."""
 
 
 def interquartile_mean(scores: ArrayLike, axis: int = -1) -> np.ndarray:
@@ -59,6 +63,52 @@ def bootstrapped(statistic: Callable[..., np.ndarray], *samples: ArrayLike, seed
     options = {"n_resamples": _RESAMPLES, "confidence_level": CONFIDENCE, "method": "percentile", "vectorized": True}
     interval = stats.bootstrap(arrays, statistic, rng=np.random.default_rng(seed), **options).confidence_interval
     return Interval(estimate, float(interval.low), float(interval.high))
+
+
+def interquartile_mean_of_tasks(tasks: Tasks) -> np.ndarray:
+    """The mean (...) of the middle half of all runs on all tasks."""
+    return interquartile_mean(np.concatenate(tasks, axis=-1))
+
+
+def improvement_on_tasks(first: Tasks, second: Tasks) -> np.ndarray:
+    """The probability of improvement (...) on a task, the mean over tasks that both have in the same order."""
+    return np.mean([probability_of_improvement(a, b) for a, b in zip(first, second, strict=True)], axis=0)
+
+
+def performance_profile(tasks: Tasks, thresholds: np.ndarray) -> np.ndarray:
+    """The share (..., t) of all runs on all tasks that score more than each threshold (t,)."""
+    scores = np.concatenate(tasks, axis=-1)
+    return np.stack([np.mean(scores > threshold, axis=-1) for threshold in thresholds], axis=-1)
+
+
+def stratified(statistic: Callable[..., np.ndarray], *algorithms: Tasks, seed: int = 0) -> Interval:
+    """A statistic of algorithms on tasks with its percentile interval; the seeds of each task are resampled apart.
+
+    Args:
+        statistic: Takes the tasks of each algorithm, with any number of axes in front.
+        algorithms: Their scores (n,) by task.
+        seed: Of the resampling.
+    """
+    rng = np.random.default_rng(seed)
+
+    def resampled(scores: np.ndarray) -> np.ndarray:
+        return scores[rng.integers(len(scores), size=(_RESAMPLES, len(scores)))]
+
+    estimates = statistic(*([resampled(task) for task in tasks] for tasks in algorithms))
+    low, high = np.quantile(estimates, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=0)
+    return Interval(statistic(*algorithms), low, high)
+
+
+def shown_margin(first: ArrayLike, second: ArrayLike) -> float:
+    """The smallest margin within which scores (n,) and (m,) show equal means; NaN for fewer than 2 seeds.
+
+    Two one-sided tests show a margin if it holds both bounds of an interval for the difference. Its confidence is lower
+    than that of one test: both sides may err.
+    """
+    if min(np.size(first), np.size(second)) < 2:
+        return float("nan")
+    found = stats.ttest_ind(first, second, equal_var=False).confidence_interval(2 * CONFIDENCE - 1)
+    return float(max(abs(found.low), abs(found.high)))
 
 
 def p_not_equivalent(first: ArrayLike, second: ArrayLike, margin: float) -> float:

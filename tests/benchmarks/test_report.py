@@ -14,7 +14,7 @@ from parity_tests.pairs import PAIRS
 
 @pytest.mark.parametrize("page", report.PAGES, ids=[page.name for page in report.PAGES])
 def test_pages_hold_what_was_measured(page: Path) -> None:
-    """`corl-twins report --write` was run after the last measurement, and no figure was changed by hand."""
+    """`corl-twins tables --write` was run after the last measurement, and no figure was changed by hand."""
     assert report.filled(page.read_text()) == page.read_text()
 
 

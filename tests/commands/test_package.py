@@ -19,7 +19,7 @@ SHORT = ["--max_timesteps", "4", "--eval_freq", "2", "--n_episodes", "1", "--dev
 LISTING = """
 import sys
 from corl_twins.__main__ import main
-for command in ("report", "check --template any_percent_bc"):
+for command in ("tables", "check --template any_percent_bc"):
     sys.argv = ["corl-twins", *command.split()]
     assert main() == 0
 for name, module in sorted(sys.modules.items()):
@@ -125,6 +125,6 @@ def test_what_it_runs_is_its_own(programs: Path, house: Path, tmp_path: Path) ->
 
 
 def test_what_only_a_clone_has_is_said_in_one_line(programs: Path, tmp_path: Path) -> None:
-    done = run(programs / "corl-twins", "report", "--write", cwd=tmp_path)
+    done = run(programs / "corl-twins", "tables", "--write", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "error: --write fills the README and the docs, which only a clone of the repository has\n"

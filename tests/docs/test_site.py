@@ -1,7 +1,5 @@
 """The site as it is built: in a browser, on a phone's width and a desk's, by keyboard, in light and in dark."""
 
-import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -21,25 +19,13 @@ from selenium.webdriver.support.ui import WebDriverWait
 import links
 from shared.frameworks.twins import page_of
 from side_by_side.pairs import Checkout
+from tests.browsing import DESK, PHONE, resize
 
 pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIRS = Checkout(ROOT, ROOT / "docs").names()
 SECTIONS = ["config", "networks", "randomness", "losses-and-update", "training"]
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-FLAGS = (
-    "headless",
-    "no-sandbox",
-    "disable-gpu",
-    "disable-quic",
-    "no-first-run",
-    "disable-background-networking",
-    "disable-component-update",
-    "disable-sync",
-    "disable-dev-shm-usage",
-)
-PHONE, DESK = (390, 844), (1400, 900)
 SOURCE = "corl_jax/td3_bc.py"
 LEFTOVERS = {".doctree", ".pickle", ".inv"}
 LOOK = Path(__file__).with_name("look.js").read_text(encoding="utf-8")
@@ -68,30 +54,6 @@ def address(site: Path) -> Iterator[str]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    """Headless Chromium with a profile of its own; without one these tests are skipped, unless one is required."""
-    binary = next(filter(None, map(shutil.which, BROWSERS)), None)
-    driver = shutil.which("chromedriver")
-    if not (binary and driver):
-        reason = "needs chromium and chromedriver in the path (Debian: apt-get install chromium chromium-driver)"
-        pytest.fail(reason) if os.environ.get("REQUIRE_BROWSER") else pytest.skip(reason)
-    options = webdriver.ChromeOptions()
-    options.binary_location = binary
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    for flag in (*FLAGS, f"user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(f"--{flag}")
-    with webdriver.Chrome(options, webdriver.ChromeService(driver)) as chrome:
-        yield chrome
-
-
-def resize(browser: webdriver.Chrome, size: tuple[int, int]) -> None:
-    """Gives the viewport this size; a headless window would not get as narrow as a phone."""
-    width, height = size
-    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
 # Where there is code, the site's script gives it buttons.

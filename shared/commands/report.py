@@ -1,0 +1,113 @@
+"""`corl-twins report runs`: what many runs show, on one page, as Markdown and as LaTeX."""
+
+import argparse
+import importlib.util
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from shared.commands import statistics
+from shared.commands.common import Parser
+from shared.commands.reporting.runs import Gathered, gather
+from shared.errors import InputError
+from shared.files import write_atomically
+
+_NEEDED = ("bokeh", "tabulate")
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line; `--help` explains it.
+
+    Raises:
+        InputError: It cannot be used.
+    """
+    parser = Parser(
+        prog="corl-twins report",
+        description="Writes what many runs show: scores by dataset and algorithm with CORL's beside them, performance "
+        "profiles, PyTorch against JAX, learning curves that can be zoomed, costs, and what is missing. One page of "
+        "HTML needs nothing beside it; the tables are Markdown and LaTeX as well.",
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="FOLDER", help="a run's folder, or one that holds such")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="page to write; others stand beside it (default: FOLDER/report.html)",
+    )
+    parser.add_argument(
+        "--margin",
+        type=float,
+        default=statistics.MARGIN,
+        help=f"difference of means that counts as none (default: {statistics.MARGIN:g})",
+    )
+    parser.add_argument("--watch", action="store_true", help="serve the page on this machine, and follow the runs")
+    parser.add_argument("--port", type=int, default=8000, help="of the served page; 0: any (default: 8000)")
+    options = parser.parse_args(arguments)
+    if not options.margin > 0:
+        parser.error("--margin must be greater than 0")
+    if not 0 <= options.port < 2**16:
+        parser.error("--port must lie between 0 and 65535")
+    return options
+
+
+def about(gathered: Gathered) -> str:
+    """What a report is about."""
+    finished = sum(run.result is not None for run in gathered.runs)
+    now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
+    others = f", {len(gathered.faults)} cannot be counted" if gathered.faults else ""
+    return f"{len(gathered.runs)} runs, {finished} of them finished{others}; {now}."
+
+
+def page_of(gathered: Gathered, title: str, margin: float, digest: str | None = None) -> str:
+    """The page of HTML."""
+    from shared.commands.reporting import charts, page, tables
+
+    groups = gathered.groups()
+    drawn = {"Learning curves": charts.curves(groups)}
+    if tasks := tables.by_task(groups):
+        drawn["Over all datasets"] = [charts.interquartile_means(tasks), charts.profiles(tasks)]
+    return page.html(title, about(gathered), tables.every(gathered, margin), drawn, digest)
+
+
+def write(gathered: Gathered, title: str, margin: float, output: Path) -> None:
+    """Writes the page, and its tables as Markdown and LaTeX beside it.
+
+    Raises:
+        InputError: A file cannot be written.
+    """
+    from shared.commands.reporting import page, tables
+
+    found = tables.every(gathered, margin)
+    contents = {
+        ".html": page_of(gathered, title, margin),
+        ".md": page.markdown(title, about(gathered), found),
+        ".tex": page.latex(found),
+    }
+    try:
+        for suffix, content in contents.items():
+            write_atomically(output.with_suffix(suffix), content.encode())
+    except OSError as error:
+        raise InputError(f"cannot write {output} ({error.strerror}): set --output") from error
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs the command.
+
+    Raises:
+        InputError: What it was given cannot be used.
+    """
+    options = parse_arguments(arguments)
+    if lacking := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
+        raise InputError(f"a report needs {' and '.join(lacking)}: pip install 'corl-twins[report]'")
+    title = ", ".join(path.resolve().name for path in options.runs)
+    if options.watch:
+        from shared.commands.reporting.watching import serve
+
+        serve(options.runs, lambda gathered, digest: page_of(gathered, title, options.margin, digest), options.port)
+        return
+    gathered = gather(options.runs)
+    if not gathered.runs:
+        raise InputError("none of these runs has been evaluated yet: wait for its first evaluation, or give --watch")
+    output = options.output or options.runs[0] / "report.html"
+    write(gathered, title, options.margin, output)
+    print(output)

@@ -1,0 +1,288 @@
+"""The tables of a report: scores, averages, twins beside each other, costs, and what is missing."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from tabulate import tabulate
+
+from shared.commands import statistics
+from shared.commands.reporting import published
+from shared.commands.reporting.runs import Gathered, Key, Run
+from shared.commands.statistics import Interval
+from shared.runs.curves import LABELS
+
+NAMES = {"torch": "PyTorch", "jax": "JAX"}
+# Scores that lie between those of a random and an expert policy, so that they may be averaged over datasets
+NORMALISED = ("d4rl_normalized_score", "normalized_return", "normalized_return_not_d4rl")
+_SUITES = {
+    "locomotion": ("halfcheetah", "hopper", "walker2d", "ant"),
+    "Maze2D": ("maze2d",),
+    "AntMaze": ("antmaze",),
+    "Adroit": ("pen", "door", "hammer", "relocate"),
+    "Kitchen": ("kitchen",),
+}
+# Algorithms that are compared with each other; a table of more is too large to read.
+_MOST_COMPARED = 20
+
+
+class Table(NamedTuple):
+    """A table.
+
+    Attributes:
+        title: Its heading.
+        note: What one must know to read it.
+        head: Names of its columns.
+        rows: Its cells, as text.
+    """
+
+    title: str
+    note: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def shown(self, form: str) -> str:
+        """The cells in one of tabulate's formats, such as `html`, `github` or `latex_booktabs`."""
+        return tabulate(self.rows, self.head, tablefmt=form, disable_numparse=True)
+
+
+def label(algorithm: str, framework: str) -> str:
+    """What a column or a curve is called."""
+    return f"{algorithm}, {NAMES[framework]}"
+
+
+def suite(dataset: str) -> str:
+    """The suite of a dataset by its name; that of a bundled one says so, others stand for themselves."""
+    family = dataset.rpartition("/")[2].partition("-")[0].lower()
+    found = next((name for name, families in _SUITES.items() if family in families), family)
+    return f"bundled {found}" if dataset.startswith("mini/") else found
+
+
+def with_deviation(scores: Sequence[float]) -> str:
+    """Mean and deviation of seeds, and how many there are."""
+    deviation = f" ± {np.std(scores, ddof=1):.1f}" if len(scores) > 1 else ""
+    return f"{np.mean(scores):.1f}{deviation} ({len(scores)})"
+
+
+def interval(found: Interval, digits: int = 1) -> str:
+    """An estimate and its bounds."""
+    bounds = "" if np.isnan(found.low) else f" [{found.low:.{digits}f}, {found.high:.{digits}f}]"
+    return f"{found.estimate:.{digits}f}{bounds}"
+
+
+Groups = Mapping[Key, Sequence[Run]]
+
+
+def columns_of(groups: Groups) -> list[tuple[str, str]]:
+    """Algorithms with their frameworks, in order."""
+    return sorted({(algorithm, framework) for algorithm, _, framework in groups})
+
+
+def scores(groups: Groups) -> Table:
+    """Mean and deviation by dataset and algorithm, CORL's beside them, and a row of averages for each suite."""
+    columns, datasets = columns_of(groups), sorted({dataset for _, dataset, _ in groups})
+    theirs = [name for name in published.ALGORITHMS if any(published.score(name, dataset) for dataset in datasets)]
+    theirs = [name for name in theirs if any(name == published.name_of(algorithm) for algorithm, _ in columns)]
+    rows = []
+    for dataset in datasets:
+        metric = next(run.metric for key, runs in groups.items() if key[1] == dataset for run in runs)
+        cells = [groups.get((algorithm, dataset, framework)) for algorithm, framework in columns]
+        own = [with_deviation([run.score for run in runs]) if runs else "missing" for runs in cells]
+        unit = "" if metric == "d4rl_normalized_score" else f" ({LABELS.get(metric, metric)})"
+        rows.append([dataset + unit, *own, *(published.score(name, dataset) or "" for name in theirs)])
+    rows += _averages(groups, columns, datasets, len(theirs))
+    note = (
+        "Each run counts as the mean of its last three evaluations. A cell has the mean over seeds, the sample's "
+        "deviation, and the number of seeds. An average is that of the means, where no dataset of a suite is missing."
+    )
+    if theirs:
+        note += " CORL's published figures are last evaluations of four seeds, with the population's deviation."
+    head = ["dataset", *(label(*column) for column in columns), *(f"{name}, CORL's" for name in theirs)]
+    return Table("Scores", note, head, rows)
+
+
+def _averages(
+    groups: Groups, columns: Sequence[tuple[str, str]], datasets: Sequence[str], others: int
+) -> list[list[str]]:
+    """A row for each suite of several datasets."""
+    suites: dict[str, list[str]] = defaultdict(list)
+    for (_, dataset, _), runs in groups.items():
+        if runs[0].metric in NORMALISED and dataset not in suites[suite(dataset)]:
+            suites[suite(dataset)].append(dataset)
+    rows = []
+    for name, members in suites.items():
+        if len(members) < 2:
+            continue
+        cells = []
+        for algorithm, framework in columns:
+            means = [
+                np.mean([run.score for run in groups[key]])
+                for dataset in members
+                if (key := (algorithm, dataset, framework)) in groups
+            ]
+            cells.append(f"{np.mean(means):.1f}" if len(means) == len(members) else "")
+        rows.append([f"average of {name}", *cells, *[""] * others])
+    return rows
+
+
+Tasks = Mapping[tuple[str, str], Mapping[str, np.ndarray]]
+"""Normalised scores (n,) by algorithm with its framework, then by dataset."""
+
+
+def by_task(groups: Groups) -> Tasks:
+    """The scores that may be averaged over datasets."""
+    found: dict[tuple[str, str], dict[str, np.ndarray]] = defaultdict(dict)
+    for (algorithm, dataset, framework), runs in groups.items():
+        if runs[0].metric in NORMALISED:
+            found[algorithm, framework][dataset] = np.array([run.score for run in runs])
+    return {column: found[column] for column in sorted(found)}
+
+
+def aggregates(tasks: Tasks) -> Table:
+    """The interquartile mean over all runs of each algorithm."""
+    rows = []
+    for column, of in tasks.items():
+        found = statistics.stratified(statistics.interquartile_mean_of_tasks, list(of.values()))
+        rows.append([label(*column), interval(found), str(len(of)), str(sum(map(len, of.values())))])
+    note = (
+        "The mean of the middle half of all runs (Agarwal et al. 2021), with 95% of the bootstrap, stratified by "
+        "dataset. It compares algorithms only where they have learnt from the same datasets."
+    )
+    head = ["algorithm", "interquartile mean [95%]", "datasets", "runs"]
+    return Table("Interquartile means", note, head, rows)
+
+
+def improvements(tasks: Tasks) -> Table:
+    """How probably the algorithm of a row scores above that of a column, on the datasets that both have."""
+    columns = list(tasks)[:_MOST_COMPARED]
+    rows = [[label(*row), *(_improvement(tasks[row], tasks[column]) for column in columns)] for row in columns]
+    note = (
+        "How probably a run of the row's algorithm scores above one of the column's, the mean over the datasets that "
+        "both have. Ties count one half. The interval is 95% of the bootstrap, stratified by dataset."
+    )
+    head = ["", *(label(*column) for column in columns)]
+    return Table("Probability of improvement", note, head, rows if len(columns) > 1 else [])
+
+
+def _improvement(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]) -> str:
+    common = [dataset for dataset in first if dataset in second]
+    if first is second or not common:
+        return ""
+    pair = ([scores_of[dataset] for dataset in common] for scores_of in (first, second))
+    return interval(statistics.stratified(statistics.improvement_on_tasks, *pair), 2)
+
+
+def twins(groups: Groups, margin: float) -> Table:
+    """Both frameworks beside each other, where both have run."""
+    rows = []
+    for (algorithm, dataset, framework), runs in groups.items():
+        others = groups.get((algorithm, dataset, "torch"))
+        if framework != "jax" or not others:
+            continue
+        jax, torch = ([run.score for run in side] for side in (runs, others))
+        shown = statistics.shown_margin(jax, torch)
+        rows.append(
+            [
+                dataset,
+                algorithm,
+                f"{np.mean(jax) - np.mean(torch):+.1f}",
+                statistics.equivalence(jax, torch, margin),
+                "too few seeds" if np.isnan(shown) else f"{shown:.1f}",
+                _speedup(runs, others),
+            ]
+        )
+    note = (
+        f"Two one-sided Welch tests ask whether the means are equal within {margin:g}. The margin that is shown is the "
+        "smallest one that these seeds would pass. Speed is compared on equal hardware alone."
+    )
+    head = [
+        "dataset",
+        "algorithm",
+        "JAX - PyTorch",
+        f"equal within {margin:g}",
+        "margin shown",
+        "updates/s, JAX over PyTorch",
+    ]
+    return Table("PyTorch against JAX", note, head, rows)
+
+
+def _speedup(ours: Sequence[Run], theirs: Sequence[Run]) -> str:
+    results = [[run.result for run in side if run.result] for side in (ours, theirs)]
+    if not all(results) or len({found["hardware"] for side in results for found in side}) > 1:
+        return ""
+    jax, torch = (np.median([found["updates_per_second"] for found in side]) for side in results)
+    return f"{jax / torch:.2f}" if torch else ""
+
+
+def costs(groups: Groups) -> Table:
+    """Hours and updates per second of finished runs."""
+    rows = []
+    for (algorithm, dataset, framework), runs in groups.items():
+        results = [run.result for run in runs if run.result]
+        if results:
+            hours = [found["hours"] for found in results]
+            speed = np.median([found["updates_per_second"] for found in results])
+            hardware = ", ".join(sorted({found["hardware"] for found in results}))
+            rows.append(
+                [
+                    dataset,
+                    label(algorithm, framework),
+                    f"{np.mean(hours):.2f}",
+                    f"{sum(hours):.2f}",
+                    f"{speed:.1f}",
+                    hardware,
+                ]
+            )
+    head = ["dataset", "algorithm", "hours a run", "hours in all", "updates/s", "hardware"]
+    return Table("Cost", "Of finished runs. Updates per second are the median over seeds.", head, rows)
+
+
+def settings(groups: Groups) -> Table:
+    """In which settings the runs of one algorithm differ from dataset to dataset."""
+    by_algorithm: dict[str, dict[str, Mapping[str, object]]] = defaultdict(dict)
+    for (algorithm, dataset, _), runs in groups.items():
+        by_algorithm[algorithm].setdefault(dataset, runs[0].settings)
+    rows = []
+    for algorithm, found in by_algorithm.items():
+        names = sorted(
+            set().union(*found.values()) - {"env", "seed", "runs_path", "resume", "device", "group", "project"}
+        )
+        for name in names:
+            values = {dataset: str(given.get(name, "")) for dataset, given in found.items()}
+            if len(set(values.values())) > 1:
+                rows.append([algorithm, name, "; ".join(f"{dataset}: {value}" for dataset, value in values.items())])
+    return Table(
+        "Settings that differ", "Between the datasets of one algorithm.", ["algorithm", "setting", "values"], rows
+    )
+
+
+def gaps(gathered: Gathered, groups: Groups) -> Table:
+    """Runs that are not finished, cannot be read, or are missing where others of the same kind are there."""
+    rows = [[str(run.folder.name), run.progress] for run in gathered.runs if run.result is None]
+    rows += [[name, why] for name, why in gathered.faults.items()]
+    seeds = {run.seed for run in gathered.runs}
+    for algorithm, framework in columns_of(groups):
+        for dataset in sorted({dataset for _, dataset, _ in groups}):
+            lacking = seeds - {run.seed for run in groups.get((algorithm, dataset, framework), ())}
+            if lacking:
+                numbers = ", ".join(map(str, sorted(lacking)))
+                rows.append([f"{label(algorithm, framework)} on {dataset}", f"no run of seed {numbers}"])
+    note = "Runs that go on count as far as they are. A seed is missing where another algorithm or dataset has it."
+    return Table("Missing and unfinished runs", note, ["run", "state"], rows)
+
+
+def every(gathered: Gathered, margin: float) -> list[Table]:
+    """All tables of a report that have a row."""
+    groups = gathered.groups()
+    tasks = by_task(groups)
+    makers: list[Callable[[], Table]] = [
+        lambda: scores(groups),
+        lambda: aggregates(tasks),
+        lambda: improvements(tasks),
+        lambda: twins(groups, margin),
+        lambda: costs(groups),
+        lambda: settings(groups),
+        lambda: gaps(gathered, groups),
+    ]
+    return [table for make in makers if (table := make()).rows]

@@ -1,0 +1,199 @@
+"""`corl-twins report`: what it counts, what its tables say, and the page in a browser."""
+
+import html
+import json
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from shared.commands import statistics
+from shared.commands.common import ended
+from shared.commands.report import main, page_of
+from shared.commands.reporting import published, tables
+from shared.commands.reporting.runs import gather
+from shared.commands.reporting.watching import server
+from shared.errors import InputError
+
+MEDIUM, REPLAY = "hopper-medium-v2", "hopper-medium-replay-v2"
+
+
+def write_run(folder: Path, name: str, dataset: str, framework: str, seed: int, score: float, **other: object) -> Path:
+    """A run's folder as far as a report reads it; its last three evaluations have this mean."""
+    finished, metric = other.pop("finished", True), other.pop("metric", "d4rl_normalized_score")
+    digest = f"{abs(hash((name, dataset, framework, seed, str(other)))) % 16**8:08x}"
+    run = folder / f"{name}-{dataset.replace('/', '-')}-s{seed}-{framework}-{digest}"
+    run.mkdir(parents=True)
+    rows = [{"step": 1000 * (k + 1), metric: value} for k, value in enumerate((0.0, score - 1, score, score + 1))]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = {"name": name, "env": dataset, "seed": seed, "max_timesteps": 4000, "discount": 0.99} | other
+    (run / "config.yaml").write_text(yaml.safe_dump(settings))
+    if finished:
+        hardware = {"cpu": "a CPU", "device": "cpu:0"}
+        speed = {"torch": 100.0, "jax": 250.0}[framework]
+        result = {"seconds": {"total": 1800}, "updates_per_second": speed, "hardware": hardware}
+        (run / "result.json").write_text(json.dumps(result))
+    return run
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Two algorithms, two datasets, two frameworks and three seeds; some runs are missing, cut or damaged."""
+    folder = tmp_path / "runs"
+    for dataset, base in ((MEDIUM, 50.0), (REPLAY, 90.0)):
+        for seed in range(3):
+            write_run(folder, "IQL", dataset, "torch", seed, base + seed)
+            write_run(folder, "IQL", dataset, "jax", seed, base + 2.0 * seed)
+    write_run(folder, "CQL", MEDIUM, "jax", 0, 10.0)
+    write_run(folder, "CQL", MEDIUM, "jax", 1, 20.0, finished=False)
+    (write_run(folder, "CQL", MEDIUM, "jax", 2, 0.0) / "metrics.jsonl").write_text("{\n")
+    return folder
+
+
+def cells(table: tables.Table) -> dict[str, dict[str, str]]:
+    """The cells of a table by the row's first one and the column's name."""
+    return {row[0]: dict(zip(table.head, row, strict=True)) for row in table.rows}
+
+
+def test_statistics_have_their_published_definitions() -> None:
+    """Closed forms of Agarwal et al.: on equal seeds, the intervals of constant scores, and shares by hand."""
+    tasks = [np.array([0.0, 10.0, 20.0, 30.0]), np.array([40.0, 50.0, 60.0, 1000.0])]
+    assert statistics.interquartile_mean_of_tasks(tasks) == pytest.approx(np.mean([20.0, 30.0, 40.0, 50.0]))
+    assert statistics.performance_profile(tasks, np.array([-1.0, 30.0, 50.0, 1000.0])).tolist() == [1.0, 0.5, 0.25, 0.0]
+    other = [np.array([10.0, 10.0]), np.array([0.0, 0.0])]
+    # On the first task 2 of 4 seeds are above and one ties, on the second all are above.
+    assert statistics.improvement_on_tasks(tasks, other) == pytest.approx((0.625 + 1.0) / 2)
+    constant = [np.full(3, 7.0), np.full(5, 7.0)]
+    assert tuple(statistics.stratified(statistics.interquartile_mean_of_tasks, constant)) == (7.0, 7.0, 7.0)
+
+
+def test_seeds_are_resampled_within_their_task() -> None:
+    """Tasks far apart, and seeds that agree: over all runs at once the interval would be wide."""
+    tasks = [np.full(4, 0.0), np.full(4, 100.0)]
+    found = statistics.stratified(statistics.interquartile_mean_of_tasks, tasks)
+    assert tuple(found) == (50.0, 50.0, 50.0)
+
+
+def test_the_margin_that_is_shown_is_the_smallest_that_passes() -> None:
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(50.0, 3.0, size=5), rng.normal(52.0, 4.0, size=4)
+    margin = statistics.shown_margin(first, second)
+    assert statistics.p_not_equivalent(first, second, margin) == pytest.approx(0.05)
+    assert np.isnan(statistics.shown_margin(first, [1.0]))
+
+
+def test_scores_averages_and_gaps(runs: Path) -> None:
+    """Means with their deviation, CORL's beside them, an average where nothing is missing, and what is."""
+    gathered = gather([runs])
+    groups = gathered.groups()
+    found = cells(tables.scores(groups))
+    assert found[MEDIUM]["IQL, PyTorch"] == "51.0 ± 1.0 (3)"
+    assert found[MEDIUM]["IQL, JAX"] == "52.0 ± 2.0 (3)"
+    assert found[MEDIUM]["CQL, JAX"] == "15.0 ± 7.1 (2)"
+    assert found[REPLAY]["CQL, JAX"] == "missing"
+    assert found[REPLAY]["IQL, CORL's"] == "97.4 ± 6.4 (4)"
+    assert found["average of locomotion"]["IQL, PyTorch"] == "71.0"
+    assert found["average of locomotion"]["CQL, JAX"] == ""
+    gaps = {row[0]: row[1] for row in tables.gaps(gathered, groups).rows}
+    assert gaps[f"CQL, JAX on {MEDIUM}"] == "no run of seed 2"
+    assert gaps[f"CQL, JAX on {REPLAY}"] == "no run of seed 0, 1, 2"
+    assert "at 4,000 of 4000" in gaps.values()
+    assert any("is damaged" in why for why in gaps.values())
+
+
+def test_twins_beside_each_other(runs: Path) -> None:
+    """Their difference, both verdicts, and the ratio of their speeds."""
+    row = tables.twins(gather([runs]).groups(), margin=10.0).rows[1]
+    assert row[:3] == [MEDIUM, "IQL", "+1.0"]
+    assert row[3].startswith("shown")
+    assert float(row[4]) == pytest.approx(statistics.shown_margin([50.0, 52.0, 54.0], [50.0, 51.0, 52.0]), abs=0.05)
+    assert row[5] == "2.50"
+
+
+def test_runs_of_other_settings_are_other_algorithms(tmp_path: Path) -> None:
+    """A grid's settings stand behind the name; those that every dataset has of its own do not."""
+    for discount in (0.9, 0.99):
+        write_run(tmp_path, "IQL", MEDIUM, "jax", 0, 50.0, discount=discount)
+    write_run(tmp_path, "CQL", MEDIUM, "jax", 0, 50.0, alpha=1.0)
+    write_run(tmp_path, "CQL", REPLAY, "jax", 0, 50.0, alpha=2.0)
+    groups = gather([tmp_path]).groups()
+    assert {algorithm for algorithm, _, _ in groups} == {"IQL (discount=0.9)", "IQL (discount=0.99)", "CQL"}
+    (row,) = tables.settings({key: found for key, found in groups.items() if key[0] == "CQL"}).rows
+    assert row == ["CQL", "alpha", f"{REPLAY}: 2.0; {MEDIUM}: 1.0"]
+
+
+def test_returns_are_not_averaged_over_datasets(tmp_path: Path) -> None:
+    for dataset in (MEDIUM, REPLAY):
+        write_run(tmp_path, "SAC", dataset, "jax", 0, 3000.0, metric="return_mean")
+    groups = gather([tmp_path]).groups()
+    assert not tables.by_task(groups)
+    assert list(cells(tables.scores(groups))) == [f"{REPLAY} (return)", f"{MEDIUM} (return)"]
+
+
+def test_published_scores_are_found_by_the_names_of_runs() -> None:
+    assert published.score(published.name_of("TD3_BC"), MEDIUM) == "60.4 ± 3.5 (4)"
+    assert published.score(published.name_of("rebrac"), MEDIUM) == "102.3 ± 0.2 (4)"
+    assert published.score("IQL", "mini/hopper-medium-replay") == ""
+
+
+def test_the_command_writes_three_files(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A page that fetches nothing, Markdown and LaTeX; names from files are no HTML."""
+    write_run(runs, "<b>X</b>", MEDIUM, "jax", 0, 1.0)
+    main([str(runs)])
+    page = (runs / "report.html").read_text()
+    assert capsys.readouterr().out.strip() == str(runs / "report.html")
+    assert "<b>X</b>" not in page
+    assert "default-src 'none'" in html.unescape(page)
+    assert "| IQL, PyTorch" in (runs / "report.md").read_text()
+    assert r"\toprule" in (runs / "report.tex").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["{}/nothing"], "is no run's folder and holds none"),
+        (["{}", "--margin", "0"], "--margin must be greater than 0"),
+        (["{}", "--port", "-1"], "--port must lie between"),
+        (["{}", "--output", "{}/a file/report.html"], "set --output"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line(
+    arguments: list[str], said: str, runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (runs / "a file").write_text("")
+    assert ended(main, [argument.format(runs) for argument in arguments]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_a_served_page_follows_the_runs(runs: Path) -> None:
+    """It is made anew once a run has written, and nothing else is served."""
+    made: list[str] = []
+
+    def make(gathered: object, digest: str) -> str:
+        made.append(digest)
+        return f"page {len(made)}"
+
+    with server([runs], make, 0) as listening:
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{listening.server_address[1]}"
+
+        def answer(path: str) -> str:
+            with urllib.request.urlopen(address + path, timeout=10) as found:
+                return found.read().decode()
+
+        assert [answer("/"), answer("/"), answer("/digest")] == ["page 1", "page 1", made[0]]
+        write_run(runs, "CQL", REPLAY, "jax", 0, 1.0)
+        assert answer("/digest") != made[0]
+        assert answer("/") == "page 2"
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            answer("/../../etc/passwd")
+        with pytest.raises(InputError, match="cannot serve on port"):
+            server([runs], make, listening.server_address[1])
+        listening.shutdown()
+    assert "const shown" in page_of(gather([runs]), "runs", 10.0, "0123")
