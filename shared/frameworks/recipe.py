@@ -34,6 +34,8 @@ _OPERATIONS = {
     aten.argmax.default: "argmax",
     aten.gather.default: "gather",
     aten.exp.default: "exp",
+    aten.sqrt.default: "sqrt",
+    aten.square.default: "square",
     aten.gt.Scalar: "greater",
     aten.where.ScalarOther: "where",
     aten.slice.Tensor: "slice",
@@ -111,8 +113,18 @@ def _step(node: Node) -> list[Any]:
     if node.target is aten.to.dtype and arguments[1] is torch.float32:
         return ["single", arguments[0]]
     if node.target is aten.conv2d.default:
-        inputs, weight, bias, *strides = arguments
-        return ["convolve", inputs, weight, bias, strides[0][0] if strides else 1]
+        inputs, weight, *others = arguments
+        defaults: list[Any] = [None, [1], [0]]
+        bias, stride, padding, *_ = [*others, *defaults[len(others) :]]
+        return ["convolve", inputs, weight, bias, stride[0], *([padding[0]] if padding[0] else [])]
+    if node.target is aten.max_pool2d.default and arguments[0].target is aten.pad.default:
+        # Without the -inf that it pads with, which JSON has no word for
+        inputs, sides, *_ = arguments[0].args
+        (side, _), (stride, _) = arguments[1:3]
+        return ["pool", inputs, side, stride, sides]
+    if node.target is aten.group_norm.default:
+        inputs, groups, weight, bias, *others = arguments
+        return ["group_norm", inputs, groups, weight, bias, *(others[:1] or [1e-5])]
     if node.target is aten.flatten.using_ints and arguments[1:] == [1]:
         return ["flatten", arguments[0]]
     if node.target is aten.layer_norm.default:
@@ -124,6 +136,9 @@ def _step(node: Node) -> list[Any]:
         return ["stack", *arguments[0]]
     if node.target is aten.mean.dim and len(arguments[1]) == 1:
         return ["mean", arguments[0], *arguments[1]]
+    if node.target is aten.mean.dim:
+        inputs, axes, *keeps = arguments
+        return ["means", inputs, axes, any(keeps)]
     if node.target is aten.concatenate.default and arguments[1] == -1:
         return ["concatenate", *arguments[0]]
     if node.target is operator.getitem and arguments[0].target is aten.chunk.default:

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, nn, relu, sqrt, square
+from torch.nn.functional import conv2d
+from torch.nn.init import trunc_normal_, xavier_uniform_, zeros_
 
 from shared.envs.spaces import Shape
-from shared.runs.encoders import FILTERS, features
+from shared.runs.encoders import ENCODERS, Filter, Impala, ResNet, features, halved
 
 
 class Pixels(nn.Module):
@@ -30,11 +32,135 @@ def convolutions(name: str, shape: Shape) -> tuple[Sequence[nn.Module], int]:
     width = features(name, shape)
     if isinstance(shape, int):
         return [], width
-    layers: list[nn.Module] = [Pixels()]
-    inputs = shape[0]
-    for channels, kernel, stride in FILTERS[name]:
+    facts = ENCODERS[name]
+    if isinstance(facts, Impala):
+        layers = _impala(facts, *shape)
+    elif isinstance(facts, ResNet):
+        layers = _resnet(facts, shape[0])
+    else:
+        layers = _filters(facts, shape[0])
+        # As d3rlpy, which tries them on a row to count their features.
+        torch.rand(1, *shape)
+    return [Pixels(), *layers], width
+
+
+def _filters(facts: Sequence[Filter], inputs: int) -> Sequence[nn.Module]:
+    layers: list[nn.Module] = []
+    for channels, kernel, stride in facts:
         layers += [nn.Conv2d(inputs, channels, kernel, stride), nn.ReLU()]
         inputs = channels
-    # As d3rlpy, which tries them on a row to count their features.
-    torch.rand(1, *shape)
-    return [*layers, nn.Flatten()], width
+    return [*layers, nn.Flatten()]
+
+
+# ---- IMPALA --------------------------------------------------------------------------------------------------------
+
+
+class Same(nn.Conv2d):
+    """Convolutions of 3 by 3 that keep the image's size; the kernels Glorot-uniform, the biases 0."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, 3, padding=1)
+        assert self.bias is not None, "a convolution has one by default"
+        xavier_uniform_(self.weight)
+        zeros_(self.bias)
+
+
+class Pool(nn.Module):
+    """The greatest of 3 by 3 pixels at every second place; what lies outside the image is never the greatest."""
+
+    def __init__(self, *padding: int) -> None:
+        """Pixels outside on the left, on the right, above and below."""
+        super().__init__()
+        self.pad = nn.ConstantPad2d((*padding,), -torch.inf)
+        self.pool = nn.MaxPool2d(3, 2)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Maps (B, C, H, W) to (B, C, H', W')."""
+        return self.pool(self.pad(images))
+
+
+class Block(nn.Module):
+    """A residual block of IMPALA's."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.convolved = nn.Sequential(nn.ReLU(), Same(channels, channels), nn.ReLU(), Same(channels, channels))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (B, C, H, W) to images of the same shape."""
+        return images + self.convolved(images)
+
+
+def _impala(facts: Impala, inputs: int, height: int, width: int) -> Sequence[nn.Module]:
+    layers: list[nn.Module] = []
+    for channels in facts.channels:
+        # Of an even side the window at the end reaches beyond the image, of an odd one both windows at the ends do.
+        pool = Pool(width % 2, 1, height % 2, 1)
+        layers += [Same(inputs, channels), pool, *(Block(channels) for _ in range(facts.blocks))]
+        inputs, height, width = channels, halved(height), halved(width)
+    return [*layers, nn.ReLU(), nn.Flatten()]
+
+
+# ---- ResNet --------------------------------------------------------------------------------------------------------
+
+
+class Standardised(nn.Conv2d):
+    """Convolutions without a bias, whose kernels have mean 0 and deviation 1 at each use.
+
+    The weights that are trained are drawn from a normal distribution of variance 1 / fan-in, cut at two deviations.
+    """
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
+        super().__init__(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
+        # Of a normal distribution that is cut at two deviations, the deviation is 0.88.
+        deviation = (inputs * kernel**2) ** -0.5 / 0.87962566103423978
+        trunc_normal_(self.weight, std=deviation, a=-2.0 * deviation, b=2.0 * deviation)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Maps (B, C, H, W) to (B, outputs, H', W'), each output's kernel standardised by itself."""
+        centred = self.weight - self.weight.mean((1, 2, 3), keepdim=True)
+        kernel = centred / sqrt(square(centred).mean((1, 2, 3), keepdim=True) + 1e-10)
+        return conv2d(images, kernel, None, self.stride, self.padding)
+
+
+class Unit(nn.Module):
+    """A residual unit: normalised and activated first, then narrow, 3 by 3, and wide again."""
+
+    def __init__(self, inputs: int, width: int, stride: int, groups: int) -> None:
+        super().__init__()
+        outputs = 4 * width
+        self.norm = nn.GroupNorm(groups, inputs)
+        self.convolved = nn.Sequential(
+            Standardised(inputs, width, 1),
+            nn.GroupNorm(groups, width),
+            nn.ReLU(),
+            Standardised(width, width, 3, stride),
+            nn.GroupNorm(groups, width),
+            nn.ReLU(),
+            Standardised(width, outputs, 1),
+        )
+        changes = inputs != outputs or stride != 1
+        self.projection = Standardised(inputs, outputs, 1, stride) if changes else None
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Maps (B, inputs, H, W) to (B, 4 * width, H', W'); a projection takes what is activated already."""
+        activated = relu(self.norm(images))
+        residual = images if self.projection is None else self.projection(activated)
+        return residual + self.convolved(activated)
+
+
+class Average(nn.Module):
+    """The mean of each channel's pixels."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Maps (B, C, H, W) to (B, C)."""
+        return images.mean((2, 3))
+
+
+def _resnet(facts: ResNet, inputs: int) -> Sequence[nn.Module]:
+    layers: list[nn.Module] = [Standardised(inputs, facts.width, 7, 2), Pool(1, 1, 1, 1)]
+    inputs = facts.width
+    for width, stride in facts.stages:
+        layers.append(Unit(inputs, width, stride, facts.groups))
+        inputs = 4 * width
+    return [*layers, nn.GroupNorm(facts.groups, inputs), nn.ReLU(), Average()]

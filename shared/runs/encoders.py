@@ -1,9 +1,8 @@
-"""Convolutions that read images, by name: both frameworks build them from these facts.
-
-Kernels lie within the image: nothing is padded. Between the layers and behind them stands ReLU.
-"""
+"""Convolutions that read images, by name: both frameworks build them from these facts."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
 from typing import Any, NamedTuple
 
 from shared.envs.spaces import Shape
@@ -27,6 +26,55 @@ FILTERS: Mapping[str, Sequence[Filter]] = {
     # Young and Tian, MinAtar, 2019, https://arxiv.org/abs/1903.03176, for images of 10 by 10
     "minatar": (Filter(16, 3, 1),),
 }
+"""d3rlpy's. Kernels lie within the image: nothing is padded. Between the layers and behind them stands ReLU."""
+
+
+@dataclass(frozen=True)
+class Impala:
+    """Stacks of a convolution, a pool that halves the image, and residual blocks.
+
+    Espeholt et al., IMPALA, 2018, https://arxiv.org/abs/1802.01561, as in jaxrl_m.
+
+    Attributes:
+        channels: Of each stack.
+        blocks: In each stack, of two convolutions each.
+    """
+
+    channels: Sequence[int] = (16, 32, 32)
+    blocks: int = 2
+
+
+@dataclass(frozen=True)
+class ResNet:
+    """Residual units behind a convolution of 7 by 7: normalised by groups, kernels standardised.
+
+    He et al., Identity Mappings in Deep Residual Networks, 2016, https://arxiv.org/abs/1603.05027. Kolesnikov et al.,
+    Big Transfer, 2019, https://arxiv.org/abs/1912.11370, as in jaxrl_m's `resnetv2-26-1`.
+
+    Attributes:
+        width: Channels of the first convolution, which each stage after the first doubles within its units.
+        units: Of each stage. A unit gives four times the channels that it has within.
+        groups: Of channels that are normalised together.
+    """
+
+    width: int = 64
+    units: Sequence[int] = (2, 2, 2, 2)
+    groups: int = 32
+
+    @property
+    def stages(self) -> Sequence[tuple[int, int]]:
+        """Of each unit in turn the channels within and the stride: 2 where a stage after the first begins."""
+        numbered = [(stage, unit) for stage, units in enumerate(self.units) for unit in range(units)]
+        return [(self.width * 2**stage, 2 if stage and not unit else 1) for stage, unit in numbered]
+
+
+ENCODERS: dict[str, Sequence[Filter] | Impala | ResNet] = {**FILTERS, "impala": Impala(), "resnet": ResNet()}
+"""What there is to choose from. No norm keeps statistics of batches: a policy acts as it was trained."""
+
+
+def halved(size: int) -> int:
+    """The side of an image of this side behind a stride of 2, where all of it is read."""
+    return ceil(size / 2)
 
 
 def features(encoder: str, shape: Shape, what: str = "observations") -> int:
@@ -45,13 +93,19 @@ def features(encoder: str, shape: Shape, what: str = "observations") -> int:
             raise InputError(f"{what} are vectors, which encoder {encoder} cannot read: set encoder to {NO_ENCODER}")
         return shape
     if encoder == NO_ENCODER:
-        raise InputError(f"{what} are images {shape}: set encoder to {' or '.join(FILTERS)}")
-    _, height, width = shape
-    for layer in FILTERS[encoder]:
+        raise InputError(f"{what} are images {shape}: set encoder to {' or '.join(ENCODERS)}")
+    facts, (_, height, width) = ENCODERS[encoder], shape
+    if isinstance(facts, ResNet):
+        return 4 * facts.stages[-1][0]
+    if isinstance(facts, Impala):
+        for _ in facts.channels:
+            height, width = halved(height), halved(width)
+        return facts.channels[-1] * height * width
+    for layer in facts:
         if min(height, width) < layer.kernel:
             raise InputError(f"images of {shape[1]} by {shape[2]} are too small for encoder {encoder}: set another one")
         height, width = ((size - layer.kernel) // layer.stride + 1 for size in (height, width))
-    return FILTERS[encoder][-1].channels * height * width
+    return facts[-1].channels * height * width
 
 
 def encoder_of(config: Any) -> str:

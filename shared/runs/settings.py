@@ -7,7 +7,7 @@ only where that says something else. `--help` lists the settings of this file as
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from shared.runs.encoders import FILTERS, NO_ENCODER
+from shared.runs.encoders import ENCODERS, NO_ENCODER
 from shared.runs.fields import bounded, choice, later, positive, unbounded
 
 
@@ -95,9 +95,9 @@ class OfflineConfig(DatasetConfig):
 class ImagesConfig:
     """A run whose observations may be images."""
 
-    # What reads images: none, for vectors; the convolutions of DQN's paper (nature), or those for small images of
-    # MinAtar's (minatar)
-    encoder: str = later(choice(NO_ENCODER, *FILTERS))
+    # What reads images: none, for vectors; convolutions, of DQN's paper (nature) or for MinAtar's small images
+    # (minatar); residual networks, as in jaxrl_m (impala, resnet)
+    encoder: str = later(choice(NO_ENCODER, *ENCODERS))
     # Images in an observation, the newest last
     frame_stack: int = later(bounded(1, low=1))
 

@@ -28,6 +28,7 @@ from shared.frameworks.portable import PortablePolicy, to_npz
 from shared.frameworks.saved import Saved
 from shared.frameworks.twins import acting
 from shared.runs.configs import dump
+from shared.runs.encoders import ENCODERS, ResNet
 
 ROOT = Path(__file__).resolve().parents[2]
 # An environment whose actions are not within 1: one that is not scaled shows.
@@ -358,9 +359,15 @@ def test_critics_of_quantiles_are_exported_too(critic: str, format: str, tmp_pat
 
 
 @pytest.mark.parametrize("format", RUN)
-@pytest.mark.parametrize("encoder", ["minatar", pytest.param("nature", marks=pytest.mark.thorough)])
-def test_policies_that_see_images_are_exported_too(encoder: str, format: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "encoder", ["minatar", *(pytest.param(each, marks=pytest.mark.thorough) for each in ("nature", "impala", "resnet"))]
+)
+def test_policies_that_see_images_are_exported_too(
+    encoder: str, format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They take images as the environment gives them, as numbers from 0 to 255."""
+    # Its full size has the same layers a few times more.
+    monkeypatch.setitem(ENCODERS, "resnet", ResNet(width=16, units=(1, 2), groups=8))
     images = pictures(3 * np.random.default_rng(0).normal(size=(300, 11)), encoder)
     shape = shape_of(images)
     facts = {"state_mean": np.zeros(1, np.float32), "state_std": np.ones(1, np.float32)}

@@ -1,8 +1,12 @@
 """Encoders of images: equal in both frameworks, forwards and backwards, and mistakes that the comparison finds."""
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from math import prod
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,17 +17,27 @@ from flax import linen as nn
 from jax import Array
 
 from parity_tests.errors import error
+from parity_tests.interpreter import interpreted
 from parity_tests.precision import both_in
 from shared.errors import InputError
 from shared.frameworks import jax_encoders, torch_encoders
 from shared.frameworks.jax_checkpoints import params_from_torch, params_to_torch
 from shared.frameworks.jax_layers import Network
-from shared.runs.encoders import FILTERS, NO_ENCODER, features
+from shared.runs.encoders import ENCODERS, NO_ENCODER, Impala, ResNet, features
 
-# Neither square nor of sizes that strides divide
-SHAPES = {"nature": (3, 55, 45), "minatar": (3, 8, 6)}
+# Neither square nor of sizes that strides divide; of those that are pooled one side is even at first, one odd
+SHAPES = {"nature": (3, 55, 45), "minatar": (3, 8, 6), "small impala": (3, 14, 11), "small resnet": (3, 27, 22)}
 FORWARD, BACKWARD = {"float64": 1e-12, "float32": 2e-6}, {"float64": 1e-10, "float32": 1e-4}
+# Each norm divides rounding by a deviation that may be small: all of resnet's differ by 8e-6 in single precision.
+NORMS_FORWARD = {"float64": 1e-12, "float32": 2e-5}
 ROWS = 5
+
+
+@pytest.fixture(autouse=True)
+def small_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Residual networks of few layers, as those of full size are slow to compile; groups hold several channels."""
+    monkeypatch.setitem(ENCODERS, "small impala", Impala(channels=(8, 12), blocks=2))
+    monkeypatch.setitem(ENCODERS, "small resnet", ResNet(width=16, units=(1, 2), groups=8))
 
 
 def images(encoder: str) -> np.ndarray:
@@ -34,10 +48,13 @@ def images(encoder: str) -> np.ndarray:
 
 
 def reference(encoder: str) -> torch.nn.Sequential:
-    """PyTorch's layers with fresh weights."""
+    """PyTorch's layers with weights near fresh ones."""
     torch.manual_seed(0)
     layers, width = torch_encoders.convolutions(encoder, SHAPES[encoder])
     network = torch.nn.Sequential(*layers)
+    with torch.no_grad():
+        for parameter in network.parameters():  # biases of 0 and scales of 1 would hide mistakes
+            parameter += 0.1 * torch.randn_like(parameter)
     assert network(torch.as_tensor(images(encoder))).shape == (ROWS, width)
     return network
 
@@ -54,8 +71,8 @@ def arrays(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, np.ndarray]
     return {name: tensor.detach().numpy() for name, tensor in tensors}
 
 
-@pytest.mark.parametrize("precision", ["float64", "float32"])
-@pytest.mark.parametrize("encoder", FILTERS)
+@pytest.mark.parametrize("precision", ["float64", pytest.param("float32", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("encoder", SHAPES)
 def test_encoders_agree(encoder: str, precision: str) -> None:
     """Outputs and gradients, at a distance that rounding explains."""
     with both_in(precision):
@@ -65,65 +82,225 @@ def test_encoders_agree(encoder: str, precision: str) -> None:
         names, parameters = zip(*network.named_parameters(), strict=True)
         gradients = torch.autograd.grad((weights * torch.tanh(expected)).sum(), parameters)
 
-        @jax.jit
+        @interpreted
+        @partial(jax.value_and_grad, has_aux=True)
         def loss(ours: Network) -> tuple[Array, Array]:
             output = ours(shown)
             return (weights.numpy() * jnp.tanh(output)).sum(), output
 
         ours = in_jax(network, encoder, jax_encoders.convolutions(encoder))
-        (_, output), gradient = jax.value_and_grad(loss, has_aux=True)(ours)
-        assert error(output, expected.detach()) <= FORWARD[precision]
+        (_, output), gradient = loss(ours)
+        forward = NORMS_FORWARD if "resnet" in encoder else FORWARD
+        assert error(output, expected.detach()) <= forward[precision]
         found = params_to_torch(gradient.params)
         for name, value in arrays(zip(names, gradients, strict=True)).items():
             assert error(found[name], value) <= BACKWARD[precision], name
 
 
+NORMED = "GroupNorm(self.groups)", "nn.relu"
+
+
+def lines(*layers: str) -> str:
+    """These layers as they stand in a unit."""
+    return (",\n" + 16 * " ").join(layers)
+
+
 MISTAKES = {
-    "padding as flax has it by default": ('"VALID"', '"SAME"'),
-    "kernels turned": ("images, kernel, strides", "images, kernel.swapaxes(0, 1), strides"),
-    "kernels mirrored": ("images, kernel, strides", "images, kernel[::-1, ::-1], strides"),
-    "channels of kernels in another order": ("images, kernel, strides", "images, kernel[:, :, ::-1], strides"),
-    "strides forgotten": ("strides, layout = (self.stride, self.stride),", "strides, layout = (1, 1),"),
-    "bias forgotten": ("return convolved + bias[:, None, None]", "return convolved"),
-    "flattened with channels last": ("images.reshape(", "images.transpose(0, 2, 3, 1).reshape("),
-    "flattened with sides exchanged": ("images.reshape(", "images.swapaxes(2, 3).reshape("),
-    "divided in whole numbers": ("jnp.asarray(images, dtype=float) / 255.0", "jnp.asarray(images // 255, dtype=float)"),
-    "not divided": ("jnp.asarray(images, dtype=float) / 255.0", "jnp.asarray(images, dtype=float)"),
-    "divided by 256": ("jnp.asarray(images, dtype=float) / 255.0", "jnp.asarray(images, dtype=float) / 256.0"),
-    "no activation": ("(Conv(*each), nn.relu)", "(Conv(*each), jnp.asarray)"),
-}
+    "nature": {
+        "padding as flax has it by default": ('[(padding, padding)] * 2, ("NCHW"', '"SAME", ("NCHW"'),
+        "kernels turned": ("(images, kernel, strides", "(images, kernel.swapaxes(0, 1), strides"),
+        "kernels mirrored": ("(images, kernel, strides", "(images, kernel[::-1, ::-1], strides"),
+        "channels of kernels in another order": ("(images, kernel, strides", "(images, kernel[:, :, ::-1], strides"),
+        "strides forgotten": ("layout = (stride, stride),", "layout = (1, 1),"),
+        "bias forgotten": ("self.padding) + bias[:, None, None]", "self.padding)"),
+        "flattened with channels last": ("return images.reshape(", "return images.transpose(0, 2, 3, 1).reshape("),
+        "flattened with sides exchanged": ("return images.reshape(", "return images.swapaxes(2, 3).reshape("),
+        "divided in whole numbers": ("(images, dtype=float) / 255.0", "(images // 255, dtype=float)"),
+        "not divided": ("(images, dtype=float) / 255.0", "(images, dtype=float)"),
+        "divided by 256": ("(images, dtype=float) / 255.0", "(images, dtype=float) / 256.0"),
+        "no activation": ("(Conv(*each), nn.relu)", "(Conv(*each), jnp.asarray)"),
+    },
+    "small impala": {
+        "pools that begin outside on every side": ('Any = "SAME"', "Any = [(0, 0)] * 2 + [(1, 1)] * 2"),
+        "pools that end within the image": ('padding: Any = "SAME"', 'padding: Any = "VALID"'),
+        "pools padded with black": ("images, -jnp.inf, jax.lax.max", "images, 0.0, jax.lax.max"),
+        "the mean for the greatest": ("images, -jnp.inf, jax.lax.max", "images / 9, 0.0, jax.lax.add"),
+        "pools of 2 by 2": ("(1, 1, 3, 3), (1, 1, 2, 2)", "(1, 1, 2, 2), (1, 1, 2, 2)"),
+        "convolutions that shrink the image": ("3, padding=1, kernel_init", "3, padding=0, kernel_init"),
+        "activation behind the convolution": (
+            "[nn.relu, same(self.channels), nn.relu, same(self.channels)]",
+            "[jnp.asarray, same(self.channels), nn.relu, same(self.channels), nn.relu]",
+        ),
+        "no activation in a block": ("same(self.channels), nn.relu, same", "same(self.channels), jnp.asarray, same"),
+        "no residual": ("return images + self.convolved(images)", "return self.convolved(images)"),
+        "an activated residual": ("return images + self.convolved", "return nn.relu(images) + self.convolved"),
+        "no activation at the end": ("[*layers, nn.relu, flatten]", "[*layers, jnp.asarray, flatten]"),
+        "pool before the convolution": ("[same(channels), pool,", "[pool, same(channels),"),
+    },
+    "small resnet": {
+        "pools that begin within the image": ("[(0, 0), (0, 0), (1, 1), (1, 1)]", '"SAME"'),
+        "kernels standardised per input": (
+            "centred = weight - weight.mean(axis=(0, 1, 2))",
+            "centred = weight - weight.mean(axis=(0, 1, 3), keepdims=True)",
+        ),
+        "kernels not centred": ("centred = weight - weight.mean(axis=(0, 1, 2))", "centred = weight"),
+        "kernels only centred": ("kernel = centred / sqrt(", "kernel = centred + 0 * sqrt("),
+        "groups of every eighth channel": (
+            "grouped = images.reshape(len(images), self.groups, -1)",
+            "grouped = images.reshape(len(images), -1, self.groups, images[0, 0].size).swapaxes(1, 2)"
+            ".reshape(len(images), self.groups, -1)",
+        ),
+        "one group": ("images.reshape(len(images), self.groups, -1)", "images.reshape(len(images), 1, -1)"),
+        "a group for each channel": ("(len(images), self.groups, -1)", "(len(images), images.shape[1], -1)"),
+        "norms over the batch": ("grouped - grouped.mean(axis=-1, keepdims=True)", "grouped - grouped.mean()"),
+        "the deviation's epsilon outside the root": (" + 1e-5)", ") + 1e-5"),
+        "flax's epsilon": ("+ 1e-5)", "+ 1e-6)"),
+        "scale forgotten": ("(images.shape) * scale[:, None, None]", "(images.shape)"),
+        "bias of a norm forgotten": ("* scale[:, None, None] + bias[:, None, None]", "* scale[:, None, None]"),
+        "projection before the activation": ("self.projection(activated)", "self.projection(images)"),
+        "an activated residual": ("residual = images if", "residual = activated if"),
+        "convolutions before the activation": ("self.convolved(activated)", "self.convolved(images)"),
+        "the stride in the first layer of a unit": (
+            lines("Standardised(self.width, 1)", *NORMED, "Standardised(self.width, 3, self.stride)"),
+            lines("Standardised(self.width, 1, self.stride)", *NORMED, "Standardised(self.width, 3)"),
+        ),
+        "no norm at the end": ("[*layers, GroupNorm(facts.groups), nn.relu", "[*layers, jnp.asarray, nn.relu"),
+        "no activation at the end": ("GroupNorm(facts.groups), nn.relu, average", "GroupNorm(facts.groups), average"),
+        "the sum for the mean": ("return images.mean(axis=(2, 3))", "return images.sum(axis=(2, 3))"),
+        "the greatest for the mean": ("return images.mean(axis=(2, 3))", "return images.max(axis=(2, 3))"),
+    },
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_are_found(mistake: str) -> None:
-    """In the larger encoder, where every one of them matters."""
-    old, new = MISTAKES[mistake]
+@pytest.mark.parametrize(("encoder", "mistake"), [(name, each) for name, found in MISTAKES.items() for each in found])
+def test_mistakes_are_found(encoder: str, mistake: str) -> None:
+    """In an encoder where every one of them matters, at weights of which none is as it was drawn."""
+    old, new = MISTAKES[encoder][mistake]
     source = Path(jax_encoders.__file__).read_text()
     assert source.count(old) == 1
     changed = ModuleType("changed")
+    sys.modules["changed"] = changed  # where flax looks for types
     exec(compile(source.replace(old, new), "changed", "exec"), vars(changed))
     with both_in("float64"):
-        network = reference("nature")
-        expected = network(torch.as_tensor(images("nature"))).detach()
-        ours = in_jax(network, "nature", changed.convolutions("nature"))
-        output = jax.jit(lambda network, shown: network(shown))(ours, images("nature"))
-        assert output.shape != expected.shape or error(output, expected) > 1e-3
+        network = reference(encoder)
+        expected = network(torch.as_tensor(images(encoder))).detach()
+        try:
+            ours = in_jax(network, encoder, changed.convolutions(encoder))
+            output = ours(images(encoder))
+        except (KeyError, TypeError):  # a layer has no weights, or images of two sizes are added
+            return
+        assert output.shape != expected.shape or error(output, expected) > 1e-6
 
 
-@pytest.mark.parametrize("encoder", FILTERS)
-def test_fresh_weights_are_pytorchs(encoder: str) -> None:
-    """Uniform between the same bounds, weights and biases."""
-    layers, _ = torch_encoders.convolutions(encoder, SHAPES[encoder])
-    module = nn.Sequential(jax_encoders.convolutions(encoder))
-    params = jax.jit(module.init)(jax.random.key(0), images(encoder))["params"]
-    convolved = [layer for layer in layers if isinstance(layer, torch.nn.Conv2d)]
-    for ours, layer in zip(params.values(), convolved, strict=True):
-        bound = float(np.prod(layer.weight.shape[1:])) ** -0.5
-        for mine, other in ((ours["kernel"], layer.weight), (ours["bias"], layer.bias)):
-            assert mine.size == other.numel()
-            for values in (np.asarray(mine), other.detach().numpy()):
-                assert 0.7 * bound < np.abs(values).max() <= bound
-                assert abs(values.std() / (bound / 3**0.5) - 1.0) < (0.05 if values.size > 1000 else 0.5)
+LAYERS = {
+    # PyTorch's own initialisation, whose biases are not 0
+    "nature": (lambda: torch.nn.Conv2d(16, 48, 3), lambda: jax_encoders.Conv(48, 3), (144**-0.5, (144 * 3) ** -0.5)),
+    # Glorot's uniform one
+    "impala": (
+        lambda: torch_encoders.Same(16, 48),
+        lambda: jax_encoders.same(48),
+        ((6 / (144 + 432)) ** 0.5, (2 / (144 + 432)) ** 0.5),
+    ),
+    # LeCun's normal one, which is cut at two deviations and widened to variance 1 / fan-in
+    "resnet": (
+        lambda: torch_encoders.Standardised(16, 48, 3),
+        lambda: jax_encoders.Standardised(48, 3),
+        (2 / 0.8796 / 12, 1 / 12),
+    ),
+}
+
+
+@pytest.mark.parametrize("encoder", LAYERS)
+def test_fresh_weights(encoder: str) -> None:
+    """Greatest one and deviation of an encoder's kernels; biases."""
+    theirs, ours, (greatest, deviation) = LAYERS[encoder]
+    torch.manual_seed(0)
+    params = ours().init(jax.random.key(0), np.zeros((1, 16, 5, 5), np.float32))["params"]
+    for weights in (arrays(theirs().named_parameters()), params_to_torch(params)):
+        assert 0.97 * greatest < np.abs(weights["weight"]).max() <= 1.0001 * greatest
+        assert abs(weights["weight"].std() / deviation - 1.0) < 0.03
+        assert ("bias" in weights) == (encoder != "resnet")
+        if "bias" in weights:
+            assert 0.9 * greatest * (encoder == "nature") <= np.abs(weights["bias"]).max() <= greatest
+            assert weights["bias"].any() == (encoder == "nature")
+
+
+def test_fresh_norms() -> None:
+    """They change nothing behind the division by the deviation."""
+    params = jax_encoders.GroupNorm(4).init(jax.random.key(0), np.zeros((1, 16, 5, 5), np.float32))["params"]
+    assert params["scale"].tolist() == [1.0] * 16
+    assert params["bias"].tolist() == [0.0] * 16
+
+
+def flaxs_own(encoder: str, weights: dict[str, np.ndarray], shown: np.ndarray) -> np.ndarray:
+    """What jaxrl_m computes, of flax's own layers, which want channels last; features in the order of ours."""
+    convolution, group_norm = {"use_bias": False}, {"num_groups": 8, "epsilon": 1e-5}
+
+    def apply(layer: nn.Module, name: str, x: Any, kernel: np.ndarray | None = None) -> Any:
+        weight = weights[f"{name}.weight"] if kernel is None else kernel
+        own = {"kernel": weight.transpose(2, 3, 1, 0)} if weight.ndim == 4 else {"scale": weight}
+        bias = {"bias": weights[f"{name}.bias"]} if f"{name}.bias" in weights else {}
+        return layer.apply({"params": {**own, **bias}}, x)
+
+    def standardised(name: str, x: Any, stride: int = 1) -> Any:
+        kernel = weights[f"{name}.weight"]
+        outputs, _, side, _ = kernel.shape
+        flat = kernel.reshape(outputs, -1)
+        flat = (flat - flat.mean(1, keepdims=True)) / np.sqrt(flat.var(1, keepdims=True) + 1e-10)
+        layer = nn.Conv(outputs, (side, side), stride, [(side // 2, side // 2)] * 2, **convolution)
+        return apply(layer, name, x, flat.reshape(kernel.shape))
+
+    def normalised(name: str, x: Any) -> Any:
+        return nn.relu(apply(nn.GroupNorm(**group_norm), name, x))
+
+    x = jnp.asarray(shown, float).transpose(0, 2, 3, 1) / 255
+    if encoder == "small impala":
+        place = 1
+        for channels in (8, 12):
+            x = apply(nn.Conv(channels, (3, 3)), f"{place}", x)
+            x, place = nn.max_pool(x, (3, 3), (2, 2), "SAME"), place + 2
+            for _ in range(2):
+                inner = apply(nn.Conv(channels, (3, 3)), f"{place}.convolved.1", nn.relu(x))
+                x, place = x + apply(nn.Conv(channels, (3, 3)), f"{place}.convolved.3", nn.relu(inner)), place + 1
+        return np.asarray(nn.relu(x).transpose(0, 3, 1, 2).reshape(len(x), -1))
+    x = nn.max_pool(standardised("1", x, 2), (3, 3), (2, 2), [(1, 1), (1, 1)])
+    for place, stride in ((3, 1), (4, 2), (5, 1)):
+        before = normalised(f"{place}.norm", x)
+        residual = standardised(f"{place}.projection", before, stride) if place != 5 else x
+        x = normalised(f"{place}.convolved.1", standardised(f"{place}.convolved.0", before))
+        x = normalised(f"{place}.convolved.4", standardised(f"{place}.convolved.3", x, stride))
+        x = residual + standardised(f"{place}.convolved.6", x)
+    return np.asarray(normalised("6", x).mean((1, 2)))
+
+
+@pytest.mark.parametrize("encoder", ["small impala", "small resnet"])
+def test_residual_networks_are_jaxrl_ms(encoder: str) -> None:
+    """A second derivation, of flax's own layers with channels last."""
+    with both_in("float64"):
+        network, shown = reference(encoder), images(encoder)
+        derived = flaxs_own(encoder, arrays(network.named_parameters()), shown)
+        assert error(network(torch.as_tensor(shown)).detach(), derived) <= FORWARD["float64"]
+
+
+@pytest.mark.parametrize(
+    ("encoder", "shape", "width", "weights"),
+    [
+        ("impala", (3, 64, 64), 2048, 97_600),
+        ("impala", (4, 84, 84), 3872, 97_744),
+        ("resnet", (3, 64, 64), 2048, 13_938_496),
+    ],
+)
+def test_sizes_are_jaxrl_ms(encoder: str, shape: tuple[int, int, int], width: int, weights: int) -> None:
+    """Features and weights of the networks that it offers under these names, counted there."""
+    with torch.device("meta"):  # shapes alone
+        layers, found = torch_encoders.convolutions(encoder, shape)
+    parameters = list(torch.nn.Sequential(*layers).parameters())
+    module, shown = nn.Sequential(jax_encoders.convolutions(encoder)), np.zeros((1, *shape), np.uint8)
+    output, variables = jax.eval_shape(lambda key: module.init_with_output(key, shown), jax.random.key(0))
+    assert (features(encoder, shape), found, output.shape) == (width, width, (1, width))
+    sizes = [sorted(map(prod, (each.shape for each in found))) for found in (jax.tree.leaves(variables), parameters)]
+    assert sizes[0] == sizes[1]
+    assert sum(sizes[0]) == weights
 
 
 @pytest.mark.parametrize(
@@ -133,7 +310,7 @@ def test_fresh_weights_are_pytorchs(encoder: str) -> None:
         ("nature", (1, 84, 35), "images of 84 by 35 are too small for encoder nature"),
         ("minatar", (1, 2, 10), "images of 2 by 10 are too small for encoder minatar"),
         ("minatar", 4, "observations are vectors, which encoder minatar cannot read: set encoder to none"),
-        (NO_ENCODER, (1, 10, 10), r"observations are images \(1, 10, 10\): set encoder to nature or minatar"),
+        (NO_ENCODER, (1, 10, 10), r"observations are images \(1, 10, 10\): set encoder to nature or minatar or "),
     ],
 )
 def test_what_an_encoder_cannot_read(encoder: str, shape: int | tuple[int, int, int], told: str) -> None:
@@ -143,7 +320,14 @@ def test_what_an_encoder_cannot_read(encoder: str, shape: int | tuple[int, int, 
 
 @pytest.mark.parametrize(
     ("encoder", "shape", "expected"),
-    [("nature", (4, 84, 84), 3136), ("nature", (1, 36, 36), 64), ("minatar", (6, 10, 10), 1024), (NO_ENCODER, 7, 7)],
+    [
+        ("nature", (4, 84, 84), 3136),
+        ("nature", (1, 36, 36), 64),
+        ("minatar", (6, 10, 10), 1024),
+        ("impala", (1, 1, 17), 96),
+        ("small resnet", (1, 1, 1), 128),
+        (NO_ENCODER, 7, 7),
+    ],
 )
 def test_features_are_counted(encoder: str, shape: int | tuple[int, int, int], expected: int) -> None:
     """Those of Nature's and MinAtar's own images, of the smallest ones, and of vectors."""
