@@ -3,6 +3,7 @@
 import difflib
 import json
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,6 +14,24 @@ BUNDLED = Path(__file__).resolve().parent.parent / "datasets"
 D4RL_FACTS = json.loads(Path(__file__).with_name("d4rl_infos.json").read_text())
 _FILE_SUFFIXES = (".hdf5", ".h5")
 MINARI = "minari:"  # what the names of Minari's datasets begin with here
+
+ATARI_GAMES = (
+    "air-raid", "alien", "amidar", "assault", "asterix", "asteroids", "atlantis", "bank-heist", "battle-zone",
+    "beam-rider", "berzerk", "bowling", "boxing", "breakout", "carnival", "centipede", "chopper-command",
+    "crazy-climber", "demon-attack", "double-dunk", "elevator-action", "enduro", "fishing-derby", "freeway",
+    "frostbite", "gopher", "gravitar", "hero", "ice-hockey", "jamesbond", "journey-escape", "kangaroo", "krull",
+    "kung-fu-master", "montezuma-revenge", "ms-pacman", "name-this-game", "phoenix", "pitfall", "pong", "pooyan",
+    "private-eye", "qbert", "riverraid", "road-runner", "robotank", "seaquest", "skiing", "solaris", "space-invaders",
+    "star-gunner", "tennis", "time-pilot", "tutankham", "up-n-down", "venture", "video-pinball", "wizard-of-wor",
+    "yars-revenge", "zaxxon",
+)  # fmt: skip
+"""The games of D4RL-Atari's datasets: those of the DQN replay logs, as d4rl-atari writes their names."""
+
+_ATARI_EPOCHS = {"mixed": 1, "medium": 10, "expert": 50}
+_ATARI_NAME = re.compile(
+    r"(?P<game>[a-z-]+)-(?:(?P<kind>mixed|medium|expert)|epoch-(?P<epoch>[1-9]\d?))-v(?P<run>[0-4])"
+)
+_LAST_EPOCH = 50
 
 ROBOTS = ("halfcheetah", "hopper", "walker2d", "ant")
 """What D4RL's locomotion datasets are of; each is an environment `d4rl/<robot>-v2`."""
@@ -42,8 +61,26 @@ def is_file_name(name: str) -> bool:
 
 
 def is_known(name: str) -> bool:
-    """Whether `name` is a D4RL id, a bundled or Minari's dataset or the path of a file, which need not be there."""
-    return name in D4RL_FACTS or name in bundled() or is_file_name(name) or name.startswith(MINARI)
+    """Whether `name` is a D4RL id, a bundled, D4RL-Atari's or Minari's dataset or a file's path; none need be there."""
+    return name in D4RL_FACTS or name in bundled() or is_file_name(name) or is_atari(name) or name.startswith(MINARI)
+
+
+def is_atari(name: str) -> bool:
+    """Whether `name` is that of one of D4RL-Atari's datasets, such as `breakout-mixed-v0` or `pong-epoch-7-v2`."""
+    found = _ATARI_NAME.fullmatch(name)
+    return found is not None and found["game"] in ATARI_GAMES and int(found["epoch"] or 1) <= _LAST_EPOCH
+
+
+def atari_folder(name: str) -> Path:
+    """Where the files of a dataset of `is_atari` belong, whether they are there or not: beside D4RL's own.
+
+    The folder is `<Game>/<run>/<epoch>`. Versions count runs from 0, folders from 1.
+    """
+    found = _ATARI_NAME.fullmatch(name)
+    assert found is not None, "is_atari was asked"
+    game = "".join(word.capitalize() for word in found["game"].split("-"))
+    epoch = found["epoch"] or str(_ATARI_EPOCHS[found["kind"]])
+    return d4rl_folder() / game / str(int(found["run"]) + 1) / epoch
 
 
 def dataset_path(name: str) -> Path:
@@ -74,9 +111,8 @@ def dataset_location(name: str) -> Path:
         return d4rl_folder() / d4rl_file(name)
     if name in bundled():
         return BUNDLED / f"{name}.hdf5"
-    raise InputError(
-        f"unknown dataset {name!r}; {nearest(name, [*D4RL_FACTS, *bundled()])}, or give the path of an .hdf5 file"
-    )
+    known = [*D4RL_FACTS, *bundled(), *(f"{game}-mixed-v0" for game in ATARI_GAMES)]
+    raise InputError(f"unknown dataset {name!r}; {nearest(name, known)}, or give the path of an .hdf5 file")
 
 
 def d4rl_folder() -> Path:

@@ -13,7 +13,7 @@ from shared import names
 from shared.commands.collecting import thinning
 from shared.commands.collecting.writing import write_arrays
 from shared.commands.common import Parser
-from shared.data import download, minari_sets, sources, sums, transitions
+from shared.data import atari_sets, download, minari_sets, sources, sums, transitions
 from shared.data.cache import Source, sha256_of
 from shared.data.hdf5 import declared_shapes
 from shared.envs.registry import time_limit
@@ -259,7 +259,7 @@ def _record(digests: dict[str, str]) -> None:
 
 
 def download_dataset(options: argparse.Namespace) -> None:
-    """Fetches a dataset of D4RL's or Minari's unless it is here, and prints where it is.
+    """Fetches a dataset of D4RL's or Minari's unless it is here, and prints where it is; D4RL-Atari's must be here.
 
     Raises:
         InputError: There is no such dataset, or it cannot be fetched.
@@ -268,6 +268,8 @@ def download_dataset(options: argparse.Namespace) -> None:
         print(minari_sets.path(options.id))
     elif options.id in names.D4RL_FACTS:
         print(download.fetch(options.id))
+    elif names.is_atari(options.id):
+        print(atari_sets.paths(options.id)["observations"].parent)
     else:
         raise InputError(f"{options.id!r} is not hosted anywhere; {names.nearest(options.id, names.D4RL_FACTS)}")
 

@@ -1,4 +1,4 @@
-"""Where a dataset comes from: D4RL by name, Minari by name, a file of one's own, a bundled set or an object."""
+"""Where a dataset comes from: D4RL, D4RL-Atari or Minari by name, a file of one's own, a bundled set, an object."""
 
 import functools
 import hashlib
@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from shared.data import d3rlpy_files, download, minari_sets, sums
+from shared.data import atari_sets, d3rlpy_files, download, minari_sets, sums
 from shared.data.cache import Source, cached
 from shared.data.hdf5 import read_arrays, read_attributes
 from shared.data.transitions import checked_arrays, read_hdf5
 from shared.errors import InputError
-from shared.names import D4RL_FACTS, MINARI, dataset_path
+from shared.names import D4RL_FACTS, MINARI, dataset_path, is_atari
 
 
 def read(name: str) -> Source:
@@ -23,14 +23,17 @@ def read(name: str) -> Source:
     A file of D4RL's name whose bytes are not D4RL's is used, with a line on standard error.
 
     Args:
-        name: `mini/...`, a D4RL id such as `hopper-medium-v2`, `minari:mujoco/hopper/medium-v0`, or a file's path. The
-            file is in D4RL's layout, or one of d3rlpy's replay buffers.
+        name: `mini/...`, a D4RL id such as `hopper-medium-v2`, one of D4RL-Atari's such as `breakout-mixed-v0`,
+            `minari:mujoco/hopper/medium-v0`, or a file's path. The file is in D4RL's layout, or one of d3rlpy's replay
+            buffers.
 
     Raises:
         InputError: The dataset is unknown, cannot be downloaded, or cannot be read.
     """
     if name.startswith(MINARI):
         return minari_sets.read(name)
+    if is_atari(name):
+        return atari_sets.read(name)
     path = download.fetch(name) if name in D4RL_FACTS else dataset_path(name)
     source = cached([path], lambda: read_file(path))
     if name not in D4RL_FACTS:

@@ -145,7 +145,7 @@ def test_pages_and_python_are_summed_up_apart(
 def test_every_python_file_is_looked_at() -> None:
     """Those of no environment among them."""
     found = {path.relative_to(prose.ROOT).as_posix() for path in prose.python_files()}
-    assert {"conftest.py", "docs/_ext/prose.py", "corl_jax/cql.py", "exercises/16_awac/exercise.py"} < found
+    assert {"conftest.py", "docs/_ext/prose.py", "corl_jax/cql.py", "exercises/17_awac/exercise.py"} < found
     assert not [name for name in found if name.startswith(".")]
 
 

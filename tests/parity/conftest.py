@@ -11,7 +11,7 @@ from shared.commands.common import ended
 ROOT = Path(__file__).resolve().parents[2]
 PORTS = ROOT / "tests" / "parity" / "ports"
 PLAIN = PORTS / "plain_td3_bc.py"
-AWAC = ROOT / "exercises" / "solutions" / "16_awac.py"
+AWAC = ROOT / "exercises" / "solutions" / "17_awac.py"
 
 
 def write_port(folder: Path, base: Path, changes: Sequence[tuple[str, str]] = ()) -> Path:
