@@ -81,8 +81,8 @@ class TrainConfig(Hyperparameters, EpochsConfig, ImitationConfig):
     name: str = "MOPO"
     # Dataset: mini/hopper-medium-replay, a D4RL id, minari:NAME, or the path of an HDF5 file
     env: str = "mini/hopper-medium-replay"
-    # Run of model_based/dynamics on that dataset, of this framework: its folder, or a checkpoint; empty: one with the
-    # same seed, below runs_path, which is made first where there is none
+    # Run of model_based/dynamics, of this framework: its folder, or a checkpoint; empty: one with this dataset and seed
+    # below runs_path, made first if need be
     dynamics: str = ""
     # Updates between two times that the model is rolled out
     rollout_freq: int = bounded(1000, low=1)

@@ -57,10 +57,11 @@ def ready(twin: Any, dataset: Any, config: Any) -> Any:
         ring = torch_online.Ring(dataset, CAPACITY, keeps_dataset=False)
         ring.extend(Batch(*(torch.as_tensor(c).to(d) for c, d in zip(synthetic(dataset), dataset, strict=True))))
         return Tensors(dataset, ring.rows)
-    columns = synthetic(jax_data.take(dataset, jnp.arange(len(dataset))))
-    ring = jax_online.Ring.create(dataset, CAPACITY, keeps_dataset=False)
-    ring = jax_online.push_kept(ring, Batch(*(jnp.asarray(column)[None] for column in columns)), jnp.ones((1, SEEN), bool))
-    return jax_online.Sources(dataset, ring)
+    columns = Batch(
+        *(jnp.asarray(column)[None] for column in synthetic(jax_data.take(dataset, jnp.arange(len(dataset)))))
+    )
+    empty = jax_online.Ring.create(dataset, CAPACITY, keeps_dataset=False)
+    return jax_online.Sources(dataset, jax_online.push_kept(empty, columns, jnp.ones((1, SEEN), bool)))
 
 
 def take(twin: Any, sources: Any, indices: Any, config: Any) -> Batch:
@@ -189,7 +190,9 @@ def corner(trainer: Any) -> None:
 
 def prepared(twin: Any) -> dict[str, Any]:
     """The shares of batches, which draws are too few to tell."""
-    of = {(size, ratio): twin.TrainConfig(batch_size=size, real_ratio=ratio) for size in (7, 256) for ratio in (0.05, 0.3)}
+    of = {
+        (size, ratio): twin.TrainConfig(batch_size=size, real_ratio=ratio) for size in (7, 256) for ratio in (0.05, 0.3)
+    }
     return {f"shares of {size} by {ratio}": np.asarray(twin.shares(config)) for (size, ratio), config in of.items()}
 
 
@@ -219,7 +222,13 @@ PAIR = Pair(
         | {"discount": 0.9, "tau": 0.1, "actor_lr": 1e-2, "critic_lr": 3e-3, "alpha_lr": 1e-1, "target_entropy": -20.0}
         | {"real_ratio": 0.8, "rollout_length": 4, "penalty_coef": 0.0, "max_timesteps": 40, "num_updates_on_epoch": 8},
         "fixed temperature": SMALL
-        | {"auto_alpha": False, "alpha": 0.7, "uncertainty_mode": "ensemble_std", "real_ratio": 0.5, "rollout_length": 1},
+        | {
+            "auto_alpha": False,
+            "alpha": 0.7,
+            "uncertainty_mode": "ensemble_std",
+            "real_ratio": 0.5,
+            "rollout_length": 1,
+        },
     },
     corner=corner,
     extra_inputs=lambda rng, size: {"log_prob": rng.normal(size=size)},
@@ -298,7 +307,8 @@ MISTAKES = [
     Mistake("roll-outs from the first rows alone", "(hp.rollout_batch_size,), 0, dataset_size)",
             "(hp.rollout_batch_size,), 0, dataset_size // 2)", "draws"),
     Mistake("termination ignored", ROLLED, ROLLED.replace("alive & ~step.terminals", "alive"), "act"),
-    Mistake("an end forgotten a step later", ROLLED, ROLLED.replace("alive & ~step.terminals", "~step.terminals"), "act"),
+    Mistake("an end forgotten a step later", ROLLED, ROLLED.replace("alive & ~step.terminals", "~step.terminals"),
+            "act"),
     Mistake("the last row of an episode left out", ROLLED, ROLLED.replace("(batch, alive)",
             "(batch, alive & ~step.terminals)"), "act"),
     Mistake("roll-outs go on from where they began", ROLLED, ROLLED.replace("(step.next_observations,",

@@ -235,9 +235,9 @@ def test_six_updates_and_their_roll_outs(dataset: Batch, settings: dict[str, Any
     assert ring.content()["pointer"] == library.next
     for ours, theirs in zip(rows_of(ring), library.held, strict=True):
         assert all(torch.equal(mine, other) for mine, other in zip(ours, theirs, strict=True))
-    ours = [trainer.critic_1, trainer.critic_2, trainer.critic_1_target, trainer.critic_2_target]
+    critics = [trainer.critic_1, trainer.critic_2, trainer.critic_1_target, trainer.critic_2_target]
     assert_same_weights(
-        [*ours, trainer.actor.backbone, *trainer.actor.dist_net.children()],
+        [*critics, trainer.actor.backbone, *trainer.actor.dist_net.children()],
         [*library.q, library.trunk, library.mu, library.sigma],
     )
     assert trainer.log_alpha.constant.item() == library.log_alpha.item()

@@ -57,7 +57,6 @@ class Ring(PackedDataset):
         facts = {name: getattr(dataset, name) for name in ("kind", "shapes", "whole", "images")}
         return cls(rows=rows, size=size, pointer=pointer, **facts)
 
-
     def content(self) -> dict[str, Any]:
         """What a checkpoint holds of it: the rows that are there, (size, W), and where the next one goes."""
         return {"rows": np.asarray(self.rows[: int(self.size)]), "pointer": int(self.pointer)}
@@ -68,9 +67,12 @@ class Ring(PackedDataset):
         Raises:
             InputError: It holds nothing like that, or does not fit.
         """
-        rows, pointer = stored_rows(content.get("synthetic"), *self.rows.shape, path)
+        capacity, width = self.rows.shape
+        rows, pointer = stored_rows(content.get("synthetic"), capacity, width, path)
         filled = _in_front(jnp.zeros_like(self.rows), jnp.asarray(rows, self.rows.dtype))
-        return self.replace(rows=filled, size=jnp.asarray(len(rows), jnp.int32), pointer=jnp.asarray(pointer, jnp.int32))
+        return self.replace(
+            rows=filled, size=jnp.asarray(len(rows), jnp.int32), pointer=jnp.asarray(pointer, jnp.int32)
+        )
 
 
 @partial(jax.jit, donate_argnames="rows")

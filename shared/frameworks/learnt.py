@@ -69,8 +69,8 @@ def load_learnt(config: Any, framework: str) -> tuple[Task, Learnt]:
     ours = read.raw["observations"].shape[1], read.raw["actions"].shape[1]
     if learnt_in != env_id or (state_dim, action_dim) != ours:
         raise InputError(
-            f"the model of {path} has states of size {state_dim} and actions of size {action_dim} of {learnt_in}, dataset "
-            f"{config.env!r} {ours[0]} and {ours[1]} of {env_id}: set dynamics to another, or leave it out"
+            f"the model of {path} has states of size {state_dim} and actions of size {action_dim} of {learnt_in}, "
+            f"dataset {config.env!r} {ours[0]} and {ours[1]} of {env_id}: set dynamics to another, or leave it out"
         )
 
     def extract(raw: dict[str, np.ndarray], limit: int | None) -> Batch:
@@ -101,7 +101,7 @@ def _check_room(config: Any, state_dim: int, action_dim: int) -> None:
 
 
 def pieces(intervals: Iterable[tuple[int, int]], every: int) -> Iterator[tuple[int, int]]:
-    """Intervals (updates before, and at the end) cut in pieces, so that none holds a multiple of `every` but at an end."""
+    """Intervals, (updates before, at the end) each, cut wherever a multiple of `every` lies within."""
     for start, end in intervals:
         while start < end:
             after = min(end, (start // every + 1) * every)
@@ -118,6 +118,6 @@ def check_roll_outs(step: int, metrics: Mapping[str, SupportsFloat]) -> None:
     largest = float(metrics.get("rollout_largest", 0.0))
     if not largest <= LARGEST:
         raise RunError(
-            f"the model's roll-outs reach {largest:.3g} before update {step}: set rollout_length to less, or dynamics to "
-            "a run that has learnt for longer"
+            f"the model's roll-outs reach {largest:.3g} before update {step}: set rollout_length to less, or dynamics "
+            "to a run that has learnt for longer"
         )

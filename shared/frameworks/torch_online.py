@@ -62,7 +62,6 @@ class Ring:
             self._pointer = (self._pointer + 1) % capacity
             self.size = min(self.size + 1, capacity)
 
-
     def extend(self, columns: Any) -> None:
         """Stores tensors (n, ...) on the ring's device, n not above its capacity, the oldest row first."""
         capacity, number = len(self.rows[0]), len(columns[0])
@@ -74,7 +73,9 @@ class Ring:
 
     def content(self) -> dict[str, Any]:
         """What a checkpoint holds of it: the rows side by side, (size, W), and where the next one goes."""
-        columns = [column[: self.size].flatten(1) if column.ndim > 1 else column[: self.size, None] for column in self.rows]
+        columns = [
+            column[: self.size].flatten(1) if column.ndim > 1 else column[: self.size, None] for column in self.rows
+        ]
         return {"rows": torch.cat(columns, dim=1).cpu(), "pointer": self._pointer}
 
     def go_on_from(self, path: str, content: Mapping[str, Any]) -> None:

@@ -120,5 +120,7 @@ def stored_rows(saved: Any, capacity: int, width: int, path: str) -> tuple[np.nd
     except (TypeError, KeyError, ValueError):
         fits = False
     if not fits:
-        raise InputError(f"checkpoint {path} holds no roll-outs of {width} numbers a row, {capacity} rows at most: begin a new run")
+        raise InputError(
+            f"checkpoint {path} holds no roll-outs of {width} numbers a row, {capacity} rows at most: begin a new run"
+        )
     return rows, pointer
