@@ -211,7 +211,7 @@ def interval(scene: Scene, state: Any, start: int, num_updates: int) -> tuple[Er
 def draws(scene: Scene) -> Errors:
     """Updates' indices and noise: of the torch twin's kinds, shapes and distributions, never the same twice."""
     rows, *_ = scene.pair.draw_inputs(scene.dataset, scene.sizes[1])
-    found = _draws(scene, rows) | _other_draws(scene) | _drawn_once(scene)
+    found = _draws(scene, rows + scene.pair.further_rows) | _other_draws(scene) | _drawn_once(scene)
     if scene.pair.two_buffers:
         mixing = replace(scene.pair, draw_statics=lambda config, step: {"online_size": SEEN})
         scene = replace(scene, pair=mixing)
@@ -305,8 +305,9 @@ def _drawn_once(scene: Scene) -> Errors:
     for name in scene.pair.drawn_once:
         ours, theirs = (getattr(twin, name) for twin in (scene.jax_twin, scene.pair.torch))
         keys = [*range(DRAWN_UPDATES), 0, DRAWN_UPDATES]
-        drawn = [(None, ours(jax.random.key(seed), scene.hp, ROWS)) for seed in keys]
-        reference = [(None, theirs(scene.config, ROWS)) for _ in range(DRAWN_UPDATES)]
+        told = ROWS, *scene.pair.drawn_with.get(name, ())
+        drawn = [(None, ours(jax.random.key(seed), scene.hp, *told)) for seed in keys]
+        reference = [(None, theirs(scene.config, *told)) for _ in range(DRAWN_UPDATES)]
         for what, figures in faults(drawn, reference, 0).items():
             found |= {f"{name} {what} {fault}": float(np.abs(value).max()) for fault, value in figures.items()}
     return found

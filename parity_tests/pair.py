@@ -113,7 +113,10 @@ class Pair:
         torch_phase: From the PyTorch trainer to what its draws for the next update depend on besides.
         draw_statics: From a config and an update's number (from 1) to the further arguments of `draw_noise`.
         other_draws: Names of further functions that draw, which a run calls between updates.
+        further_rows: How many rows indices choose from besides the dataset's: they are numbered on from those.
         drawn_once: Names of functions that draw of a dataset's rows before the first update, as NumPy's arrays.
+        drawn_with: What such a function is told besides the number of rows, by its name.
+        replays: Patches both twins so that the JAX one's run gets what else the PyTorch one draws.
         metric: Under which name a row of a run's metrics has the score of an evaluation.
         explored: From a generator, a number of rows and A to what `explore` is given of these, by name.
         explores: Whether a run goes on in the environment: both twins have `draw_exploration` and `explore`, the JAX
@@ -168,7 +171,10 @@ class Pair:
     torch_phase: Callable[[Any], tuple] = lambda trainer: ()
     draw_statics: Callable[[Any, int], dict[str, Any]] = no_statics
     other_draws: Sequence[str] = ()
+    further_rows: int = 0
     drawn_once: Sequence[str] = ()
+    drawn_with: Mapping[str, tuple] = field(default_factory=dict)
+    replays: Callable[[Any], None] = lambda patch: None
     metric: str = "return_mean"
     explored: Callable[[np.random.Generator, int, int], dict[str, Any]] = lambda rng, rows, action_dim: {}
     explores: bool = False

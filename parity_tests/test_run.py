@@ -95,10 +95,11 @@ def test_runs_are_equal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(pair.jax, "draw_exploration", replayed)
 
     with both_in("float64"):
-        for other in [*pair.other_draws, *pair.drawn_once]:
+        for other in [*pair.other_draws, *(pair.drawn_once if not pair.drawn_with else ())]:
             hand_over(other)
         if pair.explores:
             hand_over_explorations()
+        pair.replays(monkeypatch)
         monkeypatch.setattr(pair.torch, "draw_noise", recording_draw)
         monkeypatch.setattr(pair.torch, "create_trainer", recording_create)
         config = pair.torch.TrainConfig(**settings)

@@ -27,6 +27,8 @@ UNREACHABLE = {
     ("search.nearest(keys)", "select_n"): "likewise, and nor is the number of a row that was found",
     ("earned[batch.indices]", "select_n"): "likewise, and nor is the number of a row that was drawn",
     ("take(batch.rows, columns)", "select_n"): "likewise",
+    ("updates // hp.num_updates_on_epoch", "select_n"): "a number of updates is not below 0",
+    ("updates // hp.num_updates_on_epoch", "sign"): "likewise",
     ("search.nearest(keys)", "argmin: never several places"): "the ladder's rows are one block of the search; its own"
     " tests have several",
     ("timestep_emb(", "select_n"): "likewise, and steps are counted from 0",

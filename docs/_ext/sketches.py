@@ -36,6 +36,7 @@ SKETCHES = {
         offline.iql,
         ensembles.lb_sac,
         models.model_based_dynamics,
+        models.model_based_mopo,
         online.online_ddpg,
         online.online_dqn,
         online.online_td3,

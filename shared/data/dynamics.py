@@ -41,6 +41,15 @@ class Draws(NamedTuple):
     chosen: Any
 
 
+class ModelSizes(NamedTuple):
+    """Of a learnt model: sizes of a state and of an action, its members, and those of them that predict."""
+
+    state_dim: int
+    action_dim: int
+    n_ensemble: int
+    n_elites: int
+
+
 class Step(NamedTuple):
     """What a model says of a step from n states.
 

@@ -17,7 +17,7 @@ Each interval begins with `next_action`, so that a run which is resumed there co
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,7 @@ from shared.data.transitions import Batch
 from shared.frameworks.jax_data import PackedDataset, take
 from shared.frameworks.jax_seeds import Stack
 from shared.runs import seeds
+from shared.runs.facts import stored_rows
 
 # Calls whose metrics wait on the device; they are fetched together.
 _WAITING = 256
@@ -56,6 +57,23 @@ class Ring(PackedDataset):
         facts = {name: getattr(dataset, name) for name in ("kind", "shapes", "whole", "images")}
         return cls(rows=rows, size=size, pointer=pointer, **facts)
 
+    def content(self) -> dict[str, Any]:
+        """What a checkpoint holds of it: the rows that are there, (size, W), and where the next one goes."""
+        return {"rows": np.asarray(self.rows[: int(self.size)]), "pointer": int(self.pointer)}
+
+    def refilled(self, path: str, content: Mapping[str, Any]) -> Self:
+        """The ring with what a checkpoint holds under `synthetic`.
+
+        Raises:
+            InputError: It holds nothing like that, or does not fit.
+        """
+        capacity, width = self.rows.shape
+        rows, pointer = stored_rows(content.get("synthetic"), capacity, width, path)
+        filled = _in_front(jnp.zeros_like(self.rows), jnp.asarray(rows, self.rows.dtype))
+        return self.replace(
+            rows=filled, size=jnp.asarray(len(rows), jnp.int32), pointer=jnp.asarray(pointer, jnp.int32)
+        )
+
 
 @partial(jax.jit, donate_argnames="rows")
 def _in_front(rows: Array, first: Array) -> Array:
@@ -77,6 +95,27 @@ def push(ring: Ring, rows: Array) -> Ring:
 
 
 _push = jax.jit(push, donate_argnames="ring")
+
+
+def push_kept(ring: Ring, columns: Any, kept: Array) -> Ring:
+    """The ring with those rows of columns (h, n, ...) stored that are kept, (h, n), one step's after the other's.
+
+    They are no more than its capacity. What is not kept is sent beyond the end, where XLA drops it.
+    """
+    capacity, kept = len(ring), kept.ravel()
+    rows = jnp.concatenate([column.reshape(len(kept), -1) for column in columns], axis=1)
+    number = kept.sum()
+    places = (ring.pointer + jnp.cumsum(kept) - 1) % capacity
+    stored = ring.rows.at[jnp.where(kept, places, capacity)].set(rows.astype(ring.rows.dtype), mode="drop")
+    size, pointer = jnp.minimum(ring.size + number, capacity), (ring.pointer + number) % capacity
+    return ring.replace(rows=stored, size=size.astype(jnp.int32), pointer=pointer.astype(jnp.int32))
+
+
+class Sources(NamedTuple):
+    """What batches of two buffers are taken from."""
+
+    rows: PackedDataset
+    ring: Ring
 
 
 def take_both(dataset: PackedDataset, ring: Ring, indices: Array, offline: int) -> Any:

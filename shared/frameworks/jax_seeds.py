@@ -17,7 +17,7 @@ _AXIS = "seeds"
 
 
 def train_together(
-    interval: Interval, state: Any, key: Array, dataset: Any, start: int, *static: Any
+    interval: Interval, state: Any, key: Array, dataset: Any, start: int, *static: Any, own: Sequence[str] = ()
 ) -> tuple[Any, Any]:
     """`interval(state, key, dataset, start, *static)`, in one program with the other seeds where there are any.
 
@@ -31,25 +31,29 @@ def train_together(
         dataset: A pytree that all seeds share: a `PackedDataset`, or what is made of one.
         start: The updates before the interval.
         static: The number of updates, and whatever else is known when the program is compiled.
+        own: Fields of the dataset, a named tuple then, of which each seed has its own.
 
     Returns:
         The state after the interval, and its history.
     """
     if seeds.count() == 1:
         return interval(state, key, dataset, start, *static)
-    return seeds.meet(start, (state, key), partial(_train_all, interval, dataset, start, static))
+    parts = state, key, {name: getattr(dataset, name) for name in own}
+    return seeds.meet(start, parts, partial(_train_all, interval, dataset, start, static))
 
 
 def _train_all(
-    interval: Interval, dataset: Any, start: int, static: Sequence[Any], parts: Sequence[tuple[Any, Array]]
+    interval: Interval, dataset: Any, start: int, static: Sequence[Any], parts: Sequence[tuple[Any, Array, dict]]
 ) -> list[tuple[Any, Any]]:
     (home,) = jax.tree.leaves(dataset)[0].devices()
     mesh = _mesh(len(parts), home.platform)
     with jax.default_device(home):
-        states, keys = jax.device_put(_stacked(parts), NamedSharding(mesh, PartitionSpec(_AXIS)))
+        states, keys, own = jax.device_put(_stacked(parts), NamedSharding(mesh, PartitionSpec(_AXIS)))
+        if own:
+            dataset = dataset._replace(**dict.fromkeys(own))
         # One copy for each size of mesh, which shrinks when a seed has failed.
         dataset = seeds.once(mesh, lambda: jax.device_put(dataset, NamedSharding(mesh, PartitionSpec())))
-        outcome = _vmapped(interval, states, keys, dataset, start, static)
+        outcome = _vmapped(interval, states, keys, own, dataset, start, static)
         return _unstacked(jax.device_put(outcome, home), len(parts))
 
 
@@ -72,9 +76,12 @@ def _unstacked(tree: Any, number: int) -> list[Any]:
 
 @partial(jax.jit, static_argnames=("interval", "static"), donate_argnames="states")
 def _vmapped(
-    interval: Interval, states: Any, keys: Array, dataset: Any, start: Array, static: tuple[Any, ...]
+    interval: Interval, states: Any, keys: Array, own: dict, dataset: Any, start: Array, static: tuple[Any, ...]
 ) -> tuple[Any, Any]:
-    return jax.vmap(lambda state, key: interval(state, key, dataset, start, *static))(states, keys)
+    def one(state: Any, key: Array, own: dict) -> tuple[Any, Any]:
+        return interval(state, key, dataset._replace(**own) if own else dataset, start, *static)
+
+    return jax.vmap(one)(states, keys, own)
 
 
 class Stack:

@@ -19,12 +19,14 @@ the step's row into a `Ring`, and draws the batch from `ring.size` rows of `ring
 the dataset beside a ring that begins empty, and `take_both` makes its batches.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from shared.frameworks.torch_data import store, take
+from shared.runs.facts import stored_rows
 
 
 class Ring:
@@ -59,6 +61,35 @@ class Ring:
             store(self.rows, type(self.rows)(*(column[row : row + 1] for column in columns)), self._pointer)
             self._pointer = (self._pointer + 1) % capacity
             self.size = min(self.size + 1, capacity)
+
+    def extend(self, columns: Any) -> None:
+        """Stores tensors (n, ...) on the ring's device, n not above its capacity, the oldest row first."""
+        capacity, number = len(self.rows[0]), len(columns[0])
+        places = (self._pointer + torch.arange(number, device=columns[0].device)) % capacity
+        for whole, column in zip(self.rows, columns, strict=True):
+            whole[places] = column
+        self._pointer = (self._pointer + number) % capacity
+        self.size = min(self.size + number, capacity)
+
+    def content(self) -> dict[str, Any]:
+        """What a checkpoint holds of it: the rows side by side, (size, W), and where the next one goes."""
+        columns = [
+            column[: self.size].flatten(1) if column.ndim > 1 else column[: self.size, None] for column in self.rows
+        ]
+        return {"rows": torch.cat(columns, dim=1).cpu(), "pointer": self._pointer}
+
+    def go_on_from(self, path: str, content: Mapping[str, Any]) -> None:
+        """Takes over what a checkpoint holds under `synthetic`.
+
+        Raises:
+            InputError: It holds nothing like that, or does not fit.
+        """
+        capacity, width = len(self.rows[0]), sum(column[0].numel() for column in self.rows)
+        rows, self._pointer = stored_rows(content.get("synthetic"), capacity, width, path)
+        self.size = len(rows)
+        parts = torch.as_tensor(rows).split([column[0].numel() for column in self.rows], dim=1)
+        for whole, part in zip(self.rows, parts, strict=True):
+            whole[: self.size] = part.reshape(self.size, *whole.shape[1:]).to(whole)
 
 
 def take_both(dataset: Any, experience: Any, indices: Tensor, offline: int) -> Any:

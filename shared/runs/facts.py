@@ -99,3 +99,28 @@ def check_facts(content: Mapping[str, Any], path: str) -> None:
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(map(str, first["loc"]))
         raise InputError(f"checkpoint {path} cannot be used ({name}: {first['msg']}): take another one") from None
+
+
+def stored_rows(saved: Any, capacity: int, width: int, path: str) -> tuple[np.ndarray, int]:
+    """The rows (n, W) of a ring as a checkpoint holds it, and where the next one goes.
+
+    Args:
+        saved: What the file holds of it.
+        capacity: Of the ring.
+        width: W.
+        path: The file's, for the message.
+
+    Raises:
+        InputError: There is none, it is of another size, or a number is not finite.
+    """
+    try:
+        rows, pointer = np.asarray(saved["rows"]), saved["pointer"]
+        fits = rows.dtype.kind == "f" and rows.ndim == 2 and rows.shape[1] == width and 0 < len(rows) <= capacity
+        fits = fits and type(pointer) is int and 0 <= pointer < capacity and bool(np.isfinite(rows).all())
+    except (TypeError, KeyError, ValueError):
+        fits = False
+    if not fits:
+        raise InputError(
+            f"checkpoint {path} holds no roll-outs of {width} numbers a row, {capacity} rows at most: begin a new run"
+        )
+    return rows, pointer

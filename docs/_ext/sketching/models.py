@@ -22,3 +22,22 @@ def model_based_dynamics(figure: Figure) -> None:
     pen.label(axes, 0.52, -0.55, "and part, unsure, where there is none:\nthe penalty", AMBER)
     pen.plain(axes, "states and actions", "change of the state, reward")
     axes.set_ylim(-0.9, 1.3)
+
+
+def model_based_mopo(figure: Figure) -> None:
+    """Roll-outs that begin at the data; the further they leave it, the larger is the penalty on their rewards."""
+    (axes,) = pen.panels(figure, 3.0)
+    x = np.linspace(-1.0, 1.0, 201)
+    away = np.clip(np.abs(x) - 0.35, 0.0, None) ** 2
+    pen.shade(axes, x, 0.55 - 1.9 * away, 0.55 + 0.0 * x, AMBER, alpha=0.25)
+    pen.curve(axes, x, 0.55 + 0.0 * x, GREY, ls=(0, (4, 3)), lw=1.6)
+    pen.curve(axes, x, 0.55 - 1.9 * away, AMBER, lw=1.6)
+    for start, step in ((-0.3, -0.11), (-0.15, -0.05), (0.05, 0.08), (0.3, 0.13)):
+        points = start + step * np.arange(5)
+        pen.curve(axes, points, -0.45 + 0.08 * np.arange(5) * np.sign(step), SKY, lw=1.6)
+        axes.plot(points[1:], (-0.45 + 0.08 * np.arange(5) * np.sign(step))[1:], "o", color=SKY, ms=4)
+    pen.ticks(axes, np.linspace(-0.35, 0.35, 16) + 0.02 * np.sin(np.arange(16) * 2.3))
+    pen.label(axes, 0.0, 0.78, "the model's reward, and less its penalty", AMBER)
+    pen.label(axes, 0.0, -0.05, "roll-outs begin at states of the data", SKY)
+    pen.plain(axes, "states", "")
+    axes.set_ylim(-1.0, 1.1)

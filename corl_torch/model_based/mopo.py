@@ -1,0 +1,452 @@
+"""MOPO in PyTorch: soft actor-critic on a learnt model's roll-outs, whose rewards are less where the model is unsure.
+
+Its twin is `corl_jax/model_based/mopo.py`. The model is that of `corl_torch/model_based/dynamics.py`.
+
+Yu et al., MOPO: Model-based Offline Policy Optimization, 2020, https://arxiv.org/abs/2005.13239
+"""
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from shared.runs.start import cli
+
+import numpy as np
+import torch
+from torch import Tensor, clamp, concatenate, exp, log, minimum, nn, square, tanh
+
+from shared.data.dynamics import Draws, ModelSizes
+from shared.data.transitions import Batch
+from shared.frameworks.learnt import check_roll_outs, load_learnt
+from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
+from shared.frameworks.torch_data import index_tensor, take, to_device
+from shared.frameworks.torch_layers import Scalar
+from shared.frameworks.torch_online import Ring, take_both
+from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
+from shared.runs.fields import bounded, choice, positive, unbounded, widths
+from shared.runs.run import Run
+from shared.runs.settings import EpochsConfig, ImitationConfig
+
+# ---- config --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What an update, or a roll-out, depends on."""
+
+    # Discount factor of the return
+    discount: float = bounded(0.99, low=0, high=1)
+    # Rate at which the target critics follow the critics
+    tau: float = bounded(0.005, low=0, high=1)
+    # First learning rate of the policy, which falls to 0 along a cosine, epoch by epoch
+    actor_lr: float = positive(1e-4)
+    # Learning rate of the critics
+    critic_lr: float = positive(3e-4)
+    # Learning rate of the entropy temperature
+    alpha_lr: float = positive(1e-4)
+    # Tune the temperature towards the target entropy
+    auto_alpha: bool = True
+    # The temperature without automatic tuning
+    alpha: float = bounded(0.2, low=0)
+    # That entropy; null or 0: minus the number of action dimensions
+    target_entropy: float | None = unbounded(None)
+    # Updates in all, and the time in which the policy's learning rate falls
+    max_timesteps: int = bounded(3_000_000, low=1)
+    # Updates in an epoch, in which that rate is constant
+    num_updates_on_epoch: int = bounded(1000, low=1)
+    # Transitions in a batch
+    batch_size: int = bounded(256, low=1)
+    # Share of a batch that comes from the dataset; the rest comes from the model
+    real_ratio: float = bounded(0.05, low=0, high=1)
+    # States of the dataset from which the model is rolled out at a time
+    rollout_batch_size: int = bounded(50_000, low=1)
+    # Steps of a roll-out
+    rollout_length: int = bounded(5, low=1)
+    # Weight of the model's uncertainty, which is taken off its rewards; 0: none
+    penalty_coef: float = bounded(2.5, low=0)
+    # That uncertainty: the members' own deviations, how far their means lie apart, or the deviation of those means
+    uncertainty_mode: str = choice("aleatoric", "pairwise-diff", "ensemble_std")
+
+
+@dataclass(frozen=True)
+class TrainConfig(Hyperparameters, EpochsConfig, ImitationConfig):
+    """A whole run."""
+
+    group: str = "MOPO-D4RL"
+    name: str = "MOPO"
+    # Dataset: mini/hopper-medium-replay, a D4RL id, minari:NAME, or the path of an HDF5 file
+    env: str = "mini/hopper-medium-replay"
+    # Run of model_based/dynamics, of this framework: its folder, or a checkpoint; empty: one with this dataset and seed
+    # below runs_path, made first if need be
+    dynamics: str = ""
+    # Updates between two times that the model is rolled out
+    rollout_freq: int = bounded(1000, low=1)
+    # Such times whose transitions are held, where no roll-out ends early; the oldest are overwritten
+    model_retain_epochs: int = bounded(5, low=1)
+    # Widths of the hidden layers of the policy and of the critics
+    hidden_dims: tuple[int, ...] = widths(256, 256)
+
+    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
+        "task": "env",
+        "gamma": "discount",
+        "eval_episodes": "n_episodes",
+        "step_per_epoch": "num_updates_on_epoch",
+        "load_dynamics_path": "dynamics",
+    }
+    CORL_EPOCHS: ClassVar[dict[str, str]] = {"epoch": "max_timesteps"}
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+class MLP(nn.Module):
+    """Hidden layers, with ReLU behind each."""
+
+    def __init__(self, input_dim: int, hidden_dims: Sequence[int]) -> None:
+        super().__init__()
+        dims = [input_dim, *hidden_dims]
+        self.model = nn.Sequential(*(layer for a, b in pairwise(dims) for layer in (nn.Linear(a, b), nn.ReLU())))
+        self.output_dim = dims[-1]
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The last hidden layer (..., H)."""
+        return self.model(inputs)
+
+
+class Gaussian(nn.Module):
+    """Means and log-deviations of actions."""
+
+    def __init__(self, input_dim: int, action_dim: int) -> None:
+        super().__init__()
+        self.mu = nn.Linear(input_dim, action_dim)
+        self.sigma = nn.Linear(input_dim, action_dim)
+
+    def forward(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation (..., A) for a hidden layer (..., H)."""
+        return self.mu(hidden), exp(clamp(self.sigma(hidden), -5.0, 2.0))
+
+
+class Actor(nn.Module):
+    """The policy: a normal distribution, squashed by tanh."""
+
+    def __init__(self, backbone: MLP, action_dim: int, max_action: float) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.dist_net = Gaussian(backbone.output_dim, action_dim)
+        self.action_dim, self.max_action = action_dim, max_action
+
+    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation (B, A) before tanh, for observations (B, S)."""
+        return self.dist_net(self.backbone(observations))
+
+
+def sample(actor: Actor, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Actions (B, A) and their log-probabilities (B,) for noise (B, A)."""
+    mean, std = actor(observations)
+    u = mean + noise * std
+    squashed = tanh(u)
+    log_prob = (-square(u - mean) / (2.0 * square(std)) - log(std) - LOG_SQRT_2PI).sum(axis=-1)
+    log_prob = log_prob - log(actor.max_action * (1.0 - square(squashed)) + 1e-6).sum(axis=-1)
+    return actor.max_action * squashed, log_prob
+
+
+LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
+
+
+class Critic(nn.Module):
+    """Q(s, a)."""
+
+    def __init__(self, backbone: MLP) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.last = nn.Linear(backbone.output_dim, 1)
+
+    def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """The values (B,) of actions (B, A) in observations (B, S)."""
+        return self.last(self.backbone(concatenate([observations, actions], axis=-1))).squeeze(-1)
+
+
+# ---- randomness ----------------------------------------------------------------------------------------------------
+
+
+class Noise(NamedTuple):
+    """What an update draws besides its batch."""
+
+    # Standard normal, (B, A): the policy's next actions in the target
+    target: Tensor
+    # Standard normal, (B, A): the policy's actions in the current states
+    actor: Tensor
+
+
+def shares(hp: Hyperparameters) -> tuple[int, int]:
+    """The rows of a batch that come from the dataset, and from the model."""
+    real = int(hp.batch_size * hp.real_ratio)
+    return real, hp.batch_size - real
+
+
+def draw_noise(
+    hp: Hyperparameters, dataset_size: int, synthetic_size: int, action_dim: int, device: torch.device
+) -> tuple[Tensor, Noise]:
+    """An update's batch indices (B,), from NumPy's global generator, and its noise, from torch's.
+
+    The dataset's rows come first. Those of the model are numbered on from `dataset_size`.
+    """
+    real, synthetic = shares(hp)
+    indices = np.random.randint(0, dataset_size, size=real)
+    indices = np.append(indices, dataset_size + np.random.randint(0, synthetic_size, size=synthetic))
+    noise = Noise(
+        target=torch.randn(hp.batch_size, action_dim, device=device),
+        actor=torch.randn(hp.batch_size, action_dim, device=device),
+    )
+    return index_tensor(indices, device), noise
+
+
+class Starts(NamedTuple):
+    """Where roll-outs begin."""
+
+    # (n,), rows of the dataset
+    indices: Tensor
+
+
+def draw_starts(hp: Hyperparameters, dataset_size: int) -> Starts:
+    """The first states of all roll-outs at a time, from NumPy's global generator."""
+    return Starts(torch.as_tensor(np.random.randint(0, dataset_size, size=hp.rollout_batch_size)))
+
+
+class StepDraws(NamedTuple):
+    """What a step of n roll-outs draws."""
+
+    # Standard normal, (n, A): the policy's actions
+    actor: Tensor
+    # The model's own draws
+    model: Draws
+
+
+def draw_step(hp: Hyperparameters, rows: int, sizes: ModelSizes) -> StepDraws:
+    """The draws of a step of so many roll-outs: the policy's from torch's generator, the model's from NumPy's."""
+    noise = torch.randn(rows, sizes.action_dim)
+    normals = np.random.normal(size=(sizes.n_ensemble, rows, sizes.state_dim + 1))
+    chosen = np.random.randint(0, sizes.n_elites, size=rows)
+    return StepDraws(noise, Draws(torch.as_tensor(normals), torch.as_tensor(chosen)))
+
+
+# ---- losses and update ---------------------------------------------------------------------------------------------
+
+
+def actor_lr(hp: Hyperparameters, updates: int) -> float:
+    """The policy's learning rate after so many updates: a cosine from `actor_lr` to 0, constant within an epoch."""
+    done = updates // hp.num_updates_on_epoch * hp.num_updates_on_epoch
+    return hp.actor_lr * (1.0 + math.cos(math.pi * done / hp.max_timesteps)) / 2.0
+
+
+def gradient_step(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
+    """One step of each optimiser down the gradient of the loss."""
+    for optimizer in optimizers:
+        optimizer.zero_grad()
+    loss.backward()
+    for optimizer in optimizers:
+        optimizer.step()
+
+
+def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
+    """Polyak: the target moves a step of size tau towards the source, in place."""
+    for old, new in zip(target.parameters(), source.parameters(), strict=True):
+        old.data.copy_(old.data * (1.0 - tau) + new.data * tau)
+
+
+class MOPO:
+    """All that an update reads and writes."""
+
+    def __init__(self, hp: Hyperparameters, actor: Actor, critic_1: Critic, critic_2: Critic) -> None:
+        self.hp = hp
+        self.actor, self.critic_1, self.critic_2 = actor, critic_1, critic_2
+        self.critic_1_target, self.critic_2_target = copy.deepcopy((critic_1, critic_2))
+        self.log_alpha = Scalar(0.0).to(critic_1.last.weight.device)
+        self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_lr)
+        self.critic_1_optimizer = torch.optim.Adam(critic_1.parameters(), lr=hp.critic_lr)
+        self.critic_2_optimizer = torch.optim.Adam(critic_2.parameters(), lr=hp.critic_lr)
+        self.log_alpha_optimizer = torch.optim.Adam(self.log_alpha.parameters(), lr=hp.alpha_lr)
+        self.total_it = 0
+
+    def alpha(self) -> Tensor:
+        """The entropy temperature, 1 at most: a constant in every loss but its own."""
+        if not self.hp.auto_alpha:
+            return torch.tensor(self.hp.alpha)
+        return clamp(exp(self.log_alpha().detach()), 0.0, 1.0)
+
+    @torch.no_grad()
+    def td_target(self, batch: Batch, noise: Noise) -> Tensor:
+        """The regression target of both critics, (B,): the smaller target value of a sampled action, plus entropy."""
+        hp, actor, critic_1, critic_2 = self.hp, self.actor, self.critic_1_target, self.critic_2_target
+        actions, log_prob = sample(actor, batch.next_observations, noise.target)
+        next_q = minimum(critic_1(batch.next_observations, actions), critic_2(batch.next_observations, actions))
+        assert next_q.shape == log_prob.shape == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards + hp.discount * (1.0 - batch.terminals) * (next_q - self.alpha() * log_prob)
+
+    def critic_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
+        """The squared errors of both critics to the same target, added up."""
+        critic_1, critic_2 = self.critic_1, self.critic_2
+        target = self.td_target(batch, noise)
+        q1 = critic_1(batch.observations, batch.actions)
+        q2 = critic_2(batch.observations, batch.actions)
+        assert q1.shape == q2.shape == target.shape
+        loss_1, loss_2 = square(q1 - target).mean(), square(q2 - target).mean()
+        return loss_1 + loss_2, {"critic_1_loss": loss_1, "critic_2_loss": loss_2}
+
+    def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
+        """The value of the policy's actions under the smaller critic, and their entropy, both to be large."""
+        critic_1, critic_2 = self.critic_1, self.critic_2
+        actions, log_prob = sample(self.actor, batch.observations, noise.actor)
+        q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
+        assert q.shape == log_prob.shape == batch.rewards.shape
+        return -q.mean() + self.alpha() * log_prob.mean(), {"log_prob": log_prob.detach()}
+
+    def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Raises the temperature while the policy's entropy lies below its target."""
+        log_alpha = self.log_alpha()
+        # A target of 0 is read as none, as in the reference.
+        target_entropy = self.hp.target_entropy or -self.actor.action_dim
+        return -(log_alpha * (log_prob + target_entropy)).mean(), {}
+
+    def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
+        """One gradient step: the critics; the actor, on the new critics; the temperature; the targets."""
+        hp = self.hp
+        critic_loss, metrics = self.critic_loss(batch, noise)
+        gradient_step(critic_loss, self.critic_1_optimizer, self.critic_2_optimizer)
+        for group in self.actor_optimizer.param_groups:
+            group["lr"] = actor_lr(hp, self.total_it)
+        actor_loss, aux = self.actor_loss(batch, noise)
+        gradient_step(actor_loss, self.actor_optimizer)
+        metrics |= {"actor_loss": actor_loss, "entropy": -aux["log_prob"].mean()}
+        if hp.auto_alpha:
+            alpha_loss, _ = self.alpha_loss(aux["log_prob"])
+            gradient_step(alpha_loss, self.log_alpha_optimizer)
+            metrics |= {"alpha_loss": alpha_loss, "alpha": self.alpha()}
+        soft_update(self.critic_1_target, self.critic_1, hp.tau)
+        soft_update(self.critic_2_target, self.critic_2, hp.tau)
+        self.total_it += 1
+        return {name: value.detach() for name, value in metrics.items()}
+
+    @torch.no_grad()
+    def roll_out(self, model: Any, observations: Tensor, draw: Callable[[int, Tensor], StepDraws]) -> Batch:
+        """The transitions of roll-outs from states (n, S), step by step; those that have ended take no further step.
+
+        Args:
+            model: Has `step`, as the `Model` of `corl_torch/model_based/dynamics.py`.
+            observations: Where they begin.
+            draw: From a step's number and the numbers of the roll-outs that go on to what these draw.
+        """
+        hp, steps = self.hp, []
+        rows = torch.arange(len(observations), device=observations.device)
+        for number in range(hp.rollout_length):
+            if not len(rows):
+                break
+            draws = draw(number, rows)
+            actions, _ = sample(self.actor, observations, draws.actor)
+            step = model.step(observations, actions, draws.model, hp.penalty_coef, hp.uncertainty_mode)
+            terminals = step.terminals.to(step.rewards.dtype)
+            steps.append(Batch(observations, actions, step.rewards, step.next_observations, terminals))
+            observations, rows = step.next_observations[~step.terminals], rows[~step.terminals]
+        return Batch(*(concatenate(columns) for columns in zip(*steps, strict=True)))
+
+    def act(self, observations: np.ndarray) -> np.ndarray:
+        """What `policy` makes of NumPy's arrays."""
+        return on_arrays(policy, self.actor, observations)
+
+    def parts(self) -> dict[str, Any]:
+        """What a checkpoint holds, by its name."""
+        critics = ("critic_1", "critic_2", "critic_1_target", "critic_2_target")
+        optimizers = (f"{name}_optimizer" for name in ("actor", "critic_1", "critic_2", "log_alpha"))
+        return {name: getattr(self, name) for name in ("actor", *critics, "log_alpha", *optimizers)}
+
+
+def policy(actor: Actor, observations: Tensor) -> Tensor:
+    """The policy's most likely actions (E, A) for observations (E, S)."""
+    mean, _ = actor(observations)
+    return actor.max_action * tanh(mean)
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+def imagine(trainer: MOPO, model: Any, dataset: Batch, ring: Ring, sizes: ModelSizes) -> dict[str, Tensor]:
+    """Rolls the model out from states of the dataset, and stores what comes of it; returns what is logged of it."""
+    device = dataset.rewards.device
+
+    def draw(number: int, rows: Tensor) -> StepDraws:
+        drawn = draw_step(trainer.hp, len(rows), sizes)
+        return StepDraws(drawn.actor.to(device), Draws(*(column.to(device) for column in drawn.model)))
+
+    starts = draw_starts(trainer.hp, len(dataset.rewards)).indices.to(device)
+    found = trainer.roll_out(model, take(dataset, starts).observations, draw)
+    ring.extend(found)
+    largest = torch.maximum(found.next_observations.abs().max(), found.rewards.abs().max())
+    number = torch.tensor(float(len(found.rewards)))
+    return {"rollout_transitions": number, "rollout_reward": found.rewards.mean(), "rollout_largest": largest}
+
+
+def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> MOPO:
+    """Fresh networks, drawn from torch's generator on the CPU: all hidden layers, then all last ones."""
+    inputs, device = (state_dim, state_dim + action_dim, state_dim + action_dim), resolve_device(config.device)
+    backbones = [MLP(size, config.hidden_dims) for size in inputs]
+    actor = Actor(backbones[0], action_dim, max_action)
+    critic_1, critic_2 = (Critic(backbone) for backbone in backbones[1:])
+    return MOPO(config, actor.to(device), critic_1.to(device), critic_2.to(device))
+
+
+def save(trainer: MOPO, path: Path, **facts: Any) -> None:
+    """Writes a checkpoint; `synthetic` in it is what the model's roll-outs have left."""
+    save_checkpoint(path, "model_based/mopo", {**trainer.parts(), "total_it": trainer.total_it, **facts})
+
+
+def load(trainer: MOPO, path: str) -> dict[str, Any]:
+    """Loads a checkpoint of ours; returns what it holds."""
+    content = load_checkpoint(path, "model_based/mopo", trainer.parts())
+    trainer.total_it = content["total_it"]
+    return content
+
+
+def train(config: TrainConfig) -> Run:
+    """Trains, evaluates every `eval_freq` updates and fills the run's folder; without a model, trains one first.
+
+    Raises:
+        InputError: The dataset, the environment, the model or the checkpoint cannot be used.
+        RunError: The model's roll-outs, or a loss, leave all bounds.
+    """
+    task, learnt = load_learnt(config, "torch")
+    device = resolve_device(config.device)
+    seed_everything(config.seed)
+    trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
+    run = Run(config, task, "model_based/mopo", "torch", device)
+    dataset = to_device(task.dataset, device)
+    capacity = config.rollout_batch_size * config.rollout_length * config.model_retain_epochs
+    ring = Ring(dataset, capacity, keeps_dataset=False)
+    history = restore(run, partial(load, trainer), device, ring.go_on_from)
+    with run:
+        if run.is_due(run.step):
+            run.evaluate(run.step, trainer.act)
+        for step in range(run.step + 1, config.max_timesteps + 1):
+            if (step - 1) % config.rollout_freq == 0:
+                history.append(imagine(trainer, learnt.model, dataset, ring, learnt.sizes))
+            indices, noise = draw_noise(config, len(dataset.rewards), ring.size, task.action_dim, device)
+            history.append(trainer.update(take_both(dataset, ring.rows, indices, shares(config)[0]), noise))
+            run.advance(1)
+            if run.is_due(step):
+                metrics = mean_metrics(history)
+                check_roll_outs(step, metrics)
+                run.log(step, metrics)
+                history.clear()
+                run.save(step, partial(save, trainer, synthetic=ring.content()))
+                run.evaluate(step, trainer.act)
+            elif run.stopping:
+                run.save(step, partial(save, trainer, synthetic=ring.content(), history=history))
+    return run
+
+
+if __name__ == "__main__":
+    cli(train, TrainConfig, "model_based/mopo")

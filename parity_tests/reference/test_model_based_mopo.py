@@ -1,0 +1,318 @@
+"""MOPO in the form of OfflineRL-Kit (commit e3ce697): updates on two buffers, roll-outs of a model, and their ring.
+
+Networks are the library's layers in its order, losses have its (B, 1), and the model's rows are kept in lists. What is
+computed in the same order is equal to the bit.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributions import Normal
+
+from corl_torch.model_based import mopo
+from parity_tests.reference.common import (
+    ACTION_DIM,
+    CPU,
+    ROWS,
+    STATE_DIM,
+    UPDATES,
+    adam,
+    assert_same_actions,
+    assert_same_log,
+    assert_same_weights,
+    at_the_weights_of,
+    mlp,
+    polyak,
+    same_draws,
+)
+from shared.data.dynamics import ModelSizes, Step
+from shared.data.transitions import Batch
+from shared.frameworks.torch_online import Ring
+
+SIZES = ModelSizes(STATE_DIM, ACTION_DIM, 4, 3)
+SMALL: dict[str, Any] = {
+    "hidden_dims": (32, 24),
+    "batch_size": 50,
+    "rollout_batch_size": 40,
+    "rollout_length": 3,
+    "rollout_freq": 2,
+    "model_retain_epochs": 2,
+    "max_timesteps": 12,
+    "num_updates_on_epoch": 2,
+    "actor_lr": 1e-3,
+}
+CASES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "no penalty, mostly real": {"penalty_coef": 0.0, "real_ratio": 0.75, "discount": 0.9, "tau": 0.1},
+    "a target entropy, fast": {"target_entropy": -20.0, "alpha_lr": 0.3, "critic_lr": 1e-2, "rollout_length": 5},
+    "a target entropy of 0": {"target_entropy": 0.0, "alpha_lr": 0.1, "uncertainty_mode": "pairwise-diff"},
+    "a fixed temperature": {"auto_alpha": False, "alpha": 0.6, "rollout_length": 1, "real_ratio": 0.0},
+    "one long epoch": {"num_updates_on_epoch": 100, "max_timesteps": 200, "hidden_dims": (20, 20, 20)},
+    "nothing but the dataset": {"real_ratio": 1.0, "rollout_freq": 1},
+}
+of_each_case = pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
+bounds = pytest.mark.parametrize("bound", [1.0, 2.0])
+
+
+class Made(NamedTuple):
+    """A model that is a formula: each member moves states by another amount, and some states end a roll-out."""
+
+    def step(self, observations: Tensor, actions: Tensor, draws: Any, coef: float, mode: str) -> Step:
+        """A step of each row by the member that it draws."""
+        assert draws.normals.shape == (4, len(observations), STATE_DIM + 1)
+        scale = 0.1 * (1.0 + draws.chosen.to(observations.dtype))[:, None]
+        noise = draws.normals[draws.chosen, torch.arange(len(observations))].to(observations.dtype)
+        moved = 0.9 * observations + scale * (noise[:, :-1] + actions.sum(1, keepdim=True))
+        raw, unsure = observations[:, 0] + noise[:, -1], 1.0 + scale[:, 0] + (mode == "pairwise-diff")
+        return Step(moved, raw - coef * unsure, moved[:, 1] > 0.6, raw, unsure)
+
+
+class Library:
+    """The reference's program from where the generators stand."""
+
+    def __init__(self, config: Any, trainer: mopo.MOPO, dataset: Batch, bound: float) -> None:
+        self.c, self.bound, self.data = config, bound, dataset
+        widths = config.hidden_dims
+        self.trunk = at_the_weights_of(trainer.actor.backbone, nn.Sequential(mlp(STATE_DIM, *widths), nn.ReLU()))
+        self.mu, self.sigma = nn.Linear(widths[-1], ACTION_DIM), nn.Linear(widths[-1], ACTION_DIM)
+        self.mu.load_state_dict(trainer.actor.dist_net.mu.state_dict())
+        self.sigma.load_state_dict(trainer.actor.dist_net.sigma.state_dict())
+        twins = (trainer.critic_1, trainer.critic_2, trainer.critic_1_target, trainer.critic_2_target)
+        self.q = [at_the_weights_of(twin, mlp(STATE_DIM + ACTION_DIM, *widths, 1)) for twin in twins]
+        self.log_alpha = torch.zeros(1, requires_grad=True)
+        self.alpha = torch.ones(1) if config.auto_alpha else torch.tensor([config.alpha])
+        self.target = -ACTION_DIM if not config.target_entropy else config.target_entropy
+        actor = [*self.trunk.parameters(), *self.mu.parameters(), *self.sigma.parameters()]
+        self.actor_optim = adam(actor, config.actor_lr)
+        epochs = config.max_timesteps // config.num_updates_on_epoch
+        self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.actor_optim, epochs)
+        self.q_optims = [adam(q.parameters(), config.critic_lr) for q in self.q[:2]]
+        self.alpha_optim = adam([self.log_alpha], config.alpha_lr)
+        # The model's rows, the oldest overwritten
+        self.capacity = config.rollout_batch_size * config.rollout_length * config.model_retain_epochs
+        self.held: list[tuple[Tensor, ...]] = []
+        self.next = self.updates = 0
+        self.ends: list[int] = []
+
+    def policy(self, s: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Actions and log-probabilities (B, 1)."""
+        hidden = self.trunk(s)
+        normal = Normal(self.mu(hidden), torch.clamp(self.sigma(hidden), min=-5.0, max=2.0).exp())
+        raw = normal.mean + noise * normal.stddev
+        squashed = torch.tanh(raw)
+        log_prob = normal.log_prob(raw).sum(-1, keepdim=True)
+        log_prob = log_prob - torch.log(self.bound * (1 - squashed.pow(2)) + 1e-6).sum(-1, keepdim=True)
+        return squashed * self.bound, log_prob
+
+    @torch.no_grad()
+    def roll_out(self) -> None:
+        """Roll-outs from fresh states, row by row into the ring."""
+        states = self.data.observations[np.random.randint(0, ROWS, size=self.c.rollout_batch_size)]
+        for _ in range(self.c.rollout_length):
+            actions, _ = self.policy(states, torch.randn(len(states), ACTION_DIM))
+            normals = torch.as_tensor(np.random.normal(size=(4, len(states), STATE_DIM + 1)))
+            chosen = torch.as_tensor(np.random.choice(np.arange(3), size=len(states)))
+            draws = mopo.Draws(normals, chosen)
+            step = Made().step(states, actions, draws, self.c.penalty_coef, self.c.uncertainty_mode)
+            for row in zip(states, actions, step.rewards, step.next_observations, step.terminals.float(), strict=True):
+                if len(self.held) < self.capacity:
+                    self.held.append(row)
+                else:
+                    self.held[self.next] = row
+                self.next = (self.next + 1) % self.capacity
+            self.ends.append(int(step.terminals.sum()))
+            states = step.next_observations[~step.terminals]
+            if not len(states):
+                break
+
+    def batch(self) -> list[Tensor]:
+        """Real rows, then the model's."""
+        real = int(self.c.batch_size * self.c.real_ratio)
+        places = np.random.randint(0, ROWS, size=real)
+        parts = [[column[places] for column in self.data]]
+        if len(self.held):
+            chosen = np.random.randint(0, len(self.held), size=self.c.batch_size - real)
+            rows = [self.held[place] for place in chosen]
+            if rows:
+                parts.append([torch.stack(column).to(parts[0][0]) for column in zip(*rows, strict=True)])
+        return [torch.cat(columns) for columns in zip(*parts, strict=True)]
+
+    def update(self) -> dict[str, Any]:
+        """One step of the program, the roll-outs before it included."""
+        if self.updates % self.c.rollout_freq == 0:
+            self.roll_out()
+        s, a, r, s2, d = self.batch()
+        r, d = r[:, None], d[:, None]
+        q1, q2, old1, old2 = self.q
+        # All of an update's noise is drawn at once; in the reference nothing else is drawn between both.
+        at_next, at_now = (torch.randn(len(s), ACTION_DIM) for _ in range(2))
+        with torch.no_grad():
+            a2, log_prob2 = self.policy(s2, at_next)
+            next_q = torch.min(old1(torch.cat([s2, a2], 1)), old2(torch.cat([s2, a2], 1)))
+            y = r + self.c.discount * (1 - d) * (next_q - self.alpha * log_prob2)
+        losses = [((q(torch.cat([s, a], 1)) - y).pow(2)).mean() for q in (q1, q2)]
+        for loss, optim in zip(losses, self.q_optims, strict=True):
+            optim.zero_grad()
+            loss.backward()
+            optim.step()
+        found: dict[str, Any] = {"critic_1_loss": losses[0], "critic_2_loss": losses[1]}
+        a1, log_prob = self.policy(s, at_now)
+        value = torch.min(q1(torch.cat([s, a1], 1)), q2(torch.cat([s, a1], 1)))
+        actor_loss = -value.mean() + self.alpha * log_prob.mean()
+        self.actor_optim.zero_grad()
+        actor_loss.backward()
+        self.actor_optim.step()
+        found |= {"actor_loss": actor_loss, "entropy": -log_prob.mean()}
+        if self.c.auto_alpha:
+            loss = -(self.log_alpha * (log_prob.detach() + self.target)).mean()
+            self.alpha_optim.zero_grad()
+            loss.backward()
+            self.alpha_optim.step()
+            self.alpha = torch.clamp(self.log_alpha.detach().exp(), 0.0, 1.0)
+            found |= {"alpha_loss": loss, "alpha": self.alpha}
+        polyak(old1, q1, self.c.tau)
+        polyak(old2, q2, self.c.tau)
+        self.updates += 1
+        if self.updates % self.c.num_updates_on_epoch == 0:
+            self.schedule.step()
+        return found
+
+
+def twin_run(config: Any, trainer: mopo.MOPO, dataset: Batch) -> tuple[list[dict[str, Tensor]], Ring]:
+    """The twin's loop: logs of updates, and the ring."""
+    capacity = config.rollout_batch_size * config.rollout_length * config.model_retain_epochs
+    ring, logs = Ring(dataset, capacity, keeps_dataset=False), []
+    for number in range(UPDATES):
+        if number % config.rollout_freq == 0:
+            before = ring.size
+            rolled = mopo.imagine(trainer, Made(), dataset, ring, SIZES)
+            assert rolled.keys() == {"rollout_transitions", "rollout_reward", "rollout_largest"}
+            if before + float(rolled["rollout_transitions"]) <= capacity:
+                latest = Batch(*(column[before : ring.size] for column in ring.rows))
+                assert rolled["rollout_reward"] == pytest.approx(float(latest.rewards.mean()), rel=1e-5)
+                largest = max(float(column.abs().max()) for column in (latest.rewards, latest.next_observations))
+                assert float(rolled["rollout_largest"]) == pytest.approx(largest, rel=1e-6)
+                assert len(latest.rewards) == float(rolled["rollout_transitions"])
+        indices, noise = mopo.draw_noise(config, ROWS, ring.size, ACTION_DIM, CPU)
+        batch = mopo.take_both(dataset, ring.rows, indices, mopo.shares(config)[0])
+        logs.append(trainer.update(batch, noise))
+    return logs, ring
+
+
+def rows_of(ring: Ring) -> list[tuple[Tensor, ...]]:
+    """What a ring holds, row by row."""
+    return list(zip(*(column[: ring.size] for column in ring.rows), strict=True))
+
+
+def moved(trainer: mopo.MOPO) -> None:
+    """Deviations on both sides of their bounds, and targets that are no copies."""
+    trainer.actor.dist_net.sigma.bias.data += torch.linspace(-7.0, 3.0, ACTION_DIM)
+    for target in (trainer.critic_1_target, trainer.critic_2_target):
+        for parameter in target.parameters():
+            parameter.data += 0.05 * torch.randn_like(parameter)
+
+
+@bounds
+@of_each_case
+def test_six_updates_and_their_roll_outs(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
+    """Every weight, log and row of the ring, to the bit; both temperatures, above and below their bound."""
+    config = mopo.TrainConfig(device="cpu", **SMALL | settings)
+    torch.manual_seed(7)
+    trainer = mopo.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
+    moved(trainer)
+    library = Library(config, trainer, dataset, bound)
+    same_draws()
+    logs, ring = twin_run(config, trainer, dataset)
+    after = torch.rand(1), np.random.random()
+    same_draws()
+    expected = [library.update() for _ in range(UPDATES)]
+    assert after == (torch.rand(1), np.random.random())
+    assert_same_log(logs, expected)
+    assert len(library.held) == ring.size
+    assert ring.content()["pointer"] == library.next
+    for ours, theirs in zip(rows_of(ring), library.held, strict=True):
+        assert all(torch.equal(mine, other) for mine, other in zip(ours, theirs, strict=True))
+    critics = [trainer.critic_1, trainer.critic_2, trainer.critic_1_target, trainer.critic_2_target]
+    assert_same_weights(
+        [*critics, trainer.actor.backbone, *trainer.actor.dist_net.children()],
+        [*library.q, library.trunk, library.mu, library.sigma],
+    )
+    assert trainer.log_alpha.constant.item() == library.log_alpha.item()
+    assert float(trainer.alpha()) == float(library.alpha)
+    assert trainer.total_it == UPDATES
+    assert sum(library.ends) > 0
+    if config.target_entropy == -20.0:
+        assert float(trainer.alpha()) < 0.5
+    elif config.auto_alpha:
+        assert library.log_alpha.item() > 0.0
+        assert float(trainer.alpha()) == 1.0
+    mean = torch.tanh(library.mu(library.trunk(dataset.observations))) * bound
+    assert_same_actions(trainer.act(dataset.observations.numpy()), mean)
+
+
+@of_each_case
+def test_weights_start_where_the_seed_says(settings: dict[str, Any]) -> None:
+    """All hidden layers before all last ones; nothing else is drawn, and targets are copies."""
+    config = mopo.TrainConfig(device="cpu", **SMALL | settings)
+    same_draws()
+    trainer = mopo.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    after = torch.rand(1)
+    same_draws()
+    sizes, last = (STATE_DIM, *[STATE_DIM + ACTION_DIM] * 2), config.hidden_dims[-1]
+    trunks = [mlp(size, *config.hidden_dims) for size in sizes]
+    heads = [nn.Linear(last, size) for size in (ACTION_DIM, ACTION_DIM, 1, 1)]
+    assert torch.equal(after, torch.rand(1))
+    ours = [trainer.actor.backbone, trainer.critic_1.backbone, trainer.critic_2.backbone]
+    assert_same_weights(
+        [*ours, *trainer.actor.dist_net.children(), trainer.critic_1.last, trainer.critic_2.last], [*trunks, *heads]
+    )
+    critics = [trainer.critic_1, trainer.critic_2]
+    assert_same_weights(critics, [trainer.critic_1_target, trainer.critic_2_target])
+
+
+def test_the_library_names_its_tensors_so() -> None:
+    """`backbone.model`, `dist_net.mu`, `last`."""
+    config = mopo.TrainConfig(device="cpu")
+    trainer = mopo.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    hidden = [f"backbone.model.{layer}.{kind}" for layer in (0, 2) for kind in ("weight", "bias")]
+    heads = [f"dist_net.{head}.{kind}" for head in ("mu", "sigma") for kind in ("weight", "bias")]
+    assert list(trainer.actor.state_dict()) == hidden + heads
+    assert list(trainer.critic_1.state_dict()) == [*hidden, "last.weight", "last.bias"]
+
+
+def test_the_rate_falls_epoch_by_epoch() -> None:
+    """As PyTorch's own schedule, of which each epoch takes one step: within its rounding, which adds up."""
+    config = mopo.TrainConfig(max_timesteps=300, num_updates_on_epoch=10, actor_lr=1e-3)
+    optimizer = torch.optim.Adam([torch.zeros(1, requires_grad=True)], lr=1e-3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 30)
+    for updates in range(300):
+        assert mopo.actor_lr(config, updates) == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-12, abs=1e-18)
+        optimizer.step()
+        if (updates + 1) % 10 == 0:
+            schedule.step()
+
+
+def test_a_roll_out_that_is_over_takes_no_draws(dataset: Batch) -> None:
+    """Where all have ended, the model is asked no more; who ends, and when, is told by the draws' row numbers."""
+
+    class Ending(NamedTuple):
+        def step(self, observations: Tensor, actions: Tensor, draws: Any, coef: float, mode: str) -> Step:
+            ends = observations[:, 0] >= 2.0
+            return Step(observations + 1.0, observations[:, 0], ends, observations[:, 0], observations[:, 0])
+
+    config = mopo.TrainConfig(device="cpu", **SMALL | {"rollout_length": 9})
+    trainer = mopo.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    asked = []
+
+    def draw(number: int, rows: Tensor) -> mopo.StepDraws:
+        asked.append((number, rows.tolist()))
+        return mopo.StepDraws(torch.zeros(len(rows), ACTION_DIM), mopo.Draws(None, None))
+
+    states = torch.zeros(3, STATE_DIM) + torch.tensor([[1.0], [2.0], [0.0]])
+    found = trainer.roll_out(Ending(), states, draw)
+    assert asked == [(0, [0, 1, 2]), (1, [0, 2]), (2, [2])]
+    assert found.rewards.tolist() == [1.0, 2.0, 0.0, 2.0, 1.0, 2.0]
+    assert found.terminals.tolist() == [0.0, 1.0, 0.0, 1.0, 0.0, 1.0]

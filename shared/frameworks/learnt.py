@@ -1,0 +1,123 @@
+"""A learnt model of the environment beside a dataset: what a model-based algorithm learns from, in either framework."""
+
+import dataclasses
+import hashlib
+import importlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, SupportsFloat
+
+import numpy as np
+
+from shared.data import sources
+from shared.data.dynamics import ModelSizes, extract_known
+from shared.data.transitions import Batch
+from shared.envs.terminations import termination
+from shared.errors import InputError, RunError
+from shared.frameworks.twins import load_twin
+from shared.runs.configs import from_settings
+from shared.runs.fields import check
+from shared.runs.memory import check_size
+from shared.runs.modelling import check_model, settings_of
+from shared.runs.resuming import AUTO, Standing, standing
+from shared.runs.task import Task, load_task, own_env
+
+DYNAMICS = "model_based/dynamics"
+_SUFFIXES = {"torch": ".pt", "jax": ".msgpack"}
+# Beyond these no state and no reward is one of the environment's any more
+LARGEST = 1e6
+
+
+class Learnt(NamedTuple):
+    """A model to roll out, by the twin of model_based/dynamics that has learnt it, and its sizes."""
+
+    model: Any
+    sizes: ModelSizes
+
+
+def load_learnt(config: Any, framework: str) -> tuple[Task, Learnt]:
+    """Loads the dataset that the config names, as it is, and the model; trains one where none is named.
+
+    That one is a run of its own below `runs_path`, with the settings of the dataset's row and the same seed. A finished
+    one is taken as it is, and one that was stopped goes on.
+
+    Args:
+        config: An `ImitationConfig` with `dynamics`, `rollout_batch_size`, `rollout_length` and `model_retain_epochs`.
+        framework: `torch` or `jax`.
+
+    Returns:
+        The task, whose fingerprint names the model, and the model.
+
+    Raises:
+        InputError: A setting, the dataset, the environment or the model cannot be used, or they do not fit.
+    """
+    check(config)
+    for name in ("observation_scaler", "action_scaler"):
+        if getattr(config, name) != "none":
+            raise InputError(f"the model learns from states and actions as they are: set {name} to none")
+    read = sources.read(config.env)
+    if read.raw["actions"].ndim == 1:
+        raise InputError(f"dataset {config.env!r} has finite actions, and a model's are vectors: set env to another")
+    env_id = own_env(config.env, read.attributes)
+    termination(env_id)  # or one line on why there is none
+    _check_room(config, *(read.raw[name].shape[1] for name in ("observations", "actions")))
+    path = check_model(Path(config.dynamics) if config.dynamics else _trained(config, framework), _SUFFIXES[framework])
+    content = importlib.import_module(f"shared.frameworks.{framework}_checkpoints").read_checkpoint(str(path))
+    twin = load_twin(framework, DYNAMICS)
+    settings, (state_dim, action_dim, _), learnt_in = settings_of(content, twin.TrainConfig, path, config.device)
+    sizes = ModelSizes(state_dim, action_dim, settings.n_ensemble, settings.n_elites)
+    ours = read.raw["observations"].shape[1], read.raw["actions"].shape[1]
+    if learnt_in != env_id or (state_dim, action_dim) != ours:
+        raise InputError(
+            f"the model of {path} has states of size {state_dim} and actions of size {action_dim} of {learnt_in}, "
+            f"dataset {config.env!r} {ours[0]} and {ours[1]} of {env_id}: set dynamics to another, or leave it out"
+        )
+
+    def extract(raw: dict[str, np.ndarray], limit: int | None) -> Batch:
+        return extract_known(raw, env_id, limit, sources.next_observations(config.env, read))
+
+    model = twin.load_dynamics(path, config.device)
+    task = load_task(config, normalize=False, extract=extract)
+    digest = {"dynamics": hashlib.sha256(path.read_bytes()).hexdigest()}
+    return dataclasses.replace(task, fingerprint=task.fingerprint | digest), Learnt(model, sizes)
+
+
+def _trained(config: Any, framework: str) -> Path:
+    """The folder of a run that has learnt a model for this one."""
+    twin = load_twin(framework, DYNAMICS)
+    shared = {name: getattr(config, name) for name in ("env", "seed", "device", "runs_path", "wandb_mode", "project")}
+    settings = from_settings(twin.TrainConfig, DYNAMICS, shared, "")
+    how_far, folder = standing(settings, framework)
+    if how_far is Standing.FINISHED and folder is not None:
+        return folder
+    return twin.train(dataclasses.replace(settings, resume=AUTO)).folder
+
+
+def _check_room(config: Any, state_dim: int, action_dim: int) -> None:
+    """Whether this machine could hold the model's transitions."""
+    rows = config.rollout_batch_size * config.rollout_length * config.model_retain_epochs
+    needed = 4 * rows * (2 * state_dim + action_dim + 2)
+    check_size("rollout_batch_size", config.rollout_batch_size, needed, config.device)
+
+
+def pieces(intervals: Iterable[tuple[int, int]], every: int) -> Iterator[tuple[int, int]]:
+    """Intervals, (updates before, at the end) each, cut wherever a multiple of `every` lies within."""
+    for start, end in intervals:
+        while start < end:
+            after = min(end, (start // every + 1) * every)
+            yield start, after
+            start = after
+
+
+def check_roll_outs(step: int, metrics: Mapping[str, SupportsFloat]) -> None:
+    """Whether all numbers of the model's roll-outs up to this update are such as an environment gives.
+
+    Raises:
+        RunError: They are not; a policy that learnt from them would be scored for nothing.
+    """
+    largest = float(metrics.get("rollout_largest", 0.0))
+    if not largest <= LARGEST:
+        raise RunError(
+            f"the model's roll-outs reach {largest:.3g} before update {step}: set rollout_length to less, or dynamics "
+            "to a run that has learnt for longer"
+        )
