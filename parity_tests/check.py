@@ -20,12 +20,16 @@ from parity_tests.checker.loading import Ground, NotWrittenError, load_module
 from parity_tests.checker.naming import RUNGS, Diagnosis, diagnose, place
 from parity_tests.checker.port import Port
 from parity_tests.checker.process import LOADING, parse_arguments
-from parity_tests.checker.questions import questions
+from parity_tests.checker.questions import Question, questions
 from parity_tests.checker.recognition import likelier
 from parity_tests.checker.template import template
 from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
 from shared.errors import InputError
+
+# What is said of a port whose images are flattened
+CHANNELS_LAST = "images are flattened (H, W, C), and weights put in that order"
+EITHER_ORDER = "whether images are flattened (C, H, W) or (H, W, C): for another order define from_torch(part, weights)"
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Climbed:
         worst: Which number that is, and in which question.
         unwritten: What could not be compared since it is not written yet.
         holds: Whether all that is written is within the tolerance.
+        told: What else there is to say.
         diagnose: Finds out what is wrong, which takes seconds.
     """
 
@@ -46,6 +51,7 @@ class Climbed:
     worst: str
     unwritten: tuple[str, ...]
     holds: bool = True
+    told: str = ""
     diagnose: Callable[[], Sequence[Diagnosis]] = tuple
 
     @cached_property
@@ -70,16 +76,26 @@ def climb(port: Port, variants: tuple[str, ...], asks: Callable[[str], None] = l
         asks(rung)
         given = rung != "draws" or port.has("draw_noise")
         asked = questions(port.pair.name, rung, variants) if given else []
-        answers = []
-        for question in asked:
-            asks(f"{rung}: {question.where}")
-            answers.append(answer(port, question))
+        answers = _answers(port, rung, asked, asks)
         climbed = _judged(rung, asked, answers)
+        if rung == "forward" and not climbed.holds and any(port.flattens(question.given.start) for question in asked):
+            port.assume(channels_last=True)
+            otherwise = _judged(rung, asked, _answers(port, rung, asked, asks))
+            port.assume(channels_last=otherwise.holds)
+            climbed = replace(otherwise, told=CHANNELS_LAST) if otherwise.holds else replace(climbed, told=EITHER_ORDER)
         if not climbed.holds:
             asks(f"{rung}: which mistake gives these numbers")
             yield replace(climbed, diagnose=partial(diagnose, port, rung, asked, answers, variants))
             return
         yield climbed
+
+
+def _answers(port: Port, rung: str, asked: Sequence[Question], asks: Callable[[str], None]) -> list[Figures]:
+    found = []
+    for question in asked:
+        asks(f"{rung}: {question.where}")
+        found.append(answer(port, question))
+    return found
 
 
 def _judged(rung: str, asked: Sequence, answers: Sequence[Figures]) -> Climbed:
@@ -106,7 +122,7 @@ def line(climbed: Climbed) -> str:
     verdict = "holds" if climbed.holds else "FAILS"
     unwritten = f"; not written yet: {', '.join(climbed.unwritten)}" if climbed.unwritten else ""
     limit = "" if climbed.holds else f"; tolerance {TOLERANCES[climbed.rung]:g}"
-    return f"{climbed.rung:<11} {verdict}  {what}{limit}{unwritten}"
+    return f"{climbed.rung:<11} {verdict}  {what}{limit}{unwritten}{climbed.told and f'; {climbed.told}'}"
 
 
 def explained(name: str, rung: str, diagnosis: Diagnosis) -> str:

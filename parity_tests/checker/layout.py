@@ -66,7 +66,9 @@ def _split(numbers: np.ndarray, shapes: Mapping[str, tuple[int, ...]]) -> Named:
     return {name: piece.reshape(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
 
 
-def find_layout(part: str, reference: Named, weights: Any, from_torch: FromTorch | None) -> Layout:
+def find_layout(
+    part: str, reference: Named, weights: Any, from_torch: FromTorch | None, channels_last: bool = False
+) -> Layout:
     """The layout of a part: by the file's own `from_torch`, else by PyTorch's names, else by order and shape.
 
     Args:
@@ -74,6 +76,7 @@ def find_layout(part: str, reference: Named, weights: Any, from_torch: FromTorch
         reference: PyTorch's tensors.
         weights: The file's fresh weights of that part, a tree of arrays.
         from_torch: The file's function from the part's name and tensors to its weights, if it has one.
+        channels_last: Without `from_torch`: images are flattened (H, W, C) before the layer behind convolutions.
 
     Raises:
         InputError: Tree and tensors do not hold the same numbers, or what belongs together cannot be told.
@@ -81,13 +84,41 @@ def find_layout(part: str, reference: Named, weights: Any, from_torch: FromTorch
     shapes = {name: np.shape(value) for name, value in reference.items()}
     counted = _split(np.arange(sum(map(math.prod, shapes.values()))), shapes)
     if from_torch is None:
-        tree = _by_torch_names(counted, weights)
-        tree = _by_order(part, counted, weights) if tree is None else tree
+        ordered = counted | (_channels_last(counted) if channels_last else {})
+        tree = _by_torch_names(ordered, weights)
+        tree = _by_order(part, ordered, weights) if tree is None else tree
     else:
         tree = from_torch(part, {name: value.copy() for name, value in counted.items()})
     _check(part, shapes, weights, tree)
     places = [np.asarray(leaf).astype(int) for leaf in jax.tree.leaves(tree)]
     return Layout(shapes, jax.tree.unflatten(jax.tree.structure(weights), places))
+
+
+def flattens(reference: Named) -> bool:
+    """Whether a part's tensors are of a network that flattens images."""
+    return bool(_behind_convolutions(reference))
+
+
+def _behind_convolutions(tensors: Named) -> dict[str, int]:
+    """The weights (out, in) of layers whose inputs are flattened images, and how many channels those have."""
+    found, channels = {}, 0
+    for name, value in tensors.items():
+        if np.ndim(value) == 4:
+            channels = np.shape(value)[0]
+        elif np.ndim(value) == 2 and channels:
+            # As many inputs as channels: an image of one pixel, or the mean of its pixels
+            if np.shape(value)[1] > channels and np.shape(value)[1] % channels == 0:
+                found[name] = channels
+            channels = 0
+    return found
+
+
+def _channels_last(tensors: Named) -> Named:
+    """Those weights with their inputs in another order: (H, W, C), where PyTorch has (C, H, W)."""
+    return {
+        name: tensors[name].reshape(len(tensors[name]), channels, -1).swapaxes(1, 2).reshape(len(tensors[name]), -1)
+        for name, channels in _behind_convolutions(tensors).items()
+    }
 
 
 def _check(part: str, shapes: Mapping[str, tuple[int, ...]], weights: Any, tree: Any) -> None:
@@ -135,7 +166,10 @@ def _by_torch_names(counted: Named, weights: Any) -> Any:
 
 
 def _by_order(part: str, counted: Named, weights: Any) -> Any:
-    """For trees that hold one leaf for each tensor: layers in the order of their numbers, kernels (in, out) or not."""
+    """For trees that hold one leaf for each tensor: layers in the order of their numbers, kernels (in, out) or not.
+
+    Those of convolutions are (out, in, height, width) as PyTorch's, or (height, width, in, out) as flax's.
+    """
     leaves = sorted(leaf_shapes(weights), key=lambda leaf: _natural(leaf[0]))
     expected, found = (sorted(map(_kind, shapes)) for shapes in (map(np.shape, counted.values()), _shapes(leaves)))
     if expected != found:
@@ -159,8 +193,8 @@ def _shapes(leaves: list[Leaf]) -> list[tuple[int, ...]]:
 
 
 def _kind(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape, whichever way round its two axes are."""
-    return tuple(sorted(shape)) if len(shape) == 2 else tuple(shape)
+    """A shape, whichever way round its two axes are, or the four of convolutions."""
+    return tuple(sorted(shape)) if len(shape) in (2, 4) else tuple(shape)
 
 
 def _natural(path: str) -> list[Any]:
@@ -212,5 +246,8 @@ def _laid_out_as_torch(part: str, leaves: list[Leaf], tensors: Named) -> bool:
 
 def _like(shape: tuple[int, ...], tensor: np.ndarray, as_torch: bool) -> np.ndarray:
     """The tensor the leaf's way round."""
+    if tensor.ndim == 4:
+        flaxs = tensor.transpose(2, 3, 1, 0)
+        return flaxs if flaxs.shape == shape and not (as_torch and tensor.shape == shape) else tensor
     square = tensor.ndim == 2 and shape[0] == shape[1]
     return tensor if tensor.shape == shape and (as_torch or not square) else tensor.T

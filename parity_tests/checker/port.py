@@ -26,7 +26,7 @@ from parity_tests.checker.fields import (
     weights_of,
     with_weights,
 )
-from parity_tests.checker.layout import Layout, find_layout
+from parity_tests.checker.layout import Layout, find_layout, flattens
 from parity_tests.checker.loading import NotWrittenError, described, unwritten
 from parity_tests.checker.program import Traced, trajectory
 from parity_tests.pair import Pair
@@ -70,6 +70,7 @@ class Port:
         self.file = getattr(module, "__file__", module.__name__)
         self._fresh: dict[Any, Any] = {}
         self._layouts: dict[Any, dict[str, Layout]] = {}
+        self._channels_last = False
         self._traced = Traced()
 
     # ---- calls into the file
@@ -174,9 +175,20 @@ class Port:
 
             way = own if self.has("from_torch") else None
             self._layouts[config, sizes] = {
-                name: find_layout(name, parts[name], weights_of(part), way) for name, part in networks.items()
+                name: find_layout(name, parts[name], weights_of(part), way, self._channels_last)
+                for name, part in networks.items()
             }
         return self._layouts[config, sizes]
+
+    def flattens(self, parts: Parts) -> bool:
+        """Whether it is for the checker to find out in which order the file flattens images."""
+        networks = (values for name, values in parts.items() if not name.endswith("_optimizer"))
+        return not self.has("from_torch") and any(map(flattens, networks))
+
+    def assume(self, channels_last: bool) -> None:
+        """From now on, images are taken to be flattened (H, W, C), as flax's convolutions leave them, or (C, H, W)."""
+        self._channels_last = channels_last
+        self._layouts.clear()
 
     def optimizers(self, state: Any, parts: Parts) -> list[Optimizer]:
         """Of each part one, in a field of its own, in its TrainState, or in one for all that a loss moves together.
