@@ -1,5 +1,6 @@
-"""What the derivations of d3rlpy's algorithms share: its networks in its order of draws, its VAE and its steps."""
+"""What the derivations of d3rlpy's algorithms share: its networks in its order of draws, quantiles, its VAE, steps."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,26 @@ def stepped(optimizer: torch.optim.Optimizer, loss: Tensor) -> Tensor:
     loss.backward()
     optimizer.step()
     return loss
+
+
+def middles(count: int) -> Tensor:
+    """Of so many equal parts of 1, (K,)."""
+    return (torch.arange(count) / count + torch.arange(1, count + 1) / count) / 2
+
+
+def implicit(network: nn.Sequential, inputs: Tensor, t: Tensor) -> Tensor:
+    """What body, head and embedding say of inputs (B, I) at fractions (B, K): (B, K, outputs)."""
+    body, head, embedding = network
+    cosines = torch.cos(t[:, :, None] * (math.pi * torch.arange(1, embedding.in_features + 1)))
+    return head(body(inputs)[:, None, :] * torch.relu(embedding(cosines)))
+
+
+def huber_of_quantiles(u: Tensor, t: Tensor | None) -> Tensor:
+    """Of errors (B, K', K) that K fractions (B, K) weigh, or nothing does: added up over K, mean over K', (B,)."""
+    loss = torch.where(u.detach().abs() < 1, u**2 / 2, u.abs() - 0.5)
+    if t is not None:
+        loss = torch.where(u.detach() < 0, 1 - t[:, None, :], t[:, None, :]) * loss
+    return loss.sum(2).mean(1)
 
 
 class Vae:

@@ -1,6 +1,5 @@
 """What the derivations of d3rlpy's algorithms for finite actions share: critics and their loss, and six updates."""
 
-import math
 from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, TypeVar
@@ -19,6 +18,7 @@ from parity_tests.reference.common import (
     assert_same_log,
     same_draws,
 )
+from parity_tests.reference.d3rlpy import huber_of_quantiles, implicit, middles
 from parity_tests.reference.images import layers, shape_of
 from shared.data.transitions import Batch
 from shared.frameworks.torch_data import take
@@ -56,14 +56,10 @@ class Critics:
         if self.kind == "mean":
             return outputs[:, :, None], None
         if self.kind == "qr":
-            lower = torch.arange(c.n_quantiles) / c.n_quantiles
-            upper = torch.arange(1, c.n_quantiles + 1) / c.n_quantiles
-            return outputs.view(len(s), ACTION_DIM, -1), ((lower + upper) / 2).repeat(len(s), 1)
+            return outputs.view(len(s), ACTION_DIM, -1), middles(c.n_quantiles).repeat(len(s), 1)
         even = torch.linspace(0, 1, c.n_greedy_quantiles).repeat(len(s), 1)
         t = torch.rand(len(s), c.n_quantiles) if learns else even
-        cosines = torch.cos(t[:, :, None] * (math.pi * torch.arange(1, c.embed_size + 1)))
-        phi = torch.relu(network[2](cosines))
-        return network[1](network[0](s)[:, None, :] * phi).transpose(1, 2), t
+        return implicit(network, s, t).transpose(1, 2), t
 
     def copy(self) -> None:
         """The targets take over every weight."""
@@ -94,12 +90,8 @@ class Critics:
             z, t = self.quantiles(critic, s)
             # (B, target's quantiles, critic's quantiles)
             u = y[:, :, None] - z[rows, a][:, None, :]
-            small = u.detach().abs() < 1
-            self.corners |= set(small.flatten().tolist())
-            loss = torch.where(small, u**2 / 2, u.abs() - 0.5)
-            if t is not None:
-                loss = torch.where(u.detach() < 0, 1 - t[:, None, :], t[:, None, :]) * loss
-            losses.append(loss.sum(2).mean(1).mean())
+            self.corners |= set((u.detach().abs() < 1).flatten().tolist())
+            losses.append(huber_of_quantiles(u, t).mean())
         return torch.stack(losses).sum()
 
 

@@ -24,7 +24,7 @@ from parity_tests.reference.common import (
     polyak,
     same_draws,
 )
-from parity_tests.reference.d3rlpy import stepped, tried
+from parity_tests.reference.d3rlpy import huber_of_quantiles, implicit, middles, stepped, tried
 from shared.data.transitions import Batch
 from shared.frameworks.torch_data import take
 from shared.frameworks.twins import load_twin
@@ -33,12 +33,18 @@ SMALL: dict[str, Any] = {"actor_hidden_dims": (40, 30), "critic_hidden_dims": (5
 OTHER: dict[str, Any] = {"discount": 0.9, "tau": 0.1, "actor_lr": 1e-3, "critic_lr": 1e-4}
 NOISE: dict[str, Any] = {"policy_noise": 0.5, "noise_clip": 0.3}
 FAR: dict[str, Any] = {"alpha": 10.0, "beta": 0.3, "search": "brute"}
+QR: dict[str, Any] = {"critic": "qr", "n_quantiles": 5}
+IQN: dict[str, Any] = {"critic": "iqn", "n_quantiles": 7, "n_greedy_quantiles": 4, "embed_size": 9}
 CASES = {
     "DDPG": ("online/ddpg", {}),
     "DDPG, two critics": ("online/ddpg", SMALL | OTHER | {"n_critics": 2}),
     "TD3": ("online/td3", {}),
     "TD3, every third": ("online/td3", SMALL | OTHER | NOISE | {"policy_freq": 3, "n_critics": 3}),
     "TD3, each": ("online/td3", {"policy_freq": 1, "n_critics": 1}),
+    **{
+        f"DDPG, {kind['critic']}, {n} critics": ("online/ddpg", SMALL | OTHER | kind | {"n_critics": n})
+        for kind, n in ((QR, 3), (IQN, 1), (IQN, 3))
+    },
     "PRDC": ("prdc", {}),
     "PRDC, every third": ("prdc", SMALL | OTHER | NOISE | FAR | {"policy_freq": 3, "n_critics": 3}),
     "PRDC, each": ("prdc", {"policy_freq": 1, "n_critics": 1}),
@@ -52,16 +58,43 @@ class Reference:
     def __init__(self, config: Any, bound: float, rows: Batch | None = None) -> None:
         self.config, self.bound, self.step, self.rows = config, bound, 0, rows
         s, a = STATE_DIM, ACTION_DIM
+        self.kind = getattr(config, "critic", "mean")
         self.pi, _ = (nn.Sequential(*tried(config.actor_hidden_dims, (s,), a)) for _ in range(2))
-        self.critics, _ = (
-            [nn.Sequential(*tried(config.critic_hidden_dims, (s, a), 1)) for _ in range(config.n_critics)]
-            for _ in range(2)
-        )
+        self.critics, _ = ([self.critic() for _ in range(config.n_critics)] for _ in range(2))
         self.pi_t, self.critics_t = copy.deepcopy((self.pi, self.critics))
         self.pi_adam = adam(self.pi.parameters(), config.actor_lr)
         self.q_adam = adam([p for critic in self.critics for p in critic.parameters()], config.critic_lr)
         # Which noise was clipped, and which actions
         self.clipped: set[str] = set()
+        # Which side of 1 errors of quantiles met
+        self.corners: set[bool] = set()
+
+    def critic(self) -> nn.Sequential:
+        """Layers, then a head: a mean, quantiles, or weights of features and an embedding."""
+        c = self.config
+        outputs = c.n_quantiles if self.kind == "qr" else 1
+        layers = tried(c.critic_hidden_dims, (STATE_DIM, ACTION_DIM), outputs)
+        embedding = [nn.Linear(c.embed_size, c.critic_hidden_dims[-1])] if self.kind == "iqn" else []
+        return nn.Sequential(*layers, *embedding)
+
+    def quantiles(self, critic: nn.Sequential, s: Tensor, a: Tensor, learns: bool = True) -> tuple[Tensor, Tensor]:
+        """Of actions (B, A), and their fractions, (B, K) both; implicit ones stand at random ones while it learns."""
+        c, inputs = self.config, torch.cat([s, a], 1)
+        if self.kind != "iqn":
+            z = critic(inputs)
+            return z, middles(z.shape[1]).repeat(len(s), 1)
+        even = torch.linspace(0, 1, c.n_greedy_quantiles).repeat(len(s), 1)
+        t = torch.rand(len(s), c.n_quantiles) if learns else even
+        return implicit(critic, inputs, t).squeeze(2), t
+
+    def loss(self, critic: nn.Sequential, s: Tensor, a: Tensor, y: Tensor) -> Tensor:
+        """The critic's, against targets (B, K')."""
+        z, t = self.quantiles(critic, s, a)
+        if self.kind == "mean":
+            return mse_loss(z, y)
+        u = y[:, :, None] - z[:, None, :]
+        self.corners |= set((u.detach().abs() < 1).flatten().tolist())
+        return huber_of_quantiles(u, t).mean()
 
     def note(self, name: str, inputs: Tensor, bound: float) -> Tensor:
         """The inputs within their bounds."""
@@ -78,14 +111,15 @@ class Reference:
             if hasattr(c, "policy_noise"):
                 noise = c.policy_noise * self.bound * torch.randn_like(a2)
                 a2 = self.note("action", a2 + self.note("noise", noise, c.noise_clip * self.bound), self.bound)
-            inputs = torch.cat([s2, a2], 1)
-            v = torch.stack([critic(inputs) for critic in self.critics_t]).min(0).values
+            v = torch.stack([self.quantiles(critic, s2, a2)[0] for critic in self.critics_t])
+            # All quantiles of one critic, the one with the smallest mean
+            v = v[v.mean(2).argmin(0), torch.arange(len(s))]
             y = r + c.discount * v * (1 - d)
-        losses = [mse_loss(critic(torch.cat([s, a], 1)), y) for critic in self.critics]
+        losses = [self.loss(critic, s, a, y) for critic in self.critics]
         log = {"critic_loss": stepped(self.q_adam, torch.stack(losses).sum())}
         if self.step % getattr(c, "policy_freq", 1) == 0:
             p = self.bound * torch.tanh(self.pi(s))
-            q = self.critics[0](torch.cat([s, p], 1))
+            q = self.quantiles(self.critics[0], s, p, learns=False)[0].mean(1)
             if self.rows is None:
                 log["actor_loss"] = stepped(self.pi_adam, -q.mean())
             else:
@@ -156,6 +190,10 @@ def test_six_updates(dataset: Batch, name: str, settings: dict[str, Any], bound:
     assert_same_actions(trainer.act(observations.numpy()), actions)
     clipped = {f"{what} {side}" for what in ("action", "noise") for side in ("above", "below", "within")}
     assert reference.clipped == (set() if name == "online/ddpg" else clipped)
+    if name == "online/ddpg":
+        values = [reference.quantiles(critic, observations, actions, learns=False)[0] for critic in reference.critics]
+        assert torch.equal(trainer.critics(observations, actions), torch.stack(values))
+    assert reference.corners == (set() if reference.kind == "mean" else {True, False})
     assert trainer.total_it == UPDATES
 
 

@@ -28,6 +28,8 @@ from shared.frameworks.torch_data import take
 
 BATCH_SIZE = 32
 HIDDEN = {"actor": (40, 30), "critic": (50, 20), "imitator": (64, 48)}
+# Settings of the critics that the library has in a factory
+OF_CRITICS = ("critic", "n_quantiles", "n_greedy_quantiles", "embed_size")
 # What d3rlpy 2.8.1 does in place of the paper
 FAULTS: dict[str, Any] = {"vae_tanh": False, "copy_target_policy": False}
 
@@ -43,6 +45,17 @@ def created(
     return algorithm
 
 
+def quantile_factory(d3rlpy: Any, config: Any) -> dict[str, Any]:
+    """What the library is told for critics of quantiles; nothing for those of means."""
+    kind = getattr(config, "critic", "mean")
+    if kind == "mean":
+        return {}
+    if kind == "qr":
+        return {"q_func_factory": d3rlpy.models.QRQFunctionFactory(n_quantiles=config.n_quantiles)}
+    sizes = {name: getattr(config, name) for name in ("n_quantiles", "n_greedy_quantiles", "embed_size")}
+    return {"q_func_factory": d3rlpy.models.IQNQFunctionFactory(**sizes)}
+
+
 def batch_of(d3rlpy: Any, dataset: Batch) -> Any:
     """A batch as the library draws and takes it; what its algorithms do not read repeats another column."""
     s, a, r, s2, d = columns_of(dataset, BATCH_SIZE)
@@ -56,10 +69,8 @@ def batch_of(d3rlpy: Any, dataset: Batch) -> Any:
 
 def assert_same_updates(d3rlpy: Any, dataset: Batch, twin: ModuleType, trainer: Any, theirs: Any) -> None:
     """Six updates of both, from equal draws, log the same."""
-    # The library's own `update` does so too: it may have acted since.
-    theirs.impl.modules.set_train()
     same_draws()
-    logged = [theirs.impl.inner_update(batch_of(d3rlpy, dataset), step) for step in range(UPDATES)]
+    logged = [theirs.impl.update(batch_of(d3rlpy, dataset), step) for step in range(UPDATES)]
     # BEAR's log calls the VAE's loss otherwise than BCQ's and PLAS's do.
     own = "imitator" if twin is discrete_bcq else "vae"
     expected = [{name.replace("imitator", own): value for name, value in log.items()} for log in logged]

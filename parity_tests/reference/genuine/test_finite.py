@@ -23,7 +23,14 @@ from parity_tests.reference.common import (
     assert_same_weights,
     same_draws,
 )
-from parity_tests.reference.genuine.library import BATCH_SIZE, HIDDEN, assert_same_updates, created
+from parity_tests.reference.genuine.library import (
+    BATCH_SIZE,
+    HIDDEN,
+    OF_CRITICS,
+    assert_same_updates,
+    created,
+    quantile_factory,
+)
 from shared.data.transitions import Batch
 from shared.runs.encoders import FILTERS, NO_ENCODER
 
@@ -39,7 +46,7 @@ SMALL_QUANTILES: dict[str, dict[str, Any]] = {
 def renamed(d3rlpy: Any, config: Any, settings: dict[str, Any]) -> dict[str, Any]:
     """Settings of critics of finite actions under the library's names, its factories among them."""
     theirs_of = {ours: theirs for theirs, ours in config.REFERENCE_NAMES.items()}
-    of_factories = ("encoder", "hidden_dims", "adam_eps", "critic", "n_quantiles", "n_greedy_quantiles", "embed_size")
+    of_factories = ("encoder", "hidden_dims", "adam_eps", *OF_CRITICS)
     found = {theirs_of.get(key, key): value for key, value in settings.items() if key not in of_factories}
     if config.encoder == NO_ENCODER:
         encoder = d3rlpy.models.VectorEncoderFactory(hidden_units=list(HIDDEN["critic"]))
@@ -50,12 +57,7 @@ def renamed(d3rlpy: Any, config: Any, settings: dict[str, Any]) -> dict[str, Any
     if config.name == "DiscreteSAC":
         return found | {"actor_encoder_factory": encoder, "critic_encoder_factory": encoder}
     found |= {"encoder_factory": encoder, "optim_factory": d3rlpy.optimizers.AdamFactory(eps=config.adam_eps)}
-    if getattr(config, "critic", "mean") == "qr":
-        found["q_func_factory"] = d3rlpy.models.QRQFunctionFactory(n_quantiles=config.n_quantiles)
-    if getattr(config, "critic", "mean") == "iqn":
-        sizes = {name: getattr(config, name) for name in ("n_quantiles", "n_greedy_quantiles", "embed_size")}
-        found["q_func_factory"] = d3rlpy.models.IQNQFunctionFactory(**sizes)
-    return found
+    return found | quantile_factory(d3rlpy, config)
 
 
 @pytest.mark.parametrize("name", ["DQN", "DoubleDQN"])

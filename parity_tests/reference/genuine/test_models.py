@@ -24,6 +24,7 @@ from parity_tests.reference.genuine.library import (
     assert_same_updates,
     batch_of,
     created,
+    quantile_factory,
 )
 from parity_tests.reference.genuine.test_finite import DISCRETE, assert_same_choices, both_discrete
 from parity_tests.reference.genuine.test_fqe import assert_same_judgement, both_fqe
@@ -42,6 +43,8 @@ MODELS: dict[str, tuple[ModuleType, str, tuple[str, ...], dict[str, Any], dict[s
     "BCQ": (bcq, "BCQConfig", ENCODERS, {"n_action_samples": 5}, WIDTHS | VAE),
     "BEAR": (bear, "BEARConfig", ENCODERS, {"warmup_steps": 3, "initial_temperature": 0.5}, WIDTHS | BEAR),
     "CRR": (crr, "CRRConfig", ENCODERS[:2], {"weight_type": "exp", "target_update_type": "hard"}, WIDTHS),
+    "DDPG, quantiles": (ddpg, "DDPGConfig", ENCODERS[:2], {"n_critics": 2}, WIDTHS | {"critic": "qr"}),
+    "DDPG, implicit quantiles": (ddpg, "DDPGConfig", ENCODERS[:2], {"n_critics": 3}, WIDTHS | {"critic": "iqn"}),
     "DDPG": (ddpg, "DDPGConfig", ENCODERS[:2], {"n_critics": 2}, WIDTHS),
     # PRDC's networks are TD3's; its own updates search a dataset, which another test is about.
     "PRDC": (prdc, "TD3Config", ENCODERS[:2], {"n_critics": 3}, WIDTHS),
@@ -59,7 +62,7 @@ def test_a_model_acts_here_as_there(d3rlpy: Any, dataset: Batch, name: str, tmp_
     twin, config_name, networks, shared, ours = MODELS[name]
     config = twin.TrainConfig(device="cpu", batch_size=BATCH_SIZE, **shared, **ours)
     same_draws()
-    theirs = created(d3rlpy, config_name, networks, **shared, **WARM.get(name, {}))
+    theirs = created(d3rlpy, config_name, networks, **shared, **WARM.get(name, {}), **quantile_factory(d3rlpy, config))
     for step in range(UPDATES):
         theirs.impl.inner_update(batch_of(d3rlpy, dataset), step)
     theirs.save_model(str(tmp_path / "model.pt"))
