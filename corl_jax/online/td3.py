@@ -10,7 +10,6 @@ https://arxiv.org/abs/1802.09477
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -22,7 +21,8 @@ import optax
 from flax import linen as nn
 from flax import struct
 from jax import Array, value_and_grad
-from jax.numpy import amin, clip, concatenate, square, stack, tanh
+from jax.nn import one_hot
+from jax.numpy import abs, argmin, clip, concatenate, square, stack, tanh, where
 
 from shared.data.experience import Experience
 from shared.data.transitions import Batch
@@ -30,10 +30,11 @@ from shared.envs.registry import is_registered
 from shared.errors import InputError
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, store, take, to_device
-from shared.frameworks.jax_layers import Linear, Network
+from shared.frameworks.jax_layers import ImplicitQuantiles, Linear, Network
+from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
-from shared.runs.fields import bounded, positive, widths
+from shared.runs.fields import bounded, choice, later, positive, widths
 from shared.runs.run import Run
 from shared.runs.settings import TransitionsConfig
 from shared.runs.task import load_environment, load_task
@@ -61,6 +62,16 @@ class Hyperparameters:
     policy_freq: int = bounded(2, low=1)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
+    # Critics
+    n_critics: int = bounded(2, low=1)
+    # What critics learn of the return: its mean, its quantiles at fixed fractions (qr), or at any fraction (iqn)
+    critic: str = later(choice("mean", "qr", "iqn"))
+    # With qr and iqn: quantiles in an update of the critics
+    n_quantiles: int = later(bounded(32, low=1))
+    # With iqn: quantiles whose mean the policy learns to raise
+    n_greedy_quantiles: int = later(bounded(32, low=1))
+    # With iqn: cosines of a fraction
+    embed_size: int = later(bounded(64, low=1))
 
 
 @dataclass(frozen=True)
@@ -78,8 +89,6 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     eval_freq: int = bounded(5000, low=1)
     # Checkpoint to start from; in an environment, with its experience beside it
     load_model: str = ""
-    # Critics
-    n_critics: int = bounded(2, low=1)
     # Widths of the policy's hidden layers
     actor_hidden_dims: tuple[int, ...] = widths(256, 256)
     # Widths of the critics' hidden layers
@@ -106,9 +115,10 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 # ---- networks ------------------------------------------------------------------------------------------------------
 
 
-def mlp(hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
-    """Hidden layers with ReLU, and a linear one."""
-    return nn.Sequential([*(layer for width in hidden_dims for layer in (Linear(width), nn.relu)), Linear(output_dim)])
+def mlp(hidden_dims: Sequence[int], *outputs: int) -> nn.Sequential:
+    """Hidden layers with ReLU, and perhaps a linear one."""
+    hidden = [layer for width in hidden_dims for layer in (Linear(width), nn.relu)]
+    return nn.Sequential([*hidden, *map(Linear, outputs)])
 
 
 class Actor(nn.Module):
@@ -127,18 +137,40 @@ class Actor(nn.Module):
 
 
 class Critics(nn.Module):
-    """N critics Q(s, a) with weights of their own."""
+    """N critics Z(s, a) with weights of their own: means or quantiles of the return."""
 
     hidden_dims: Sequence[int]
-    n_critics: int
+    hp: Hyperparameters
 
     def setup(self) -> None:
-        self.members = [mlp(self.hidden_dims, 1) for _ in range(self.n_critics)]
+        hp = self.hp
+        self.implicit, n_quantiles = hp.critic == "iqn", hp.n_quantiles if hp.critic == "qr" else 1
 
-    def __call__(self, observations: Array, actions: Array, first: int | None = None) -> Array:
-        """The values (N, B) of actions (B, A) in observations (B, S); only those of the first so many critics."""
-        inputs = concatenate([observations, actions], axis=-1)
-        return stack([member(inputs).squeeze(-1) for member in self.members[:first]])
+        def member() -> nn.Module:
+            if self.implicit:
+                return ImplicitQuantiles(mlp(self.hidden_dims), 1, hp.embed_size, hp.n_greedy_quantiles)
+            return mlp(self.hidden_dims, n_quantiles)
+
+        self.members = [member() for _ in range(hp.n_critics)]
+
+    def __call__(
+        self, observations: Array, actions: Array, fractions: Array | None = None, first: int | None = None
+    ) -> Array:
+        """The quantiles (N, B, K) of actions (B, A) in observations (B, S), of the first so many critics, or of all.
+
+        Of a mean there is one. Implicit ones stand at the fractions (N, B, K), or without them at even ones.
+        """
+        inputs, members = concatenate([observations, actions], axis=-1), self.members[:first]
+        if not self.implicit:
+            return stack([member(inputs) for member in members])
+        given = [None] * len(members) if fractions is None else fractions
+        return stack([member(inputs, each).squeeze(1) for member, each in zip(members, given, strict=True)])
+
+
+def smallest(q: Array) -> Array:
+    """Of quantiles (N, B, K), in each row those of the critic with the smallest mean, (B, K)."""
+    critic = one_hot(argmin(q.mean(axis=-1), axis=0), len(q))
+    return (q * critic.T[..., None]).sum(axis=0)
 
 
 # ---- randomness ----------------------------------------------------------------------------------------------------
@@ -149,14 +181,20 @@ class Noise(NamedTuple):
 
     # Standard normal, (B, A): smooths the target policy
     target: Array
+    # With iqn, fractions uniform in [0, 1), (N, B, K): for the value of the next action under the targets
+    target_fractions: Array | None = None
+    # With iqn, likewise: for the value of the data's action
+    error_fractions: Array | None = None
 
 
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, size: Array, action_dim: int) -> tuple[Array, Noise]:
     """An update's batch indices (B,) below `size`, and its noise; the key and the update's number decide the rest."""
-    index_key, target_key = jax.random.split(jax.random.fold_in(key, step))
+    count = 4 if hp.critic == "iqn" else 2
+    index_key, target_key, *fraction_keys = jax.random.split(jax.random.fold_in(key, step), count)
     indices = jax.random.randint(index_key, (hp.batch_size,), 0, size)
-    noise = Noise(target=jax.random.normal(target_key, (hp.batch_size, action_dim)))
-    return indices, noise
+    target = jax.random.normal(target_key, (hp.batch_size, action_dim))
+    shape = hp.n_critics, hp.batch_size, hp.n_quantiles
+    return indices, Noise(target, *(jax.random.uniform(each, shape) for each in fraction_keys))
 
 
 class Exploration(NamedTuple):
@@ -195,6 +233,29 @@ def soft_update(target: Network, source: Network, tau: float) -> Network:
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
+def huber(error: Array) -> Array:
+    """Half the square of errors below 1, and the absolute error less a half of all others."""
+    return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
+
+
+def fractions(q: Array, drawn: Array | None) -> Array:
+    """The fractions of the quantiles q (N, B, K): those drawn, or with qr the middles of equal parts (K,)."""
+    if drawn is not None:
+        return drawn
+    bounds = jnp.arange(q.shape[-1] + 1, dtype=q.dtype) / q.shape[-1]
+    return (bounds[1:] + bounds[:-1]) / 2.0
+
+
+def quantile_huber(q: Array, fractions: Array, target: Array) -> Array:
+    """Huber's loss (N, B) of quantiles (N, B, K) against those of the target (B, K'): added up over K, mean over K'.
+
+    What lies below a quantile weighs one less its fraction, the rest its fraction.
+    """
+    error = target[:, :, None] - q[:, :, None]
+    loss = abs(fractions[..., None, :] - (error < 0.0)) * huber(error)
+    return loss.sum(axis=-1).mean(axis=-1)
+
+
 class TD3(struct.PyTreeNode):
     """All that an update reads and writes."""
 
@@ -208,28 +269,30 @@ class TD3(struct.PyTreeNode):
     max_action: float = struct.field(pytree_node=False)
 
     def td_target(self, batch: Batch, noise: Noise) -> Array:
-        """The regression target of all critics, (B,): the smallest target value of a smoothed target action."""
+        """The regression target of all critics, (B, K): the smallest target quantiles of a smoothed target action."""
         hp, max_action = self.hp, self.max_action
         actor, critics = self.actor_target, self.critics_target
         smoothing = clip(
             noise.target * (hp.policy_noise * max_action), -hp.noise_clip * max_action, hp.noise_clip * max_action
         )
         next_actions = clip(actor(batch.next_observations) + smoothing, -max_action, max_action)
-        next_q = amin(critics(batch.next_observations, next_actions), axis=0)
-        assert next_q.shape == batch.rewards.shape == batch.terminals.shape
-        return batch.rewards + hp.discount * next_q * (1.0 - batch.terminals)
+        next_q = smallest(critics(batch.next_observations, next_actions, noise.target_fractions))
+        assert next_q.shape[:1] == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards[:, None] + hp.discount * next_q * (1.0 - batch.terminals[:, None])
 
     def critic_loss(self, critics: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """The squared errors of all critics to the same target, added up over the critics."""
+        """The errors of all critics to the same target, added up over the critics: squared, or Huber's of quantiles."""
         target = self.td_target(batch, noise)
-        q = critics(batch.observations, batch.actions)
-        assert q.shape[1:] == target.shape
-        return square(q - target).mean(axis=1).sum(), {}
+        q = critics(batch.observations, batch.actions, noise.error_fractions)
+        assert q.shape[1] == len(target)
+        if self.hp.critic == "mean":
+            return square(q - target).mean(axis=(1, 2)).sum(), {}
+        return quantile_huber(q, fractions(q, noise.error_fractions), target).mean(axis=1).sum(), {}
 
     def actor_loss(self, actor: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
-        """The value of the policy's actions under the first critic, to be large."""
+        """The mean value of the policy's actions under the first critic, to be large."""
         critics = self.critics
-        q = critics(batch.observations, actor(batch.observations), 1).squeeze(0)
+        q = critics(batch.observations, actor(batch.observations), None, 1).mean(axis=-1).squeeze(0)
         assert q.shape == batch.rewards.shape
         return -q.mean(), {}
 
@@ -277,23 +340,15 @@ def train_interval(
     of rows is traced: experience grows, the program stays.
     """
     hp, action_dim = state.hp, state.actor.module.action_dim
-    draws = jax.vmap(lambda step: draw_noise(key, step, hp, size, action_dim))(start + jnp.arange(num_updates))
 
-    def block(state: TD3, draws: Any) -> tuple[TD3, list[dict[str, Array]]]:
-        history = []
-        for i in range(len(draws[0])):
-            indices, noise = jax.tree.map(itemgetter(i), draws)
-            delayed = (phase + i) % hp.policy_freq == 0
-            state, metrics = state.update(take(dataset, indices), noise, delayed)
-            history.append(metrics)
-        return state, history
+    def draw(step: Array) -> tuple[Array, Noise]:
+        return draw_noise(key, step, hp, size, action_dim)
 
-    history: list[dict[str, Array]] = []
-    if whole := num_updates - num_updates % hp.policy_freq:
-        blocks = jax.tree.map(lambda draw: draw[:whole].reshape(-1, hp.policy_freq, *draw.shape[1:]), draws)
-        state, history = jax.lax.scan(block, state, blocks, unroll=2)
-    state, remainder = block(state, jax.tree.map(lambda draw: draw[whole:], draws))
-    return state, [*history, *remainder]
+    def update(state: TD3, drawn: Any, place: int) -> tuple[TD3, dict[str, Array]]:
+        indices, noise = drawn
+        return state.update(take(dataset, indices), noise, (phase + place) % hp.policy_freq == 0)
+
+    return scan_updates(update, draw, state, start, num_updates, hp.policy_freq, unroll=2)
 
 
 def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> TD3:
@@ -302,7 +357,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     observations, actions = jnp.zeros((1, state_dim)), jnp.zeros((1, action_dim))
     actor_key, critics_key = jax.random.split(key)
     actor = Network.create(Actor(action_dim, max_action, config.actor_hidden_dims), actor_key, observations)
-    critics = Network.create(Critics(config.critic_hidden_dims, config.n_critics), critics_key, observations, actions)
+    critics = Network.create(Critics(config.critic_hidden_dims, hp), critics_key, observations, actions)
     # A donated state may hold no array twice, so the targets are copies.
     actor_target, critics_target = jax.tree.map(jnp.copy, (actor, critics))
     return TD3(

@@ -19,7 +19,8 @@ from shared.runs.start import cli
 
 import numpy as np
 import torch
-from torch import Tensor, amin, clip, concatenate, nn, square, stack, tanh
+from torch import Tensor, abs, argmin, clip, concatenate, nn, square, stack, tanh, where
+from torch.nn.functional import one_hot
 
 from shared.data.experience import Experience
 from shared.data.transitions import Batch
@@ -27,9 +28,9 @@ from shared.envs.registry import is_registered
 from shared.errors import InputError
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, restore_generators, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, store, take, to_device
-from shared.frameworks.torch_layers import probe
+from shared.frameworks.torch_layers import ImplicitQuantiles, probe
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
-from shared.runs.fields import bounded, positive, widths
+from shared.runs.fields import bounded, choice, later, positive, widths
 from shared.runs.run import Run
 from shared.runs.settings import TransitionsConfig
 from shared.runs.task import load_environment, load_task
@@ -57,6 +58,16 @@ class Hyperparameters:
     policy_freq: int = bounded(2, low=1)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
+    # Critics
+    n_critics: int = bounded(2, low=1)
+    # What critics learn of the return: its mean, its quantiles at fixed fractions (qr), or at any fraction (iqn)
+    critic: str = later(choice("mean", "qr", "iqn"))
+    # With qr and iqn: quantiles in an update of the critics
+    n_quantiles: int = later(bounded(32, low=1))
+    # With iqn: quantiles whose mean the policy learns to raise
+    n_greedy_quantiles: int = later(bounded(32, low=1))
+    # With iqn: cosines of a fraction
+    embed_size: int = later(bounded(64, low=1))
 
 
 @dataclass(frozen=True)
@@ -74,8 +85,6 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     eval_freq: int = bounded(5000, low=1)
     # Checkpoint to start from; in an environment, with its experience beside it
     load_model: str = ""
-    # Critics
-    n_critics: int = bounded(2, low=1)
     # Widths of the policy's hidden layers
     actor_hidden_dims: tuple[int, ...] = widths(256, 256)
     # Widths of the critics' hidden layers
@@ -102,12 +111,12 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 # ---- networks ------------------------------------------------------------------------------------------------------
 
 
-def mlp(inputs: Sequence[int], hidden_dims: Sequence[int], output_dim: int) -> nn.Sequential:
-    """Hidden layers with ReLU, which d3rlpy tries on random rows of inputs of these sizes; then a linear layer."""
+def mlp(inputs: Sequence[int], hidden_dims: Sequence[int], *outputs: int) -> nn.Sequential:
+    """Hidden layers with ReLU, which d3rlpy tries on random rows of inputs of these sizes; perhaps a linear one."""
     dims = [sum(inputs), *hidden_dims]
     hidden = [layer for a, b in pairwise(dims) for layer in (nn.Linear(a, b), nn.ReLU())]
     probe(*inputs)
-    return nn.Sequential(*hidden, nn.Linear(dims[-1], output_dim))
+    return nn.Sequential(*hidden, *(nn.Linear(dims[-1], output_dim) for output_dim in outputs))
 
 
 class Actor(nn.Module):
@@ -124,16 +133,39 @@ class Actor(nn.Module):
 
 
 class Critics(nn.Module):
-    """N critics Q(s, a) with weights of their own."""
+    """N critics Z(s, a) with weights of their own: means or quantiles of the return."""
 
-    def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int], n_critics: int) -> None:
+    def __init__(self, state_dim: int, action_dim: int, hidden_dims: Sequence[int], hp: Hyperparameters) -> None:
         super().__init__()
-        self.members = nn.ModuleList(mlp((state_dim, action_dim), hidden_dims, 1) for _ in range(n_critics))
+        self.implicit, n_quantiles = hp.critic == "iqn", hp.n_quantiles if hp.critic == "qr" else 1
 
-    def forward(self, observations: Tensor, actions: Tensor, first: int | None = None) -> Tensor:
-        """The values (N, B) of actions (B, A) in observations (B, S); only those of the first so many critics."""
-        inputs = concatenate([observations, actions], axis=-1)
-        return stack([member(inputs).squeeze(-1) for member in self.members[:first]])
+        def member() -> nn.Module:
+            inputs = state_dim, action_dim
+            if self.implicit:
+                hidden = mlp(inputs, hidden_dims)
+                return ImplicitQuantiles(hidden, hidden_dims[-1], 1, hp.embed_size, hp.n_greedy_quantiles)
+            return mlp(inputs, hidden_dims, n_quantiles)
+
+        self.members = nn.ModuleList(member() for _ in range(hp.n_critics))
+
+    def forward(
+        self, observations: Tensor, actions: Tensor, fractions: Tensor | None = None, first: int | None = None
+    ) -> Tensor:
+        """The quantiles (N, B, K) of actions (B, A) in observations (B, S), of the first so many critics, or of all.
+
+        Of a mean there is one. Implicit ones stand at the fractions (N, B, K), or without them at even ones.
+        """
+        inputs, members = concatenate([observations, actions], axis=-1), self.members[:first]
+        if not self.implicit:
+            return stack([member(inputs) for member in members])
+        given = [None] * len(members) if fractions is None else fractions
+        return stack([member(inputs, each).squeeze(1) for member, each in zip(members, given, strict=True)])
+
+
+def smallest(q: Tensor) -> Tensor:
+    """Of quantiles (N, B, K), in each row those of the critic with the smallest mean, (B, K)."""
+    critic = one_hot(argmin(q.mean(axis=-1), axis=0), len(q))
+    return (q * critic.T[..., None]).sum(axis=0)
 
 
 # ---- randomness ----------------------------------------------------------------------------------------------------
@@ -144,13 +176,21 @@ class Noise(NamedTuple):
 
     # Standard normal, (B, A): smooths the target policy
     target: Tensor
+    # With iqn, fractions uniform in [0, 1), (N, B, K): for the value of the next action under the targets
+    target_fractions: Tensor | None = None
+    # With iqn, likewise: for the value of the data's action
+    error_fractions: Tensor | None = None
 
 
 def draw_noise(hp: Hyperparameters, size: int, action_dim: int, device: torch.device) -> tuple[Tensor, Noise]:
     """An update's batch indices (B,) below `size`, from NumPy's global generator, and its noise, from torch's."""
-    indices = np.random.randint(0, size, size=hp.batch_size)
-    noise = Noise(target=torch.randn(hp.batch_size, action_dim, device=device))
-    return index_tensor(indices, device), noise
+    indices = index_tensor(np.random.randint(0, size, size=hp.batch_size), device)
+    target = torch.randn(hp.batch_size, action_dim, device=device)
+    if hp.critic != "iqn":
+        return indices, Noise(target)
+    shape = hp.batch_size, hp.n_quantiles
+    passes = [stack([torch.rand(shape, device=device) for _ in range(hp.n_critics)]) for _ in range(2)]
+    return indices, Noise(target, *passes)
 
 
 class Exploration(NamedTuple):
@@ -189,6 +229,29 @@ def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
 
+def huber(error: Tensor) -> Tensor:
+    """Half the square of errors below 1, and the absolute error less a half of all others."""
+    return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
+
+
+def fractions(q: Tensor, drawn: Tensor | None) -> Tensor:
+    """The fractions of the quantiles q (N, B, K): those drawn, or with qr the middles of equal parts (K,)."""
+    if drawn is not None:
+        return drawn
+    bounds = torch.arange(q.shape[-1] + 1, dtype=q.dtype, device=q.device) / q.shape[-1]
+    return (bounds[1:] + bounds[:-1]) / 2.0
+
+
+def quantile_huber(q: Tensor, fractions: Tensor, target: Tensor) -> Tensor:
+    """Huber's loss (N, B) of quantiles (N, B, K) against those of the target (B, K'): added up over K, mean over K'.
+
+    What lies below a quantile weighs one less its fraction, the rest its fraction.
+    """
+    error = target[:, :, None] - q[:, :, None]
+    loss = abs(fractions[..., None, :] - (error < 0.0).to(error.dtype)) * huber(error)
+    return loss.sum(axis=-1).mean(axis=-1)
+
+
 # What d3rlpy calls the networks in its files
 D3RLPY_NAMES = {
     "actor": ("policy",),
@@ -212,29 +275,31 @@ class TD3:
 
     @torch.no_grad()
     def td_target(self, batch: Batch, noise: Noise) -> Tensor:
-        """The regression target of all critics, (B,): the smallest target value of a smoothed target action."""
+        """The regression target of all critics, (B, K): the smallest target quantiles of a smoothed target action."""
         hp, max_action = self.hp, self.max_action
         actor, critics = self.actor_target, self.critics_target
         smoothing = clip(
             noise.target * (hp.policy_noise * max_action), -hp.noise_clip * max_action, hp.noise_clip * max_action
         )
         next_actions = clip(actor(batch.next_observations) + smoothing, -max_action, max_action)
-        next_q = amin(critics(batch.next_observations, next_actions), axis=0)
-        assert next_q.shape == batch.rewards.shape == batch.terminals.shape
-        return batch.rewards + hp.discount * next_q * (1.0 - batch.terminals)
+        next_q = smallest(critics(batch.next_observations, next_actions, noise.target_fractions))
+        assert next_q.shape[:1] == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards[:, None] + hp.discount * next_q * (1.0 - batch.terminals[:, None])
 
     def critic_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """The squared errors of all critics to the same target, added up over the critics."""
+        """The errors of all critics to the same target, added up over the critics: squared, or Huber's of quantiles."""
         critics = self.critics
         target = self.td_target(batch, noise)
-        q = critics(batch.observations, batch.actions)
-        assert q.shape[1:] == target.shape
-        return square(q - target).mean(axis=1).sum(), {}
+        q = critics(batch.observations, batch.actions, noise.error_fractions)
+        assert q.shape[1] == len(target)
+        if self.hp.critic == "mean":
+            return square(q - target).mean(axis=(1, 2)).sum(), {}
+        return quantile_huber(q, fractions(q, noise.error_fractions), target).mean(axis=1).sum(), {}
 
     def actor_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The value of the policy's actions under the first critic, to be large."""
+        """The mean value of the policy's actions under the first critic, to be large."""
         actor, critics = self.actor, self.critics
-        q = critics(batch.observations, actor(batch.observations), 1).squeeze(0)
+        q = critics(batch.observations, actor(batch.observations), None, 1).mean(axis=-1).squeeze(0)
         assert q.shape == batch.rewards.shape
         return -q.mean(), {}
 
@@ -279,7 +344,7 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> TD3:
     """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
     actor, _ = (Actor(state_dim, action_dim, max_action, config.actor_hidden_dims) for _ in range(2))
-    critics, _ = (Critics(state_dim, action_dim, config.critic_hidden_dims, config.n_critics) for _ in range(2))
+    critics, _ = (Critics(state_dim, action_dim, config.critic_hidden_dims, config) for _ in range(2))
     device = resolve_device(config.device)
     return TD3(config, actor.to(device), critics.to(device))
 

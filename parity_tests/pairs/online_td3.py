@@ -4,6 +4,7 @@ from typing import Any
 
 from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair
+from parity_tests.pairs import quantiles
 
 SMALL = {"env": "mini/hopper-mostly-expert", "actor_hidden_dims": (64, 48), "critic_hidden_dims": (48, 64)}
 # Rows that count as experience so far: fewer than a dataset has, so that a draw beyond them shows.
@@ -15,7 +16,7 @@ def corner(trainer: Any) -> None:
     for actor in (trainer.actor, trainer.actor_target):
         actor.net[-1].weight.data.mul_(20.0)
     for member in trainer.critics_target.members:
-        member[-1].weight.data.mul_(20.0)
+        quantiles.last_layer(member).weight.data.mul_(20.0)
 
 
 PAIR = Pair(
@@ -40,12 +41,14 @@ PAIR = Pair(
         | {"policy_freq": 3, "n_critics": 3, "discount": 0.9, "tau": 0.1}
         | {"policy_noise": 0.5, "noise_clip": 0.3, "actor_lr": 1e-3, "critic_lr": 1e-4},
         "each": SMALL | {"policy_freq": 1, "n_critics": 1, "tau": 0.1},
+        **{name: SMALL | settings for name, settings in quantiles.CONTINUOUS.items()},
     },
     corner=corner,
     draw_inputs=lambda dataset, action_dim: (FILLED, action_dim),
     update_statics=lambda config, step: {"delayed": (step - 1) % config.policy_freq == 0},
     interval_statics=lambda config, start, num_updates: {"size": FILLED, "phase": start % config.policy_freq},
     other_draws=("draw_exploration",),
+    records_on_cpu=False,
     facts=Facts(rewarded="critic_loss", first_delayed=1),
 )
 
@@ -53,12 +56,13 @@ MISTAKES = [
     Mistake("tanh forgotten", "return self.max_action * tanh(self.net(observations))",
             "return self.max_action * self.net(observations)", "forward"),
     Mistake("swapped input", "concatenate([observations, actions]", "concatenate([actions, observations]", "forward"),
-    Mistake("mean over critics", "square(q - target).mean(axis=1).sum()", "square(q - target).mean()", "loss"),
-    Mistake("half the squared error", "square(q - target).mean(axis=1).sum()",
-            "0.5 * square(q - target).mean(axis=1).sum()", "loss"),
-    Mistake("inverted done flag", "(1.0 - batch.terminals)", "batch.terminals", "loss", breaks="terminals_are_masked"),
+    Mistake("mean over critics", "square(q - target).mean(axis=(1, 2)).sum()", "square(q - target).mean()", "loss"),
+    Mistake("half the squared error", "square(q - target).mean(axis=(1, 2)).sum()",
+            "0.5 * square(q - target).mean(axis=(1, 2)).sum()", "loss"),
+    Mistake("inverted done flag", "(1.0 - batch.terminals[:, None])", "batch.terminals[:, None]", "loss",
+            breaks="terminals_are_masked"),
     Mistake("no discount", "hp.discount * next_q", "next_q", "loss"),
-    Mistake("mean critic in the target", "next_q = amin(", "next_q = jnp.mean(", "loss"),
+    Mistake("mean critic in the target", "(q * critic.T[..., None]).sum(axis=0)", "q.mean(axis=0)", "loss"),
     Mistake("no noise on the target action", "actor(batch.next_observations) + smoothing",
             "actor(batch.next_observations)", "loss"),
     Mistake("noise not clipped", "smoothing = clip(\n            noise.target * (hp.policy_noise * max_action), "
@@ -76,10 +80,10 @@ MISTAKES = [
     Mistake("gradient through the target", "value_and_grad(state.critic_loss, has_aux=True)(state.critics, batch, "
             "noise)", "value_and_grad(lambda critics: state.replace(critics_target=critics).critic_loss(critics, "
             "batch, noise), has_aux=True)(state.critics)", "update"),
-    Mistake("smallest critic for the policy", "actor(batch.observations), 1).squeeze(0)",
-            "actor(batch.observations)).min(axis=0)", "loss"),
-    Mistake("policy on the data's actions", "critics(batch.observations, actor(batch.observations), 1)",
-            "critics(batch.observations, batch.actions, 1)", "loss"),
+    Mistake("smallest critic for the policy", "actor(batch.observations), None, 1).mean(axis=-1).squeeze(0)",
+            "actor(batch.observations)).mean(axis=-1).min(axis=0)", "loss"),
+    Mistake("policy on the data's actions", "critics(batch.observations, actor(batch.observations), None, 1)",
+            "critics(batch.observations, batch.actions, None, 1)", "loss"),
     Mistake("policy down the value", "return -q.mean()", "return q.mean()", "loss"),
     Mistake("policy on the old critics", "value_and_grad(state.actor_loss,", "value_and_grad(self.actor_loss,",
             "update"),
@@ -92,8 +96,8 @@ MISTAKES = [
     Mistake("targets moved at every update", "        if delayed:\n", "        state = state.replace(critics_target="
             "soft_update(state.critics_target, state.critics, hp.tau))\n        if delayed:\n", "trajectory",
             breaks="targets_move_once_when_due"),
-    Mistake("policy in the second update, not in the first", "delayed = (phase + i) % hp.policy_freq == 0",
-            "delayed = (phase + i + 1) % hp.policy_freq == 0", "shipped path",
+    Mistake("policy in the second update, not in the first", "(phase + place) % hp.policy_freq == 0",
+            "(phase + place + 1) % hp.policy_freq == 0", "shipped path",
             breaks="actor_steps_once_in_its_period"),
     Mistake("exploration not clipped", "clip(actor(observations) + exploration_noise * max_action * noise, "
             "-max_action, max_action)", "actor(observations) + exploration_noise * max_action * noise", "act"),
@@ -101,6 +105,7 @@ MISTAKES = [
             "actor(observations)", "act"),
     Mistake("draws beyond the experience", "draw_noise(key, step, hp, size, action_dim)",
             "draw_noise(key, step, hp, len(dataset), action_dim)", "shipped path"),
-    Mistake("same noise at every update", "jax.random.split(jax.random.fold_in(key, step))\n    indices",
-            "jax.random.split(jax.random.fold_in(key, 0 * step))\n    indices", "draws"),
+    Mistake("same noise at every update", "jax.random.split(jax.random.fold_in(key, step), count)",
+            "jax.random.split(jax.random.fold_in(key, 0 * step), count)", "draws"),
+    *quantiles.CONTINUOUS_MISTAKES,
 ]  # fmt: skip

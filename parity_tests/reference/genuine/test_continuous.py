@@ -232,7 +232,8 @@ IQN: dict[str, Any] = {"critic": "iqn", "n_quantiles": 7, "n_greedy_quantiles": 
         (ddpg, {}),
         (ddpg, {"n_critics": 2, "tau": 0.1, "actor_lr": 1e-3}),
         *(
-            (ddpg, {"n_critics": n, "tau": 0.1, "actor_lr": 1e-3, **kind})
+            (twin, {"n_critics": n, "tau": 0.1, "actor_lr": 1e-3, **kind})
+            for twin in (td3, ddpg)
             for n, kind in ((1, QR), (3, QR), (1, IQN), (3, IQN))
         ),
     ],
@@ -268,7 +269,7 @@ def test_td3_and_ddpg(d3rlpy: Any, dataset: Batch, twin: ModuleType, settings: d
     np.testing.assert_allclose(trainer.explore(0.3, observations, normal), explored, atol=1e-6)
 
 
-@pytest.mark.parametrize("twin", [ddpg])
+@pytest.mark.parametrize("twin", [td3, ddpg])
 def test_the_library_wants_equal_numbers_of_quantiles(d3rlpy: Any, dataset: Batch, twin: ModuleType) -> None:
     """With others its loss stops at an assertion, so nothing can be compared."""
     sizes = {"n_quantiles": 7, "n_greedy_quantiles": 4}

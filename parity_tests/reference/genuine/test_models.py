@@ -44,7 +44,7 @@ MODELS: dict[str, tuple[ModuleType, str, tuple[str, ...], dict[str, Any], dict[s
     "BEAR": (bear, "BEARConfig", ENCODERS, {"warmup_steps": 3, "initial_temperature": 0.5}, WIDTHS | BEAR),
     "CRR": (crr, "CRRConfig", ENCODERS[:2], {"weight_type": "exp", "target_update_type": "hard"}, WIDTHS),
     "DDPG, quantiles": (ddpg, "DDPGConfig", ENCODERS[:2], {"n_critics": 2}, WIDTHS | {"critic": "qr"}),
-    "DDPG, implicit quantiles": (ddpg, "DDPGConfig", ENCODERS[:2], {"n_critics": 3}, WIDTHS | {"critic": "iqn"}),
+    "TD3, implicit quantiles": (td3, "TD3Config", ENCODERS[:2], {"n_critics": 3}, WIDTHS | {"critic": "iqn"}),
     "DDPG": (ddpg, "DDPGConfig", ENCODERS[:2], {"n_critics": 2}, WIDTHS),
     # PRDC's networks are TD3's; its own updates search a dataset, which another test is about.
     "PRDC": (prdc, "TD3Config", ENCODERS[:2], {"n_critics": 3}, WIDTHS),
