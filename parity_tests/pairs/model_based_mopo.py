@@ -167,7 +167,8 @@ def in_parts(twin: Any, state: Any, model: Any, rows: Any, ring: Any, key: Any, 
 
 def shipped(scene: Any) -> dict[str, float]:
     """The compiled roll-outs against their parts, after no update and after some, in a ring that comes round."""
-    twin, hp, rows, found = scene.jax_twin, scene.hp, scene.jax_dataset.rows, {}
+    twin, hp, rows = scene.jax_twin, scene.hp, scene.jax_dataset.rows
+    found: dict[str, float] = {}
     model, number = models(torch.get_default_dtype())[1], hp.rollout_batch_size * hp.rollout_length
     ring = jax_online.Ring.create(rows, number + 10, keeps_dataset=False)
     for step in (0, 8):
@@ -175,8 +176,10 @@ def shipped(scene: Any) -> dict[str, float]:
         expected, figures = interpreted(partial(in_parts, twin))(*given)
         ring, logged = scene.run(twin.imagine, *jax.tree.map(jnp.copy, given), sizes=SIZES)
         found |= {f"roll-outs at {step}: {name}": error for name, error in errors(logged, figures).items()}
-        sides = [{name: getattr(side, name) for name in ("rows", "size", "pointer")} for side in (ring, expected)]
-        found |= {f"ring at {step}: {name}": error for name, error in errors(*sides).items()}
+        ours, theirs = (
+            {name: getattr(side, name) for name in ("rows", "size", "pointer")} for side in (ring, expected)
+        )
+        found |= {f"ring at {step}: {name}": error for name, error in errors(ours, theirs).items()}
     return found
 
 
