@@ -39,7 +39,7 @@ FAULTS = {
     "key": "another key gives the same numbers: draw from `key`",
     "range": "the indices must reach from 0 to dataset_size - 1: `randint` leaves its upper bound out",
     "spread": "the numbers are distributed otherwise than PyTorch's",
-    "ties": "the numbers go with others of the same update: give each draw a key of its own",
+    "ties": "the numbers go with others of the same update, or of the same draw: give each a key of its own",
     "reuse": "a key is used twice, for rows and noise say: split it, and give each draw a key of its own",
 }
 FAULTLESS = {name: np.zeros({"range": 2, "spread": 3}.get(name, ())) for name in FAULTS}
@@ -79,7 +79,7 @@ def faults(drawn: Sequence[Draw], reference: Sequence[Draw], num_rows: int) -> d
         if not keyed and not found[name]["repeats"]:
             numbers[name] = mine
             found[name] |= _of_numbers(mine, like, num_rows if name == "indices" else None)
-    for name in _tied(numbers):
+    for name in (*_tied(numbers), *(name for name in numbers if _repeats_itself(numbers[name]))):
         found[name]["ties"] = np.ones(())
     return found
 
@@ -208,6 +208,12 @@ def _same_moments(ours: np.ndarray, theirs: np.ndarray) -> bool:
         if abs(a.mean() - b.mean()) > STANDARD_ERRORS * math.sqrt(a.var() / len(a) + b.var() / len(b)):
             return False
     return True
+
+
+def _repeats_itself(series: Sequence[list[np.ndarray]]) -> bool:
+    """Whether one array has the same fractions twice along its first axis, as critics have that share a draw."""
+    arrays = [leaf for leaves in series for leaf in leaves if leaf.ndim > 1 and leaf.dtype.kind == "f"]
+    return any(len({part.tobytes() for part in array}) < len(array) for array in arrays)
 
 
 def _tied(numbers: Mapping[str, Sequence[list[np.ndarray]]]) -> Iterator[str]:

@@ -183,7 +183,7 @@ def shipped_path(scene: Scene) -> Errors:
     if scene.engine is interpreted and statics[0] != statics[1]:
         later, _ = interval(scene, state, second, rest)
         found |= {f"second interval: {name}": error for name, error in later.items()}
-    return found | (online(scene) if scene.pair.explores else {})
+    return found | (online(scene) if scene.pair.explores else {}) | scene.pair.shipped(scene)
 
 
 def interval(scene: Scene, state: Any, start: int, num_updates: int) -> tuple[Errors, Any]:

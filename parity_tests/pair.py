@@ -117,6 +117,7 @@ class Pair:
         drawn_once: Names of functions that draw of a dataset's rows before the first update, as NumPy's arrays.
         drawn_with: What such a function is told besides the number of rows, by its name.
         replays: Patches both twins so that the JAX one's run gets what else the PyTorch one draws.
+        shipped: From a scene to how far the JAX twin's further programs are from their parts, by name.
         metric: Under which name a row of a run's metrics has the score of an evaluation.
         explored: From a generator, a number of rows and A to what `explore` is given of these, by name.
         explores: Whether a run goes on in the environment: both twins have `draw_exploration` and `explore`, the JAX
@@ -175,6 +176,7 @@ class Pair:
     drawn_once: Sequence[str] = ()
     drawn_with: Mapping[str, tuple] = field(default_factory=dict)
     replays: Callable[[Any], None] = lambda patch: None
+    shipped: Callable[[Any], dict[str, float]] = lambda scene: {}
     metric: str = "return_mean"
     explored: Callable[[np.random.Generator, int, int], dict[str, Any]] = lambda rng, rows, action_dim: {}
     explores: bool = False

@@ -266,7 +266,7 @@ class MOPO:
         self.hp = hp
         self.actor, self.critic_1, self.critic_2 = actor, critic_1, critic_2
         self.critic_1_target, self.critic_2_target = copy.deepcopy((critic_1, critic_2))
-        self.log_alpha = Scalar(0.0).to(critic_1.last.weight.device)
+        self.log_alpha = Scalar(0.0).to(next(actor.parameters()).device)
         self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_lr)
         self.critic_1_optimizer = torch.optim.Adam(critic_1.parameters(), lr=hp.critic_lr)
         self.critic_2_optimizer = torch.optim.Adam(critic_2.parameters(), lr=hp.critic_lr)
@@ -376,14 +376,14 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 
 def imagine(trainer: MOPO, model: Any, dataset: Batch, ring: Ring, sizes: ModelSizes) -> dict[str, Tensor]:
     """Rolls the model out from states of the dataset, and stores what comes of it; returns what is logged of it."""
-    device = dataset.rewards.device
 
     def draw(number: int, rows: Tensor) -> StepDraws:
         drawn = draw_step(trainer.hp, len(rows), sizes)
-        return StepDraws(drawn.actor.to(device), Draws(*(column.to(device) for column in drawn.model)))
+        return StepDraws(drawn.actor.to(rows.device), Draws(*(column.to(rows.device) for column in drawn.model)))
 
-    starts = draw_starts(trainer.hp, len(dataset.rewards)).indices.to(device)
-    found = trainer.roll_out(model, take(dataset, starts).observations, draw)
+    # PyTorch takes rows of a GPU's tensors by indices of the CPU, too.
+    starts = take(dataset, draw_starts(trainer.hp, len(dataset.rewards)).indices)
+    found = trainer.roll_out(model, starts.observations, draw)
     ring.extend(found)
     largest = torch.maximum(found.next_observations.abs().max(), found.rewards.abs().max())
     number = torch.tensor(float(len(found.rewards)))

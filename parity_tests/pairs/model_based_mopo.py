@@ -1,6 +1,6 @@
 """MOPO on the ladder: updates on two buffers, and roll-outs of a small model that is made up."""
 
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
+from parity_tests.errors import errors
 from parity_tests.families import Family
+from parity_tests.interpreter import interpreted
 from parity_tests.pair import Facts, Loss, Mistake, Pair
 from shared.data.dynamics import Draws, ModelSizes, extract_known
 from shared.data.transitions import Batch
@@ -144,6 +146,43 @@ def _torch_rolled_out(twin: Any, batch: Batch, starts: torch.Tensor, length: int
     return {"rows": torch.cat(columns, dim=1), "size": ring.size, "pointer": ring.content()["pointer"]}
 
 
+def in_parts(twin: Any, state: Any, model: Any, rows: Any, ring: Any, key: Any, step: Any) -> tuple[Any, Any]:
+    """What `imagine` of the JAX twin makes of the same, by the functions that it is made of."""
+    hp = state.hp
+    start_key, steps_key = jax.random.split(jax.random.fold_in(key, step))
+
+    def draw(number: Any) -> Any:
+        return twin.draw_step(jax.random.fold_in(steps_key, number), hp, hp.rollout_batch_size, SIZES)
+
+    starts = jax_data.take(rows, twin.draw_starts(start_key, hp, len(rows)).indices).observations
+    columns, kept = state.roll_out(model, starts, draw)
+    flags, numbers = kept[..., None], abs(jnp.append(columns.next_observations, columns.rewards[..., None], axis=-1))
+    logged = {
+        "rollout_transitions": 1.0 * kept.sum(),
+        "rollout_reward": (kept * columns.rewards).sum() / kept.sum(),
+        "rollout_largest": (flags * numbers).max(),
+    }
+    return jax_online.push_kept(ring, columns, kept), logged
+
+
+def shipped(scene: Any) -> dict[str, float]:
+    """The compiled roll-outs against their parts, after no update and after some, in a ring that comes round."""
+    twin, hp, rows = scene.jax_twin, scene.hp, scene.jax_dataset.rows
+    found: dict[str, float] = {}
+    model, number = models(torch.get_default_dtype())[1], hp.rollout_batch_size * hp.rollout_length
+    ring = jax_online.Ring.create(rows, number + 10, keeps_dataset=False)
+    for step in (0, 8):
+        given = scene.state(), model, rows, ring, jax.random.key(4), step
+        expected, figures = interpreted(partial(in_parts, twin))(*given)
+        ring, logged = scene.run(twin.imagine, *jax.tree.map(jnp.copy, given), sizes=SIZES)
+        found |= {f"roll-outs at {step}: {name}": error for name, error in errors(logged, figures).items()}
+        ours, theirs = (
+            {name: getattr(side, name) for name in ("rows", "size", "pointer")} for side in (ring, expected)
+        )
+        found |= {f"ring at {step}: {name}": error for name, error in errors(ours, theirs).items()}
+    return found
+
+
 def replays(patch: Any) -> None:
     """In a run of the JAX twin, where roll-outs begin and what they draw is what the PyTorch twin had before."""
     ours, theirs = (load_twin(side, "model_based/mopo") for side in ("jax", "torch"))
@@ -237,6 +276,7 @@ PAIR = Pair(
     drawn_once=("draw_starts", "draw_step"),
     drawn_with={"draw_step": (SIZES,)},
     replays=replays,
+    shipped=shipped,
     take=take,
     ready=ready,
     load=load,
@@ -320,6 +360,14 @@ MISTAKES = [
             "terminals)", "act"),
     Mistake("rewards without a penalty", "Batch(observations, actions, step.rewards,",
             "Batch(observations, actions, step.raw_rewards,", "act"),
+    Mistake("the same roll-outs at every time", "jax.random.split(jax.random.fold_in(key, step))",
+            "jax.random.split(jax.random.fold_in(key, 0 * step))", "shipped path"),
+    Mistake("one key for all steps of a roll-out", "jax.random.fold_in(steps_key, number)", "steps_key",
+            "shipped path"),
+    Mistake("ended roll-outs stored too", "push_kept(ring, found, kept)", "push_kept(ring, found, jnp.ones_like(kept))",
+            "shipped path"),
+    Mistake("ring cleared at each time", "ring = push_kept(ring,",
+            "ring = push_kept(ring.replace(size=0 * ring.size, pointer=0 * ring.pointer),", "shipped path"),
     Mistake("one draw for all steps", "draws = draw(number)", "draws = draw(0 * number)", "act"),
     Mistake("the mean action in roll-outs", "actions, _ = sample(self.actor, observations, draws.actor)",
             "actions, _ = sample(self.actor, observations, 0.0 * draws.actor)", "act"),

@@ -36,7 +36,7 @@ from tests.runs.stopped_runs import assert_same_bits, config, last_checkpoint, r
 pytestmark = pytest.mark.usefixtures("in_haste")
 
 ROOT = Path(__file__).resolve().parents[2]
-# Of those that compute together: with a phase, with updates in chunks, with windows and dropout, with own rows.
+# Of those that compute together: with a phase, updates in chunks, windows and dropout, rows of their own.
 TOGETHER = ["td3_bc", "cql", "dt", "model_based/mopo"]
 # In double precision. 2.3e-14 was measured; another machine's products add in another order.
 ROUNDING = 1e-11
