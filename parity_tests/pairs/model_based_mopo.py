@@ -168,7 +168,9 @@ def in_parts(twin: Any, state: Any, model: Any, rows: Any, ring: Any, key: Any, 
 def shipped(scene: Any) -> dict[str, float]:
     """The compiled roll-outs against their parts, after no update and after some, in a ring that comes round."""
     twin, hp, rows = scene.jax_twin, scene.hp, scene.jax_dataset.rows
-    found: dict[str, float] = {}
+    # Of few rows each is drawn soon, and none beyond them.
+    starts = {int(row) for seed in range(20) for row in twin.draw_starts(jax.random.key(seed), hp, 20).indices}
+    found = {"first states": float(starts != set(range(20)))}
     model, number = models(torch.get_default_dtype())[1], hp.rollout_batch_size * hp.rollout_length
     ring = jax_online.Ring.create(rows, number + 10, keeps_dataset=False)
     for step in (0, 8):
