@@ -286,8 +286,9 @@ PAIR = Pair(
     gathers=2,
     full_size={"dynamics": str(MODEL)},
     # As of SAC-N: near an action's bound 1 - tanh(u)^2 has lost most of its digits, in each framework others. A loss
-    # differs by up to 3e-11, a moment by 4e-10; in single precision a last bias, which is near 0, by 3e-4.
-    float64={"loss": 1e-10, "gradient": 1e-9, "update": 2e-9, "shipped path": 1e-8},
+    # differs by up to 3e-11, after a step by 7e-10, a moment by 4e-10, a gradient by 1.2e-9. In single precision a last
+    # bias, which is near 0, differs by 3e-4.
+    float64={"loss": 1e-10, "gradient": 5e-9, "update": 2e-9, "log": 2e-9, "shipped path": 1e-8},
     float32={"update": 1e-3, "shipped path": 1e-3},
     facts=Facts(rewarded="critic_loss"),
 )
