@@ -212,6 +212,10 @@ def draws(scene: Scene) -> Errors:
     """Updates' indices and noise: of the torch twin's kinds, shapes and distributions, never the same twice."""
     rows, *_ = scene.pair.draw_inputs(scene.dataset, scene.sizes[1])
     found = _draws(scene, rows + scene.pair.further_rows) | _other_draws(scene) | _drawn_once(scene)
+    if scene.pair.further_rows:
+        drawn = [scene.jax_draw(jax.random.key(2), step, {})[0] for step in range(DRAWN_UPDATES)]
+        # What lies within, the dataset's last row and the first one behind it
+        found["ends within"] = float(not {rows - 1, rows} <= set(np.ravel(drawn).tolist()))
     if scene.pair.two_buffers:
         mixing = replace(scene.pair, draw_statics=lambda config, step: {"online_size": SEEN})
         scene = replace(scene, pair=mixing)
