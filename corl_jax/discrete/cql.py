@@ -158,10 +158,6 @@ def greedy(q: Sequence[Array]) -> Array:
 # ---- randomness ----------------------------------------------------------------------------------------------------
 
 
-# Of an update through critics
-PASSES = 4
-
-
 class Noise(NamedTuple):
     """What an update draws besides its batch: with iqn, fractions uniform in [0, 1), (N, B, K), for each pass."""
 
@@ -180,16 +176,16 @@ class Noise(NamedTuple):
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int) -> tuple[Array, Noise]:
     """An update's batch indices (B,) and its fractions, which depend on the key and on the update's number alone."""
     key = jax.random.fold_in(key, step)
-    crops = None
+    noise = Noise()
     if hp.crop_padding:
         key, crops_key = jax.random.split(key)
-        crops = jax.random.randint(crops_key, (2, hp.batch_size, 2), 0, 2 * hp.crop_padding + 1)
-    if hp.critic != "iqn":
-        return jax.random.randint(key, (hp.batch_size,), 0, dataset_size), Noise(crops=crops)
-    key, *keys = jax.random.split(key, 1 + PASSES)
-    indices = jax.random.randint(key, (hp.batch_size,), 0, dataset_size)
-    passes = [jax.random.uniform(each, (hp.n_critics, hp.batch_size, hp.n_quantiles)) for each in keys]
-    return indices, Noise(*passes)._replace(crops=crops)
+        noise = Noise(crops=jax.random.randint(crops_key, (2, hp.batch_size, 2), 0, 2 * hp.crop_padding + 1))
+    if hp.critic == "iqn":
+        key, *keys = jax.random.split(key, 5)
+        shape = hp.n_critics, hp.batch_size, hp.n_quantiles
+        choice, target, error, conservative = (jax.random.uniform(each, shape) for each in keys)
+        noise = noise._replace(choice=choice, target=target, error=error, conservative=conservative)
+    return jax.random.randint(key, (hp.batch_size,), 0, dataset_size), noise
 
 
 # ---- losses and update ---------------------------------------------------------------------------------------------

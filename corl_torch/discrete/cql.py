@@ -155,10 +155,6 @@ def greedy(q: Sequence[Tensor]) -> Tensor:
 # ---- randomness ----------------------------------------------------------------------------------------------------
 
 
-# Of an update through critics
-PASSES = 4
-
-
 class Noise(NamedTuple):
     """What an update draws besides its batch: with iqn, fractions uniform in [0, 1), (N, B, K), for each pass."""
 
@@ -177,14 +173,16 @@ class Noise(NamedTuple):
 def draw_noise(hp: Hyperparameters, dataset_size: int, device: torch.device) -> tuple[Tensor, Noise]:
     """An update's batch indices (B,), from NumPy's global generator as in d3rlpy; its fractions from torch's."""
     indices = index_tensor(np.random.randint(0, dataset_size, size=hp.batch_size), device)
-    crops = None
+    noise = Noise()
     if hp.crop_padding:
-        crops = torch.randint(2 * hp.crop_padding + 1, (2, hp.batch_size, 2), device=device)
-    if hp.critic != "iqn":
-        return indices, Noise(crops=crops)
-    shape = hp.batch_size, hp.n_quantiles
-    passes = [stack([torch.rand(shape, device=device) for _ in range(hp.n_critics)]) for _ in range(PASSES)]
-    return indices, Noise(*passes)._replace(crops=crops)
+        noise = Noise(crops=torch.randint(2 * hp.crop_padding + 1, (2, hp.batch_size, 2), device=device))
+    if hp.critic == "iqn":
+        shape = hp.batch_size, hp.n_quantiles
+        choice, target, error, conservative = (
+            stack([torch.rand(shape, device=device) for _ in range(hp.n_critics)]) for _ in range(4)
+        )
+        noise = noise._replace(choice=choice, target=target, error=error, conservative=conservative)
+    return indices, noise
 
 
 # ---- losses and update ---------------------------------------------------------------------------------------------
