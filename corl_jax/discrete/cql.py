@@ -25,7 +25,7 @@ from shared.data.transitions import Batch
 from shared.envs.spaces import Shape, axes
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
-from shared.frameworks.jax_encoders import convolutions
+from shared.frameworks.jax_encoders import convolutions, crop
 from shared.frameworks.jax_layers import ImplicitQuantiles, Linear, Network
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
@@ -67,6 +67,9 @@ class Hyperparameters:
     n_greedy_quantiles: int = later(bounded(32, low=1))
     # With iqn: cosines of a fraction
     embed_size: int = later(bounded(64, low=1))
+    # Pixels by which an update moves each image at most, at random: it is padded by its edges, then cropped. DrQ has 4,
+    # of images of 84 by 84
+    crop_padding: int = later(bounded(0, low=0, high=64))
 
 
 @dataclass(frozen=True)
@@ -159,24 +162,30 @@ class Noise(NamedTuple):
     """What an update draws besides its batch: with iqn, fractions uniform in [0, 1), (N, B, K), for each pass."""
 
     # For the choice of the next action
-    choice: Array | None
+    choice: Array | None = None
     # For its value under the targets
-    target: Array | None
+    target: Array | None = None
     # For the value of the data's action
-    error: Array | None
+    error: Array | None = None
     # For the conservative term
-    conservative: Array | None
+    conservative: Array | None = None
+    # With crop_padding: row and column where padded images are cropped, (2, B, 2), observations first, then next ones
+    crops: Array | None = None
 
 
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int) -> tuple[Array, Noise]:
     """An update's batch indices (B,) and its fractions, which depend on the key and on the update's number alone."""
     key = jax.random.fold_in(key, step)
-    if hp.critic != "iqn":
-        return jax.random.randint(key, (hp.batch_size,), 0, dataset_size), Noise(*[None] * len(Noise._fields))
-    key, *keys = jax.random.split(key, 1 + len(Noise._fields))
-    indices = jax.random.randint(key, (hp.batch_size,), 0, dataset_size)
-    passes = [jax.random.uniform(each, (hp.n_critics, hp.batch_size, hp.n_quantiles)) for each in keys]
-    return indices, Noise(*passes)
+    noise = Noise()
+    if hp.crop_padding:
+        key, crops_key = jax.random.split(key)
+        noise = Noise(crops=jax.random.randint(crops_key, (2, hp.batch_size, 2), 0, 2 * hp.crop_padding + 1))
+    if hp.critic == "iqn":
+        key, *keys = jax.random.split(key, 5)
+        shape = hp.n_critics, hp.batch_size, hp.n_quantiles
+        choice, target, error, conservative = (jax.random.uniform(each, shape) for each in keys)
+        noise = noise._replace(choice=choice, target=target, error=error, conservative=conservative)
+    return jax.random.randint(key, (hp.batch_size,), 0, dataset_size), noise
 
 
 # ---- losses and update ---------------------------------------------------------------------------------------------
@@ -191,6 +200,18 @@ def gradient_step(state: "CQL", gradient: Network) -> "CQL":
     """One step of Adam on the critics, down their gradient."""
     change, moments = adam(state.hp).update(gradient, state.critics_optimizer)
     return state.replace(critics=optax.apply_updates(state.critics, change), critics_optimizer=moments)
+
+
+def cropped(batch: Batch, noise: Noise, padding: int) -> Batch:
+    """The batch with each image moved its own way, before and after the step; all passes see the same.
+
+    Yarats et al., Image Augmentation Is All You Need, 2020, https://arxiv.org/abs/2004.13649
+    """
+    if noise.crops is None:
+        return batch
+    now, then = noise.crops
+    observations = crop(batch.observations, now, padding)
+    return batch._replace(observations=observations, next_observations=crop(batch.next_observations, then, padding))
 
 
 def huber(error: Array) -> Array:
@@ -248,6 +269,7 @@ class CQL(struct.PyTreeNode):
 
     def critic_loss(self, critics: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """Huber's loss of all critics against one target, added up, and the conservative term with its weight."""
+        batch = cropped(batch, noise, self.hp.crop_padding)
         target = self.td_target(batch, noise)
         quantiles = critics(batch.observations, noise.error)
         q = value(quantiles, batch.actions)

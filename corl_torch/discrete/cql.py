@@ -24,7 +24,7 @@ from shared.data.transitions import Batch
 from shared.envs.spaces import Shape
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
-from shared.frameworks.torch_encoders import convolutions
+from shared.frameworks.torch_encoders import convolutions, crop
 from shared.frameworks.torch_layers import ImplicitQuantiles, probe
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, choice, later, positive, widths
@@ -64,6 +64,9 @@ class Hyperparameters:
     n_greedy_quantiles: int = later(bounded(32, low=1))
     # With iqn: cosines of a fraction
     embed_size: int = later(bounded(64, low=1))
+    # Pixels by which an update moves each image at most, at random: it is padded by its edges, then cropped. DrQ has 4,
+    # of images of 84 by 84
+    crop_padding: int = later(bounded(0, low=0, high=64))
 
 
 @dataclass(frozen=True)
@@ -156,23 +159,30 @@ class Noise(NamedTuple):
     """What an update draws besides its batch: with iqn, fractions uniform in [0, 1), (N, B, K), for each pass."""
 
     # For the choice of the next action
-    choice: Tensor | None
+    choice: Tensor | None = None
     # For its value under the targets
-    target: Tensor | None
+    target: Tensor | None = None
     # For the value of the data's action
-    error: Tensor | None
+    error: Tensor | None = None
     # For the conservative term
-    conservative: Tensor | None
+    conservative: Tensor | None = None
+    # With crop_padding: row and column where padded images are cropped, (2, B, 2), observations first, then next ones
+    crops: Tensor | None = None
 
 
 def draw_noise(hp: Hyperparameters, dataset_size: int, device: torch.device) -> tuple[Tensor, Noise]:
     """An update's batch indices (B,), from NumPy's global generator as in d3rlpy; its fractions from torch's."""
     indices = index_tensor(np.random.randint(0, dataset_size, size=hp.batch_size), device)
-    if hp.critic != "iqn":
-        return indices, Noise(*[None] * len(Noise._fields))
-    shape = hp.batch_size, hp.n_quantiles
-    passes = [stack([torch.rand(shape, device=device) for _ in range(hp.n_critics)]) for _ in Noise._fields]
-    return indices, Noise(*passes)
+    noise = Noise()
+    if hp.crop_padding:
+        noise = Noise(crops=torch.randint(2 * hp.crop_padding + 1, (2, hp.batch_size, 2), device=device))
+    if hp.critic == "iqn":
+        shape = hp.batch_size, hp.n_quantiles
+        choice, target, error, conservative = (
+            stack([torch.rand(shape, device=device) for _ in range(hp.n_critics)]) for _ in range(4)
+        )
+        noise = noise._replace(choice=choice, target=target, error=error, conservative=conservative)
+    return indices, noise
 
 
 # ---- losses and update ---------------------------------------------------------------------------------------------
@@ -188,6 +198,18 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
+
+
+def cropped(batch: Batch, noise: Noise, padding: int) -> Batch:
+    """The batch with each image moved its own way, before and after the step; all passes see the same.
+
+    Yarats et al., Image Augmentation Is All You Need, 2020, https://arxiv.org/abs/2004.13649
+    """
+    if noise.crops is None:
+        return batch
+    now, then = noise.crops
+    observations = crop(batch.observations, now, padding)
+    return batch._replace(observations=observations, next_observations=crop(batch.next_observations, then, padding))
 
 
 def huber(error: Tensor) -> Tensor:
@@ -251,7 +273,7 @@ class CQL:
 
     def critic_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """Huber's loss of all critics against one target, added up, and the conservative term with its weight."""
-        critics = self.critics
+        critics, batch = self.critics, cropped(batch, noise, self.hp.crop_padding)
         target = self.td_target(batch, noise)
         q = value(critics(batch.observations, noise.error), batch.actions)
         assert q.shape[1] == len(target)

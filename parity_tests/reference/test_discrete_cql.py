@@ -26,8 +26,21 @@ CASES: dict[str, dict[str, Any]] = {
     "d3rlpy's target, three critics, qr": OTHER | {"double": True, "critic": "qr", "n_quantiles": 5},
     "d3rlpy's target, three critics, iqn": OTHER
     | {"double": True, "critic": "iqn", "n_quantiles": 7, "n_greedy_quantiles": 4, "embed_size": 9},
-    **{f"{name}, three critics, iqn": OTHER | {"critic": "iqn"} | settings for name, settings in IMAGES.items()},
+    **{
+        f"{name}, three critics, iqn": OTHER | {"critic": "iqn"} | settings | {"crop_padding": padding}
+        for (name, settings), padding in zip(IMAGES.items(), (2, 0), strict=True)
+    },
+    "cropped images": SMALL | IMAGES["images"] | {"crop_padding": 1},
 }
+
+
+def moved(images: Tensor, padding: int) -> Tensor:
+    """Each image padded by its edges, then a part of it as large as it was, which torch's generator chooses."""
+    padded = torch.nn.functional.pad(images.float(), [padding] * 4, mode="replicate").to(images.dtype)
+    *_, height, width = images.shape
+    corners = torch.randint(0, 2 * padding + 1, (len(images), 2)).tolist()
+    cut = [image[:, y : y + height, x : x + width] for image, (y, x) in zip(padded, corners, strict=True)]
+    return torch.stack(cut)
 
 
 class Reference(Critics):
@@ -40,6 +53,8 @@ class Reference(Critics):
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
         """A step on all critics, then perhaps the copy."""
         c, rows = self.config, torch.arange(len(a))
+        if c.crop_padding:
+            s, s2 = (moved(images, c.crop_padding) for images in (s, s2))
         with torch.no_grad():
             a2 = self.best(self.critics if c.double else self.targets, s2, learns=True)
         td_loss = self.td_loss(s, a, r, s2, d, a2)

@@ -60,6 +60,21 @@ def flatten(images: Array) -> Array:
     return images.reshape(len(images), -1)
 
 
+def crop(images: Array, offsets: Array, padding: int) -> Array:
+    """Images as large as they were, moved by `padding` pixels at most; what is outside repeats the nearest pixel.
+
+    Args:
+        images: (B, C, H, W). All channels of an image, and so all its frames, move alike.
+        offsets: Row and column, (B, 2), from 0 to 2 * padding, where each begins in the padded one.
+        padding: Pixels on each side.
+    """
+    each, channels, height, width = map(jnp.arange, images.shape)
+    first = offsets[:, :, None] - padding
+    rows = (first[:, 0] + height).clip(0, len(height) - 1)
+    columns = (first[:, 1] + width).clip(0, len(width) - 1)
+    return images[each[:, None, None, None], channels[:, None, None], rows[:, None, :, None], columns[:, None, None]]
+
+
 def convolutions(name: str) -> Layers:
     """An encoder's layers, which come before the hidden layers; none for vectors."""
     if name == NO_ENCODER:

@@ -19,6 +19,21 @@ class Pixels(nn.Module):
         return images.to(torch.get_default_dtype()) / 255.0
 
 
+def crop(images: Tensor, offsets: Tensor, padding: int) -> Tensor:
+    """Images as large as they were, moved by `padding` pixels at most; what is outside repeats the nearest pixel.
+
+    Args:
+        images: (B, C, H, W). All channels of an image, and so all its frames, move alike.
+        offsets: Row and column, (B, 2), from 0 to 2 * padding, where each begins in the padded one.
+        padding: Pixels on each side.
+    """
+    each, channels, height, width = (torch.arange(size, device=images.device) for size in images.shape)
+    first = offsets[:, :, None] - padding
+    rows = (first[:, 0] + height).clamp(0, len(height) - 1)
+    columns = (first[:, 1] + width).clamp(0, len(width) - 1)
+    return images[each[:, None, None, None], channels[:, None, None], rows[:, None, :, None], columns[:, None, None]]
+
+
 def convolutions(name: str, shape: Shape) -> tuple[Sequence[nn.Module], int]:
     """An encoder's layers and the number of its features, which the hidden layers take; no layers for vectors.
 

@@ -131,4 +131,6 @@ def check_readable(config: Any, shape: Shape, what: str) -> None:
     """
     if not isinstance(shape, int) and not hasattr(config, "encoder"):
         raise InputError(f"{what} are images, which this algorithm cannot read: set env to another")
+    if isinstance(shape, int) and getattr(config, "crop_padding", 0) > 0:
+        raise InputError(f"{what} are vectors, and only images can be cropped: set crop_padding to 0")
     features(encoder_of(config), shape, what)

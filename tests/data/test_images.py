@@ -266,6 +266,12 @@ def test_vectors_have_no_encoder() -> None:
         load_task(config, None, normalize=False, finite=True)
 
 
+def test_vectors_are_not_cropped() -> None:
+    config = cql.TrainConfig(crop_padding=4)
+    with pytest.raises(InputError, match="are vectors, and only images can be cropped: set crop_padding to 0"):
+        load_task(config, None, normalize=False, finite=True)
+
+
 def test_vectors_are_not_stacked() -> None:
     config = cql.TrainConfig(frame_stack=4)
     with pytest.raises(InputError, match="only images can be stacked: set frame_stack to 1"):

@@ -172,20 +172,26 @@ MISTAKES = {
 }  # fmt: skip
 
 
+def changed(old: str, new: str) -> Any:
+    """JAX's encoders with one piece of their text replaced."""
+    source = Path(jax_encoders.__file__).read_text()
+    assert source.count(old) == 1
+    found = ModuleType("changed")
+    sys.modules["changed"] = found  # where flax looks for types
+    exec(compile(source.replace(old, new), "changed", "exec"), vars(found))
+    return found
+
+
 @pytest.mark.parametrize(("encoder", "mistake"), [(name, each) for name, found in MISTAKES.items() for each in found])
 def test_mistakes_are_found(encoder: str, mistake: str) -> None:
     """In an encoder where every one of them matters, at weights of which none is as it was drawn."""
     old, new = MISTAKES[encoder][mistake]
-    source = Path(jax_encoders.__file__).read_text()
-    assert source.count(old) == 1
-    changed = ModuleType("changed")
-    sys.modules["changed"] = changed  # where flax looks for types
-    exec(compile(source.replace(old, new), "changed", "exec"), vars(changed))
+    encoders = changed(old, new)
     with both_in("float64"):
         network = reference(encoder)
         expected = network(torch.as_tensor(images(encoder))).detach()
         try:
-            ours = in_jax(network, encoder, changed.convolutions(encoder))
+            ours = in_jax(network, encoder, encoders.convolutions(encoder))
             output = ours(images(encoder))
         except (KeyError, TypeError):  # a layer has no weights, or images of two sizes are added
             return
@@ -301,6 +307,51 @@ def test_sizes_are_jaxrl_ms(encoder: str, shape: tuple[int, int, int], width: in
     sizes = [sorted(map(prod, (each.shape for each in found))) for found in (jax.tree.leaves(variables), parameters)]
     assert sizes[0] == sizes[1]
     assert sum(sizes[0]) == weights
+
+
+OFFSETS = np.array([[0, 4], [2, 2], [4, 1], [3, 3], [1, 0]])
+
+
+def derived_crops() -> np.ndarray:
+    """Images that NumPy pads by two pixels of their edges and cuts at `OFFSETS`."""
+    shown = images("minatar")
+    height, width = shown.shape[2:]
+    padded = np.pad(shown, ((0, 0), (0, 0), (2, 2), (2, 2)), mode="edge")
+    cut = [image[:, y : y + height, x : x + width] for image, (y, x) in zip(padded, OFFSETS, strict=True)]
+    return np.stack(cut)
+
+
+def test_crops_are_equal() -> None:
+    """To the bit, and bytes stay bytes."""
+    shown, expected = images("minatar"), derived_crops()
+    theirs = torch_encoders.crop(torch.as_tensor(shown), torch.as_tensor(OFFSETS), 2).numpy()
+    ours = jax_encoders.crop(jnp.asarray(shown), jnp.asarray(OFFSETS), 2)
+    assert theirs.dtype == ours.dtype == np.uint8
+    np.testing.assert_array_equal(theirs, expected)
+    np.testing.assert_array_equal(ours, expected)
+
+
+CROP_MISTAKES = {
+    "the far edge for the near one": (".clip(0, len(height) - 1)", ".clip(-len(height), len(height) - 1)"),
+    "columns that go on at the other side": (".clip(0, len(width) - 1)", " % len(width)"),
+    "rows and columns exchanged": ("rows = (first[:, 0]", "rows = (first[:, 1]"),
+    "a crop for each channel": (
+        "rows[:, None, :, None]",
+        "(rows[:, None] + channels[:, None])[..., None] % len(height)",
+    ),
+    "a pixel too far": ("offsets[:, :, None] - padding", "offsets[:, :, None] - padding + 1"),
+    "the other way": ("offsets[:, :, None] - padding", "padding - offsets[:, :, None]"),
+    "one crop for all": ("offsets[:, :, None] - padding", "offsets[:1, :, None] - padding"),
+    "every image the first one": ("images[each[:,", "images[0 * each[:,"),
+}
+
+
+@pytest.mark.parametrize("mistake", CROP_MISTAKES)
+def test_mistakes_in_crops_are_found(mistake: str) -> None:
+    """By the same comparison."""
+    old, new = CROP_MISTAKES[mistake]
+    found = changed(old, new).crop(jnp.asarray(images("minatar")), jnp.asarray(OFFSETS), 2)
+    assert not np.array_equal(found, derived_crops())
 
 
 @pytest.mark.parametrize(
