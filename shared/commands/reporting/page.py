@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from bokeh.embed import components
+from bokeh.embed import json_item
 from bokeh.plotting import figure
 from bokeh.resources import Resources
 from jinja2 import Environment
@@ -33,7 +33,6 @@ _PAGE = """\
   .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 28rem), 1fr)); gap: 1rem; }
 </style>
 {{ library }}
-{{ script }}
 </head>
 <body>
 <h1>{{ title }}</h1>
@@ -44,6 +43,15 @@ _PAGE = """\
 <p>{{ section.note }}</p>
 {{ section.body }}
 {% endfor %}
+<script>
+  // A chart is drawn when it comes into view: many at once would keep the page from opening.
+  const charts = {{ charts|tojson }};
+  const observer = new IntersectionObserver(entries => entries.filter(entry => entry.isIntersecting).forEach(entry => {
+    observer.unobserve(entry.target);
+    Bokeh.embed.embed_item(charts[entry.target.id], entry.target.id);
+  }), { rootMargin: "300px" });
+  document.querySelectorAll(".chart").forEach(place => observer.observe(place));
+</script>
 {{ watcher }}
 </body>
 </html>
@@ -76,6 +84,11 @@ class Section:
         self.note, self.body = note, Markup(body)
 
 
+def _place(chart: figure) -> str:
+    """Where a chart is drawn."""
+    return f'<div class="chart" id="{chart.id}" style="min-height: {chart.height}px"></div>'
+
+
 def html(
     title: str, about: str, tables: Sequence[Table], charts: Mapping[str, Sequence[figure]], digest: str | None = None
 ) -> str:
@@ -88,25 +101,24 @@ def html(
         charts: By the heading of their section.
         digest: Of the results that it shows; a page with one asks its server for newer ones.
     """
-    every = [chart for group in charts.values() for chart in group]
-    script, drawn = components(every) if every else ("", ())
-    places = iter(drawn)
     of_tables = [
         (table.title, Section(table.note, f'<div class="wide">{table.shown("html")}</div>')) for table in tables
     ]
     of_charts = [
-        (name, Section(_ZOOM, f'<div class="charts">{"".join(f"<div>{next(places)}</div>" for _ in group)}</div>'))
+        (name, Section(_ZOOM, f'<div class="charts">{"".join(map(_place, group))}</div>'))
         for name, group in charts.items()
     ]
     sections = dict([*of_tables[:1], *of_charts, *of_tables[1:]])
     environment = Environment(autoescape=True)
+    # Bokeh reads a chart in the order in which it was written.
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": False}
     return environment.from_string(_PAGE).render(
         title=title,
         about=about,
         policy=_POLICY,
         sections=sections,
         library=Markup(Resources(mode="inline", components=["bokeh"]).render()),
-        script=Markup(script),
+        charts={chart.id: json_item(chart) for group in charts.values() for chart in group},
         watcher=Markup(environment.from_string(_WATCHER).render(digest=digest)) if digest else "",
     )
 
