@@ -1,5 +1,6 @@
 """MOPO on the ladder: updates on two buffers, and roll-outs of a small model that is made up."""
 
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -173,8 +174,10 @@ def shipped(scene: Any) -> dict[str, float]:
     found = {"first states": float(starts != set(range(20)))}
     model, number = models(torch.get_default_dtype())[1], hp.rollout_batch_size * hp.rollout_length
     ring = jax_online.Ring.create(rows, number + 10, keeps_dataset=False)
-    for step in (0, 8):
-        given = scene.state(), model, rows, ring, jax.random.key(4), step
+    # Once a state is the largest number, and once a reward below 0, of which much is taken off
+    for step, penalty_coef in ((0, hp.penalty_coef), (8, 1000.0)):
+        state = scene.state().replace(hp=replace(hp, penalty_coef=penalty_coef))
+        given = state, model, rows, ring, jax.random.key(4), step
         expected, figures = interpreted(partial(in_parts, twin))(*given)
         ring, logged = scene.run(twin.imagine, *jax.tree.map(jnp.copy, given), sizes=SIZES)
         found |= {f"roll-outs at {step}: {name}": error for name, error in errors(logged, figures).items()}
