@@ -14,7 +14,7 @@ pytestmark = pytest.mark.thorough
 
 DATASETS = [f"{robot}-{kind}-v2" for robot in ("hopper", "walker2d") for kind in "abcde"]
 LARGEST = 5_000_000
-# Other tests keep both cores busy; alone it opens in a fifth of this.
+# Other tests keep both cores busy; alone the page opens in less than a second.
 SECONDS = 10.0
 DRAWN = "return arguments[0].children.length"
 READY = "return document.readyState === 'complete' && Bokeh.documents.every(page => page.is_idle)"
