@@ -10,6 +10,7 @@ import pytest
 from parity_tests.compilation import share_programs
 from parity_tests.scene import forget_programs, forget_results
 from shared.runs.machine import hardware
+from tests import shares
 
 _tests = itertools.count(1)
 _memory: dict[str, float] = {}
@@ -41,6 +42,23 @@ def no_programs_of_other_files() -> Iterator[None]:
     yield
     forget_results()
     forget_programs()
+
+
+# ---- a share of all tests -------------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--share`."""
+    parser.addoption("--share", default="1/1", metavar="K/N", help="run the K-th of N shares of the tests")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what is of other shares."""
+    number, of = shares.parsed(config.getoption("share"))
+    others = [item for item in items if not shares.is_in(item.nodeid, number, of)]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if shares.is_in(item.nodeid, number, of)]
 
 
 # ---- what a JUnit file says of itself ------------------------------------------------------------------------------
