@@ -90,7 +90,7 @@ MISTAKES = [
             "critics(batch.observations, noise.target)", "loss", "implicit"),
     Mistake("the error weighed by the target's fractions", "fractions(self.hp, q, noise.error)",
             "fractions(self.hp, q, noise.target)", "loss", "implicit"),
-    Mistake("one draw of fractions for all passes", "for each in keys]", "for each in [keys[0]] * len(keys)]", "draws",
+    Mistake("one draw of fractions for all passes", "for each in keys", "for each in [keys[0]] * len(keys)", "draws",
             "implicit"),
 ]  # fmt: skip
 
