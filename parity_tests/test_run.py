@@ -95,7 +95,7 @@ def test_runs_are_equal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(pair.jax, "draw_exploration", replayed)
 
     with both_in("float64"):
-        for other in [*pair.other_draws, *(pair.drawn_once if not pair.drawn_with else ())]:
+        for other in [*pair.other_draws, *pair.drawn_once]:
             hand_over(other)
         if pair.explores:
             hand_over_explorations()

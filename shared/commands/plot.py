@@ -14,13 +14,12 @@ from matplotlib.figure import Figure
 
 from shared.commands import statistics
 from shared.commands.common import Parser
-from shared.commands.statistics import Interval
 from shared.errors import InputError
 from shared.files import write_atomically
 from shared.runs.curves import AVERAGED, LABELS, LARGEST, drawable, mark_switch, png, printable
 
 _FOLDER = re.compile(r"(?P<title>.+)-s(?P<seed>\d+)-(?P<framework>torch|jax)-[0-9a-f]{8}")
-_NAMES = {"torch": "PyTorch", "jax": "JAX"}
+NAMES = {"torch": "PyTorch", "jax": "JAX"}
 _COLOURS = {"torch": "C1", "jax": "C0"}
 _REGRETS = {"train/regret": "training regret", "eval/regret": "evaluation regret"}
 _COLUMNS = 3
@@ -33,6 +32,7 @@ class Evaluations(NamedTuple):
     Attributes:
         title: Name and dataset, equal for runs that belong together.
         framework: `torch` or `jax`.
+        seed: Its seed.
         metric: `d4rl_normalized_score`, or `return_mean` where there is no such score.
         values: By the number of updates.
         switch: After how many updates it went on in its environment; None if it has not.
@@ -41,6 +41,7 @@ class Evaluations(NamedTuple):
 
     title: str
     framework: str
+    seed: int
     metric: str
     values: dict[int, float]
     switch: int | None
@@ -104,7 +105,8 @@ def read_run(folder: Path) -> Evaluations | None:
         raise InputError(f"{path} is damaged: leave out this run") from error
     name = _FOLDER.fullmatch(folder.name)
     assert name is not None, "`find_runs` lets no other name through"
-    return Evaluations(name["title"], name["framework"], metric, values, online[0] if online else None, regrets)
+    switch = online[0] if online else None
+    return Evaluations(name["title"], name["framework"], int(name["seed"]), metric, values, switch, regrets)
 
 
 def _whole(value: Any) -> int:
@@ -164,7 +166,7 @@ def draw(grouped: Panels) -> bytes:
 def _draw_framework(axis: Axes, framework: str, runs: Sequence[Evaluations]) -> None:
     steps = sorted(set.intersection(*(set(run.values) for run in runs)))
     curves = np.array([[run.values[step] for step in steps] for run in runs])
-    label = f"{_NAMES[framework]}, {len(runs)} seed{'s' if len(runs) > 1 else ''}"
+    label = f"{NAMES[framework]}, {len(runs)} seed{'s' if len(runs) > 1 else ''}"
     axis.plot(steps, curves.mean(axis=0), "o-", color=_COLOURS[framework], markersize=3, linewidth=1.2, label=label)
     if len(runs) > 1:
         intervals = [statistics.bootstrapped(statistics.mean, column) for column in curves.T]
@@ -181,7 +183,7 @@ def table(grouped: Panels, margin: float) -> str:
         for framework, values in scores.items():
             cells = [statistics.bootstrapped(s, values) for s in (statistics.mean, statistics.interquartile_mean)]
             lines.append(
-                f"| {name} | {_NAMES[framework]} | {len(values)} | " + " | ".join(map(_interval, cells)) + " |"
+                f"| {name} | {NAMES[framework]} | {len(values)} | " + " | ".join(cell.shown() for cell in cells) + " |"
             )
         if len(scores) == 2:
             verdicts.append(f"{name}: {_verdict(scores['jax'], scores['torch'], margin)}")
@@ -198,21 +200,16 @@ def online_table(grouped: Panels) -> str:
             if online:
                 scores = np.mean([run.around_the_switch() for run in online], axis=0)
                 regrets = [[run.regrets[name] for run in online if name in run.regrets] for name in _REGRETS]
-                cells = [printable(title), _NAMES[framework], str(len(online)), *(f"{score:.1f}" for score in scores)]
+                cells = [printable(title), NAMES[framework], str(len(online)), *(f"{score:.1f}" for score in scores)]
                 cells += [f"{np.mean(values):.2f}" if values else "" for values in regrets]
                 lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) if len(lines) > 2 else ""
 
 
-def _interval(found: Interval, digits: int = 1) -> str:
-    bounds = "" if np.isnan(found.low) else f" [{found.low:.{digits}f}, {found.high:.{digits}f}]"
-    return f"{found.estimate:.{digits}f}{bounds}"
-
-
 def _verdict(jax: Sequence[float], torch: Sequence[float], margin: float) -> str:
     better = statistics.bootstrapped(statistics.probability_of_improvement, jax, torch)
     shown = statistics.equivalence(jax, torch, margin)
-    return f"JAX over PyTorch in {_interval(better, 2)} of the cases; equal within {margin:g}: {shown}"
+    return f"JAX over PyTorch in {better.shown(2)} of the cases; equal within {margin:g}: {shown}"
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:

@@ -26,6 +26,11 @@ class Interval(NamedTuple):
     low: Any
     high: Any
 
+    def shown(self, digits: int = 1) -> str:
+        """One number with its bounds, if it has any."""
+        bounds = "" if np.isnan(self.low) else f" [{self.low:.{digits}f}, {self.high:.{digits}f}]"
+        return f"{self.estimate:.{digits}f}{bounds}"
+
 
 Tasks = Sequence[np.ndarray]
 """Scores (..., n) of one algorithm, an array for each task; tasks may differ in their seeds n."""

@@ -1,6 +1,8 @@
 """Where episodes end by a state alone: each family's bounds, in NumPy, PyTorch and JAX alike."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -39,7 +41,7 @@ KINDS = {"numpy": np.asarray, "torch": torch.as_tensor, "jax": jnp.asarray}
 
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("task", CASES)
-def test_bounds(task: str, make: object) -> None:
+def test_bounds(task: str, make: Callable[[np.ndarray], Any]) -> None:
     alive, changes = CASES[task]
     states, expected = [alive], [False]
     for component, (ending, going_on) in changes.items():
@@ -49,10 +51,10 @@ def test_bounds(task: str, make: object) -> None:
                 state[component] = value
                 states.append(state)
                 expected.append(ends)
-    found = termination(task)(make(np.array(states)))  # type: ignore[operator]  # one of three functions
+    found = termination(task)(make(np.array(states)))
     assert np.asarray(found).dtype == np.bool_
     assert np.asarray(found).tolist() == expected
-    together = termination(task)(make(np.array([states, states])))  # type: ignore[operator]  # likewise
+    together = termination(task)(make(np.array([states, states])))
     assert np.asarray(together).tolist() == [expected, expected]
 
 

@@ -44,7 +44,7 @@ def curves(groups: Mapping[Key, Sequence[Run]]) -> list[figure]:
     colours = _colours(algorithm for algorithm, _, _ in groups)
     found = []
     for dataset, keys in sorted(by_dataset.items()):
-        metric = groups[keys[0]][0].metric
+        metric = groups[keys[0]][0].evaluated.metric
         chart = _figure(dataset, "updates", LABELS.get(metric, metric), len(keys))
         for key in keys:
             _draw(chart, groups[key], label(key[0], key[2]), colours[key[0]], _DASHES[key[2]])
@@ -61,11 +61,11 @@ def _colours(algorithms: Iterable[str]) -> dict[str, str]:
 
 
 def _draw(chart: figure, runs: Sequence[Run], name: str, colour: str, dash: str) -> None:
-    steps = np.array(sorted(set.intersection(*(set(run.values) for run in runs))))
+    steps = np.array(sorted(set.intersection(*(set(run.evaluated.values) for run in runs))))
     if not len(steps):
         return
     steps = steps[np.unique(np.linspace(0, len(steps) - 1, min(len(steps), _MOST_POINTS)).astype(int))]
-    values = np.array([[run.values[step] for step in steps] for run in runs])
+    values = np.array([[run.evaluated.values[step] for step in steps] for run in runs])
     style: dict[str, Any] = {"color": colour, "legend_label": name, "name": name}
     if len(runs) > 1:
         bounds = statistics.stratified(lambda seeds: np.mean(seeds[0], axis=-2), [values])

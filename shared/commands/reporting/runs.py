@@ -1,20 +1,18 @@
 """The runs that a report is about, as their folders tell."""
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shared.commands.plot import find_runs, read_run
+from shared.commands.plot import Evaluations, find_runs, read_run
 from shared.errors import InputError
 from shared.runs.configs import read_yaml
-from shared.runs.curves import AVERAGED, printable
+from shared.runs.curves import printable
 
 # What two runs of the same settings may differ in
 FREE = ("seed", "group", "project", "resume", "device", "wandb_mode", "runs_path", "checkpoints_path")
-_FOLDER = re.compile(r".+-s(?P<seed>\d+)-(?P<framework>torch|jax)-[0-9a-f]{8}")
 
 
 class Run(NamedTuple):
@@ -24,10 +22,7 @@ class Run(NamedTuple):
         folder: Where it lies.
         algorithm: What it is called; settings follow that runs of its name differ in.
         dataset: The dataset's name, or an environment's.
-        framework: `torch` or `jax`.
-        seed: Its seed.
-        metric: What its evaluations are measured in.
-        values: Evaluations by the number of updates.
+        evaluated: Its evaluations, its framework and its seed.
         settings: All settings, as text.
         result: What `result.json` says; None while the run goes on, or if it was cut.
     """
@@ -35,23 +30,15 @@ class Run(NamedTuple):
     folder: Path
     algorithm: str
     dataset: str
-    framework: str
-    seed: int
-    metric: str
-    values: Mapping[int, float]
+    evaluated: Evaluations
     settings: Mapping[str, Any]
     result: Mapping[str, Any] | None
 
     @property
-    def score(self) -> float:
-        """The mean of its last evaluations."""
-        last = [self.values[step] for step in sorted(self.values)[-AVERAGED:]]
-        return sum(last) / len(last)
-
-    @property
     def progress(self) -> str:
         """How far it has come."""
-        return "finished" if self.result else f"at {max(self.values):,} of {self.settings.get('max_timesteps', '?')}"
+        reached = max(self.evaluated.values)
+        return "finished" if self.result else f"at {reached:,} of {self.settings.get('max_timesteps', '?')}"
 
 
 Key = tuple[str, str, str]
@@ -72,9 +59,13 @@ class Gathered(NamedTuple):
     def groups(self) -> dict[Key, list[Run]]:
         """Runs that differ in their seeds alone, in the order of their names."""
         found: dict[Key, list[Run]] = defaultdict(list)
-        for run in sorted(self.runs, key=lambda run: (run.dataset, run.algorithm, run.framework, run.seed)):
-            found[run.algorithm, run.dataset, run.framework].append(run)
+        for run in sorted(self.runs, key=_place):
+            found[run.algorithm, run.dataset, run.evaluated.framework].append(run)
         return found
+
+
+def _place(run: Run) -> tuple[str, str, str, int]:
+    return run.dataset, run.algorithm, run.evaluated.framework, run.evaluated.seed
 
 
 def gather(paths: Sequence[Path]) -> Gathered:
@@ -107,17 +98,12 @@ def _read(folder: Path) -> Run | None:
     if evaluated is None:
         return None
     settings = read_yaml(folder / "config.yaml")
-    name = _FOLDER.fullmatch(folder.name)
-    assert name is not None, "`find_runs` lets no other name through"
+    online = evaluated.switch is not None or "online_iterations" in settings
     return Run(
         folder,
-        printable(str(settings.get("name", evaluated.title)))
-        + (", then online" if evaluated.switch is not None or "online_iterations" in settings else ""),
+        printable(str(settings.get("name", evaluated.title))) + (", then online" if online else ""),
         printable(str(settings.get("env", "?"))),
-        name["framework"],
-        int(name["seed"]),
-        evaluated.metric,
-        evaluated.values,
+        evaluated,
         settings,
         _result(folder / "result.json"),
     )

@@ -8,12 +8,11 @@ import numpy as np
 from tabulate import tabulate
 
 from shared.commands import statistics
+from shared.commands.plot import NAMES
 from shared.commands.reporting import published
-from shared.commands.reporting.runs import Gathered, Key, Run
-from shared.commands.statistics import Interval
+from shared.commands.reporting.runs import FREE, Gathered, Key, Run
 from shared.runs.curves import LABELS
 
-NAMES = {"torch": "PyTorch", "jax": "JAX"}
 # Scores that lie between those of a random and an expert policy, so that they may be averaged over datasets
 NORMALISED = ("d4rl_normalized_score", "normalized_return", "normalized_return_not_d4rl")
 _SUITES = {
@@ -65,12 +64,6 @@ def with_deviation(scores: Sequence[float]) -> str:
     return f"{np.mean(scores):.1f}{deviation} ({len(scores)})"
 
 
-def interval(found: Interval, digits: int = 1) -> str:
-    """An estimate and its bounds."""
-    bounds = "" if np.isnan(found.low) else f" [{found.low:.{digits}f}, {found.high:.{digits}f}]"
-    return f"{found.estimate:.{digits}f}{bounds}"
-
-
 Groups = Mapping[Key, Sequence[Run]]
 
 
@@ -86,9 +79,9 @@ def scores(groups: Groups) -> Table:
     theirs = [name for name in theirs if any(name == published.name_of(algorithm) for algorithm, _ in columns)]
     rows = []
     for dataset in datasets:
-        metric = next(run.metric for key, runs in groups.items() if key[1] == dataset for run in runs)
+        metric = next(run.evaluated.metric for key, runs in groups.items() if key[1] == dataset for run in runs)
         cells = [groups.get((algorithm, dataset, framework)) for algorithm, framework in columns]
-        own = [with_deviation([run.score for run in runs]) if runs else "missing" for runs in cells]
+        own = [with_deviation([run.evaluated.score() for run in runs]) if runs else "missing" for runs in cells]
         unit = "" if metric == "d4rl_normalized_score" else f" ({LABELS.get(metric, metric)})"
         rows.append([dataset + unit, *own, *(published.score(name, dataset) or "" for name in theirs)])
     rows += _averages(groups, columns, datasets, len(theirs))
@@ -108,7 +101,7 @@ def _averages(
     """A row for each suite of several datasets."""
     suites: dict[str, list[str]] = defaultdict(list)
     for (_, dataset, _), runs in groups.items():
-        if runs[0].metric in NORMALISED and dataset not in suites[suite(dataset)]:
+        if runs[0].evaluated.metric in NORMALISED and dataset not in suites[suite(dataset)]:
             suites[suite(dataset)].append(dataset)
     rows = []
     for name, members in suites.items():
@@ -117,7 +110,7 @@ def _averages(
         cells = []
         for algorithm, framework in columns:
             means = [
-                np.mean([run.score for run in groups[key]])
+                np.mean([run.evaluated.score() for run in groups[key]])
                 for dataset in members
                 if (key := (algorithm, dataset, framework)) in groups
             ]
@@ -134,8 +127,8 @@ def by_task(groups: Groups) -> Tasks:
     """The scores that may be averaged over datasets."""
     found: dict[tuple[str, str], dict[str, np.ndarray]] = defaultdict(dict)
     for (algorithm, dataset, framework), runs in groups.items():
-        if runs[0].metric in NORMALISED:
-            found[algorithm, framework][dataset] = np.array([run.score for run in runs])
+        if runs[0].evaluated.metric in NORMALISED:
+            found[algorithm, framework][dataset] = np.array([run.evaluated.score() for run in runs])
     return {column: found[column] for column in sorted(found)}
 
 
@@ -144,7 +137,7 @@ def aggregates(tasks: Tasks) -> Table:
     rows = []
     for column, of in tasks.items():
         found = statistics.stratified(statistics.interquartile_mean_of_tasks, list(of.values()))
-        rows.append([label(*column), interval(found), str(len(of)), str(sum(map(len, of.values())))])
+        rows.append([label(*column), found.shown(), str(len(of)), str(sum(map(len, of.values())))])
     note = (
         "The mean of the middle half of all runs (Agarwal et al. 2021), with 95% of the bootstrap, stratified by "
         "dataset. It compares algorithms only where they have learnt from the same datasets."
@@ -170,7 +163,7 @@ def _improvement(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarra
     if first is second or not common:
         return ""
     pair = ([scores_of[dataset] for dataset in common] for scores_of in (first, second))
-    return interval(statistics.stratified(statistics.improvement_on_tasks, *pair), 2)
+    return statistics.stratified(statistics.improvement_on_tasks, *pair).shown(2)
 
 
 def twins(groups: Groups, margin: float) -> Table:
@@ -180,7 +173,7 @@ def twins(groups: Groups, margin: float) -> Table:
         others = groups.get((algorithm, dataset, "torch"))
         if framework != "jax" or not others:
             continue
-        jax, torch = ([run.score for run in side] for side in (runs, others))
+        jax, torch = ([run.evaluated.score() for run in side] for side in (runs, others))
         shown = statistics.shown_margin(jax, torch)
         rows.append(
             [
@@ -245,9 +238,7 @@ def settings(groups: Groups) -> Table:
         by_algorithm[algorithm].setdefault(dataset, runs[0].settings)
     rows = []
     for algorithm, found in by_algorithm.items():
-        names = sorted(
-            set().union(*found.values()) - {"env", "seed", "runs_path", "resume", "device", "group", "project"}
-        )
+        names = sorted(set().union(*found.values()) - {"env", *FREE})
         for name in names:
             values = {dataset: str(given.get(name, "")) for dataset, given in found.items()}
             if len(set(values.values())) > 1:
@@ -261,10 +252,10 @@ def gaps(gathered: Gathered, groups: Groups) -> Table:
     """Runs that are not finished, cannot be read, or are missing where others of the same kind are there."""
     rows = [[str(run.folder.name), run.progress] for run in gathered.runs if run.result is None]
     rows += [[name, why] for name, why in gathered.faults.items()]
-    seeds = {run.seed for run in gathered.runs}
+    seeds = {run.evaluated.seed for run in gathered.runs}
     for algorithm, framework in columns_of(groups):
         for dataset in sorted({dataset for _, dataset, _ in groups}):
-            lacking = seeds - {run.seed for run in groups.get((algorithm, dataset, framework), ())}
+            lacking = seeds - {run.evaluated.seed for run in groups.get((algorithm, dataset, framework), ())}
             if lacking:
                 numbers = ", ".join(map(str, sorted(lacking)))
                 rows.append([f"{label(algorithm, framework)} on {dataset}", f"no run of seed {numbers}"])

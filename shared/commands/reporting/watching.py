@@ -6,6 +6,7 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from shared.commands.reporting.runs import Gathered, gather
 from shared.errors import InputError
@@ -44,9 +45,9 @@ class Watched:
 class _Handler(BaseHTTPRequestHandler):
     """Answers for the page, and for the digest of the runs."""
 
-    def __init__(self, watched: Watched, *arguments: object) -> None:
+    def __init__(self, watched: Watched, *arguments: Any) -> None:
         self._watched = watched
-        super().__init__(*arguments)  # type: ignore[arg-type]  # what the server passes on
+        super().__init__(*arguments)
 
     def do_GET(self) -> None:
         """Sends the page, or the digest."""
