@@ -76,6 +76,8 @@ def test_seeds_are_resampled_within_their_task() -> None:
     tasks = [np.full(4, 0.0), np.full(4, 100.0)]
     found = statistics.stratified(statistics.interquartile_mean_of_tasks, tasks)
     assert tuple(found) == (50.0, 50.0, 50.0)
+    # Of two seeds' mean the bootstrap gives 0, 1 and 2, the outer ones in a quarter of all cases each.
+    assert tuple(statistics.stratified(lambda tasks: tasks[0].mean(axis=-1), [np.array([0.0, 2.0])])) == (1.0, 0.0, 2.0)
 
 
 def test_the_margin_that_is_shown_is_the_smallest_that_passes() -> None:
@@ -147,6 +149,7 @@ def test_the_command_writes_three_files(runs: Path, capsys: pytest.CaptureFixtur
     page = (runs / "report.html").read_text()
     assert capsys.readouterr().out.strip() == str(runs / "report.html")
     assert "<b>X</b>" not in page
+    assert "<i>runs</i>" not in page_of(gather([runs]), "<i>runs</i>", 10.0)
     assert "default-src 'none'" in html.unescape(page)
     assert "| IQL, PyTorch" in (runs / "report.md").read_text()
     assert r"\toprule" in (runs / "report.tex").read_text()
@@ -191,6 +194,9 @@ def test_a_served_page_follows_the_runs(runs: Path) -> None:
         write_run(runs, "CQL", REPLAY, "jax", 0, 1.0)
         assert answer("/digest") != made[0]
         assert answer("/") == "page 2"
+        with next(runs.glob("IQL*/metrics.jsonl")).open("a") as metrics:
+            metrics.write(json.dumps({"step": 5000, "d4rl_normalized_score": 1.0}) + "\n")
+        assert answer("/") == "page 3"
         with pytest.raises(urllib.error.HTTPError, match="404"):
             answer("/../../etc/passwd")
         with pytest.raises(InputError, match="cannot serve on port"):
