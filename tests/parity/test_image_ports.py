@@ -52,7 +52,7 @@ def test_which_parts_flatten_images() -> None:
 
 @pytest.mark.thorough
 def test_a_port_with_channels_last_holds() -> None:
-    """Of flax's own convolutions and pools; it says nothing of the order in which it flattens."""
+    """Of flax's own convolutions; it says nothing of the order in which it flattens."""
     status, told = check_here(PORT, "discrete/bc", "images")
     assert (status, told.splitlines()[-1]) == (0, "channels_last_bc.py is discrete/bc: all rungs hold"), told
     assert f"; {CHANNELS_LAST}\n" in told

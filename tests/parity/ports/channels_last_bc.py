@@ -15,13 +15,7 @@ class Actor(nn.Module):
     @nn.compact
     def __call__(self, observations: jax.Array) -> jax.Array:
         x = observations.transpose(0, 2, 3, 1) / 255.0
-        for channels in (16, 32, 32):
-            x = nn.Conv(channels, (3, 3))(x)
-            x = nn.max_pool(x, (3, 3), (2, 2), "SAME")
-            for _ in range(2):
-                inner = nn.Conv(channels, (3, 3))(nn.relu(x))
-                x = x + nn.Conv(channels, (3, 3))(nn.relu(inner))
-        x = nn.relu(x).reshape(len(x), -1)
+        x = nn.relu(nn.Conv(16, (3, 3), padding="VALID")(x)).reshape(len(x), -1)
         for width in self.hidden_dims:
             x = nn.relu(nn.Dense(width)(x))
         return nn.Dense(self.action_dim)(x)
