@@ -20,7 +20,8 @@ LABELS = {
 }
 # A run counts as the mean of its last evaluations: as many as this.
 AVERAGED = 3
-
+# The file in a run's folder
+PICTURE = "learning_curve.png"
 
 LARGEST = 1e100
 """Of a return that is drawn: whatever a picture multiplies it by stays finite."""

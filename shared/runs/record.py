@@ -19,8 +19,9 @@ from shared.files import write_atomically
 from shared.runs import resuming, seeds
 from shared.runs.checkpoints import Checkpoints
 from shared.runs.configs import dump
-from shared.runs.curves import AVERAGED, Curve, draw_curve
+from shared.runs.curves import AVERAGED, PICTURE, Curve, draw_curve
 from shared.runs.extras import Extra, policy_returns
+from shared.runs.loggers import Loggers
 from shared.runs.machine import hardware, versions
 from shared.runs.metrics import MetricsFile
 from shared.runs.phases import Fortunes, Phases
@@ -28,7 +29,6 @@ from shared.runs.progress import Progress, say, warn
 from shared.runs.rollouts import RolloutEvaluator
 from shared.runs.scoring import Scored
 from shared.runs.task import Task
-from shared.runs.wandb_side import import_wandb, start_wandb
 
 _PACKAGES = {"torch": ("torch",), "jax": ("jax", "jaxlib", "flax", "optax")}
 _SUFFIXES = {"torch": ".pt", "jax": ".msgpack"}
@@ -69,8 +69,7 @@ class Record:
             InputError: As `Run`'s.
         """
         self._dataset = resuming.dataset_name(config)
-        self._wandb_module = import_wandb(config.wandb_mode)
-        self._wandb: Any = None
+        self._loggers = Loggers(config)
         new = Path(config.runs_path) / f"{resuming.run_name(config)}-{framework}-{uuid.uuid4().hex[:8]}"
         self.suffix = _SUFFIXES[framework]
         self._on_release = contextlib.ExitStack()
@@ -81,8 +80,7 @@ class Record:
         self._scale, self._phases = task.evaluator.scale, Phases(config)
         self._fortunes = Fortunes(self._phases, self._scale, task.evaluator.has_goals)
         self._references = {name: float(self._scale(value)) for name, value in policy_returns(task.attributes).items()}
-        self._picture = Extra(f"cannot draw {self.folder / 'learning_curve.png'}")
-        self._wandb_told = Extra("Weights & Biases has failed")
+        self._picture = Extra(f"cannot draw {self.folder / PICTURE}")
         self._steps: list[int] = []
         self._outcomes: list[np.ndarray] = []
         self._final: Mapping[str, Any] = {}
@@ -116,7 +114,7 @@ class Record:
         """Makes the folder, or takes up that of a resumed run, which goes on after `step` updates.
 
         Raises:
-            InputError: The folder cannot be made or written, or Weights & Biases cannot start; then no new folder is
+            InputError: The folder cannot be made or written, or a logger cannot start; then no new folder is
                 left.
         """
         if self.resumed:
@@ -134,7 +132,7 @@ class Record:
                 self._on_release.callback(self._metrics.close)
                 write_atomically(self.folder / "config.yaml", dump(self._config).encode())
                 self._make_room_for_copies()
-                self._wandb = start_wandb(self._wandb_module, self._config, self.folder)
+                self._loggers.start(self.folder, 0)
             except BaseException:
                 self._remove()
                 raise
@@ -174,7 +172,7 @@ class Record:
         """Removes what was written after the checkpoint, since it comes again."""
         try:
             self._make_room_for_copies()
-            self._wandb = start_wandb(self._wandb_module, self._config, self.folder)
+            self._loggers.start(self.folder, step)
             self.checkpoints.tidy(step)
             self._metrics.truncate(self._metrics_size)
         except (InputError, OSError) as error:
@@ -187,11 +185,9 @@ class Record:
         """Closes the metrics' file, and lets another process have the folder."""
         self._on_release.close()
 
-    def end_wandb(self, finished: bool) -> None:
-        """Tells Weights & Biases, where it listens, how the run ended."""
-        if self._wandb is not None:
-            with self._wandb_told.spared():
-                self._wandb.finish(exit_code=0 if finished else 1)
+    def end_loggers(self, finished: bool) -> None:
+        """Tells Weights & Biases and TensorBoard, where they listen, how the run ended."""
+        self._loggers.finish(finished)
 
     # ---- a checkpoint's facts --------------------------------------------------------------------------------------
 
@@ -263,9 +259,7 @@ class Record:
             self._metrics.write(row)
         except OSError as error:
             warn(f"cannot write {self.folder / 'metrics.jsonl'} ({error.strerror}): make room; it is tried again")
-        if self._wandb is not None:
-            with self._wandb_told.spared():
-                self._wandb.log(dict(row), step=step)
+        self._loggers.log(row, step)
 
     def write_episode(self, step: int, episode: Episode) -> None:
         """Writes the row of a training episode that ended with update `step`."""
@@ -323,7 +317,7 @@ class Record:
             title = f"{self._algorithm} ({self._framework}) on {self._dataset}, seed {self._config.seed}"
             with self._picture.spared():
                 picture = draw_curve(self._curve(), title, f"{self._unit}s")
-                write_atomically(self.folder / "learning_curve.png", picture)
+                write_atomically(self.folder / PICTURE, picture)
                 self._draw_model(title)
             self._drawn = time.perf_counter()
 

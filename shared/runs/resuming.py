@@ -18,7 +18,7 @@ from shared.runs.progress import warn
 
 AUTO = "auto"
 # What decides nothing that a run computes, or only where it lies
-_FREE = ("resume", "device", "wandb_mode", "runs_path")
+_FREE = ("resume", "device", "wandb_mode", "tensorboard", "runs_path")
 # Settings are names with numbers, texts or lists of numbers; they fill a few thousand bytes.
 _LARGEST, _DEEPEST = 1_000_000, 3
 

@@ -63,8 +63,7 @@ class Run:
             unit: What `max_timesteps` and the numbers of evaluations count: updates, or steps of an environment.
 
         Raises:
-            InputError: Weights & Biases should be online but nobody is logged in, or `resume` names no run that can go
-                on with these settings.
+            InputError: A logger could not start, or `resume` names no run that can go on with these settings.
         """
         self._config, self._task, self._unit = config, task, unit
         self._stop = StopRequest(self._what_is_saved)
@@ -148,7 +147,7 @@ class Run:
         """Makes the folder, or takes up that of a resumed run.
 
         Raises:
-            InputError: The folder cannot be made, or Weights & Biases cannot start; then no folder is left.
+            InputError: The folder cannot be made, or a logger cannot start; then no folder is left.
         """
         self._record.open(self.step)
         self._progress.begin(self._config.max_timesteps, self.step, self._unit)
@@ -182,7 +181,7 @@ class Run:
             self._record.release()
             self._task.evaluator.close()
             self._beside.close()
-            self._record.end_wandb(finished)
+            self._record.end_loggers(finished)
 
     @property
     def folder(self) -> Path:

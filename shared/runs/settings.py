@@ -39,6 +39,8 @@ class RecordConfig:
     runs_path: str = "runs"
     # Weights & Biases: off, offline or online
     wandb_mode: str = choice("off", "offline", "online")
+    # Whether TensorBoard's file of events is written into the run's folder
+    tensorboard: bool = later(field(default=False))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Weights & Biases, where a run's metrics go too if that is wanted."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -8,14 +9,20 @@ from typing import Any
 from shared.errors import InputError, reason
 
 
-def import_wandb(mode: str) -> ModuleType | None:
-    """Weights & Biases if it is wanted, and able to go online without asking if it should.
+def wandb_logger(config: Any) -> "WandbLogger | None":
+    """Weights & Biases if it is wanted.
+
+    Args:
+        config: Has `project`, `group` and `wandb_mode`.
 
     Raises:
         InputError: It should be online but nobody is logged in, or it cannot be imported.
     """
-    if mode == "off":
-        return None
+    return None if config.wandb_mode == "off" else WandbLogger(_import(config.wandb_mode), config)
+
+
+def _import(mode: str) -> ModuleType:
+    """The package, able to go online without asking if it should."""
     try:
         import wandb  # takes half a second, and most runs do without
 
@@ -27,33 +34,45 @@ def import_wandb(mode: str) -> ModuleType | None:
     return wandb
 
 
-def start_wandb(wandb: ModuleType | None, config: Any, folder: Path) -> Any:
-    """Begins the record of a run, or goes on with it, and returns it; None without the module.
+class WandbLogger:
+    """A record of Weights & Biases, made or gone on with."""
 
-    Args:
-        wandb: What `import_wandb` returned.
-        config: Has `project`, `group` and `wandb_mode`.
-        folder: The run's, whose last eight digits are the record's id.
+    name = "Weights & Biases"
 
-    Raises:
-        InputError: It cannot start.
-    """
-    if wandb is None:
-        return None
-    try:
-        return wandb.init(
-            project=config.project,
-            group=config.group,
-            name=folder.name,
-            id=folder.name.rpartition("-")[2],
-            resume="allow",
-            config=dataclasses.asdict(config),
-            dir=folder,
-            mode=config.wandb_mode,
-            reinit="create_new",  # a record for each of several seeds at once
-        )
-    except Exception as error:  # its own, its service's and the disk's
-        raise _cannot_start(error) from error
+    def __init__(self, wandb: Any, config: Any) -> None:
+        """Nothing is sent before `start`; `wandb` is the package."""
+        self._wandb, self._config = wandb, config
+        self._record: Any = None
+
+    def start(self, folder: Path, step: int) -> None:
+        """Begins the record, or goes on with it; the last eight digits of the folder's name are its id.
+
+        Raises:
+            InputError: It cannot start.
+        """
+        try:
+            self._record = self._wandb.init(
+                project=self._config.project,
+                group=self._config.group,
+                name=folder.name,
+                id=folder.name.rpartition("-")[2],
+                resume="allow",
+                config=dataclasses.asdict(self._config),
+                dir=folder,
+                mode=self._config.wandb_mode,
+                reinit="create_new",  # a record for each of several seeds at once
+            )
+        except Exception as error:  # its own, its service's and the disk's
+            raise _cannot_start(error) from error
+
+    def log(self, row: Mapping[str, Any], step: int) -> None:
+        """Takes a row of metrics."""
+        self._record.log(dict(row), step=step)
+
+    def finish(self, finished: bool) -> None:
+        """Ends the record, where it has begun."""
+        if self._record is not None:
+            self._record.finish(exit_code=0 if finished else 1)
 
 
 def _cannot_start(error: Exception) -> InputError:

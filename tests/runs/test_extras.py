@@ -14,6 +14,7 @@ import pytest
 from shared.runs.curves import Curve, draw_curve, drawable
 from shared.runs.extras import policy_returns
 from shared.runs.task import load_task
+from shared.runs.wandb_side import WandbLogger
 from tests.runs.test_runs import Config, FakeWandb, config, rows, run_to_the_end
 
 __all__ = ["config"]  # a fixture
@@ -70,7 +71,7 @@ class Failing(FakeWandb):
 def test_weights_and_biases_that_fail_are_told_once(
     config: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("shared.runs.record.import_wandb", lambda mode: Failing())
+    monkeypatch.setattr("shared.runs.loggers.wandb_logger", lambda config: WandbLogger(Failing(), config))
     run = run_to_the_end(config, load_task(config))
     expected = "Weights & Biases has failed (the service has died); the run goes on without"
     assert capsys.readouterr().err.splitlines() == [expected]
@@ -85,7 +86,7 @@ def test_weights_and_biases_may_fail_in_any_way_to_start(config: Config, monkeyp
         def init(self, **settings: Any) -> FakeWandb:
             raise OSError("no room\nfor its files")
 
-    monkeypatch.setattr("shared.runs.record.import_wandb", lambda mode: Broken())
+    monkeypatch.setattr("shared.runs.loggers.wandb_logger", lambda config: WandbLogger(Broken(), config))
     with pytest.raises(ValueError, match=r"cannot start \(no room for its files\): use --wandb_mode offline, or off"):
         run_to_the_end(config, load_task(config))
     assert list(Path(config.runs_path).iterdir()) == []

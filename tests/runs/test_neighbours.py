@@ -9,7 +9,7 @@ import pytest
 
 from shared.errors import InputError, Stopped
 from shared.runs import record
-from shared.runs.wandb_side import start_wandb
+from shared.runs.loggers import Loggers
 from tests.runs.stopped_runs import only_run, rows, train
 from tests.runs.test_damage import full_disk
 from tests.runs.test_resume import evaluation_fails, stop_after
@@ -28,17 +28,17 @@ def auto(folder: Path, side: str = "torch", **settings: Any) -> Path:
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_run_that_begins_is_nobody_elses(fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its settings are there already, Weights & Biases is still starting: another `auto` leaves it alone."""
-    others = []
+    others, start = [], Loggers.start
 
-    def slow(*args: Any) -> Any:
+    def slow(loggers: Loggers, *args: Any) -> None:
         if not others:
             others.append(None)
             others.append(auto(tmp_path))
             if fails:
                 raise InputError("no network")
-        return start_wandb(*args)
+        start(loggers, *args)
 
-    monkeypatch.setattr(record, "start_wandb", slow)
+    monkeypatch.setattr(Loggers, "start", slow)
     if fails:
         with pytest.raises(InputError, match="no network"):
             auto(tmp_path)

@@ -19,6 +19,7 @@ from shared.files import write_atomically
 from shared.runs.configs import parse
 from shared.runs.run import Run
 from shared.runs.task import Task, load_task
+from shared.runs.wandb_side import WandbLogger
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Config:
     load_model: str = ""
     resume: str = ""
     wandb_mode: str = "off"
+    tensorboard: bool = False
 
 
 @pytest.fixture
@@ -342,7 +344,7 @@ def test_wandb_learns_how_the_run_ended(
     config: Config, monkeypatch: pytest.MonkeyPatch, error: type[BaseException] | None, exit_code: int
 ) -> None:
     fake = FakeWandb()
-    monkeypatch.setattr("shared.runs.record.import_wandb", lambda mode: fake)
+    monkeypatch.setattr("shared.runs.loggers.wandb_logger", lambda config: WandbLogger(fake, config))
     try:
         with Run(config, load_task(config), "cql", "torch") as run:
             run.log(1, {})
@@ -354,7 +356,8 @@ def test_wandb_learns_how_the_run_ended(
 
 
 def test_no_folder_is_left_where_wandb_cannot_start(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.runs.record.import_wandb", lambda mode: FakeWandb(starts=False))
+    broken = FakeWandb(starts=False)
+    monkeypatch.setattr("shared.runs.loggers.wandb_logger", lambda config: WandbLogger(broken, config))
     with pytest.raises(InputError, match=r"cannot start \(no network\): use --wandb_mode offline"):
         Run(config, load_task(config), "cql", "torch").__enter__()
     assert list(Path(config.runs_path).iterdir()) == []

@@ -12,7 +12,7 @@ from shared.runs.configs import read_yaml
 from shared.runs.curves import printable
 
 # What two runs of the same settings may differ in
-FREE = ("seed", "group", "project", "resume", "device", "wandb_mode", "runs_path", "checkpoints_path")
+FREE = ("seed", "group", "project", "resume", "device", "wandb_mode", "tensorboard", "runs_path", "checkpoints_path")
 
 
 class Run(NamedTuple):
