@@ -39,10 +39,12 @@ def whole_run(framework: str, name: str, settings: list[str], environment: Mappi
     with tempfile.TemporaryDirectory() as folder:
         script = [sys.executable, f"corl_{framework}/{name}.py", "--runs_path", folder, *settings]
         subprocess.run(script, cwd=ROOT, env=os.environ | environment, check=True, stdout=subprocess.DEVNULL)
-        (path,) = Path(folder).glob("*/result.json")
+        # A model-based run has made that of its model beside it.
+        results = {path: json.loads(path.read_text()) for path in Path(folder).glob("*/result.json")}
+        (path,) = (path for path, result in results.items() if result["algorithm"] == name)
         evaluated = read_run(path.parent)
         assert evaluated is not None, "a run that ended was evaluated"
-        return json.loads(path.read_text()) | {"curve": evaluated.values, "switch": evaluated.switch}
+        return results[path] | {"curve": evaluated.values, "switch": evaluated.switch}
 
 
 def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:

@@ -5,7 +5,9 @@ and goes on with those that were cut. It leaves the others alone.
 """
 
 import argparse
+import contextlib
 import json
+import math
 import os
 import signal
 from collections import Counter
@@ -17,7 +19,8 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from shared.commands.common import Parser, at_least
-from shared.commands.sweeping.plan import Cell, cells, read
+from shared.commands.sweeping.on_ray import LOCAL, OnRay, Share
+from shared.commands.sweeping.plan import Cell, batches, cells, read
 from shared.commands.sweeping.processes import Ended, Processes, last_words
 from shared.errors import InputError
 from shared.runs.configs import read_yaml
@@ -36,6 +39,8 @@ a file:
   grid: {discount: [0.99, 0.995]}  # every combination is a run
   folder: runs/first               # default: sweeps/ and the file's name
 """
+# What is of no use without Ray
+_RAYS_OWN = ("gpus", "attempts", "hours")
 
 
 def parse_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
@@ -62,13 +67,47 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, dict[
     parser.add_argument("--grid", action="append", metavar="SETTING=V,V", help="values of a setting; may be repeated")
     parser.add_argument("--folder", metavar="FOLDER", help="where all runs go")
     how = parser.add_argument_group("how it is run")
-    how.add_argument("--jobs", type=at_least(1), default=1, metavar="N", help="runs side by side (default: 1)")
-    how.add_argument("--threads", type=at_least(1), metavar="N", help="of each run (default: the cores over the jobs)")
+    how.add_argument("--jobs", type=at_least(1), metavar="N", help="runs side by side (default: 1; on Ray any)")
+    how.add_argument(
+        "--threads", type=at_least(1), metavar="N", help="of each run (default: the cores over the jobs; on Ray 1)"
+    )
+    how.add_argument(
+        "--together", type=at_least(1), default=1, metavar="N", help="seeds of a JAX run in one program (default: 1)"
+    )
     how.add_argument("--list", action="store_true", default=False, help="print the runs and how far they are, run none")
+    ray = parser.add_argument_group("on a Ray cluster")
+    ray.add_argument(
+        "--ray",
+        nargs="?",
+        const=LOCAL,
+        metavar="ADDRESS",
+        help="make the runs on the cluster at HOST:PORT, or auto; without ADDRESS on a Ray of this machine alone",
+    )
+    ray.add_argument("--gpus", type=_gpus, metavar="N", help="of each run; 0.5 shares one (default: 0)")
+    ray.add_argument("--attempts", type=at_least(0), metavar="N", help="further ones of a run that dies (default: 3)")
+    ray.add_argument("--hours", type=_hours, metavar="H", help="end all runs then, for the next call to go on")
     # With no file in front, argparse would take the value of a setting for it.
     given = arguments if arguments and not arguments[0].startswith("-") else ["", *arguments]
     options, others = parser.parse_known_args(given)
+    if "ray" not in options and (bad := [name for name in _RAYS_OWN if name in options]):
+        raise InputError(f"--{bad[0]} is for a Ray cluster: add --ray, or leave it out")
     return options, _settings(others)
+
+
+def _gpus(text: str) -> float:
+    """GPUs as Ray counts them, a share of one or a whole number, for argparse."""
+    with contextlib.suppress(ValueError):
+        if 0 <= (number := float(text)) < 1 or (number.is_integer() and number > 0):
+            return number
+    raise argparse.ArgumentTypeError(f"{text!r} is neither a share of a GPU nor a whole number")
+
+
+def _hours(text: str) -> float:
+    """A time, for argparse."""
+    with contextlib.suppress(ValueError):
+        if 0 < (number := float(text)) < math.inf:
+            return number
+    raise argparse.ArgumentTypeError(f"{text!r} is no time")
 
 
 def _settings(arguments: Sequence[str]) -> dict[str, str]:
@@ -141,34 +180,57 @@ def _finish(wanted: Sequence[Cell], folder: Path, options: argparse.Namespace) -
     counts = Counter(states)
     missing = [cell for cell, state in zip(wanted, states, strict=True) if state is Standing.MISSING]
     say(f"{len(wanted)} runs in {folder}: {counts[Standing.FINISHED]} finished, {len(missing)} to do")
-    threads = getattr(options, "threads", max(1, (os.cpu_count() or 1) // options.jobs))
-    # SIGTERM asks for the same as Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    failed, going_on = 0, counts[Standing.GOING_ON]
-    bar = tqdm(total=len(wanted), initial=counts[Standing.FINISHED], unit="run", disable=None, smoothing=0.1)
-    with bar, Processes(options.jobs, on_threads(threads), folder / "logs") as processes:
-        for ended in processes.run(missing):
-            if ended.status is None:
-                going_on += 1
-            else:
-                failed += not _told(ended)
-                bar.update()
+    outcomes = _make(missing, len(wanted), folder, options) if missing else Counter()
+    going_on = counts[Standing.GOING_ON] + outcomes[Standing.GOING_ON]
+    failed, left = outcomes[Standing.MISSING], len(missing) - outcomes.total()
     if going_on:
         warn(f"runs that go on in other processes: {going_on}; call this again after their end")
     if failed:
         warn(f"runs that failed: {failed}; mend the cause and call this again")
-    if not failed and not going_on:
-        say(f"all {len(wanted)} runs are finished: corl-twins plot {folder} --stats compares them")
-    return int(bool(failed or going_on))
+    if left:
+        warn(f"runs for which the time was too short: {left}; call this again")
+    if going_on or failed or left:
+        return 1
+    say(f"all {len(wanted)} runs are finished: corl-twins plot {folder} --stats compares them")
+    return 0
 
 
-def _told(ended: Ended) -> bool:
-    """Prints how a run ended; whether it ended well."""
-    state, folder = standing(ended.cell.config, ended.cell.framework)
-    if ended.status or folder is None or state is not Standing.FINISHED:
-        warn(f"failed: {ended.cell.label}: {last_words(ended.log)} (exit status {ended.status}, see {ended.log})")
-        return False
+def _make(missing: Sequence[Cell], number: int, folder: Path, options: argparse.Namespace) -> Counter[Standing]:
+    """Makes runs; returns how many ended in which way."""
+    # SIGTERM asks for the same as Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    outcomes: Counter[Standing] = Counter()
+    bar = tqdm(total=number, initial=number - len(missing), unit="run", disable=None, smoothing=0.1)
+
+    def tell(ended: Ended) -> None:
+        for cell in ended.cells:
+            outcome = Standing.GOING_ON if ended.status is None else _told(cell, ended)
+            outcomes[outcome] += 1
+            bar.update(outcome is not Standing.GOING_ON)
+
+    with bar, _machines(options, folder) as machines:
+        machines.run(batches(missing, options.together), tell)
+    return outcomes
+
+
+def _machines(options: argparse.Namespace, folder: Path) -> Processes | OnRay:
+    """What makes the runs: this machine, or a Ray cluster."""
+    jobs = getattr(options, "jobs", None)
+    if "ray" in options:
+        threads = getattr(options, "threads", 1)
+        given = {name: getattr(options, name) for name in _RAYS_OWN if name in options}
+        return OnRay(options.ray, Share(cpus=threads, jobs=jobs, **given), on_threads(threads), folder)
+    threads = getattr(options, "threads", max(1, (os.cpu_count() or 1) // (jobs or 1)))
+    return Processes(jobs or 1, on_threads(threads), folder / "logs")
+
+
+def _told(cell: Cell, ended: Ended) -> Standing:
+    """Prints how a run of an ended process came out; `MISSING` if it failed."""
+    state, folder = standing(cell.config, cell.framework)
+    if folder is None or state is not Standing.FINISHED:
+        warn(f"failed: {cell.label}: {last_words(ended.log)} (exit status {ended.status}, see {ended.log})")
+        return Standing.MISSING
     result = json.loads((folder / "result.json").read_text())
     score = f"{LABELS[result['metric']]} {result[f'mean_of_last_{AVERAGED}']:.1f}"
-    say(f"done: {ended.cell.label}: {score}, {result['seconds']['total'] / 60:.1f} minutes")
-    return True
+    say(f"done: {cell.label}: {score}, {result['seconds']['total'] / 60:.1f} minutes")
+    return Standing.FINISHED

@@ -2,6 +2,7 @@
 
 import dataclasses
 import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -16,9 +17,9 @@ import pytest
 
 from shared.__main__ import main
 from shared.commands import sweep
-from shared.commands.sweeping.plan import LARGEST, Cell, cells, read
-from shared.commands.sweeping.processes import Processes
-from shared.frameworks.twins import load_twin
+from shared.commands.sweeping.plan import LARGEST, Cell, batches, cells, read
+from shared.commands.sweeping.processes import Ended, Processes, order
+from shared.frameworks.twins import ROOT, load_twin
 from shared.runs import resuming
 from shared.runs.configs import dump, parse
 from shared.runs.metrics import MetricsFile
@@ -136,6 +137,15 @@ def test_flags_go_before_the_file(tmp_path: Path) -> None:
     assert plan.folder == Path("sweeps/first")
 
 
+@pytest.mark.parametrize(("name", "number"), [("offline", 10 * 30 * 4), ("finetune", 6 * 10 * 4)])
+def test_corls_tables_are_sweeps(name: str, number: int) -> None:
+    """Of as many runs as CORL's has."""
+    path = ROOT / "configs" / "sweeps" / f"corl-{name}.yaml"
+    plan = read(*sweep.asked(*sweep.parse_arguments([str(path)])))
+    assert len(cells(plan)) == number
+    assert plan.folder == Path("sweeps") / f"corl-{name}"
+
+
 def test_a_second_call_makes_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing when all is there; else that run alone. The runs are those that the twins' own commands make."""
     folder = tmp_path / "sweep"
@@ -157,6 +167,30 @@ def test_a_second_call_makes_what_is_missing(tmp_path: Path, capsys: pytest.Capt
     assert "1 finished, 1 to do" in capsys.readouterr().out
     assert first.stat().st_mtime_ns == finished[first]
     assert len(list(folder.glob("*/config.yaml"))) == 2
+
+
+def test_what_shares_a_program(tmp_path: Path) -> None:
+    """Seeds of JAX that follow one another, as many as are asked for; nothing else."""
+    found = planned(tmp_path, frameworks=["torch", "jax"], seeds=["0", "1", "2", "4", "5"], grid={"beta": ["1", "2"]})
+    made = [tuple(cell.config.seed for cell in batch) for batch in batches(found, 2)]
+    assert made == [(0,), (1,), (2,), (4,), (5,)] * 2 + [(0, 1), (2,), (4, 5)] * 2
+    assert [cell for batch in batches(found, 3) for cell in batch] == found
+    assert list(map(len, batches(found, 1))) == [1] * 20
+    assert order(batches(found, 3)[10], {}, tmp_path).arguments[-1] == "--seeds=3"
+
+
+@pytest.mark.thorough
+def test_seeds_in_one_program_are_runs_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A second call goes on with the one that is missing alone."""
+    command = ["sweep", *BC, "--seeds", "3", "--folder", str(tmp_path), *SHORT, "--together", "2"]
+    assert main(command) == 0
+    assert capsys.readouterr().out.count("done: any_percent_bc (jax)") == 3
+    at_once = {path: json.loads(path.read_text())["seeds_at_once"] for path in sorted(tmp_path.glob("*/result.json"))}
+    assert sorted(at_once.values()) == [1, 2, 2]
+    next(iter(at_once)).unlink()
+    assert main(command) == 0
+    assert "2 finished, 1 to do" in capsys.readouterr().out
+    assert len(list(tmp_path.glob("*/config.yaml"))) == 3
 
 
 def test_a_run_that_fails_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,7 +234,9 @@ def test_what_a_killed_sweep_has_started_is_not_started_again(
     command = ["sweep", *BC, "--frameworks", "torch", "--folder", str(tmp_path), *SHORT]
     (cell,) = cells(read(*sweep.asked(*sweep.parse_arguments(command[1:]))))
     with Processes(1, {}, tmp_path / "logs") as processes:
-        (ended,) = processes.run([cell._replace(flags=("--help",))])
+        heard: list[Ended] = []
+        processes.run([(cell._replace(flags=("--help",)),)], heard.append)
+    (ended,) = heard
     assert ended.status == 0
     printed = ended.log.read_bytes()
     assert b"any_percent_bc" in printed

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -104,6 +104,24 @@ def cells(plan: Plan) -> list[Cell]:
             raise InputError(f"two runs of the sweep are the same, {seen[key].label} and {cell.label}: drop one")
         seen[key] = cell
     return found
+
+
+def batches(missing: Sequence[Cell], together: int) -> list[tuple[Cell, ...]]:
+    """The runs that a process makes: in JAX up to so many that differ in nothing but following seeds, else one."""
+    found: list[tuple[Cell, ...]] = []
+    for cell in missing:
+        last = found[-1] if found else ()
+        if cell.framework == "jax" and 0 < len(last) < together and _follows(last[-1], cell):
+            found[-1] = (*last, cell)
+        else:
+            found.append((cell,))
+    return found
+
+
+def _follows(first: Cell, second: Cell) -> bool:
+    """Whether the second run is the first with the next seed."""
+    alike = first.framework, first.algorithm, dataclasses.replace(first.config, seed=first.config.seed + 1)
+    return alike == (second.framework, second.algorithm, second.config)
 
 
 def _count(plan: Plan) -> int:

@@ -6,10 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import IO, NamedTuple, Self
 
 from shared.commands.sweeping.plan import Cell
 from shared.errors import InputError
@@ -18,17 +19,103 @@ from shared.runs.resuming import fingerprint, run_name
 
 
 class Ended(NamedTuple):
-    """How a run's process ended.
+    """How a process ended.
 
     Attributes:
-        cell: The run.
-        status: Its exit status; None where none was started, since a killed sweep's process still makes this run.
+        cells: The runs that it made.
+        status: Its exit status; None where none was started, since a killed sweep's process still makes these runs.
         log: The file of what it printed.
     """
 
-    cell: Cell
+    cells: tuple[Cell, ...]
     status: int | None
     log: Path
+
+
+class Order(NamedTuple):
+    """What a machine has to do so that some runs are made.
+
+    Attributes:
+        arguments: Of this suite's own command.
+        environment: What the process sees on top of its parent's.
+        folder: Where it runs.
+        log: The file of what it prints.
+    """
+
+    arguments: tuple[str, ...]
+    environment: dict[str, str]
+    folder: Path
+    log: Path
+
+
+def order(cells: tuple[Cell, ...], environment: dict[str, str], logs: Path) -> Order:
+    """What makes a batch of runs; what it prints goes into a file in `logs`, named after the first."""
+    first = cells[0]
+    log = logs.absolute() / f"{run_name(first.config)}-{first.framework}-{fingerprint(first.config)}.log"
+    several = (f"--seeds={len(cells)}",) if len(cells) > 1 else ()
+    return Order(("train", first.framework, first.algorithm, *first.flags, *several), environment, Path.cwd(), log)
+
+
+def make_room(logs: Path) -> None:
+    """Makes the folder of what runs print.
+
+    Raises:
+        InputError: It cannot be made.
+    """
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make {logs} ({error.strerror}): name another folder") from error
+
+
+def carry_out(
+    wanted: Order, patience: float = 0.0, begun: Callable[[subprocess.Popen], None] = lambda process: None
+) -> int | None:
+    """Makes some runs, in a process that no Ctrl-C reaches by itself.
+
+    Args:
+        wanted: The runs.
+        patience: Seconds to wait for another process that still makes them.
+        begun: Learns of the process.
+
+    Returns:
+        Its exit status; None where another process still makes these runs.
+    """
+    with wanted.log.open("ab") as file:
+        # The run's process has the file too, and so the lock, from its first moment to its last.
+        if not _locked(file, patience):
+            return None
+        file.truncate(0)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "shared", *wanted.arguments],
+            env={**os.environ, **wanted.environment, "PYTHONPATH": paths()},
+            cwd=wanted.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        begun(process)
+        return process.wait()
+
+
+def _locked(file: IO[bytes], patience: float) -> bool:
+    """Whether the file's lock could be had in time."""
+    end = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(0.2)
+        else:
+            return True
+
+
+def paths() -> str:
+    """Where the packages of this suite are found from any folder, as PYTHONPATH has it."""
+    return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 
 class Processes:
@@ -47,7 +134,7 @@ class Processes:
             logs: The folder of what they print.
         """
         self._pool = ThreadPoolExecutor(jobs)
-        self._environment, self._logs = os.environ | environment, logs
+        self._environment, self._logs = environment, logs
         self._running: set[subprocess.Popen] = set()
         self._stopping = False
 
@@ -68,54 +155,29 @@ class Processes:
         self._pass_on()
         self._pool.shutdown()
 
-    def run(self, cells: Sequence[Cell]) -> Iterator[Ended]:
-        """Runs all of them; yields each when it has ended.
+    def run(self, batches: Sequence[tuple[Cell, ...]], tell: Callable[[Ended], None]) -> None:
+        """Makes the runs, a process for each batch, and tells of each process when it has ended.
 
         Raises:
             InputError: There is no room for what they print.
         """
-        try:
-            self._logs.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"cannot make {self._logs} ({error.strerror}): name another folder") from error
-        waiting: set[Future[Ended]] = {self._pool.submit(self._run, cell) for cell in cells}
-        while waiting:
-            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            yield from (future.result() for future in done)
+        make_room(self._logs)
+        for future in as_completed([self._pool.submit(self._run, cells) for cells in batches]):
+            tell(future.result())
 
-    def _run(self, cell: Cell) -> Ended:
-        log = self._logs / f"{run_name(cell.config)}-{cell.framework}-{fingerprint(cell.config)}.log"
-        command = [sys.executable, "-m", "shared", "train", cell.framework, cell.algorithm, *cell.flags]
-        with log.open("ab") as file:
-            # The run's process has the file too, and so the lock, from its first moment to its last.
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return Ended(cell, None, log)
-            file.truncate(0)
-            process = subprocess.Popen(
-                command,
-                env=self._environment | {"PYTHONPATH": self._paths()},
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            self._running.add(process)
-            if self._stopping:
-                process.send_signal(signal.SIGINT)
-            status = process.wait()
-            self._running.discard(process)
-        return Ended(cell, status, log)
+    def _run(self, cells: tuple[Cell, ...]) -> Ended:
+        wanted = order(cells, self._environment, self._logs)
+        return Ended(cells, carry_out(wanted, begun=self._watch), wanted.log)
 
-    def _paths(self) -> str:
-        """Where the packages of this suite are found from any folder."""
-        return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    def _watch(self, process: subprocess.Popen) -> None:
+        """Remembers a process, which an exception in this one will interrupt."""
+        self._running.add(process)
+        if self._stopping:
+            process.send_signal(signal.SIGINT)
 
     def _pass_on(self) -> None:
         for process in list(self._running):
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGINT)  # which leaves alone what has ended
 
 
 def last_words(log: Path) -> str:

@@ -1,0 +1,165 @@
+"""`corl-twins sweep --ray`: the same runs on a cluster of two simulated machines, whatever dies there."""
+
+import dataclasses
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from shared.__main__ import main
+from shared.commands import sweep
+from shared.commands.sweeping.plan import cells, read
+from shared.frameworks.twins import load_twin
+from tests.commands.test_sweep import BC, DATASET, SHORT, wait_until
+from tests.runs.stopped_runs import assert_same_bits
+
+# As many as it takes to kill three things on the way
+RUNS = 8
+NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two machines with a processor core each, as far as Ray knows; `second` is the one that may go."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        from ray.cluster_utils import Cluster
+
+        made = Cluster(initialize_head=True, head_node_args=NODE | {"include_dashboard": False})
+        made.second = made.add_node(**NODE)
+        yield made
+        made.shutdown()
+
+
+@pytest.fixture
+def start(cluster: Any, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen]]:
+    """Starts a sweep of BC in PyTorch on the cluster as a process of its own; leaves none behind."""
+    processes = []
+
+    def started(*given: str) -> subprocess.Popen:
+        command = [sys.executable, "-m", "shared", "sweep", *BC, "--frameworks", "torch", "--ray", cluster.address]
+        command += ["--folder", str(tmp_path / "sweep"), *SHORT, *given]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        processes.append(subprocess.Popen(command, **pipes))
+        return processes[-1]
+
+    yield started
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.thorough
+def test_runs_are_made_and_failures_told(start: Callable[..., subprocess.Popen], tmp_path: Path) -> None:
+    """A run whose input is bad is not tried again; Ray itself prints nothing."""
+    folder, missing = tmp_path / "sweep", str(tmp_path / "missing.hdf5")
+    printed, said = (process := start("--datasets", missing, DATASET)).communicate(timeout=300)
+    assert process.returncode == 1
+    (log,) = (folder / "logs").glob("BC-missing-*.log")
+    assert said.splitlines() == [
+        f"failed: any_percent_bc (torch) on {missing}, seed 0: {log.read_text().splitlines()[-1]} "
+        f"(exit status 2, see {log})",
+        "runs that failed: 1; mend the cause and call this again",
+    ]
+    first, done = printed.splitlines()
+    assert first == f"2 runs in {folder}: 0 finished, 2 to do"
+    assert done.startswith(f"done: any_percent_bc (torch) on {DATASET}, seed 0: ")
+    assert len(list(folder.glob("*/result.json"))) == 1
+    assert start("--datasets", DATASET).communicate(timeout=300)[0].count("1 finished, 0 to do") == 1
+    assert len(list(folder.glob("*/config.yaml"))) == 1
+
+
+@pytest.mark.thorough
+def test_more_than_any_machine_has_is_refused(start: Callable[..., subprocess.Popen], tmp_path: Path) -> None:
+    """Ray would wait for such a machine for ever."""
+    process = start("--gpus", "0.5")
+    said = process.communicate(timeout=300)[1]
+    assert process.returncode == 2
+    expected = "no machine of the Ray cluster has 1 CPUs and 0.5 GPUs for a run: set --threads and --gpus lower"
+    assert said == f"error: {expected}\n"
+    assert not list((tmp_path / "sweep").glob("*/config.yaml"))
+
+
+FAULTS = {
+    "not asked for": (["--gpus", "1"], "--gpus is for a Ray cluster: add --ray, or leave it out"),
+    "more than one": (["--ray", "--gpus", "1.5"], "'1.5' is neither a share of a GPU nor a whole number"),
+    "no time": (["--ray", "--hours", "0"], "'0' is no time"),
+    "fewer attempts": (["--ray", "--attempts", "-1"], "-1 is less than 0"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_bad_flags_are_refused(fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given, message = FAULTS[fault]
+    assert main(["sweep", *BC, "--folder", str(tmp_path), *given]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_ray_a_line_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # importing it now fails
+    assert main(["sweep", *BC, "--folder", str(tmp_path), "--ray"]) == 2
+    assert "pip install 'corl-twins[sweep]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere.invalid:6379"])
+def test_a_cluster_that_does_not_answer_is_named(
+    address: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """At once, and Ray does not say so too."""
+    assert main(["sweep", *BC, "--folder", str(tmp_path / "sweep"), "--ray", address]) == 2
+    said = capfd.readouterr().err
+    assert said.startswith(f"error: Ray does not answer at {address} (")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1800)  # a process for each run, on two cores that may have other work
+def test_whatever_dies_all_runs_end_with_the_same_bits(
+    start: Callable[..., subprocess.Popen], cluster: Any, tmp_path: Path
+) -> None:
+    """A worker, a machine and the driver are killed once each. Without Ray, one by one, the same runs come out."""
+    longer = ["--seeds", str(RUNS), "--max_timesteps", "400", "--eval_freq", "50"]
+    folder, train = tmp_path / "sweep", load_twin("torch", "any_percent_bc").train
+
+    def finished() -> int:
+        return len(list(folder.glob("*/result.json")))
+
+    first = start(*longer)
+    wait_until(lambda: finished() > 0 and bool(commands(folder)), 300)
+    commands(folder)[0].parent().kill()
+    wait_until(lambda: finished() > 1, 300)
+    cluster.remove_node(cluster.second, allow_graceful=False)
+    wait_until(lambda: finished() > 2 and bool(commands(folder)), 300)
+    first.kill()
+    first.communicate()
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("*/result.json")}
+    assert len(before) < RUNS
+    cluster.second = cluster.add_node(**NODE)
+    second = start(*longer)
+    printed, said = second.communicate(timeout=500)
+    assert (second.returncode, said.splitlines()[-1:]) == (0, []), said
+    assert printed.splitlines()[-1].startswith(f"all {RUNS} runs are finished")
+    assert all(path.stat().st_mtime_ns == then for path, then in before.items())
+    for cell in cells(read(*sweep.asked(*sweep.parse_arguments([*BC, "--frameworks", "torch", *SHORT, *longer])))):
+        theirs = train(dataclasses.replace(cell.config, runs_path=str(tmp_path / "alone"), resume="")).folder
+        ours = next(folder.glob(f"*-s{cell.config.seed}-torch-*/result.json")).parent
+        assert_same_bits(ours, theirs)
+
+
+def commands(folder: Path) -> list[psutil.Process]:
+    """The processes that make runs of the sweep."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        words = process.info["cmdline"] or []
+        if f"--runs_path={folder}" in words and "train" in words and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(process)
+    return found
