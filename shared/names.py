@@ -1,4 +1,4 @@
-"""The names of datasets: D4RL's, bundled, Minari's and files of one's own; and what D4RL says of its own."""
+"""The names of datasets: D4RL's, bundled, Minari's, OGBench's and files of one's own; what D4RL says of its own."""
 
 import difflib
 import json
@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from shared.errors import InputError
 
@@ -14,6 +15,22 @@ BUNDLED = Path(__file__).resolve().parent.parent / "datasets"
 D4RL_FACTS = json.loads(Path(__file__).with_name("d4rl_infos.json").read_text())
 _FILE_SUFFIXES = (".hdf5", ".h5")
 MINARI = "minari:"  # what the names of Minari's datasets begin with here
+OGBENCH = "ogbench:"  # and those of OGBench's
+OGBENCH_ENVS = "ogbench/"  # what the names of its environments begin with
+
+_NAVIGATION, _MANIPULATION = ("navigate", "stitch"), ("play", "noisy")
+OGBENCH_SETS = {
+    **dict.fromkeys(("pointmaze-medium", "pointmaze-large", "pointmaze-giant", "pointmaze-teleport"), _NAVIGATION),
+    **dict.fromkeys(("antmaze-medium", "antmaze-large", "antmaze-teleport"), (*_NAVIGATION, "explore")),
+    **dict.fromkeys(("antmaze-giant", "antsoccer-arena", "antsoccer-medium"), _NAVIGATION),
+    **dict.fromkeys(("humanoidmaze-medium", "humanoidmaze-large", "humanoidmaze-giant"), _NAVIGATION),
+    **dict.fromkeys(("cube-single", "cube-double", "cube-triple", "cube-quadruple", "scene"), _MANIPULATION),
+    **dict.fromkeys(("puzzle-3x3", "puzzle-4x4", "puzzle-4x5", "puzzle-4x6"), _MANIPULATION),
+}
+"""OGBench's environments with states, and the kinds of data there are of each."""
+
+OGBENCH_TASKS = ("", "-task1", "-task2", "-task3", "-task4", "-task5")
+"""What names a single task of OGBench's; without a number it is the environment's default one."""
 
 ATARI_GAMES = (
     "air-raid", "alien", "amidar", "assault", "asterix", "asteroids", "atlantis", "bank-heist", "battle-zone",
@@ -61,8 +78,12 @@ def is_file_name(name: str) -> bool:
 
 
 def is_known(name: str) -> bool:
-    """Whether `name` is a D4RL id, a bundled, D4RL-Atari's or Minari's dataset or a file's path; none need be there."""
-    return name in D4RL_FACTS or name in bundled() or is_file_name(name) or is_atari(name) or name.startswith(MINARI)
+    """Whether `name` is a D4RL id, a bundled, D4RL-Atari's, Minari's or OGBench's dataset, or a file's path.
+
+    None need be there.
+    """
+    hosted = name in D4RL_FACTS or is_atari(name) or name.startswith((MINARI, OGBENCH))
+    return hosted or name in bundled() or is_file_name(name)
 
 
 def is_atari(name: str) -> bool:
@@ -81,6 +102,50 @@ def atari_folder(name: str) -> Path:
     game = "".join(word.capitalize() for word in found["game"].split("-"))
     epoch = found["epoch"] or str(_ATARI_EPOCHS[found["kind"]])
     return d4rl_folder() / game / str(int(found["run"]) + 1) / epoch
+
+
+class OGBenchSet(NamedTuple):
+    """What the name of one of OGBench's single tasks says: the name of its file, and that of its environment."""
+
+    file: str
+    env_id: str
+
+
+def _ogbench_sets() -> dict[str, OGBenchSet]:
+    return {
+        f"{OGBENCH}{env}-{kind}-singletask{task}-v0": OGBenchSet(
+            f"{env}-{kind}-v0.npz", f"{OGBENCH_ENVS}{env}-singletask{task}-v0"
+        )
+        for env, kinds in OGBENCH_SETS.items()
+        for kind in kinds
+        for task in OGBENCH_TASKS
+    }
+
+
+def ogbench_set(name: str) -> OGBenchSet:
+    """What the name of one of OGBench's single tasks says, such as `ogbench:cube-single-play-singletask-task1-v0`.
+
+    Raises:
+        InputError: OGBench has no such set with states and rewards.
+    """
+    known = _ogbench_sets()
+    if name not in known:
+        raise InputError(f"{name!r} is no single task of OGBench's with states; {nearest(name, known)}")
+    return known[name]
+
+
+def ogbench_path(name: str) -> Path:
+    """Where the file of a dataset of `ogbench_set` belongs, whether it is there or not: where the package looks.
+
+    Raises:
+        InputError: As `ogbench_set`.
+    """
+    return Path.home() / ".ogbench" / "data" / ogbench_set(name).file
+
+
+def row_name(name: str) -> str:
+    """The dataset whose row of settings counts for a dataset: for OGBench's tasks, the name without their number."""
+    return re.sub(r"-task[1-5]-v0$", "-v0", name) if name.startswith(OGBENCH) else name
 
 
 def dataset_path(name: str) -> Path:

@@ -13,7 +13,7 @@ from shared import names
 from shared.commands.collecting import thinning
 from shared.commands.collecting.writing import write_arrays
 from shared.commands.common import Parser
-from shared.data import atari_sets, download, minari_sets, sources, sums, transitions
+from shared.data import atari_sets, download, minari_sets, ogbench_sets, sources, sums, transitions
 from shared.data.cache import Source, sha256_of
 from shared.data.hdf5 import declared_shapes
 from shared.envs.registry import time_limit
@@ -27,11 +27,12 @@ _BINS = 50
 
 
 def list_datasets(_: argparse.Namespace) -> None:
-    """Prints a line for each dataset that can be named: D4RL's, the bundled ones and Minari's on this machine."""
+    """Prints a line for each of D4RL's datasets and the bundled ones, and for Minari's and OGBench's that are here."""
     lines = [("id", "family", "rows", "dims", "cached")]
     lines += [_d4rl_line(name) for name in names.D4RL_FACTS]
     lines += [(name, _family(name), *_shape_of_file(names.dataset_path(name)), "bundled") for name in names.bundled()]
-    lines += [(name, _family(name), *shape, "yes") for name, shape in minari_sets.local().items()]
+    here = minari_sets.local() | ogbench_sets.local()
+    lines += [(name, _family(name), *shape, "yes") for name, shape in here.items()]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
@@ -47,7 +48,7 @@ def _family(name: str) -> str:
     """For example `hopper`, of `hopper-medium-v2`, `mini/hopper-medium-expert` and `minari:mujoco/hopper/medium-v0`."""
     if name.startswith(names.MINARI):
         return name.removeprefix(names.MINARI).split("/")[-2:][0].partition("-")[0]
-    return name.rpartition("/")[2].partition("-")[0]
+    return name.removeprefix(names.OGBENCH).rpartition("/")[2].partition("-")[0]
 
 
 def _shape_of_file(path: Path) -> tuple[str, str]:
@@ -259,7 +260,7 @@ def _record(digests: dict[str, str]) -> None:
 
 
 def download_dataset(options: argparse.Namespace) -> None:
-    """Fetches a dataset of D4RL's or Minari's unless it is here, and prints where it is; D4RL-Atari's must be here.
+    """Fetches a dataset of D4RL's or Minari's unless it is here, and prints where it is; others must be here.
 
     Raises:
         InputError: There is no such dataset, or it cannot be fetched.
@@ -270,6 +271,8 @@ def download_dataset(options: argparse.Namespace) -> None:
         print(download.fetch(options.id))
     elif names.is_atari(options.id):
         print(atari_sets.paths(options.id)["observations"].parent)
+    elif options.id.startswith(names.OGBENCH):
+        print(ogbench_sets.path(options.id))
     else:
         raise InputError(f"{options.id!r} is not hosted anywhere; {names.nearest(options.id, names.D4RL_FACTS)}")
 

@@ -67,10 +67,10 @@ def main(arguments: Sequence[str]) -> None:
     source = Saved.open(saved.find(options.run))
     if options.output is not None:
         check_free(options.output, options.overwrite)
-    returns, lengths, _ = play(source, options.episodes, options.seed, options.output)
+    played = play(source, options.episodes, options.seed, options.output)
     measure = source.scale
-    scores = measure(returns)
-    for number, (earned, steps, score) in enumerate(zip(returns, lengths, scores, strict=True), start=1):
+    scores = measure(played.outcomes)
+    for number, (earned, steps, score) in enumerate(zip(played.returns, played.lengths, scores, strict=True), start=1):
         named = f", {measure.words} {score:.1f}" if measure.bounds is not None else ""
         print(f"episode {number}: return {earned:.1f} in {steps} steps{named}")
     print(f"{measure.words}: {scores.mean():.1f} on average")

@@ -30,7 +30,8 @@ class Source(NamedTuple):
     """A dataset as it was read.
 
     Attributes:
-        raw: Arrays as `shared.data.read_hdf5` returns, with `next_observations` (N, S) where every row's are known.
+        raw: Arrays as `shared.data.read_hdf5` returns, with `next_observations` (N, S) where every row's are known, and
+            `trajectory_ends` (N,) where a terminal ends no trajectory.
         attributes: What the dataset says about itself, such as `env_id`: text and numbers.
         max_episode_steps: Time limit under which it was recorded, None where the dataset does not say.
         sha256: Of the files' content, one after the other.
@@ -54,7 +55,7 @@ def cached(files: Sequence[Path], read: Callable[[], Source]) -> Source:
     if (source := _load(entry, stamp)) is not None:
         return source
     source = read()._replace(sha256=sha256_of(files))
-    if len(source.raw["rewards"]) >= LARGE:
+    if len(source.raw["observations"]) >= LARGE:
         _store(entry, stamp, source)
     return source
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from shared.data.transitions import Batch
 from shared.errors import InputError
+from shared.names import OGBENCH, OGBENCH_ENVS
 
 LOCOMOTION = ("halfcheetah", "hopper", "walker2d")
 
@@ -17,6 +18,11 @@ LOCOMOTION = ("halfcheetah", "hopper", "walker2d")
 def is_locomotion(env: str) -> bool:
     """Whether rewards are scaled for this dataset or environment name."""
     return any(family in env.lower() for family in LOCOMOTION)
+
+
+def is_antmaze(env: str) -> bool:
+    """Whether this dataset or environment name is of an antmaze with D4RL's rewards, which OGBench's does not have."""
+    return "antmaze" in env.lower() and not env.startswith((OGBENCH, OGBENCH_ENVS))
 
 
 def pieces(terminals: np.ndarray, max_length: int = 1000) -> list[slice]:
@@ -141,7 +147,7 @@ def _difference(low: float, high: float) -> float:
 
 def modify_rewards(dataset: Batch, env: str) -> Batch:
     """The rule of TD3+BC, IQL and AWAC: locomotion rewards scaled, 1 taken off antmaze rewards, others unchanged."""
-    if "antmaze" in env.lower():
+    if is_antmaze(env):
         return dataset._replace(rewards=dataset.rewards - 1)
     return scale_rewards(dataset, env)
 
@@ -155,7 +161,7 @@ def modify_rewards_of_episodes(dataset: Batch, env: str) -> Batch:
     Raises:
         InputError: The returns have no range.
     """
-    if "antmaze" in env.lower() or not is_locomotion(env):
+    if is_antmaze(env) or not is_locomotion(env):
         return modify_rewards(dataset, env)
     jumps = np.linalg.norm(dataset.observations[1:] - dataset.next_observations[:-1], axis=1) > 1e-6
     starts = 1 + np.flatnonzero(jumps | (dataset.terminals[:-1] == 1.0))
@@ -175,7 +181,7 @@ def modify_step_rewards(dataset: Batch, env: str) -> Callable[[float], float]:
     Raises:
         InputError: The returns have no range.
     """
-    if "antmaze" in env.lower():
+    if is_antmaze(env):
         return lambda reward: reward - 1
     if not is_locomotion(env):
         return lambda reward: reward
@@ -189,7 +195,7 @@ def modify_rewards_times_100(dataset: Any, env: str) -> Any:
     Raises:
         InputError: It is no antmaze dataset.
     """
-    if "antmaze" not in env.lower():
+    if not is_antmaze(env):
         raise InputError("rewards are scaled for AntMaze alone: set normalize_reward to false")
     return dataset._replace(rewards=100.0 * dataset.rewards)
 
@@ -206,4 +212,4 @@ def modify_step_rewards_times_100(dataset: Any, env: str) -> Callable[[float], f
 
 def shift_antmaze_rewards(dataset: Batch, env: str) -> Batch:
     """FQL's rule: 1 taken off antmaze rewards, others unchanged, those of locomotion too."""
-    return dataset._replace(rewards=dataset.rewards - 1) if "antmaze" in env.lower() else dataset
+    return dataset._replace(rewards=dataset.rewards - 1) if is_antmaze(env) else dataset

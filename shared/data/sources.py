@@ -1,4 +1,4 @@
-"""Where a dataset comes from: D4RL, D4RL-Atari or Minari by name, a file of one's own, a bundled set, an object."""
+"""Where a dataset comes from: D4RL, D4RL-Atari, Minari, OGBench by name, a file of one's own, bundled, an object."""
 
 import functools
 import hashlib
@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from shared.data import atari_sets, d3rlpy_files, download, minari_sets, sums
+from shared.data import atari_sets, d3rlpy_files, download, minari_sets, ogbench_sets, sums
 from shared.data.cache import Source, cached
 from shared.data.hdf5 import read_arrays, read_attributes
 from shared.data.transitions import checked_arrays, read_hdf5
 from shared.errors import InputError
-from shared.names import D4RL_FACTS, MINARI, dataset_path, is_atari
+from shared.names import D4RL_FACTS, MINARI, OGBENCH, dataset_path, is_atari
 
 
 def read(name: str) -> Source:
@@ -24,14 +24,16 @@ def read(name: str) -> Source:
 
     Args:
         name: `mini/...`, a D4RL id such as `hopper-medium-v2`, one of D4RL-Atari's such as `breakout-mixed-v0`,
-            `minari:mujoco/hopper/medium-v0`, or a file's path. The file is in D4RL's layout, or one of d3rlpy's replay
-            buffers.
+            `minari:mujoco/hopper/medium-v0`, `ogbench:cube-single-play-singletask-v0`, or a file's path. The file is in
+            D4RL's layout, or one of d3rlpy's replay buffers.
 
     Raises:
         InputError: The dataset is unknown, cannot be downloaded, or cannot be read.
     """
     if name.startswith(MINARI):
         return minari_sets.read(name)
+    if name.startswith(OGBENCH):
+        return ogbench_sets.read(name)
     if is_atari(name):
         return atari_sets.read(name)
     path = download.fetch(name) if name in D4RL_FACTS else dataset_path(name)
@@ -78,7 +80,7 @@ def next_observations(name: str, source: Source) -> np.ndarray | None:
     Raises:
         InputError: The array has another shape than the states, or holds numbers that are not finite.
     """
-    if name.startswith(MINARI):
+    if name.startswith((MINARI, OGBENCH)):
         return None
     path = download.fetch(name) if name in D4RL_FACTS else dataset_path(name)
     if d3rlpy_files.is_buffer(path):

@@ -241,12 +241,15 @@ def episode_ends(raw: dict[str, np.ndarray], max_episode_steps: int | None) -> n
     """The last row of each complete episode, (E,): those that a terminal or a time limit ended.
 
     Args:
-        raw: The arrays of a dataset, N rows.
+        raw: The arrays of a dataset, N rows. If it has `trajectory_ends`, as where data go on behind a terminal, only
+            those rows end an episode.
         max_episode_steps: Time limit in steps; used only if there are no `timeouts`.
 
     Raises:
         InputError: There are neither timeouts nor a time limit.
     """
+    if "trajectory_ends" in raw:
+        return np.flatnonzero(raw["trajectory_ends"])
     return np.flatnonzero(raw["terminals"].astype(bool) | ended_by_time(raw, max_episode_steps))
 
 

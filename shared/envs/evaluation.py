@@ -113,6 +113,21 @@ class Evaluation(NamedTuple):
         return {"return_mean": mean, "returns": self.returns.tolist(), "lengths": self.lengths.tolist()}
 
 
+class SuccessEvaluation(Evaluation):
+    """Outcome of one evaluation in an environment whose episodes succeed or fail, and are scored by that alone."""
+
+    __slots__ = ()
+
+    @property
+    def outcomes(self) -> np.ndarray:
+        """What scores the policy: 1 for each episode that succeeded, 0 for each other, float64."""
+        return self.successes.astype(np.float64)
+
+    def row(self) -> dict[str, Any]:
+        """What a run's metrics say of it."""
+        return {**super().row(), "successes": self.outcomes.tolist()}
+
+
 class Evaluator:
     """Evaluates policies in one environment, each time from the same start states.
 
@@ -130,13 +145,12 @@ class Evaluator:
         action_mean: Added to each action of the policy, () or (action_dim,).
         action_std: Multiplies it before, () or (action_dim,).
         fingerprint: What a score depends on besides the policy: environment, MuJoCo version, mass, episodes, seed.
-        scale: What returns are reported as.
+        scale: What outcomes are reported as.
         outcomes: Under which name a row of metrics has them.
         measures: What else is measured at each evaluation.
         has_goals: Whether an episode succeeds or fails.
     """
 
-    outcomes = "returns"
     measures: tuple[str, ...] = ("return_mean",)
 
     def __init__(
@@ -168,7 +182,7 @@ class Evaluator:
             action_mean: Added to each action of the policy, a number or (action_dim,).
             action_std: Multiplies it before, a number or (action_dim,).
             make: Makes an environment of this name.
-            reported: What returns are reported as; None: as the environment's name alone tells.
+            reported: What outcomes are reported as; None: as the environment's name alone tells.
             frame_stack: Of images, how many frames the policy sees, the newest last.
 
         Raises:
@@ -186,6 +200,7 @@ class Evaluator:
         self.action_dim, self.max_action = self.actions.size, self.actions.bound
         self.fingerprint: dict[str, Any] = {**fingerprint(self._envs[0]), "episodes": n_episodes, "seed": seed}
         self.scale, self.has_goals = reported or scale(env_id), has_goals(env_id)
+        self.outcomes = self.scale.of
         self.mean, self.std = np.asarray(mean), np.asarray(std)
         # Of single precision, so that a policy's own precision decides that of its actions
         self.action_mean, self.action_std = (np.asarray(value, np.float32) for value in (action_mean, action_std))
@@ -228,7 +243,7 @@ class Evaluator:
                 lengths[episode] += 1
                 if terminated or truncated or lengths[episode] == self._max_steps:
                     free.append(running.pop(episode))
-        return Evaluation(returns, lengths, successes)
+        return (Evaluation if self.outcomes == "returns" else SuccessEvaluation)(returns, lengths, successes)
 
     def _normalise(self, observation: np.ndarray) -> np.ndarray:
         if not isinstance(self.state_dim, int):

@@ -1,4 +1,4 @@
-"""Environments by name: `d4rl/...`, `robotics/...`, `MinAtar/...`, and all others that Gymnasium knows."""
+"""Environments by name: `d4rl/`, `robotics/`, `MinAtar/`, `ogbench/...`, and all others that Gymnasium knows."""
 
 import difflib
 import warnings
@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 import mujoco
 
-from shared.envs import genuine, minatar, robotics
+from shared.envs import genuine, minatar, ogbench, robotics
 from shared.envs.images import pictured
 from shared.envs.physics import D4RLAnt, D4RLHalfCheetah, D4RLHopper, D4RLWalker2d
 from shared.errors import InputError
@@ -26,6 +26,7 @@ for _id, _class in _D4RL_CLASSES.items():
     # By its name, not as an object: what records an environment (Minari) writes its specification down.
     gymnasium.register(_id, entry_point=f"{_class.__module__}:{_class.__name__}", max_episode_steps=MAX_EPISODE_STEPS)
 minatar.register()
+ogbench.register()
 
 
 def is_d4rl_exact(env_id: str) -> bool:

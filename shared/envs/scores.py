@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from shared.envs import genuine, robotics
 from shared.envs.registry import is_d4rl_exact
 from shared.errors import InputError
-from shared.names import D4RL_FACTS, nearest
+from shared.names import D4RL_FACTS, OGBENCH_ENVS, nearest
 
 
 class Reference(NamedTuple):
@@ -89,19 +89,28 @@ REFERENCES = ("ref_min_score", "ref_max_score")
 
 
 class Scale(NamedTuple):
-    """What a run reports for returns.
+    """What a run reports for the outcomes of episodes.
 
-    `metric` names the values in files, `words` in print. `bounds` are the returns that count as 0 and 100; without
-    them, returns are reported as they are.
+    `metric` names the values in files, `words` in print. `bounds` are the outcomes that count as 0 and 100; without
+    them, outcomes are reported as they are. `of` names the outcomes: undiscounted returns, or successes, each 0 or 1.
     """
 
     metric: str
     words: str
     bounds: tuple[float, float] | None = None
+    of: str = "returns"
 
-    def __call__(self, returns: ArrayLike) -> np.ndarray:
-        """Undiscounted returns, any shape, as they are reported, float64."""
-        return np.asarray(returns, np.float64) if self.bounds is None else _between(returns, *self.bounds)
+    def __call__(self, outcomes: ArrayLike) -> np.ndarray:
+        """Outcomes of any shape, as they are reported, float64."""
+        return np.asarray(outcomes, np.float64) if self.bounds is None else _between(outcomes, *self.bounds)
+
+    def told(self, outcomes: np.ndarray) -> str:
+        """An evaluation's outcomes (n_episodes,) in print."""
+        spread = f"{outcomes.mean():.1f} +- {outcomes.std():.1f}"
+        if self.bounds is None:
+            return f"{self.words} {spread}"
+        score = f"{self.words} {self(outcomes).mean():.1f}"
+        return f"{score}, return {spread}" if self.of == "returns" else score
 
     def references(self) -> dict[str, float]:
         """The bounds as a file states them; nothing without bounds."""
@@ -109,11 +118,11 @@ class Scale(NamedTuple):
 
 
 def scale(env_id: str, stated: Mapping[str, Any] | None = None) -> Scale:
-    """What returns measured in `env_id` are reported as.
+    """What outcomes measured in `env_id` are reported as.
 
     Only where an environment steps as D4RL's did is that a D4RL score. Gymnasium-Robotics' environments share D4RL's
     scale and not its physics: there it is a normalised return, under a name that says so. In an environment that D4RL
-    has no scores for, a file may state the returns that count as 0 and 100.
+    has no scores for, a file may state the returns that count as 0 and 100. In OGBench's, episodes succeed or fail.
 
     Args:
         env_id: The environment.
@@ -122,6 +131,8 @@ def scale(env_id: str, stated: Mapping[str, Any] | None = None) -> Scale:
     Raises:
         InputError: The file states one of the two alone, or no range.
     """
+    if env_id.startswith(OGBENCH_ENVS):
+        return Scale("success_percent", "success in %", (0.0, 1.0), of="successes")
     dataset_id = _a_dataset_of(env_id)
     if dataset_id is not None:
         bounds = reference(dataset_id)[:2]

@@ -24,7 +24,7 @@ from pyrallis.wrappers.docstring import get_attribute_docstring
 from shared.envs.registry import is_registered
 from shared.errors import InputError, RunError, Stopped
 from shared.interrupts import raise_again
-from shared.names import is_known, nearest
+from shared.names import is_known, nearest, row_name
 from shared.runs.fields import base_type, check, in_words, is_optional, scalar_or_tuple
 from shared.runs.memory import advice, is_exhausted
 from shared.runs.seeds import summary, train_seeds
@@ -135,13 +135,16 @@ def _settings_of_run(resume: str | None) -> str | None:
 def dataset_row(config_class: type, algorithm: str, dataset: str) -> dict[str, Any]:
     """The settings that `configs/<algorithm>.yaml` holds for a dataset, decoded; none for a known one without a row.
 
+    A row for a set of OGBench's counts for each of its tasks that has none of its own.
+
     Raises:
         InputError: The dataset is unknown, or its row has a key or value that the config does not allow.
     """
     table = read_yaml(_TABLES / f"{algorithm}.yaml")
     if dataset not in table and not is_known(dataset) and not is_registered(dataset):
         raise InputError(f"unknown dataset {dataset!r}; {nearest(dataset, table)}, or give the path of an .hdf5 file")
-    return _decode(config_class, table.get(dataset) or {}, f"configs/{algorithm}.yaml, {dataset}: ")
+    row = table.get(dataset, table.get(row_name(dataset)))
+    return _decode(config_class, row or {}, f"configs/{algorithm}.yaml, {dataset}: ")
 
 
 def cli(

@@ -14,6 +14,7 @@ LABELS = {
     "d4rl_normalized_score": "D4RL normalised score",
     "normalized_return_not_d4rl": "normalised return (not in D4RL's environment)",
     "normalized_return": "normalised return",
+    "success_percent": "success rate in percent",
     "return_mean": "return",
     "initial_state_value": "estimated value in first states",
     "steps_followed": "steps that the model follows an episode",

@@ -70,7 +70,7 @@ class Fortunes:
     def of_episode(self, episode: Episode) -> dict[str, Any]:
         """The row of a training episode."""
         row: dict[str, Any] = {"train/episode_return": episode.earned}
-        if self._scale.bounds is not None:
+        if self._scale.bounds is not None and self._scale.of == "returns":
             row[f"train/{self._scale.metric}"] = float(self._scale(episode.earned))
         row["train/episode_length"] = episode.length
         if self._has_goals:

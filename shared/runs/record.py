@@ -79,7 +79,8 @@ class Record:
         self._device, self._unit, self._progress = device, unit, progress
         self._scale, self._phases = task.evaluator.scale, Phases(config)
         self._fortunes = Fortunes(self._phases, self._scale, task.evaluator.has_goals)
-        self._references = {name: float(self._scale(value)) for name, value in policy_returns(task.attributes).items()}
+        stated = policy_returns(task.attributes) if self._scale.of == "returns" else {}
+        self._references = {name: float(self._scale(value)) for name, value in stated.items()}
         self._picture = Extra(f"cannot draw {self.folder / PICTURE}")
         self._steps: list[int] = []
         self._outcomes: list[np.ndarray] = []
@@ -281,7 +282,7 @@ class Record:
             evaluation: Its outcome.
         """
         outcomes, row = evaluation.outcomes, evaluation.row()
-        score = row[self._scale.metric] = float(self._scale(outcomes).mean())
+        row[self._scale.metric] = float(self._scale(outcomes).mean())
         first = not self._steps or self._steps[-1] != step
         if first:
             row |= self._fortunes.of_evaluation(step, evaluation)
@@ -291,17 +292,14 @@ class Record:
             named_row = {f"eval/{prompt}_{name}": value for name, value in row.items()}
             row = named_row | row if first else named_row
         self.write(step, row)
-        self._tell(step, prompt, outcomes, score)
+        self._tell(step, prompt, outcomes)
         if time.perf_counter() - self._drawn > _SECONDS_BETWEEN_DRAWINGS:
             self.draw()
 
-    def _tell(self, step: int, prompt: float | None, outcomes: np.ndarray, score: float) -> None:
+    def _tell(self, step: int, prompt: float | None, outcomes: np.ndarray) -> None:
         """Prints an evaluation."""
         asked = "" if prompt is None else f" (asked for {prompt:g})"
-        scaled, words = self._scale.bounds is not None, self._scale.words
-        named = f"{words} {score:.1f}, return" if scaled else words
-        spread = f"{outcomes.mean():.1f} +- {outcomes.std():.1f}"
-        say(f"{self._unit} {step}{asked}: {named} {spread} ({len(outcomes)} episodes)")
+        say(f"{self._unit} {step}{asked}: {self._scale.told(outcomes)} ({len(outcomes)} episodes)")
 
     def sync(self) -> None:
         """Makes all rows survive a power cut.

@@ -21,7 +21,7 @@ class RecordConfig:
     group: str = ""
     # First part of the run's name
     name: str = ""
-    # Dataset: mini/hopper-mostly-expert, a D4RL id, minari:NAME, or the path of an HDF5 file
+    # Dataset: mini/hopper-mostly-expert, a D4RL id, minari:NAME, ogbench:NAME, or a file
     env: str = "mini/hopper-mostly-expert"
     # Updates between two evaluations
     eval_freq: int = bounded(5000, low=1)
@@ -108,7 +108,7 @@ class ImagesConfig:
 class FinetuneConfig(RewardsConfig):
     """A run that learns from a dataset first, and then goes on in the environment."""
 
-    # Dataset to begin with: mini/hopper-medium-replay, a D4RL id, minari:NAME, or the path of an HDF5 file
+    # Dataset to begin with: mini/hopper-medium-replay, a D4RL id, minari:NAME, ogbench:NAME, or a file
     env: str = "mini/hopper-medium-replay"
     # Transitions held at most: the dataset's, then the environment's, which overwrite the oldest
     buffer_size: int = bounded(2_000_000, low=1)
@@ -179,7 +179,7 @@ class EpochsConfig(RunConfig):
 class EnsembleConfig(DeterministicConfig, EpochsConfig, TransitionsConfig):
     """A run of an algorithm with many critics."""
 
-    # Dataset: mini/hopper-medium-replay, a D4RL id, minari:NAME, or the path of an HDF5 file
+    # Dataset: mini/hopper-medium-replay, a D4RL id, minari:NAME, ogbench:NAME, or a file
     env: str = "mini/hopper-medium-replay"
     buffer_size: int = bounded(1_000_000, low=1)
     seed: int = bounded(10, low=0, high=2**32 - 1)

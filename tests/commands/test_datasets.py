@@ -13,7 +13,7 @@ import pytest
 from shared import names
 from shared.commands import datasets
 from shared.commands.common import ended
-from shared.data import minari_sets, sums
+from shared.data import minari_sets, ogbench_sets, sums
 from shared.errors import InputError
 
 WriteHDF5 = Callable[..., Path]
@@ -38,6 +38,7 @@ def test_the_list_names_every_dataset_and_whether_it_is_here(
     write_hdf5().rename(tmp_path / "hopper_medium-v2.hdf5")
     (tmp_path / "hopper_expert-v2.hdf5").write_bytes(b"no HDF5")
     monkeypatch.setattr(minari_sets, "local", lambda: {"minari:mujoco/hopper/medium-v0": ("1,000", "11+3")})
+    monkeypatch.setattr(ogbench_sets, "local", dict)
     lines = [line.split() for line in run("list")]
     assert len(lines) == 1 + 136 + len(names.bundled()) + 1
     for line in (

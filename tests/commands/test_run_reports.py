@@ -20,6 +20,7 @@ from shared.commands.reporting.watching import server
 from shared.errors import InputError
 
 MEDIUM, REPLAY = "hopper-medium-v2", "hopper-medium-replay-v2"
+CUBES = "ogbench:cube-double-play-singletask"
 
 
 def write_run(folder: Path, name: str, dataset: str, framework: str, seed: int, score: float, **other: object) -> Path:
@@ -137,9 +138,42 @@ def test_returns_are_not_averaged_over_datasets(tmp_path: Path) -> None:
 
 
 def test_published_scores_are_found_by_the_names_of_runs() -> None:
-    assert published.score(published.name_of("TD3_BC"), MEDIUM) == "60.4 ± 3.5 (4)"
-    assert published.score(published.name_of("rebrac"), MEDIUM) == "102.3 ± 0.2 (4)"
-    assert published.score("IQL", "mini/hopper-medium-replay") == ""
+    assert published.CORL.score(published.name_of("TD3_BC"), MEDIUM) == "60.4 ± 3.5 (4)"
+    assert published.CORL.score(published.name_of("rebrac"), MEDIUM) == "102.3 ± 0.2 (4)"
+    assert published.CORL.score("IQL", "mini/hopper-medium-replay") == ""
+    assert published.FQL.score("FQL", f"{CUBES}-task3-v0") == "22 ± 5 (8)"
+    assert published.FQL.score("ReBRAC", MEDIUM) == ""
+
+
+def test_ogbenchs_tasks_stand_beside_fqls_paper(tmp_path: Path) -> None:
+    """A set without a number is its default task; the tasks of a set are averaged, and no other source has them."""
+    for task, score in (("-task2", 30.0), ("-task3", 20.0)):
+        write_run(tmp_path, "FQL", f"{CUBES}{task}-v0", "jax", 0, score, metric="success_percent")
+    write_run(tmp_path, "IQL", f"{CUBES}-task2-v0", "jax", 0, 1.0, metric="success_percent")
+    write_run(tmp_path, "IQL", MEDIUM, "jax", 0, 50.0)
+    table = tables.scores(gather([tmp_path]).groups())
+    assert table.head[-3:] == ["IQL, CORL's", "IQL, FQL's paper", "FQL, FQL's paper"]
+    found = cells(table)
+    row = found[f"{CUBES}-task2-v0 (success rate in percent)"]
+    assert (row["FQL, JAX"], row["FQL, FQL's paper"], row["IQL, FQL's paper"]) == (
+        "30.0 (1)",
+        "36 ± 6 (8)",
+        "1 ± 1 (8)",
+    )
+    assert row["IQL, CORL's"] == ""
+    assert found["average of OGBench cube-double-play"]["FQL, JAX"] == "25.0"
+    assert "CORL's published figures" in table.note
+    assert table.note.count("FQL's paper") == 1
+    assert published.FQL.score("FQL", f"{CUBES}-v0") == published.FQL.score("FQL", f"{CUBES}-task2-v0")
+
+
+def test_fqls_paper_has_every_task() -> None:
+    """Ten sets of five tasks, and their default ones; the means over the tasks are those of its aggregates."""
+    for title, mean in (("BC", 5), ("IQL", 83), ("ReBRAC", 91), ("FQL", 96)):
+        scores = published.FQL.scores[title]
+        assert sum(name.startswith("ogbench:") for name in scores) == 60
+        tasks = [scores[f"ogbench:cube-single-play-singletask-task{number}-v0"][0] for number in range(1, 6)]
+        assert abs(np.mean(tasks) - mean) <= 0.6
 
 
 def test_the_command_writes_three_files(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from corl_torch.discrete import bc
 from shared import names
 from shared.commands import datasets
 from shared.commands.common import ended
-from shared.data import atari_sets, sources, transitions
+from shared.data import atari_sets, npy, sources, transitions
 from shared.errors import InputError
 from shared.runs.task import load_task
 
@@ -203,6 +203,7 @@ def test_a_task_scores_where_it_is_told(write: Write) -> None:
         del gymnasium.registry["Screen-v0"]
 
 
+# By what each is: the text in the reader of the sets or in that of arrays, and what stands in its place
 MISTAKES = {
     "terminals for time limits": ('{"timeouts": np.zeros(len(frames), bool)}', '{"timeouts": raw["terminals"] > 0}'),
     "channels last": ("frames[:, None]", "frames[..., None]"),
@@ -215,14 +216,17 @@ MISTAKES = {
 }
 
 
-def broken(module: Any, old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def broken(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plants a mistake in what reads the sets."""
-    text = Path(module.__file__).read_text()
+    texts: dict[Any, str] = {module: Path(str(module.__file__)).read_text() for module in (atari_sets, npy)}
+    (module,) = (module for module, text in texts.items() if old in text)
+    text = texts[module]
     assert text.count(old) == 1
     changed: dict[str, Any] = {"__name__": module.__name__}
     exec(compile(text.replace(old, new), module.__file__, "exec"), changed)
-    for name in ("read", "paths"):
-        monkeypatch.setattr(sys.modules[module.__name__], name, changed[name])
+    for name in ("read", "paths", "read_array"):
+        if name in changed:
+            monkeypatch.setattr(sys.modules[module.__name__], name, changed[name])
 
 
 def assert_careful(write: Write, root: Path) -> None:
@@ -249,6 +253,6 @@ def test_a_careful_reader(write: Write, tmp_path: Path) -> None:
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_found(mistake: str, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the same comparison."""
-    broken(atari_sets, *MISTAKES[mistake], monkeypatch)
+    broken(*MISTAKES[mistake], monkeypatch)
     with pytest.raises((AssertionError, ValueError, MemoryError, pytest.fail.Exception)):
         assert_careful(write, tmp_path)

@@ -6,6 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
+from shared.frameworks.twins import load_twin
+from shared.names import OGBENCH, OGBENCH_TASKS, ogbench_set
+from shared.runs.configs import dataset_row
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -24,9 +28,29 @@ def test_the_tables_have_corls_datasets(algorithm: str) -> None:
     datasets += [f"maze2d-{size}{kind}-v1" for size in ("umaze", "medium", "large") for kind in rewards]
     hands = ("pen", "door", "hammer", "relocate")
     datasets += [f"{hand}-{kind}-v1" for hand in hands for kind in ("human", "cloned", "expert")]
-    found = [dataset for dataset in rows(algorithm) if not dataset.startswith("mini/")]
+    found = [dataset for dataset in rows(algorithm) if not dataset.startswith(("mini/", OGBENCH))]
     assert sorted(found) == sorted(datasets)
     assert {"mini/hopper-mostly-expert", "mini/hopper-medium-expert"} <= set(rows(algorithm))
+
+
+@pytest.mark.parametrize("algorithm", ["any_percent_bc", "fql", "iql", "rebrac"])
+def test_the_tables_have_ogbenchs_published_sets(algorithm: str) -> None:
+    """A row for each of ten sets, which counts for its five tasks; rewards and states are learnt from as they are."""
+    mazes = ("antmaze-large", "antmaze-giant", "humanoidmaze-medium", "humanoidmaze-large", "antsoccer-arena")
+    others = ("cube-single", "cube-double", "scene", "puzzle-3x3", "puzzle-4x4")
+    sets = [*(f"{maze}-navigate" for maze in mazes), *(f"{other}-play" for other in others)]
+    found = {dataset: row for dataset, row in rows(algorithm).items() if dataset.startswith(OGBENCH)}
+    assert sorted(found) == sorted(f"{OGBENCH}{name}-singletask-v0" for name in sets)
+    config_class = load_twin("torch", algorithm).TrainConfig
+    for dataset, row in found.items():
+        for task in OGBENCH_TASKS:
+            named = dataset.replace("-v0", f"{task}-v0")
+            assert ogbench_set(named)
+            given = dataset_row(config_class, algorithm, named)
+            assert given == row
+            settings = config_class(**given)
+            assert (settings.eval_freq, settings.n_episodes, settings.max_timesteps) == (100_000, 50, 1_000_000)
+            assert not settings.normalize
 
 
 def test_the_ensembles_tables_have_corls_datasets() -> None:
@@ -269,6 +293,30 @@ CQL_ONLINE_ANTMAZE = {
                 "cql_clip_diff_min": -200.0,
                 "normalize": False,
                 "q_n_hidden_layers": 3,
+            },
+        ),
+        ("fql", f"{OGBENCH}antmaze-giant-navigate-singletask-v0", {"discount": 0.995, "q_agg": "min"}),
+        ("fql", f"{OGBENCH}puzzle-4x4-play-singletask-v0", {"alpha": 1000.0}),
+        (
+            "iql",
+            f"{OGBENCH}cube-double-play-singletask-v0",
+            {"iql_tau": 0.9, "normalize": False, "eval_freq": 100_000, "n_episodes": 50, "beta": 0.3},
+        ),
+        (
+            "rebrac",
+            f"{OGBENCH}humanoidmaze-large-navigate-singletask-v0",
+            {
+                "actor_learning_rate": 3e-4,
+                "critic_learning_rate": 3e-4,
+                "hidden_dim": 512,
+                "actor_n_hiddens": 4,
+                "critic_n_hiddens": 4,
+                "batch_size": 256,
+                "eval_freq": 100_000,
+                "n_episodes": 50,
+                "discount": 0.995,
+                "actor_bc_coef": 0.01,
+                "critic_bc_coef": 0.01,
             },
         ),
         ("cql", "hopper-random-v2", {"buffer_size": 10_000_000, "reward_scale": 1.0, "reward_bias": 0.0}),

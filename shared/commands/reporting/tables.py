@@ -11,10 +11,11 @@ from shared.commands import statistics
 from shared.commands.plot import NAMES
 from shared.commands.reporting import published
 from shared.commands.reporting.runs import FREE, Gathered, Key, Run
+from shared.names import OGBENCH
 from shared.runs.curves import LABELS
 
-# Scores that lie between those of a random and an expert policy, so that they may be averaged over datasets
-NORMALISED = ("d4rl_normalized_score", "normalized_return", "normalized_return_not_d4rl")
+# Scores of a common range, from a random policy's to an expert's or from 0 to 100: they may be averaged over datasets.
+NORMALISED = ("d4rl_normalized_score", "normalized_return", "normalized_return_not_d4rl", "success_percent")
 _SUITES = {
     "locomotion": ("halfcheetah", "hopper", "walker2d", "ant"),
     "Maze2D": ("maze2d",),
@@ -52,7 +53,12 @@ def label(algorithm: str, framework: str) -> str:
 
 
 def suite(dataset: str) -> str:
-    """The suite of a dataset by its name; that of a bundled one says so, others stand for themselves."""
+    """The suite of a dataset by its name; that of a bundled one says so, others stand for themselves.
+
+    The tasks of one set of OGBench's are a suite.
+    """
+    if dataset.startswith(OGBENCH):
+        return f"OGBench {dataset.removeprefix(OGBENCH).partition('-singletask')[0]}"
     family = dataset.rpartition("/")[2].partition("-")[0].lower()
     found = next((name for name, families in _SUITES.items() if family in families), family)
     return f"bundled {found}" if dataset.startswith("mini/") else found
@@ -73,25 +79,29 @@ def columns_of(groups: Groups) -> list[tuple[str, str]]:
 
 
 def scores(groups: Groups) -> Table:
-    """Mean and deviation by dataset and algorithm, CORL's beside them, and a row of averages for each suite."""
+    """Mean and deviation by dataset and algorithm, published ones beside them, and a row of averages for each suite."""
     columns, datasets = columns_of(groups), sorted({dataset for _, dataset, _ in groups})
-    theirs = [name for name in published.ALGORITHMS if any(published.score(name, dataset) for dataset in datasets)]
-    theirs = [name for name in theirs if any(name == published.name_of(algorithm) for algorithm, _ in columns)]
+    titles = {published.name_of(algorithm) for algorithm, _ in columns}
+    theirs = [
+        (source, name)
+        for source in published.SOURCES
+        for name in source.scores
+        if name in titles and any(source.score(name, dataset) for dataset in datasets)
+    ]
     rows = []
     for dataset in datasets:
         metric = next(run.evaluated.metric for key, runs in groups.items() if key[1] == dataset for run in runs)
         cells = [groups.get((algorithm, dataset, framework)) for algorithm, framework in columns]
         own = [with_deviation([run.evaluated.score() for run in runs]) if runs else "missing" for runs in cells]
         unit = "" if metric == "d4rl_normalized_score" else f" ({LABELS.get(metric, metric)})"
-        rows.append([dataset + unit, *own, *(published.score(name, dataset) or "" for name in theirs)])
+        rows.append([dataset + unit, *own, *(source.score(name, dataset) for source, name in theirs)])
     rows += _averages(groups, columns, datasets, len(theirs))
     note = (
         "Each run counts as the mean of its last three evaluations. A cell has the mean over seeds, the sample's "
         "deviation, and the number of seeds. An average is that of the means, where no dataset of a suite is missing."
     )
-    if theirs:
-        note += " CORL's published figures are last evaluations of four seeds, with the population's deviation."
-    head = ["dataset", *(label(*column) for column in columns), *(f"{name}, CORL's" for name in theirs)]
+    note = " ".join([note, *dict.fromkeys(source.note for source, _ in theirs)])
+    head = ["dataset", *(label(*column) for column in columns), *(f"{name}, {source.whose}" for source, name in theirs)]
     return Table("Scores", note, head, rows)
 
 

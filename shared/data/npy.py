@@ -1,0 +1,77 @@
+"""Reads NumPy's arrays out of compressed streams that may be damaged or hostile.
+
+A file of a few kilobytes can declare arrays of terabytes. So what an array declares is checked before it is read.
+Pickled objects are never read.
+"""
+
+import math
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shared.data.hdf5 import MAX_BYTES
+from shared.errors import InputError
+
+_MOST_PACKED = 1100  # bytes out of one: deflate reaches 1032
+_UNPACKED = 2**16  # bytes that a small file may declare
+# Whatever gzip, zipfile and NumPy raise on a damaged file, depending on where the damage is
+_DAMAGE = (
+    OSError, EOFError, ValueError, TypeError, SyntaxError, OverflowError, MemoryError, RuntimeError, zlib.error,
+    zipfile.BadZipFile,
+)  # fmt: skip
+
+
+def read_array(file: Any, stored: int, where: str) -> np.ndarray:
+    """The one array in a stream, once its declaration is found to fit into what is stored and into memory.
+
+    Args:
+        file: The unpacked stream, which can go back to its beginning.
+        stored: Bytes of the packed one.
+        where: Begins the message if that fails.
+
+    Raises:
+        InputError: The array declares more than it can hold.
+    """
+    shape, dtype = declared(file)
+    size = math.prod(shape) * dtype.itemsize
+    if size > MAX_BYTES:
+        raise InputError(f"{where} declares {size:,} bytes, more than {MAX_BYTES:,}: fetch it again")
+    if size > stored * _MOST_PACKED + _UNPACKED:
+        raise InputError(f"{where} declares {size:,} bytes, and {stored:,} are stored for them: fetch it again")
+    file.seek(0)
+    array = np.lib.format.read_array(file, allow_pickle=False)
+    # At the end of the stream its checksum is compared.
+    if file.read(1):
+        raise ValueError("bytes behind the array")
+    return array
+
+
+def declared(file: Any) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and type of the array whose NumPy header the stream begins with."""
+    version = np.lib.format.read_magic(file)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"version {version} of NumPy's format")
+    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = header(file)
+    return shape, dtype
+
+
+@contextmanager
+def faults_of(path: Path, kind: str) -> Iterator[None]:
+    """Tells a file's faults in one line, which says what `kind` of file it should be.
+
+    Raises:
+        InputError: What is done meanwhile raises it, or whatever a damaged file makes its reader raise.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except _DAMAGE as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(f"{path} is damaged, or {kind}: fetch it again ({reason})") from error

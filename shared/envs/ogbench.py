@@ -1,0 +1,136 @@
+"""OGBench's single tasks with states, under names such as `ogbench/cube-single-singletask-task1-v0`.
+
+The simulators, tasks, rewards and ends are those of its package, an extra: `pip install 'corl-twins[ogbench]'`. A
+step's reward and success are those of the state in which its action was taken. So the last step is the one that begins
+in the goal.
+
+Park et al., OGBench: Benchmarking Offline Goal-Conditioned RL, 2024, https://arxiv.org/abs/2410.20092
+"""
+
+import contextlib
+import importlib
+import os
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from shared.errors import InputError
+from shared.names import OGBENCH_ENVS, OGBENCH_SETS, OGBENCH_TASKS
+
+# Steps of an episode, where they are not 1000
+_LIMITS = {
+    "humanoidmaze-medium": 2000,
+    "humanoidmaze-large": 2000,
+    "humanoidmaze-giant": 4000,
+    "cube-single": 200,
+    "cube-double": 500,
+    "scene": 750,
+    "puzzle-3x3": 500,
+    "puzzle-4x4": 500,
+}
+# NumPy's global generator is the process's: evaluations in several threads take turns at it.
+_DRAWING = threading.Lock()
+
+
+class _Task(gymnasium.Wrapper):
+    """A task whose episodes follow from their seeds alone, in an environment that draws from NumPy's global generator.
+
+    What is drawn here comes from a generator of its own, and training's draws stay as they were.
+    """
+
+    def __init__(self, env: gymnasium.Env, draws_in_steps: bool) -> None:
+        """Begins an episode, since some have no model and no sizes before; each of the package's spaces is made once.
+
+        Args:
+            env: OGBench's.
+            draws_in_steps: Whether its steps draw from the global generator too.
+        """
+        super().__init__(env)
+        self._draws_in_steps = draws_in_steps
+        self._state: Any = np.random.RandomState(0).get_state()
+        self.reset(seed=0)
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode of the task; there are no options."""
+        if seed is not None:
+            self._state = np.random.RandomState(seed).get_state()
+        with self._own_draws(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the bounds of actions, which some environments write down anew
+            return self.env.reset(seed=seed)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """One step; `goal_achieved` says whether the task was done before it."""
+        with self._own_draws() if self._draws_in_steps else contextlib.nullcontext():
+            observation, reward, terminated, truncated, info = self.env.step(action)
+        info["goal_achieved"] = bool(info["success"])
+        return observation, reward, bool(terminated), bool(truncated), info
+
+    @contextlib.contextmanager
+    def _own_draws(self) -> Iterator[None]:
+        with _DRAWING:
+            before = np.random.get_state()
+            np.random.set_state(self._state)
+            try:
+                yield
+            finally:
+                self._state = np.random.get_state()
+                np.random.set_state(before)
+
+
+def _make(name: str, render_mode: str | None = None) -> gymnasium.Env:
+    """Makes the package's environment `name`, which renders images whatever `render_mode`.
+
+    Raises:
+        InputError: The package is not installed.
+    """
+    try:
+        importlib.import_module("ogbench")
+    except ImportError as error:
+        raise InputError(f"OGBench's {name!r} needs its package: pip install 'corl-twins[ogbench]'") from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # dm_control looks for a display
+        with _no_files_left():
+            env = gymnasium.make(name, disable_env_checker=True, max_episode_steps=-1)
+        return _Task(env, draws_in_steps="teleport" in name)
+
+
+@contextlib.contextmanager
+def _no_files_left() -> Iterator[None]:
+    """Takes away what a maze leaves of each environment made: the file of its model, and that file's descriptor."""
+    module: Any = importlib.import_module("ogbench.locomaze.maze")
+    made: list[str] = []
+
+    def mkstemp(**options: Any) -> tuple[int, str]:
+        descriptor, path = tempfile.mkstemp(**options)
+        os.close(descriptor)
+        made.append(path)
+        return descriptor, path
+
+    with _DRAWING:
+        before, module.tempfile = module.tempfile, SimpleNamespace(mkstemp=mkstemp)
+        try:
+            yield
+        finally:
+            module.tempfile = before
+            for path in made:
+                os.unlink(path)
+
+
+def register() -> None:
+    """Tells Gymnasium of the tasks: five of each environment, and its default one under a name without a number."""
+    for env in OGBENCH_SETS:
+        for task in OGBENCH_TASKS:
+            name = f"{env}-singletask{task}-v0"
+            gymnasium.register(
+                f"{OGBENCH_ENVS}{name}",
+                entry_point=f"{__name__}:_make",
+                kwargs={"name": name},
+                max_episode_steps=_LIMITS.get(env, 1000),
+            )

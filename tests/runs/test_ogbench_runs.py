@@ -1,0 +1,81 @@
+"""Runs on OGBench's single tasks in both frameworks, from files that its own environments made here."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shared.commands import play
+from shared.frameworks.twins import load_twin
+from shared.runs.configs import dataset_row
+from tests import ogbench_files
+from tests.runs.stopped_runs import only_run, rows, train
+
+pytest.importorskip("ogbench", reason="OGBench's package is not installed: pip install 'corl-twins[ogbench]'")
+pytestmark = pytest.mark.usefixtures("in_haste")
+
+NAMES = ("any_percent_bc", "iql", "rebrac", "fql")
+POINT, CUBE = "pointmaze-medium-navigate", "cube-single-play"
+SMALL: dict[str, dict[str, Any]] = {
+    "any_percent_bc": {"frac": 1.0},
+    "iql": {},
+    "rebrac": {"hidden_dim": 16, "actor_n_hiddens": 1, "critic_n_hiddens": 1, "batch_size": 32},
+    "fql": {"actor_hidden_dims": (16,), "critic_hidden_dims": (16,), "flow_steps": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with the package's folder in it, and two sets in that."""
+    found = tmp_path_factory.mktemp("home")
+    point, cube = ogbench_files.pointmaze(2, 601, seed=0), ogbench_files.cube(1, 241, seed=0)
+    for name, made in ((POINT, point), (CUBE, cube)):
+        ogbench_files.write(found / ".ogbench" / "data", f"{name}-v0", made, made)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For whoever asks where the user's files are."""
+    for variable in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(variable, str(home))
+
+
+def run_on(dataset: str, side: str, name: str, folder: Path) -> dict[str, Any]:
+    """The result of a short run by the dataset's own row, with smaller networks."""
+    env = f"ogbench:{dataset}-singletask-task2-v0"
+    row = dataset_row(load_twin(side, name).TrainConfig, name, env)
+    train(side, name, folder, **(row | SMALL[name] | {"env": env, "n_episodes": 1, "eval_freq": 4, "max_timesteps": 4}))
+    return json.loads((only_run(folder) / "result.json").read_text())
+
+
+@pytest.mark.parametrize("side", ["torch", "jax"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_learns_from_a_maze_and_is_scored_by_success(side: str, name: str, tmp_path: Path) -> None:
+    result = run_on(POINT, side, name, tmp_path)
+    assert result["metric"] == "success_percent"
+    assert result["final"] in (0.0, 100.0)
+    assert result["evaluation"]["env"] == "ogbench/pointmaze-medium-singletask-task2-v0"
+    # BC leaves out what lies behind the last done state.
+    assert result["dataset"]["transitions"] == (605 if name == "any_percent_bc" else 1200)
+    (row,) = (row for row in rows(only_run(tmp_path)) if "successes" in row)
+    assert row["success_percent"] == 100 * np.mean(row["successes"]) == 100 * row["success_rate"]
+    assert row["lengths"][0] == 1000 or row["successes"] == [1.0]
+
+
+@pytest.mark.parametrize("side", ["torch", pytest.param("jax", marks=pytest.mark.thorough)])
+def test_a_run_learns_from_a_cube(side: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By its set's row: the weight of the distance is that of FQL's authors. What it learnt can be played."""
+    result = run_on(CUBE, side, "fql", tmp_path)
+    run = only_run(tmp_path)
+    assert "alpha: 300.0" in (run / "config.yaml").read_text()
+    assert (result["metric"], result["dataset"]["transitions"]) == ("success_percent", 240)
+    assert rows(run)[-1]["lengths"] == [200]
+    if side == "torch":
+        capsys.readouterr()
+        play.main([str(run), "--episodes", "1"])
+        first, average, *_ = capsys.readouterr().out.splitlines()
+        assert first == "episode 1: return -200.0 in 200 steps, success in % 0.0"
+        assert average == "success in %: 0.0 on average"
