@@ -4,6 +4,7 @@ A file of a few kilobytes can declare arrays of terabytes. So what an array decl
 Pickled objects are never read.
 """
 
+import lzma
 import math
 import zipfile
 import zlib
@@ -21,8 +22,8 @@ _MOST_PACKED = 1100  # bytes out of one: deflate reaches 1032
 _UNPACKED = 2**16  # bytes that a small file may declare
 # Whatever gzip, zipfile and NumPy raise on a damaged file, depending on where the damage is
 _DAMAGE = (
-    OSError, EOFError, ValueError, TypeError, SyntaxError, OverflowError, MemoryError, RuntimeError, zlib.error,
-    zipfile.BadZipFile,
+    OSError, EOFError, ValueError, TypeError, KeyError, SyntaxError, OverflowError, MemoryError, RuntimeError,
+    zlib.error, lzma.LZMAError, zipfile.BadZipFile,
 )  # fmt: skip
 
 

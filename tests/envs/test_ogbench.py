@@ -89,13 +89,19 @@ def test_a_point_that_is_teleported_draws_from_its_own_generator() -> None:
 
 
 def test_threads_do_not_disturb_each_other() -> None:
-    expected = [make_env(POINT).reset(seed=seed)[0].tolist() for seed in range(40)]
 
     def starts(env: gymnasium.Env) -> list[list[float]]:
         return [env.reset(seed=seed)[0].tolist() for seed in range(40)]
 
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(starts, [make_env(POINT) for _ in range(4)])) == [expected] * 4
+    expected = starts(make_env(POINT))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # within a reset, too
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(starts, [make_env(POINT) for _ in range(4)])) == [expected] * 4
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_a_maze_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
