@@ -65,6 +65,7 @@ class Config:
     load_model: str = ""
     resume: str = ""
     wandb_mode: str = "off"
+    tensorboard: bool = False
 
 
 # ---- trajectories --------------------------------------------------------------------------------------------------
