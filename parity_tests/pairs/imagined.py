@@ -159,15 +159,16 @@ def in_parts(twin: Any, state: Any, model: Any, rows: Any, ring: Any, key: Any, 
     return jax_online.push_kept(ring, columns, kept), logged
 
 
-class Harsh(NamedTuple):
-    """A model of the JAX twin whose rewards are far below those of another."""
+class Shifted(NamedTuple):
+    """A model of the JAX twin whose rewards are those of another, and so much more."""
 
     model: Any
+    more: Any
 
     def step(self, *args: Any) -> Any:
         """A step of the other."""
         step = self.model.step(*args)
-        return step._replace(rewards=step.rewards - 1000.0)
+        return step._replace(rewards=step.rewards + self.more)
 
 
 def shipped(scene: Any) -> dict[str, float]:
@@ -179,8 +180,8 @@ def shipped(scene: Any) -> dict[str, float]:
     model, number = models(torch.get_default_dtype())[1], hp.rollout_batch_size * hp.rollout_length
     ring = jax_online.Ring.create(rows, number + 10, keeps_dataset=False)
     # Once a state is the largest number, and once a reward below 0
-    for step, made in ((0, model), (8, Harsh(model))):
-        given = scene.state(), made, rows, ring, jax.random.key(4), step
+    for step, more in ((0, 0.0), (8, -1000.0)):
+        given = scene.state(), Shifted(model, jnp.asarray(more, dtype=float)), rows, ring, jax.random.key(4), step
         expected, figures = interpreted(partial(in_parts, twin))(*given)
         ring, logged = scene.run(twin.imagine, *jax.tree.map(jnp.copy, given), sizes=SIZES)
         found |= {f"roll-outs at {step}: {name}": error for name, error in errors(logged, figures).items()}
