@@ -16,7 +16,8 @@ SMALL: dict[str, Any] = {"hidden_dims": (32, 24, 20), "cql_n_actions": 4, "rollo
 
 
 def corner(trainer: Any) -> None:
-    """The Lagrange multiplier beyond its bound, or so small that any bound but 0 would show."""
+    """A temperature beyond 1; the Lagrange multiplier beyond its bound, or so small that any bound but 0 would show."""
+    trainer.log_alpha.constant.data.fill_(0.5)
     trainer.log_alpha_prime.constant.data.fill_(14.5 if trainer.hp.auto_alpha else -5.0)
 
 
@@ -46,12 +47,13 @@ PAIR = Pair(
         "model states": SMALL
         | {"rho_s": "model", "real_ratio": 0.6, "discount": 0.9, "tau": 0.1, "cql_alpha": 0.5, "rollout_length": 4}
         | {"actor_lr": 1e-2, "critic_lr": 3e-3, "alpha_lr": 1e-1, "target_entropy": -20.0}
+        | {"backup_entropy": True, "cql_temp": 2.0}
         | {"max_timesteps": 40, "num_updates_on_epoch": 8},
-        "entropy": SMALL | {"backup_entropy": True, "cql_temp": 2.0, "rollout_length": 1},
         "best of several": SMALL
         | {"cql_max_target_backup": True, "backup_entropy": True, "auto_alpha": False, "alpha": 0.7}
-        | {"cql_lagrange": True, "cql_target_action_gap": 1.5, "real_ratio": 0.5},
-        "Lagrange": SMALL | {"cql_lagrange": True, "alpha_prime_lr": 1e-2, "cql_temp": 2.0},
+        | {"cql_lagrange": True, "cql_target_action_gap": 1.5, "real_ratio": 0.5}
+        | {"rollout_length": 1},
+        "Lagrange": SMALL | {"cql_lagrange": True, "alpha_prime_lr": 1e-2},
         "three at a time, uniform roll-outs": SMALL
         | {"cql_joint_logsumexp": False, "cql_temp": 0.5, "uniform_rollout": True}
         | {"auto_alpha": False, "backup_entropy": True},
@@ -120,18 +122,18 @@ MISTAKES = [
     Mistake("random actions within 1", "self.actor.module.max_action * noise.random, (current",
             "noise.random, (current", "loss"),
     Mistake("soft maximum's weight without the temperature", "soft_maximum * hp.cql_alpha * hp.cql_temp",
-            "soft_maximum * hp.cql_alpha", "loss", "entropy"),
+            "soft_maximum * hp.cql_alpha", "loss", "model states"),
     Mistake("data's value weighted by the temperature", "- q.mean() * hp.cql_alpha",
-            "- q.mean() * hp.cql_alpha * hp.cql_temp", "loss", "entropy"),
+            "- q.mean() * hp.cql_alpha * hp.cql_temp", "loss", "model states"),
     Mistake("actor by the new critics", ACTOR_STEP, EARLY + ACTOR_STEP.replace("state.actor_loss", "fresh.actor_loss"),
             "update"),
     Mistake("critics by the old policy", "value_and_grad(state.critic_loss, has_aux=True)",
             "value_and_grad(self.critic_loss, has_aux=True)", "update"),
     Mistake("temperature clamped as MOPO's", "        return exp(self.log_alpha)\n",
-            "        return clamp(exp(self.log_alpha), 0.0, 1.0)\n", "loss", "model states"),
+            "        return clamp(exp(self.log_alpha), 0.0, 1.0)\n", "loss"),
     Mistake("entropy in the target by default", " if hp.backup_entropy else minimum(q1, q2)", "", "loss"),
     Mistake("no entropy where it is asked for", "minimum(q1, q2) - self.alpha() * log_prob if hp.backup_entropy else "
-            "minimum(q1, q2)", "minimum(q1, q2)", "loss", "entropy"),
+            "minimum(q1, q2)", "minimum(q1, q2)", "loss", "model states"),
     Mistake("maximum and minimum exchanged", "minimum(amax(q1, axis=1), amax(q2, axis=1))",
             "amax(minimum(q1, q2), axis=1)", "loss", "best of several"),
     Mistake("inverted done flag", "(1.0 - batch.terminals)", "batch.terminals", "loss", breaks="terminals_are_masked"),
@@ -147,8 +149,10 @@ MISTAKES = [
             "best of several"),
     Mistake("multiplier learns by the critics' rate", '"log_alpha_prime": hp.alpha_prime_lr}',
             '"log_alpha_prime": hp.critic_lr}', "update", "Lagrange"),
-    Mistake("all states pushed down", 'return shares(hp)[1] if hp.rho_s == "model" else hp.batch_size',
-            "return hp.batch_size", "draws", "model states"),
+    Mistake("real states pushed down", "states, real = batch.observations[-len(random) :]",
+            "states, real = batch.observations[: len(random)]", "loss", "model states"),
+    Mistake("samples in the real states", "sample(self.actor, batch.observations[-pushed:], noise.current)",
+            "sample(self.actor, batch.observations[:pushed], noise.current)", "loss", "model states"),
     Mistake("cosine per update", "done = updates // hp.num_updates_on_epoch * hp.num_updates_on_epoch",
             "done = updates", "update", "model states"),
     Mistake("fixed temperature tuned", "        if hp.auto_alpha:\n", "        if True:\n", "update",
