@@ -53,10 +53,9 @@ PAIR = Pair(
         | {"cql_max_target_backup": True, "backup_entropy": True, "auto_alpha": False, "alpha": 0.7}
         | {"cql_lagrange": True, "cql_target_action_gap": 1.5, "real_ratio": 0.5}
         | {"rollout_length": 1},
-        "Lagrange": SMALL | {"cql_lagrange": True, "alpha_prime_lr": 1e-2},
-        "three at a time, uniform roll-outs": SMALL
+        "three at a time": SMALL
         | {"cql_joint_logsumexp": False, "cql_temp": 0.5, "uniform_rollout": True}
-        | {"auto_alpha": False, "backup_entropy": True},
+        | {"cql_lagrange": True, "alpha_prime_lr": 1e-2},
     },
     corner=corner,
     extra_inputs=lambda rng, size: {"log_prob": rng.normal(size=size), "gap_1": rng.normal(), "gap_2": rng.normal()},
@@ -97,7 +96,7 @@ MISTAKES = [
             "clamp(self.sigma(hidden), -20.0, 2.0)", "forward"),
     Mistake("soft maximum over three at a time", JOINT, "stack(values, axis=-1)", "loss"),
     Mistake("soft maximum over all, whatever the setting", JOINT, "concatenate(values, axis=1)", "loss",
-            "three at a time, uniform roll-outs"),
+            "three at a time"),
     Mistake("states tiled, not repeated", "observations = jnp.broadcast_to(observations[:, None], (*actions.shape[:2], "
             "observations.shape[-1]))", "observations = jnp.tile(observations, (actions.shape[1], 1)).reshape("
             "*actions.shape[:2], -1)", "loss"),
@@ -144,11 +143,11 @@ MISTAKES = [
             "            gradients = jax.grad(state.critic_loss, has_aux=True)(critics, batch, noise)[0]\n", "update",
             "best of several"),
     Mistake("Lagrange multiplier without a bound", "alpha_prime = clamp(exp(self.log_alpha_prime), 0.0, 1e6)",
-            "alpha_prime = exp(self.log_alpha_prime)", "loss", "Lagrange"),
+            "alpha_prime = exp(self.log_alpha_prime)", "loss", "three at a time"),
     Mistake("target gap forgotten", "alpha_prime * (gap - self.hp.cql_target_action_gap)", "alpha_prime * gap", "loss",
             "best of several"),
     Mistake("multiplier learns by the critics' rate", '"log_alpha_prime": hp.alpha_prime_lr}',
-            '"log_alpha_prime": hp.critic_lr}', "update", "Lagrange"),
+            '"log_alpha_prime": hp.critic_lr}', "update", "three at a time"),
     Mistake("real states pushed down", "states, real = batch.observations[-len(random) :]",
             "states, real = batch.observations[: len(random)]", "loss", "model states"),
     Mistake("samples in the real states", "sample(self.actor, batch.observations[-pushed:], noise.current)",
@@ -173,9 +172,9 @@ MISTAKES = [
     Mistake("penalised rewards", "step = model.step(observations, actions, draws.model, 0.0,",
             "step = model.step(observations, actions, draws.model, 2.5,", "act"),
     Mistake("uniform actions within 1", "actions = (self.actor.module.max_action * draws.actor)",
-            "actions = (1.0 * draws.actor)", "act", "three at a time, uniform roll-outs"),
+            "actions = (1.0 * draws.actor)", "act", "three at a time"),
     Mistake("the policy's roll-outs in place of uniform ones", "            if hp.uniform_rollout:\n",
-            "            if False:\n", "act", "three at a time, uniform roll-outs"),
+            "            if False:\n", "act", "three at a time"),
     Mistake("the mean action in roll-outs", "actions, _ = sample(self.actor, observations, draws.actor)",
             "actions, _ = sample(self.actor, observations, 0.0 * draws.actor)", "act"),
     Mistake("termination ignored", ROLLED, ROLLED.replace("alive & ~step.terminals", "alive"), "act"),
