@@ -35,6 +35,7 @@ SKETCHES = {
         offline.fql,
         offline.iql,
         ensembles.lb_sac,
+        models.model_based_combo,
         models.model_based_dynamics,
         models.model_based_mopo,
         online.online_ddpg,

@@ -4,6 +4,7 @@ Networks are the library's layers in its order, losses have its (B, 1), and the 
 computed in the same order is equal to the bit.
 """
 
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,7 +77,7 @@ class Made(NamedTuple):
 class Library:
     """The reference's program from where the generators stand."""
 
-    def __init__(self, config: Any, trainer: mopo.MOPO, dataset: Batch, bound: float) -> None:
+    def __init__(self, config: Any, trainer: Any, dataset: Batch, bound: float) -> None:
         self.c, self.bound, self.data = config, bound, dataset
         widths = config.hidden_dims
         self.trunk = at_the_weights_of(trainer.actor.backbone, nn.Sequential(mlp(STATE_DIM, *widths), nn.ReLU()))
@@ -184,14 +185,16 @@ class Library:
         return found
 
 
-def twin_run(config: Any, trainer: mopo.MOPO, dataset: Batch) -> tuple[list[dict[str, Tensor]], Ring]:
+def twin_run(
+    twin: ModuleType, config: Any, trainer: Any, dataset: Batch, model: Any
+) -> tuple[list[dict[str, Tensor]], Ring]:
     """The twin's loop: logs of updates, and the ring."""
     capacity = config.rollout_batch_size * config.rollout_length * config.model_retain_epochs
     ring, logs = Ring(dataset, capacity, keeps_dataset=False), []
     for number in range(UPDATES):
         if number % config.rollout_freq == 0:
             before = ring.size
-            rolled = mopo.imagine(trainer, Made(), dataset, ring, SIZES)
+            rolled = twin.imagine(trainer, model, dataset, ring, SIZES)
             assert rolled.keys() == {"rollout_transitions", "rollout_reward", "rollout_largest"}
             if before + float(rolled["rollout_transitions"]) <= capacity:
                 latest = Batch(*(column[before : ring.size] for column in ring.rows))
@@ -199,8 +202,8 @@ def twin_run(config: Any, trainer: mopo.MOPO, dataset: Batch) -> tuple[list[dict
                 largest = max(float(column.abs().max()) for column in (latest.rewards, latest.next_observations))
                 assert float(rolled["rollout_largest"]) == pytest.approx(largest, rel=1e-6)
                 assert len(latest.rewards) == float(rolled["rollout_transitions"])
-        indices, noise = mopo.draw_noise(config, ROWS, ring.size, ACTION_DIM, CPU)
-        batch = mopo.take_both(dataset, ring.rows, indices, mopo.shares(config)[0])
+        indices, noise = twin.draw_noise(config, ROWS, ring.size, ACTION_DIM, CPU)
+        batch = twin.take_both(dataset, ring.rows, indices, twin.shares(config)[0])
         logs.append(trainer.update(batch, noise))
     return logs, ring
 
@@ -210,7 +213,7 @@ def rows_of(ring: Ring) -> list[tuple[Tensor, ...]]:
     return list(zip(*(column[: ring.size] for column in ring.rows), strict=True))
 
 
-def moved(trainer: mopo.MOPO) -> None:
+def moved(trainer: Any) -> None:
     """Deviations on both sides of their bounds, and targets that are no copies."""
     trainer.actor.dist_net.sigma.bias.data += torch.linspace(-7.0, 3.0, ACTION_DIM)
     for target in (trainer.critic_1_target, trainer.critic_2_target):
@@ -227,8 +230,21 @@ def test_six_updates_and_their_roll_outs(dataset: Batch, settings: dict[str, Any
     trainer = mopo.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
     moved(trainer)
     library = Library(config, trainer, dataset, bound)
+    assert_same_run(mopo, config, trainer, library, dataset, Made())
+    assert float(trainer.alpha()) == float(library.alpha)
+    if config.target_entropy == -60.0:
+        assert float(trainer.alpha()) < 0.5
+    elif config.auto_alpha:
+        assert library.log_alpha.item() > 0.0
+        assert float(trainer.alpha()) == 1.0
+
+
+def assert_same_run(
+    twin: ModuleType, config: Any, trainer: Any, library: "Library", dataset: Batch, model: Any
+) -> None:
+    """Six updates of a twin and of the library's program, with their roll-outs; the policy's actions after them."""
     same_draws()
-    logs, ring = twin_run(config, trainer, dataset)
+    logs, ring = twin_run(twin, config, trainer, dataset, model)
     after = torch.rand(1), np.random.random()
     same_draws()
     expected = [library.update() for _ in range(UPDATES)]
@@ -244,24 +260,23 @@ def test_six_updates_and_their_roll_outs(dataset: Batch, settings: dict[str, Any
         [*library.q, library.trunk, library.mu, library.sigma],
     )
     assert trainer.log_alpha.constant.item() == library.log_alpha.item()
-    assert float(trainer.alpha()) == float(library.alpha)
     assert trainer.total_it == UPDATES
     assert sum(library.ends) > 0
-    if config.target_entropy == -60.0:
-        assert float(trainer.alpha()) < 0.5
-    elif config.auto_alpha:
-        assert library.log_alpha.item() > 0.0
-        assert float(trainer.alpha()) == 1.0
-    mean = torch.tanh(library.mu(library.trunk(dataset.observations))) * bound
+    mean = torch.tanh(library.mu(library.trunk(dataset.observations))) * library.bound
     assert_same_actions(trainer.act(dataset.observations.numpy()), mean)
 
 
 @of_each_case
 def test_weights_start_where_the_seed_says(settings: dict[str, Any]) -> None:
+    """As the library draws them."""
+    assert_weights_start(mopo, SMALL | settings)
+
+
+def assert_weights_start(twin: ModuleType, settings: dict[str, Any]) -> None:
     """All hidden layers before all last ones; nothing else is drawn, and targets are copies."""
-    config = mopo.TrainConfig(device="cpu", **SMALL | settings)
+    config = twin.TrainConfig(device="cpu", **settings)
     same_draws()
-    trainer = mopo.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     after = torch.rand(1)
     same_draws()
     sizes, last = (STATE_DIM, *[STATE_DIM + ACTION_DIM] * 2), config.hidden_dims[-1]
@@ -277,28 +292,42 @@ def test_weights_start_where_the_seed_says(settings: dict[str, Any]) -> None:
 
 
 def test_the_library_names_its_tensors_so() -> None:
+    """With two hidden layers."""
+    assert_names(mopo, (0, 2))
+
+
+def assert_names(twin: ModuleType, layers: tuple[int, ...]) -> None:
     """`backbone.model`, `dist_net.mu`, `last`."""
-    config = mopo.TrainConfig(device="cpu")
-    trainer = mopo.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
-    hidden = [f"backbone.model.{layer}.{kind}" for layer in (0, 2) for kind in ("weight", "bias")]
+    trainer = twin.create_trainer(twin.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
+    hidden = [f"backbone.model.{layer}.{kind}" for layer in layers for kind in ("weight", "bias")]
     heads = [f"dist_net.{head}.{kind}" for head in ("mu", "sigma") for kind in ("weight", "bias")]
     assert list(trainer.actor.state_dict()) == hidden + heads
     assert list(trainer.critic_1.state_dict()) == [*hidden, "last.weight", "last.bias"]
 
 
 def test_the_rate_falls_epoch_by_epoch() -> None:
+    """To 0 at the run's end."""
+    assert_falling_rate(mopo)
+
+
+def assert_falling_rate(twin: ModuleType) -> None:
     """As PyTorch's own schedule, of which each epoch takes one step: within its rounding, which adds up."""
-    config = mopo.TrainConfig(max_timesteps=300, num_updates_on_epoch=10, actor_lr=1e-3)
+    config = twin.TrainConfig(max_timesteps=300, num_updates_on_epoch=10, actor_lr=1e-3)
     optimizer = torch.optim.Adam([torch.zeros(1, requires_grad=True)], lr=1e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 30)
     for updates in range(300):
-        assert mopo.actor_lr(config, updates) == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-12, abs=1e-18)
+        assert twin.actor_lr(config, updates) == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-12, abs=1e-18)
         optimizer.step()
         if (updates + 1) % 10 == 0:
             schedule.step()
 
 
-def test_a_roll_out_that_is_over_takes_no_draws(dataset: Batch) -> None:
+def test_a_roll_out_that_is_over_takes_no_draws() -> None:
+    """Nor does the model."""
+    assert_ends(mopo)
+
+
+def assert_ends(twin: ModuleType) -> None:
     """Where all have ended, the model is asked no more; who ends, and when, is told by the draws' row numbers."""
 
     class Ending(NamedTuple):
@@ -306,13 +335,13 @@ def test_a_roll_out_that_is_over_takes_no_draws(dataset: Batch) -> None:
             ends = observations[:, 0] >= 2.0
             return Step(observations + 1.0, observations[:, 0], ends, observations[:, 0], observations[:, 0])
 
-    config = mopo.TrainConfig(device="cpu", **SMALL | {"rollout_length": 9})
-    trainer = mopo.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    config = twin.TrainConfig(device="cpu", **SMALL | {"rollout_length": 9})
+    trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     asked = []
 
-    def draw(number: int, rows: Tensor) -> mopo.StepDraws:
+    def draw(number: int, rows: Tensor) -> Any:
         asked.append((number, rows.tolist()))
-        return mopo.StepDraws(torch.zeros(len(rows), ACTION_DIM), mopo.Draws(None, None))
+        return twin.StepDraws(torch.zeros(len(rows), ACTION_DIM), twin.Draws(None, None))
 
     states = torch.zeros(3, STATE_DIM) + torch.tensor([[1.0], [2.0], [0.0]])
     found = trainer.roll_out(Ending(), states, draw)

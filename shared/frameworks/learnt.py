@@ -110,6 +110,25 @@ def pieces(intervals: Iterable[tuple[int, int]], every: int) -> Iterator[tuple[i
             start = after
 
 
+def check_shares(real_ratio: float, real: int, pushed_down: int) -> None:
+    """Whether a batch has rows of the dataset, and states in which a conservative term pushes values down.
+
+    Args:
+        real_ratio: The share of a batch that is the dataset's.
+        real: The rows that it makes of a batch.
+        pushed_down: The rows in whose states values are pushed down.
+
+    Raises:
+        InputError: One of them has no row.
+    """
+    if not real:
+        raise InputError(f"real_ratio {real_ratio:g} leaves a batch no row of the dataset: set it to more")
+    if not pushed_down:
+        raise InputError(
+            f"real_ratio {real_ratio:g} leaves a batch no row of the model: set it to less, or rho_s to mix"
+        )
+
+
 def check_roll_outs(step: int, metrics: Mapping[str, SupportsFloat]) -> None:
     """Whether all numbers of the model's roll-outs up to this update are such as an environment gives.
 

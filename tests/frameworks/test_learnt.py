@@ -73,6 +73,17 @@ def test_what_does_not_fit_is_refused(message: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("side", SIDES)
+def test_a_conservative_term_needs_rows_of_either_kind(side: str, tmp_path: Path) -> None:
+    """Without a row its mean would be no number; nothing is begun, no model either."""
+    with pytest.raises(InputError, match=r"real_ratio 0\.1 leaves a batch no row of the dataset: set it to more"):
+        train(side, "model_based/combo", tmp_path, real_ratio=0.1)
+    with pytest.raises(InputError, match=r"real_ratio 1 leaves a batch no row of the model: set it to less, or rho_s"):
+        train(side, "model_based/combo", tmp_path, real_ratio=1.0, rho_s="model")
+    assert not list(tmp_path.iterdir())
+    learnt.check_shares(1.0, 1, 1)
+
+
+@pytest.mark.parametrize("side", SIDES)
 def test_roll_outs_that_explode_end_the_run(side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With one line, and with no score."""
     monkeypatch.setattr(learnt, "LARGEST", 0.5)

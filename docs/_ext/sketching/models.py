@@ -7,6 +7,29 @@ from sketching import pen
 from sketching.pen import AMBER, GREY, SKY
 
 
+def model_based_combo(figure: Figure) -> None:
+    """A critic that is pushed down along roll-outs and raised at the data, beside that of the squared error alone."""
+    (axes,) = pen.panels(figure, 3.0)
+    x = np.linspace(-1.0, 1.0, 201)
+    near = np.exp(-((x / 0.34) ** 2))
+    before, after = 0.25 + 0.35 * x**2 + 0.1 * x, 0.3 * near - 0.5 * (1.0 - near) + 0.1 * x
+    pen.curve(axes, x, before, GREY, ls=(0, (4, 3)), lw=1.6)
+    pen.curve(axes, x, after, AMBER)
+    for place in (20, 180):
+        pen.pull(axes, (x[place], before[place]), (x[place], after[place]), AMBER)
+    for start, step in ((-0.3, -0.13), (-0.15, -0.06), (0.05, 0.09), (0.3, 0.13)):
+        points, heights = start + step * np.arange(5), -0.95 + 0.05 * np.arange(5)
+        pen.curve(axes, points, heights, SKY, lw=1.6)
+        axes.plot(points[1:], heights[1:], "o", color=SKY, ms=4)
+    pen.ticks(axes, np.linspace(-0.35, 0.35, 16) + 0.02 * np.sin(np.arange(16) * 2.3))
+    pen.label(axes, 0.0, 0.62, "squared error alone", GREY)
+    pen.label(axes, 0.0, -0.33, "raised\nat the data", AMBER)
+    pen.label(axes, -0.52, 0.08, "pushed down\nalong roll-outs", AMBER)
+    pen.label(axes, 0.5, 0.08, "COMBO's\ncritic", AMBER)
+    pen.plain(axes, "states", "Q")
+    axes.set_ylim(-1.15, 0.85)
+
+
 def model_based_dynamics(figure: Figure) -> None:
     """What members predict over states and actions: near the data they agree, away from it they part and are unsure."""
     (axes,) = pen.panels(figure, 3.0)
