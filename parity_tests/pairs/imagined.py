@@ -24,6 +24,8 @@ MODEL = Path(__file__).parent / "policies" / "hopper_model"
 SEEN, CAPACITY = 50, 60
 # Of the made-up model
 SIZES = ModelSizes(11, 3, 3, 2)
+# Farther than any state of a dataset
+FAR = 1000.0
 # Roll-outs on the ladder, each of as many rows
 ROLLOUTS, ROWS = 3, 20
 
@@ -160,15 +162,17 @@ def in_parts(twin: Any, state: Any, model: Any, rows: Any, ring: Any, key: Any, 
 
 
 class Shifted(NamedTuple):
-    """A model of the JAX twin whose rewards are those of another, and so much more."""
+    """A model of the JAX twin with `more` reward; its states are large where an episode ends, and then larger."""
 
     model: Any
     more: Any
 
-    def step(self, *args: Any) -> Any:
-        """A step of the other."""
-        step = self.model.step(*args)
-        return step._replace(rewards=step.rewards + self.more)
+    def step(self, observations: Any, *args: Any) -> Any:
+        """A step of the model, from states of which those after an end are beyond all others."""
+        step = self.model.step(observations, *args)
+        after = abs(observations).max(axis=-1, keepdims=True) > FAR / 2
+        states = jnp.where(after, 10.0 * FAR, step.next_observations + FAR * step.terminals[..., None])
+        return step._replace(rewards=step.rewards + self.more, next_observations=states)
 
 
 def shipped(scene: Any) -> dict[str, float]:
@@ -179,8 +183,8 @@ def shipped(scene: Any) -> dict[str, float]:
     found = {"first states": float(starts != set(range(20)))}
     model, number = models(torch.get_default_dtype())[1], hp.rollout_batch_size * hp.rollout_length
     ring = jax_online.Ring.create(rows, number + 10, keeps_dataset=False)
-    # Once a state is the largest number, and once a reward below 0
-    for step, more in ((0, 0.0), (8, -1000.0)):
+    # Once a state is the largest number, and once a reward below 0; the states of no transition are larger than others
+    for step, more in ((0, 0.0), (8, -100.0 * FAR)):
         given = scene.state(), Shifted(model, jnp.asarray(more, dtype=float)), rows, ring, jax.random.key(4), step
         expected, figures = interpreted(partial(in_parts, twin))(*given)
         ring, logged = scene.run(twin.imagine, *jax.tree.map(jnp.copy, given), sizes=SIZES)
