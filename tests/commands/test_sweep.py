@@ -140,7 +140,7 @@ def test_flags_go_before_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "number"), [("offline", 10 * 30 * 4), ("finetune", 6 * 10 * 4)])
 def test_corls_tables_are_sweeps(name: str, number: int) -> None:
     """Of as many runs as CORL's has."""
-    path = ROOT / "configs" / "sweeps" / f"corl-{name}.yaml"
+    path = ROOT / "benchmarks" / "sweeps" / f"corl-{name}.yaml"
     plan = read(*sweep.asked(*sweep.parse_arguments([str(path)])))
     assert len(cells(plan)) == number
     assert plan.folder == Path("sweeps") / f"corl-{name}"
