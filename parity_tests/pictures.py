@@ -6,7 +6,7 @@ import numpy as np
 
 # Channels of a frame, and its sides: so large that the last layer of convolutions is more than a pixel wide
 CHANNELS = 2
-SIDES = {"minatar": (6, 5), "nature": (44, 40)}
+SIDES = {"minatar": (6, 5), "nature": (44, 40), "impala": (17, 12), "resnet": (20, 17)}
 # How far the numbers of a state move a pixel: some reach black or white
 CONTRAST = 60.0
 
