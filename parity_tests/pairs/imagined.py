@@ -245,3 +245,19 @@ def prepared(twin: Any) -> dict[str, Any]:
         (size, ratio): twin.TrainConfig(batch_size=size, real_ratio=ratio) for size in (7, 256) for ratio in (0.05, 0.3)
     }
     return {f"shares of {size} by {ratio}": np.asarray(twin.shares(config)) for (size, ratio), config in of.items()}
+
+
+# What adapters of such pairs have in common besides
+COMMON: dict[str, Any] = {
+    "draw_inputs": lambda dataset, action_dim: (len(dataset[0]), SEEN, action_dim),
+    "further_rows": SEEN,
+    "drawn_once": ("draw_starts", "draw_step"),
+    "drawn_with": {"draw_step": (SIZES,)},
+    "shipped": shipped,
+    "take": take,
+    "ready": ready,
+    "load": load,
+    "prepared": prepared,
+    "gathers": 2,
+    "full_size": {"dynamics": str(MODEL)},
+}

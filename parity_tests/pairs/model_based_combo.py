@@ -4,7 +4,7 @@ from typing import Any
 
 from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair
-from parity_tests.pairs.imagined import MODEL, SEEN, SIZES, load, prepared, ready, replays, rolled_out, shipped, take
+from parity_tests.pairs.imagined import COMMON, MODEL, replays, rolled_out
 
 SMALL: dict[str, Any] = {"hidden_dims": (32, 24, 20), "cql_n_actions": 4, "rollout_batch_size": 30} | {
     "rollout_length": 3,
@@ -59,18 +59,8 @@ PAIR = Pair(
     },
     corner=corner,
     extra_inputs=lambda rng, size: {"log_prob": rng.normal(size=size), "gap_1": rng.normal(), "gap_2": rng.normal()},
-    draw_inputs=lambda dataset, action_dim: (len(dataset[0]), SEEN, action_dim),
-    further_rows=SEEN,
-    drawn_once=("draw_starts", "draw_step"),
-    drawn_with={"draw_step": (SIZES,)},
     replays=replays("model_based/combo", "COMBO"),
-    shipped=shipped,
-    take=take,
-    ready=ready,
-    load=load,
-    prepared=prepared,
-    gathers=2,
-    full_size={"dynamics": str(MODEL)},
+    **COMMON,
     # As of MOPO: near an action's bound 1 - tanh(u)^2 has lost most of its digits, in each framework others.
     float64={"loss": 1e-10, "gradient": 5e-9, "update": 2e-9, "log": 2e-9, "shipped path": 1e-8},
     float32={"update": 1e-3, "shipped path": 1e-3},

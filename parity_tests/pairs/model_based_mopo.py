@@ -4,7 +4,7 @@ from typing import Any
 
 from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair
-from parity_tests.pairs.imagined import MODEL, SEEN, SIZES, load, prepared, ready, replays, rolled_out, shipped, take
+from parity_tests.pairs.imagined import COMMON, MODEL, replays, rolled_out
 
 SMALL: dict[str, Any] = {"hidden_dims": (48, 40), "rollout_batch_size": 30, "rollout_length": 3, "rollout_freq": 4} | {
     "model_retain_epochs": 2,
@@ -55,18 +55,8 @@ PAIR = Pair(
     },
     corner=corner,
     extra_inputs=lambda rng, size: {"log_prob": rng.normal(size=size)},
-    draw_inputs=lambda dataset, action_dim: (len(dataset[0]), SEEN, action_dim),
-    further_rows=SEEN,
-    drawn_once=("draw_starts", "draw_step"),
-    drawn_with={"draw_step": (SIZES,)},
     replays=replays("model_based/mopo", "MOPO"),
-    shipped=shipped,
-    take=take,
-    ready=ready,
-    load=load,
-    prepared=prepared,
-    gathers=2,
-    full_size={"dynamics": str(MODEL)},
+    **COMMON,
     # As of SAC-N: near an action's bound 1 - tanh(u)^2 has lost most of its digits, in each framework others. A loss
     # differs by up to 3e-11, after a step by 7e-10, a moment by 4e-10, a gradient by 1.2e-9. In single precision a last
     # bias, which is near 0, differs by 3e-4.

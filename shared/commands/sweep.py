@@ -227,7 +227,9 @@ def _machines(options: argparse.Namespace, folder: Path) -> Processes | OnRay:
 def _told(cell: Cell, ended: Ended) -> Standing:
     """Prints how a run of an ended process came out; `MISSING` if it failed."""
     state, folder = standing(cell.config, cell.framework)
-    if folder is None or state is not Standing.FINISHED:
+    # Of several runs in a process one may have failed, and its status is that of all.
+    ended_badly = ended.status and len(ended.cells) == 1
+    if ended_badly or folder is None or state is not Standing.FINISHED:
         warn(f"failed: {cell.label}: {last_words(ended.log)} (exit status {ended.status}, see {ended.log})")
         return Standing.MISSING
     result = json.loads((folder / "result.json").read_text())

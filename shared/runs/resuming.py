@@ -18,7 +18,7 @@ from shared.runs.progress import warn
 
 AUTO = "auto"
 # What decides nothing that a run computes, or only where it lies
-_FREE = ("resume", "device", "wandb_mode", "tensorboard", "runs_path")
+FREE = ("resume", "device", "wandb_mode", "tensorboard", "runs_path")
 # Settings are names with numbers, texts or lists of numbers; they fill a few thousand bytes.
 _LARGEST, _DEEPEST = 1_000_000, 3
 
@@ -68,7 +68,7 @@ def run_name(config: Any) -> str:
 
 def fingerprint(config: Any) -> str:
     """Eight hexadecimal digits of all settings that decide what a run computes; two runs that are alike share them."""
-    deciding = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in _FREE}
+    deciding = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in FREE}
     return sha256(repr(deciding).encode()).hexdigest()[:8]
 
 
@@ -194,5 +194,5 @@ def _differing(config: Any, folder: Path) -> list[str] | None:
         return None
     found = {field.name: field.default for field in fields(config) if "later" in field.metadata} | found
     wanted = yaml.safe_load(dump(config))
-    names = [name for name in wanted if name not in _FREE and found.get(name) != wanted[name]]
+    names = [name for name in wanted if name not in FREE and found.get(name) != wanted[name]]
     return [f"{name} {found.get(name)}, not {wanted[name]}" for name in names]

@@ -1,6 +1,7 @@
 """`corl-twins sweep --ray`: the same runs on a cluster of two simulated machines, whatever dies there."""
 
 import dataclasses
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,8 +13,12 @@ import pytest
 
 from shared.__main__ import main
 from shared.commands import sweep
+from shared.commands.sweeping import on_ray
 from shared.commands.sweeping.plan import cells, read
+from shared.commands.sweeping.processes import order
 from shared.frameworks.twins import load_twin
+from shared.runs.configs import dump
+from shared.runs.resuming import run_name
 from tests.commands.test_sweep import BC, DATASET, SHORT, wait_until
 from tests.runs.stopped_runs import assert_same_bits
 
@@ -82,6 +87,42 @@ def test_more_than_any_machine_has_is_refused(start: Callable[..., subprocess.Po
     expected = "no machine of the Ray cluster has 1 CPUs and 0.5 GPUs for a run: set --threads and --gpus lower"
     assert said == f"error: {expected}\n"
     assert not list((tmp_path / "sweep").glob("*/config.yaml"))
+
+
+@pytest.mark.thorough
+def test_time_and_attempts_come_to_an_end(start: Callable[..., subprocess.Popen], tmp_path: Path) -> None:
+    """A run that dies is told once its attempts are used up; a run that is cut by the time is not a failure."""
+    folder, long = tmp_path / "sweep", ["--max_timesteps", "10000000", "--eval_freq", "500"]
+    process = start(*long, "--attempts", "0")
+    wait_until(lambda: bool(commands(folder)), 300)
+    commands(folder)[0].kill()
+    said = process.communicate(timeout=300)[1]
+    assert process.returncode == 1
+    assert said.splitlines()[-1] == "runs that failed: 1; mend the cause and call this again"
+    process = start(*long, "--hours", "0.004")
+    said = process.communicate(timeout=300)[1]
+    assert (process.returncode, said) == (1, "runs for which the time was too short: 1; call this again\n")
+    wait_until(lambda: not commands(folder), 30)
+
+
+def test_a_run_that_is_finished_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a worker died between the end of a run and its word of it."""
+    given = [*BC, "--frameworks", "torch", "--folder", str(tmp_path), *SHORT]
+    batch = tuple(cells(read(*sweep.asked(*sweep.parse_arguments(given)))))
+    wanted = order(batch, {}, tmp_path)
+    heard, made = [], []
+    monkeypatch.setattr("ray.tune.report", heard.append)
+    monkeypatch.setattr(on_ray, "carry_out", lambda *given: made.append(given) or 0)
+    wanted.log.touch()
+    on_ray.make_run({"number": 0}, [wanted], [pickle.dumps(batch)])
+    assert (len(made), heard) == (1, [{"status": 0}])
+    folder = tmp_path / f"{run_name(batch[0].config)}-torch-0123abcd"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(dump(batch[0].config))
+    (folder / "metrics.jsonl").touch()
+    (folder / "result.json").write_text("{}")
+    on_ray.make_run({"number": 0}, [wanted], [pickle.dumps(batch)])
+    assert (len(made), heard) == (1, [{"status": 0}] * 2)
 
 
 FAULTS = {

@@ -20,7 +20,8 @@ from shared.envs.registry import make_env
 from shared.errors import InputError
 from tests import ogbench_files
 
-ogbench = pytest.importorskip("ogbench", reason="OGBench's package is not installed: pip install 'corl-twins[ogbench]'")
+pytestmark = ogbench_files.NEEDS_OGBENCH
+
 
 POINT, CUBE = "pointmaze-medium-navigate", "cube-single-play"
 SETS = {POINT: (ogbench_files.pointmaze, 2, 601), CUBE: (ogbench_files.cube, 2, 241)}
@@ -55,6 +56,8 @@ def named(dataset: str, task: str = "-task1") -> str:
 
 def assert_as_loaded(name: str) -> tuple[transitions.Batch, dict[str, np.ndarray]]:
     """Whether transitions are those of the package's loader; both."""
+    import ogbench
+
     env, loaded, _ = ogbench.make_env_and_datasets(name.removeprefix("ogbench:"))
     env.close()
     raw = sources.read(name).raw

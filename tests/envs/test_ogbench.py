@@ -1,5 +1,6 @@
 """OGBench's single tasks: names, ends, seeds, what is left behind, and how an evaluation in them is scored."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -21,8 +22,10 @@ from shared.envs.registry import fingerprint, least_memory, make_env, time_limit
 from shared.envs.scores import Scale, scale
 from shared.envs.stepping import Stepper
 from shared.errors import InputError
+from tests import ogbench_files
 
-pytest.importorskip("ogbench", reason="OGBench's package is not installed: pip install 'corl-twins[ogbench]'")
+pytestmark = ogbench_files.NEEDS_OGBENCH
+
 
 POINT, CUBE = "ogbench/pointmaze-medium-singletask-task1-v0", "ogbench/cube-single-singletask-v0"
 TELEPORT = "ogbench/pointmaze-teleport-singletask-v0"
@@ -32,6 +35,7 @@ GOAL, FAR = (20.0, 20.0), (0.0, 0.0)
 
 def test_every_task_has_its_packages_time_limit() -> None:
     """Neither 1000 steps everywhere nor the length of the data's trajectories."""
+    importlib.import_module("ogbench")  # which registers its own names
     tasks = [env_id for env_id in gymnasium.registry if env_id.startswith(names.OGBENCH_ENVS)]
     assert len(tasks) == 6 * len(names.OGBENCH_SETS) == 6 * 22
     for env_id in tasks:
@@ -171,7 +175,8 @@ def test_the_goal_is_told_a_step_late_and_is_never_a_time_limit() -> None:
     """As it is in the rewards of the data, which are of the state that a step begins in."""
     stepper = Stepper(POINT)
     stepper.begin(0)
-    stepper._env.unwrapped.set_xy((18.9, 20.0))  # type: ignore[attr-defined]
+    maze: Any = stepper._env.unwrapped
+    maze.set_xy((18.9, 20.0))
     towards = stepper.step(np.array([1.0, 0.0]))
     assert (towards.paid, towards.terminal, towards.goal) == (-1.0, False, False)
     reached = stepper.step(np.zeros(2))

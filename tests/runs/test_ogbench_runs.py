@@ -13,8 +13,7 @@ from shared.runs.configs import dataset_row
 from tests import ogbench_files
 from tests.runs.stopped_runs import only_run, rows, train
 
-pytest.importorskip("ogbench", reason="OGBench's package is not installed: pip install 'corl-twins[ogbench]'")
-pytestmark = pytest.mark.usefixtures("in_haste")
+pytestmark = [pytest.mark.usefixtures("in_haste"), ogbench_files.NEEDS_OGBENCH]
 
 NAMES = ("any_percent_bc", "iql", "rebrac", "fql")
 POINT, CUBE = "pointmaze-medium-navigate", "cube-single-play"

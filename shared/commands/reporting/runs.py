@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 from shared.commands.plot import Evaluations, find_runs, read_run
 from shared.errors import InputError
+from shared.runs import resuming
 from shared.runs.configs import read_yaml
 from shared.runs.curves import printable
 
 # What two runs of the same settings may differ in
-FREE = ("seed", "group", "project", "resume", "device", "wandb_mode", "tensorboard", "runs_path", "checkpoints_path")
+FREE = (*resuming.FREE, "seed", "group", "project", "checkpoints_path")
 
 
 class Run(NamedTuple):

@@ -4,8 +4,10 @@ Nothing of Tune's own state is ever read back: the runs' folders say what is mis
 changed is unpickled.
 """
 
+import importlib
 import logging
 import os
+import pickle
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any, NamedTuple, Self
 from shared.commands.sweeping.plan import Cell
 from shared.commands.sweeping.processes import Ended, Order, carry_out, last_words, make_room, order, paths
 from shared.errors import InputError, reason
+from shared.runs.resuming import Standing, standing
 
 # As Ray itself says it
 LOCAL = "local"
@@ -120,7 +123,8 @@ class OnRay:
 
         tune.Tuner(
             tune.with_resources(
-                tune.with_parameters(make_run, orders=orders), {"cpu": self._share.cpus, "gpu": self._share.gpus}
+                tune.with_parameters(make_run, orders=orders, runs=[pickle.dumps(cells) for cells in batches]),
+                {"cpu": self._share.cpus, "gpu": self._share.gpus},
             ),
             param_space={"number": tune.grid_search(list(range(len(batches))))},
             tune_config=tune.TuneConfig(
@@ -148,12 +152,13 @@ class OnRay:
             )
 
 
-def make_run(config: dict[str, int], orders: Sequence[Order]) -> None:
+def make_run(config: dict[str, int], orders: Sequence[Order], runs: Sequence[bytes]) -> None:
     """Makes a batch of runs on the machine where Ray has placed it.
 
     Args:
         config: Its `number`.
         orders: Those of all batches.
+        runs: The cells of all batches, packed, since to unpack them loads a framework.
 
     Raises:
         RuntimeError: Its process ended badly, and another attempt may help.
@@ -161,10 +166,17 @@ def make_run(config: dict[str, int], orders: Sequence[Order]) -> None:
     from ray import tune
 
     wanted = orders[config["number"]]
-    status = carry_out(wanted, _PATIENCE)
+    # A worker may have died between the end of its runs and its word of it.
+    begun = wanted.log.exists()
+    status = 0 if begun and _are_finished(pickle.loads(runs[config["number"]])) else carry_out(wanted, _PATIENCE)
     if status not in (None, 0, _REFUSED):
         raise RuntimeError(last_words(wanted.log))
     tune.report({"status": status})
+
+
+def _are_finished(cells: tuple[Cell, ...]) -> bool:
+    """Whether all runs of a batch have their results."""
+    return all(standing(cell.config, cell.framework)[0] is Standing.FINISHED for cell in cells)
 
 
 def _knock(address: str) -> None:
@@ -179,10 +191,9 @@ def _knock(address: str) -> None:
 
 
 def _import() -> ModuleType:
-    """Ray, with Tune; together they take two seconds."""
+    """Ray, where its Tune is there too; together they take two seconds."""
     try:
-        import ray
-        from ray import tune  # noqa: F401
+        importlib.import_module("ray.tune")
+        return importlib.import_module("ray")
     except ImportError as error:
         raise InputError(f"--ray needs Ray ({reason(error)}): pip install 'corl-twins[sweep]'") from error
-    return ray
