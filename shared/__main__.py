@@ -17,6 +17,7 @@ from shared.names import nearest
 COMMANDS = {
     "train": ("shared.commands.train", "train an algorithm, in PyTorch or in JAX"),
     "sweep": ("shared.commands.sweep", "train many algorithms on many datasets, and finish what is missing"),
+    "tune": ("shared.commands.tune", "search for the settings with which an algorithm does best"),
     "plot": ("shared.commands.plot", "draw learning curves of runs, and tell what their seeds show"),
     "report": ("shared.commands.report", "write what many runs show: a page with tables and charts"),
     "play": ("shared.commands.play", "run what a run has learnt in its environment, and film it"),

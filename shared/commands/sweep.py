@@ -5,9 +5,7 @@ and goes on with those that were cut. It leaves the others alone.
 """
 
 import argparse
-import contextlib
 import json
-import math
 import os
 import signal
 from collections import Counter
@@ -19,7 +17,9 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from shared.commands.common import Parser, at_least
-from shared.commands.sweeping.on_ray import LOCAL, OnRay, Share
+from shared.commands.sweeping.cluster import LOCAL, Share
+from shared.commands.sweeping.flags import RAYS_OWN, add_flags
+from shared.commands.sweeping.on_ray import OnRay
 from shared.commands.sweeping.plan import Cell, batches, cells, read
 from shared.commands.sweeping.processes import Ended, Processes, last_words
 from shared.errors import InputError
@@ -39,8 +39,6 @@ a file:
   grid: {discount: [0.99, 0.995]}  # every combination is a run
   folder: runs/first               # default: sweeps/ and the file's name
 """
-# What is of no use without Ray
-_RAYS_OWN = ("gpus", "attempts", "hours")
 
 
 def parse_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
@@ -83,31 +81,13 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, dict[
         metavar="ADDRESS",
         help="make the runs on the cluster at HOST:PORT, or auto; without ADDRESS on a Ray of this machine alone",
     )
-    ray.add_argument("--gpus", type=_gpus, metavar="N", help="of each run; 0.5 shares one (default: 0)")
-    ray.add_argument("--attempts", type=at_least(0), metavar="N", help="further ones of a run that dies (default: 3)")
-    ray.add_argument("--hours", type=_hours, metavar="H", help="end all runs then, for the next call to go on")
+    add_flags(ray)
     # With no file in front, argparse would take the value of a setting for it.
     given = arguments if arguments and not arguments[0].startswith("-") else ["", *arguments]
     options, others = parser.parse_known_args(given)
-    if "ray" not in options and (bad := [name for name in _RAYS_OWN if name in options]):
+    if "ray" not in options and (bad := [name for name in RAYS_OWN if name in options]):
         raise InputError(f"--{bad[0]} is for a Ray cluster: add --ray, or leave it out")
     return options, _settings(others)
-
-
-def _gpus(text: str) -> float:
-    """GPUs as Ray counts them, a share of one or a whole number, for argparse."""
-    with contextlib.suppress(ValueError):
-        if 0 <= (number := float(text)) < 1 or (number.is_integer() and number > 0):
-            return number
-    raise argparse.ArgumentTypeError(f"{text!r} is neither a share of a GPU nor a whole number")
-
-
-def _hours(text: str) -> float:
-    """A time, for argparse."""
-    with contextlib.suppress(ValueError):
-        if 0 < (number := float(text)) < math.inf:
-            return number
-    raise argparse.ArgumentTypeError(f"{text!r} is no time")
 
 
 def _settings(arguments: Sequence[str]) -> dict[str, str]:
@@ -218,7 +198,7 @@ def _machines(options: argparse.Namespace, folder: Path) -> Processes | OnRay:
     jobs = getattr(options, "jobs", None)
     if "ray" in options:
         threads = getattr(options, "threads", 1)
-        given = {name: getattr(options, name) for name in _RAYS_OWN if name in options}
+        given = {name: getattr(options, name) for name in RAYS_OWN if name in options}
         return OnRay(options.ray, Share(cpus=threads, jobs=jobs, **given), on_threads(threads), folder)
     threads = getattr(options, "threads", max(1, (os.cpu_count() or 1) // (jobs or 1)))
     return Processes(jobs or 1, on_threads(threads), folder / "logs")

@@ -72,13 +72,15 @@ def fingerprint(config: Any) -> str:
     return sha256(repr(deciding).encode()).hexdigest()[:8]
 
 
+def begun(config: Any, framework: str) -> list[Path]:
+    """The folders under `runs_path` of runs with the settings of a config, finished or not; takes none of them."""
+    return [path.parent for path in _alike(config, framework) if _differing(config, path.parent) == []]
+
+
 def standing(config: Any, framework: str) -> tuple[Standing, Path | None]:
     """How far the runs under `runs_path` with the settings of a config have come, the furthest counts; its folder."""
     found: tuple[Standing, Path | None] = (Standing.MISSING, None)
-    for path in _alike(config, framework):
-        folder = path.parent
-        if _differing(config, folder) != []:
-            continue
+    for folder in begun(config, framework):
         if _is_finished(folder):
             return Standing.FINISHED, folder
         try:

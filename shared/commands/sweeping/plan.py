@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
@@ -19,6 +19,8 @@ from shared.runs.resuming import AUTO
 LARGEST = 10_000
 # What a sweep itself decides of a run
 _DECIDED = ("env", "seed", "runs_path", "resume")
+
+Asked = TypeVar("Asked", bound=BaseModel)
 
 _Some = Annotated[list[Any], Field(min_length=1)]
 
@@ -78,8 +80,13 @@ def read(values: Mapping[str, Any], where: str) -> Plan:
     Raises:
         InputError: Something is missing, unknown or of the wrong kind; `where` begins the message.
     """
+    return validated(Plan, values, where)
+
+
+def validated(kind: type[Asked], values: Mapping[str, Any], where: str) -> Asked:
+    """What was given by name, as what a command asks for; see `read`."""
     try:
-        return Plan.model_validate(values)
+        return kind.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"] if str(part) in values or isinstance(part, int))
@@ -177,17 +184,17 @@ def _config(config_class: type, algorithm: str, given: Mapping[str, Any], datase
 
 def _flags(given: Mapping[str, Any], dataset: str, seed: int, folder: Path) -> tuple[str, ...]:
     whole = {"env": dataset, "seed": seed, "runs_path": folder, "resume": AUTO, **given}
-    return tuple(f"--{name}={_text(value)}" for name, value in whole.items())
+    return tuple(f"--{name}={in_text(value)}" for name, value in whole.items())
 
 
 def _label(framework: str, algorithm: str, dataset: str, seed: int, varied: Mapping[str, Any]) -> str:
     return ", ".join(
-        [f"{algorithm} ({framework}) on {dataset}", f"seed {seed}", *(f"{k} {_text(v)}" for k, v in varied.items())]
+        [f"{algorithm} ({framework}) on {dataset}", f"seed {seed}", *(f"{k} {in_text(v)}" for k, v in varied.items())]
     )
 
 
-def _text(value: Any) -> str:
-    """A value of a file as one types it."""
+def in_text(value: Any) -> str:
+    """A value of a file as a flag has it."""
     if value is None:
         return "null"
-    return f"[{','.join(map(_text, value))}]" if isinstance(value, list) else str(value)
+    return f"[{','.join(map(in_text, value))}]" if isinstance(value, list) else str(value)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import IO, NamedTuple, Self
 
@@ -16,6 +16,9 @@ from shared.commands.sweeping.plan import Cell
 from shared.errors import InputError
 from shared.frameworks.twins import ROOT
 from shared.runs.resuming import fingerprint, run_name
+
+# Between two looks at runs that go on
+_SECOND = 1.0
 
 
 class Ended(NamedTuple):
@@ -125,16 +128,17 @@ class Processes:
     saved what they had. Where the driver is killed its runs go on to their ends.
     """
 
-    def __init__(self, jobs: int, environment: dict[str, str], logs: Path) -> None:
+    def __init__(self, jobs: int, environment: dict[str, str], logs: Path, patience: float = 0.0) -> None:
         """Starts nothing yet.
 
         Args:
             jobs: Processes side by side.
             environment: What they see on top of this process's.
             logs: The folder of what they print.
+            patience: Seconds to wait for another process that still makes one of them.
         """
         self._pool = ThreadPoolExecutor(jobs)
-        self._environment, self._logs = environment, logs
+        self._environment, self._logs, self._patience = environment, logs, patience
         self._running: set[subprocess.Popen] = set()
         self._stopping = False
 
@@ -155,19 +159,34 @@ class Processes:
         self._pass_on()
         self._pool.shutdown()
 
-    def run(self, batches: Sequence[tuple[Cell, ...]], tell: Callable[[Ended], None]) -> None:
-        """Makes the runs, a process for each batch, and tells of each process when it has ended.
+    def run(
+        self,
+        batches: Sequence[tuple[Cell, ...]],
+        tell: Callable[[Ended], None],
+        look: Callable[[], None] | None = None,
+    ) -> None:
+        """Makes the runs, a process for each batch.
+
+        Args:
+            batches: The runs.
+            tell: Learns of each process when it has ended.
+            look: Called each second while they go on, and before each end is told.
 
         Raises:
             InputError: There is no room for what they print.
         """
         make_room(self._logs)
-        for future in as_completed([self._pool.submit(self._run, cells) for cells in batches]):
-            tell(future.result())
+        waiting: set[Future[Ended]] = {self._pool.submit(self._run, cells) for cells in batches}
+        while waiting:
+            done, waiting = wait(waiting, None if look is None else _SECOND, FIRST_COMPLETED)
+            if look is not None:
+                look()
+            for future in done:
+                tell(future.result())
 
     def _run(self, cells: tuple[Cell, ...]) -> Ended:
         wanted = order(cells, self._environment, self._logs)
-        return Ended(cells, carry_out(wanted, begun=self._watch), wanted.log)
+        return Ended(cells, carry_out(wanted, self._patience, self._watch), wanted.log)
 
     def _watch(self, process: subprocess.Popen) -> None:
         """Remembers a process, which an exception in this one will interrupt."""

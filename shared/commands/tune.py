@@ -1,0 +1,157 @@
+"""`corl-twins tune FILE`: searches for the settings with which an algorithm does best.
+
+Optuna chooses the values, and ASHA stops trials that do poorly early on, both on Ray. Each trial consists of ordinary
+runs, and a second call goes on where the first one ended.
+"""
+
+import argparse
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from filelock import FileLock, Timeout
+
+from shared.commands.common import Parser, at_least
+from shared.commands.sweeping.cluster import LOCAL, Cluster, Share
+from shared.commands.sweeping.flags import RAYS_OWN, add_flags
+from shared.commands.sweeping.plan import in_text, validated
+from shared.commands.tuning.on_ray import Way, optuna_sampler, search_on
+from shared.commands.tuning.picture import draw_trials
+from shared.commands.tuning.plan import Search
+from shared.commands.tuning.record import Record, Trial
+from shared.errors import InputError
+from shared.files import write_atomically
+from shared.runs.configs import read_yaml
+from shared.runs.machine import on_threads
+from shared.runs.progress import say, warn
+
+# What the search writes into its folder: its best settings as a file of settings, and its picture
+BEST, PICTURE = "best.yaml", "trials.png"
+_EXAMPLE = """\
+a file:
+  algorithm: iql
+  datasets: [mini/hopper-medium-replay]
+  framework: jax                   # or torch
+  seeds: 3                         # of each trial: 0 to 2; or the seeds themselves, [0, 7]
+  settings: {max_timesteps: 20000}
+  search:
+    beta: {low: 0.5, high: 10, log: true}
+    batch_size: {low: 64, high: 512}
+    iql_tau: [0.7, 0.8, 0.9]
+  folder: runs/tuned               # default: tuned/ and the file's name
+
+A trial's score is the mean over its runs of their last three evaluations.
+"""
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line; `--help` explains it.
+
+    Raises:
+        InputError: It cannot be used.
+    """
+    parser = Parser(
+        prog="corl-twins tune",
+        description="Searches for the settings with which an algorithm does best: Optuna chooses them, and ASHA stops\n"
+        "poor trials early. Called again, it goes on; with more trials, too.",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="YAML file of the search")
+    parser.add_argument("--trials", type=at_least(1), default=20, metavar="N", help="in all (default: 20)")
+    parser.add_argument(
+        "--early", action=argparse.BooleanOptionalAction, default=True, help="stop poor trials early (default: yes)"
+    )
+    parser.add_argument("--jobs", type=at_least(1), metavar="N", help="trials side by side (default: any)")
+    parser.add_argument("--threads", type=at_least(1), default=1, metavar="N", help="of each run (default: 1)")
+    parser.add_argument(
+        "--together", type=at_least(1), default=1, metavar="N", help="seeds of a JAX run in one program (default: 1)"
+    )
+    ray = parser.add_argument_group("on a Ray cluster", argument_default=argparse.SUPPRESS)
+    ray.add_argument("--ray", default=LOCAL, metavar="ADDRESS", help="HOST:PORT or auto (default: this machine alone)")
+    add_flags(ray)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command; returns its exit status: 1 where trials failed, or the time was too short.
+
+    Raises:
+        InputError: The search cannot be made; then nothing was started.
+    """
+    options = parse_arguments(arguments)
+    given = {"folder": f"tuned/{options.file.stem}"} | read_yaml(options.file)
+    search = validated(Search, given, f"{options.file}: ")
+    search.check()
+    try:
+        search.folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(search.folder / ".sweep.lock", blocking=False):
+            return _finish(search, options)
+    except Timeout:
+        raise InputError(f"another search works in {search.folder}: wait for its end, or name another folder") from None
+    except OSError as error:
+        raise InputError(f"cannot use {search.folder} ({error.strerror}): name another folder") from error
+
+
+def _finish(search: Search, options: argparse.Namespace) -> int:
+    """Makes the trials that are missing, and says which one is best."""
+    record = Record(search)
+    missing = options.trials - len(record.ended)
+    say(f"{options.trials} trials in {search.folder}: {len(record.ended)} ended, {max(0, missing)} to do")
+    failed = _make(search, record, options) if missing > 0 else 0
+    if record.best:
+        _keep(search, record)
+    if failed:
+        warn(f"trials that failed: {failed}; mend the cause, narrow the search, or call this again")
+    if left := max(0, options.trials - len(record.ended) - failed):
+        warn(f"trials for which the time was too short: {left}; call this again")
+    return 1 if failed or left else 0
+
+
+def _make(search: Search, record: Record, options: argparse.Namespace) -> int:
+    """Makes trials; returns how many failed."""
+    # SIGTERM asks for the same as Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    failed = 0
+
+    def tell(trial: Trial, why: str) -> None:
+        nonlocal failed
+        if why:
+            failed += 1
+            warn(f"failed: {in_words(trial.values)}: {why}")
+            return
+        early = f", stopped after {trial.share:.0%} of its updates" if trial.share < 1 else ""
+        say(f"trial {len(record.ended)} of {options.trials}: {in_words(trial.values)}: {trial.score:.1f}{early}")
+
+    given = {name: getattr(options, name) for name in RAYS_OWN if name in options}
+    share = Share(cpus=options.threads, jobs=options.jobs, **given)
+    way = Way(options.trials, options.early, options.together, on_threads(options.threads))
+    sampler = optuna_sampler(search, record)
+    with Cluster(options.ray, share) as cluster:
+        search_on(cluster, search, record, sampler, way, tell)
+    return failed
+
+
+def _keep(search: Search, record: Record) -> None:
+    """Says which trial is best, and keeps its settings and a picture of all trials."""
+    best = record.best
+    assert best is not None, "a trial has ended"
+    path = search.folder / BEST
+    settings = {name: yaml.safe_load(in_text(value)) for name, value in (search.settings | best.values).items()}
+    write_atomically(path, yaml.safe_dump(settings, sort_keys=False).encode())
+    say(f"best of {len(record.ended)}: {in_words(best.values)}: {best.score:.1f}")
+    try:
+        write_atomically(search.folder / PICTURE, draw_trials(search, record.ended, best))
+    except Exception as error:  # a picture ends nothing
+        warn(f"cannot draw {search.folder / PICTURE} ({error})")
+    dataset = f" --env {search.datasets[0]}"
+    say(f"its settings: corl-twins train {search.framework} {search.algorithm}{dataset} --config_path {path}")
+
+
+def in_words(values: dict[str, Any]) -> str:
+    """Values of settings, numbers with four digits."""
+    shown = (f"{value:.4g}" if isinstance(value, float) else value for value in values.values())
+    return ", ".join(f"{name} {value}" for name, value in zip(values, shown, strict=True))

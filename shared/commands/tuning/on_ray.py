@@ -1,0 +1,190 @@
+"""The trials of a search on a Ray cluster: Optuna chooses their values, ASHA stops poor ones, Ray Tune does the rest.
+
+As in a sweep nothing of Tune's own state is read back. `trials.json` and the runs' folders say what is known.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shared.commands.plot import read_run
+from shared.commands.sweeping.cluster import Cluster
+from shared.commands.sweeping.plan import Cell, batches, in_text
+from shared.commands.sweeping.processes import Ended, Processes, last_words
+from shared.commands.tuning.plan import Interval, Search
+from shared.commands.tuning.record import Record, Trial
+from shared.errors import InputError, reason
+from shared.runs.resuming import Standing, begun, standing
+
+# ASHA lets the better half of the trials go on, after a quarter and after half of their updates. The first evaluations
+# of a run say too little for an earlier choice.
+_HALVES, _PARTS = 2, 4
+# An orphan of a dead worker may make a run to its end; in seconds
+_PATIENCE = 30.0
+
+
+class Way(NamedTuple):
+    """How a search is made.
+
+    Attributes:
+        number: Of trials that shall have a score in the end.
+        early: Stop poor trials.
+        together: Seeds of a JAX run in one program.
+        environment: What the runs' processes see on top of their machine's.
+    """
+
+    number: int
+    early: bool
+    together: int
+    environment: dict[str, str]
+
+
+def search_on(
+    cluster: Cluster, search: Search, record: Record, sampler: Any, way: Way, tell: Callable[[Trial, str], None]
+) -> None:
+    """Makes trials until enough have a score.
+
+    Args:
+        cluster: Where they are made.
+        search: What is searched.
+        record: The trials that were made before; those of now are noted in it.
+        sampler: What chooses their values, of `optuna_sampler`.
+        way: How they are made.
+        tell: Learns of each trial that has ended, and why it failed; the reason is empty otherwise.
+
+    Raises:
+        InputError: None of the machines could ever make a run.
+    """
+    from ray import tune
+    from ray.tune.schedulers import ASHAScheduler
+
+    cluster.check_room()
+    known: dict[str, Trial] = {}
+    stopped: set[str] = set()
+
+    class Scheduler(ASHAScheduler):
+        """Remembers which trials it has stopped: all others that end too soon have run out of time."""
+
+        def on_trial_result(self, controller: Any, trial: Any, result: dict) -> str:
+            action = super().on_trial_result(controller, trial, result) if way.early else self.CONTINUE
+            if action == self.STOP:
+                stopped.add(trial.trial_id)
+            return action
+
+    class Telling(tune.Callback):
+        """Notes and passes on what has begun and what has ended."""
+
+        def on_trial_start(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
+            if trial.trial_id not in known:  # else another attempt
+                known[trial.trial_id] = record.begin(trial.config)
+
+        def on_trial_complete(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
+            share = trial.last_result.get("share", 0.0)
+            if share >= 1 or trial.trial_id in stopped:
+                record.end(known[trial.trial_id], trial.last_result["score"], share)
+                tell(known[trial.trial_id], "")
+
+        def on_trial_error(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
+            tell(known[trial.trial_id], str(trial.get_error()).strip().split("\n")[-1])
+
+    tune.Tuner(
+        tune.with_resources(
+            tune.with_parameters(make_trial, search=search, way=way),
+            cluster.resources(),
+        ),
+        tune_config=cluster.tune_config(
+            metric="score",
+            mode="max",
+            num_samples=way.number - len(record.ended),
+            search_alg=sampler,
+            scheduler=Scheduler(time_attr="parts", max_t=_PARTS, grace_period=1, reduction_factor=_HALVES),
+        ),
+        run_config=cluster.run_config(search.folder.absolute(), Telling()),
+    ).fit()
+
+
+def optuna_sampler(search: Search, record: Record) -> Any:
+    """Optuna's sampler, which knows the trials that were made; those that had not ended come first.
+
+    Raises:
+        InputError: Ray or Optuna is not there.
+    """
+    try:
+        import optuna
+        from ray.tune.search.optuna import OptunaSearch
+    except ImportError as error:
+        raise InputError(f"a search needs Ray and Optuna ({reason(error)}): pip install 'corl-twins[sweep]'") from error
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    found = OptunaSearch(
+        {name: _distribution(space) for name, space in search.search.items()},
+        metric="score",
+        mode="max",
+        points_to_evaluate=record.unfinished or None,
+        # A second call would draw the values of the first one again.
+        seed=len(record.ended),
+    )
+    for trial in record.ended:
+        assert trial.score is not None, "it has ended"
+        found.add_evaluated_point(trial.values, trial.score)
+    return found
+
+
+def _distribution(space: Interval | Sequence[Any]) -> Any:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if not isinstance(space, Interval):
+        return CategoricalDistribution(list(map(in_text, space)))
+    if isinstance(space.low, int) and isinstance(space.high, int):
+        return IntDistribution(space.low, space.high, log=space.log)
+    return FloatDistribution(space.low, space.high, log=space.log)
+
+
+def make_trial(config: dict[str, Any], search: Search, way: Way) -> None:
+    """Makes the runs of a trial one after another, and reports their score so far after each evaluation.
+
+    Args:
+        config: The values of the settings that are searched.
+        search: What is searched.
+        way: How it is made.
+
+    Raises:
+        RuntimeError: A run failed; another attempt may help.
+    """
+    from ray import tune
+
+    runs = search.runs(config)
+    told = 0.0
+
+    def look() -> None:
+        nonlocal told
+        share, score = so_far(runs)
+        if share > told:
+            told = share
+            tune.report({"share": share, "parts": _PARTS * share, "score": score})
+
+    def check(ended: Ended) -> None:
+        if ended.status or not all(map(_is_finished, ended.cells)):
+            raise RuntimeError(last_words(ended.log))
+
+    # Tune ends a trial by an exception out of `report`; the runs then save what they have.
+    with Processes(1, way.environment, search.folder.absolute() / "logs", _PATIENCE) as processes:
+        processes.run(batches([cell for cell in runs if not _is_finished(cell)], way.together), check, look)
+    look()
+
+
+def _is_finished(cell: Cell) -> bool:
+    return standing(cell.config, cell.framework)[0] is Standing.FINISHED
+
+
+def so_far(runs: Sequence[Cell]) -> tuple[float, float]:
+    """Of a trial's updates the share that was evaluated, and the mean of what its runs count as by then."""
+    done, scores = 0, []
+    for cell in runs:
+        found = [evaluated for folder in begun(cell.config, cell.framework) if (evaluated := read_run(folder))]
+        if found:
+            furthest = max(found, key=lambda evaluated: max(evaluated.values))
+            done += max(furthest.values)
+            scores.append(furthest.score())
+    share = done / sum(cell.config.max_timesteps for cell in runs)
+    return share, float(np.mean(scores)) if scores else float("nan")

@@ -1,0 +1,94 @@
+"""What a search for settings asks for, as its file and its flags say, and the runs of one of its trials."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
+
+from shared.commands.sweeping.plan import Cell, Plan, cells, in_text
+from shared.errors import InputError
+
+
+class Interval(BaseModel):
+    """The values between two ends, both included: whole numbers if both ends are.
+
+    Attributes:
+        low: The lower end.
+        high: The upper end.
+        log: Each factor is as likely as any other, not each step; for learning rates and the like.
+    """
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    low: int | float
+    high: int | float
+    log: bool = False
+
+    @model_validator(mode="after")
+    def _has_an_inside(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError("low must be less than high")
+        if self.log and self.low <= 0:
+            raise ValueError("with log, low must be above 0")
+        return self
+
+
+Choices = Annotated[list[Any], Field(min_length=2)]
+
+
+class Search(BaseModel):
+    """A search: trials of one algorithm, each with values of its own for some settings, and the same runs for each.
+
+    Attributes:
+        algorithm: Its name.
+        datasets: As `--env` takes them.
+        framework: `torch` or `jax`.
+        seeds: How many from 0, or the seeds themselves.
+        settings: One value for each setting of all runs, as text.
+        search: What each setting that is searched may be: an interval, or a list of values.
+        folder: Where all runs go.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    algorithm: str
+    datasets: Annotated[list[str], Field(min_length=1)]
+    framework: Literal["torch", "jax"] = "jax"
+    seeds: PositiveInt | Annotated[list[NonNegativeInt], Field(min_length=1)] = 1
+    settings: dict[str, Any] = {}
+    search: Annotated[dict[str, Interval | Choices], Field(min_length=1)]
+    folder: Path
+
+    def runs(self, values: Mapping[str, Any]) -> list[Cell]:
+        """The runs of a trial with these values of the settings that are searched.
+
+        Raises:
+            InputError: An algorithm, dataset or setting is unknown, or a value cannot be used.
+        """
+        return cells(
+            Plan(
+                algorithms=[self.algorithm],
+                datasets=self.datasets,
+                frameworks=[self.framework],
+                seeds=self.seeds,
+                settings=self.settings | {name: in_text(value) for name, value in values.items()},
+                folder=self.folder,
+            )
+        )
+
+    def check(self) -> None:
+        """Whether every value that a trial may have makes runs; a bound that values do not reach counts too.
+
+        Raises:
+            InputError: It does not, or a setting is both given and searched.
+        """
+        if twice := sorted(self.settings.keys() & self.search.keys()):
+            raise InputError(f"{twice[0]} is given and searched: drop it from one of them")
+        ends = {name: _ends(space) for name, space in self.search.items()}
+        first = {name: several[0] for name, several in ends.items()}
+        for name, several in ends.items():
+            for value in several:
+                self.runs(first | {name: value})
+
+
+def _ends(space: Interval | Sequence[Any]) -> list[Any]:
+    return [space.low, space.high] if isinstance(space, Interval) else list(map(in_text, space))

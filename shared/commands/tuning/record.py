@@ -1,0 +1,92 @@
+"""The trials of a search, in a file in its folder: what they tried, and what came of it."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
+
+from shared.commands.tuning.plan import Search
+from shared.errors import InputError
+from shared.files import write_atomically
+
+# In the search's folder
+FILE = "trials.json"
+
+
+class Trial(BaseModel):
+    """Values of the settings that are searched, and what came of them.
+
+    Attributes:
+        values: By setting.
+        score: The mean over the trial's runs of what each counts as; None before the end, or if a run failed.
+        share: Of the trial's updates, those that were made: below 1 where the trial was stopped early.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    values: dict[str, int | float | str]
+    score: FiniteFloat | None = None
+    share: FiniteFloat = 0.0
+
+
+class _Content(BaseModel):
+    """What the file holds."""
+
+    model_config = ConfigDict(extra="forbid")
+    searched: dict[str, Any]
+    trials: list[Trial]
+
+
+class Record:
+    """The trials of a search, kept in its folder's file."""
+
+    def __init__(self, search: Search) -> None:
+        """Reads what an earlier call left; trials that had not ended are to be made again.
+
+        Raises:
+            InputError: The folder's file is damaged, or another search's.
+        """
+        self._path = search.folder / FILE
+        self._searched = json.loads(search.model_dump_json(exclude={"folder"}))
+        found = self._read()
+        self.trials = [trial for trial in found if trial.score is not None]
+        self.unfinished = [trial.values for trial in found if trial.score is None]
+
+    def begin(self, values: Mapping[str, Any]) -> Trial:
+        """Notes that a trial of these values begins."""
+        trial = Trial(values=dict(values))
+        self.trials.append(trial)
+        self._write()
+        return trial
+
+    def end(self, trial: Trial, score: float, share: float) -> None:
+        """Notes what came of a trial, with which share of its updates."""
+        trial.score, trial.share = score, share
+        self._write()
+
+    @property
+    def ended(self) -> list[Trial]:
+        """The trials that have a score."""
+        return [trial for trial in self.trials if trial.score is not None]
+
+    @property
+    def best(self) -> Trial | None:
+        """The trial with the highest score among those that were made in full; among all if there is none such."""
+        whole = [trial for trial in self.ended if trial.share >= 1]
+        return max(whole or self.ended, key=lambda trial: trial.score or 0.0, default=None)
+
+    def _read(self) -> list[Trial]:
+        if not self._path.exists():
+            return []
+        try:
+            content = _Content.model_validate_json(self._path.read_bytes())
+        except ValidationError:
+            raise InputError(f"{self._path} is damaged: remove it, or name another folder") from None
+        if content.searched != self._searched:
+            names = sorted(name for name in self._searched if content.searched.get(name) != self._searched[name])
+            raise InputError(f"{self._path} is of a search with other {', '.join(names)}: name another folder")
+        return content.trials
+
+    def _write(self) -> None:
+        content = _Content(searched=self._searched, trials=self.trials)
+        write_atomically(self._path, content.model_dump_json(indent=1).encode())
