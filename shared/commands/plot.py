@@ -21,7 +21,8 @@ from shared.runs.curves import AVERAGED, LABELS, LARGEST, drawable, mark_switch,
 _FOLDER = re.compile(r"(?P<title>.+)-s(?P<seed>\d+)-(?P<framework>torch|jax)-[0-9a-f]{8}")
 NAMES = {"torch": "PyTorch", "jax": "JAX"}
 _COLOURS = {"torch": "C1", "jax": "C0"}
-_REGRETS = {"train/regret": "training regret", "eval/regret": "evaluation regret"}
+REGRETS = {"train/regret": "training regret", "eval/regret": "evaluation regret"}
+"""By their names in `metrics.jsonl`."""
 _COLUMNS = 3
 _MOST_STEPS = 10**15
 
@@ -98,7 +99,7 @@ def read_run(folder: Path) -> Evaluations | None:
         metric = next(name for name in LABELS if name in rows[0])
         values = {_whole(row["step"]): _finite(row[metric]) for row in rows}
         online = [_whole(row["step"] - row["online_iter"] - 1) for row in every if "online_iter" in row]
-        regrets = {name: _finite(row[name]) for row in every for name in _REGRETS if name in row}
+        regrets = {name: _finite(row[name]) for row in every for name in REGRETS if name in row}
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
@@ -192,14 +193,14 @@ def table(grouped: Panels, margin: float) -> str:
 
 def online_table(grouped: Panels) -> str:
     """What the online phase changed and cost, as Markdown: means over seeds; empty if no run has gone online."""
-    heads = ["runs", "framework", "seeds", "before online", "after online", *_REGRETS.values()]
+    heads = ["runs", "framework", "seeds", "before online", "after online", *REGRETS.values()]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for title, frameworks in grouped.items():
         for framework, runs in frameworks.items():
             online = [run for run in runs if run.switch is not None]
             if online:
                 scores = np.mean([run.around_the_switch() for run in online], axis=0)
-                regrets = [[run.regrets[name] for run in online if name in run.regrets] for name in _REGRETS]
+                regrets = [[run.regrets[name] for run in online if name in run.regrets] for name in REGRETS]
                 cells = [printable(title), NAMES[framework], str(len(online)), *(f"{score:.1f}" for score in scores)]
                 cells += [f"{np.mean(values):.2f}" if values else "" for values in regrets]
                 lines.append(f"| {' | '.join(cells)} |")

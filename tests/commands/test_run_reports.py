@@ -145,6 +145,51 @@ def test_published_scores_are_found_by_the_names_of_runs() -> None:
     assert published.FQL.score("ReBRAC", MEDIUM) == ""
 
 
+def test_the_online_phase_stands_beside_corls(tmp_path: Path) -> None:
+    """Scores before and after the switch, both regrets; CORL's behind them where it has the dataset."""
+    maze = "antmaze-umaze-v2"
+    for seed, gain in ((0, 10.0), (1, 14.0)):
+        run = write_run(tmp_path, "rebrac-finetune", maze, "jax", seed, 0.0, online_iterations=2000)
+        rows = [{"step": step, "d4rl_normalized_score": value} for step, value in ((1000, 20.0), (2000, 40.0))]
+        rows += [{"step": 2001, "online_iter": 0}]
+        rows += [{"step": 3000, "d4rl_normalized_score": 0.0, "train/regret": 0.9, "eval/regret": 0.8}]
+        rows += [{"step": 4000, "d4rl_normalized_score": 40.0 + gain, "train/regret": 0.5, "eval/regret": 0.25}]
+        (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_run(tmp_path, "IQL", MEDIUM, "jax", 0, 50.0)
+    table = tables.phases(gather([tmp_path]).groups())
+    assert table.head[2:] == [
+        *("before", "after", "training regret", "evaluation regret"),
+        *("before, CORL's", "after, CORL's", "training regret, CORL's"),
+    ]
+    assert table.rows == [
+        [
+            *(maze, "rebrac-finetune, then online, JAX"),
+            *("40.0 ± 0.0 (2)", "52.0 ± 2.8 (2)", "0.50 ± 0.00 (2)", "0.25 ± 0.00 (2)"),
+            *("98.0 ± 1.6 (4)", "74.8 ± 42.6 (4)", "0.11 ± 0.18 (4)"),
+        ]
+    ]
+    assert "CORL's published figures" in table.note
+    run = write_run(tmp_path / "own", "IQL", "mini/hopper-medium-replay", "torch", 0, 0.0, online_iterations=2000)
+    rows = [{"step": 1000, "d4rl_normalized_score": 1.0}, {"step": 1001, "online_iter": 0}]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    table = tables.phases(gather([tmp_path / "own"]).groups())
+    assert table.head[-1] == "evaluation regret"
+    assert table.rows[0][2:] == ["1.0 (1)", "", "", ""]
+    assert "CORL's published figures" not in table.note
+
+
+def test_corls_online_tables_are_whole() -> None:
+    """Six algorithms on ten datasets; the averages over the AntMazes are those of its README."""
+    averages = {"AWAC": (18.12, 16.46, 0.82), "Cal-QL": (53.04, 97.33, 0.07), "ReBRAC": (80.0, 78.88, 0.11)}
+    assert len(published._CORL_FINETUNE) == 6
+    for title, expected in averages.items():
+        found = published._CORL_FINETUNE[title]
+        assert len(found) == 10
+        mazes = [scores for dataset, scores in found.items() if dataset.startswith("antmaze")]
+        for name, mean in zip(("before", "after", "regret"), expected, strict=True):
+            assert np.mean([scores[name][0] for scores in mazes]) == pytest.approx(mean, abs=0.0051)
+
+
 def test_ogbenchs_tasks_stand_beside_fqls_paper(tmp_path: Path) -> None:
     """A set without a number is its default task; the tasks of a set are averaged, and no other source has them."""
     for task, score in (("-task2", 30.0), ("-task3", 20.0)):

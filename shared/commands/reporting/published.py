@@ -3,11 +3,11 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 Scores = Mapping[str, Mapping[str, Sequence[float]]]
 # What tables call the algorithms whose runs have another name
-_TITLES = {"TD3_BC": "TD3+BC", "rebrac": "ReBRAC"}
+_TITLES = {"TD3_BC": "TD3+BC", "rebrac": "ReBRAC", "rebrac-finetune": "ReBRAC"}
 
 
 class Published(NamedTuple):
@@ -30,13 +30,15 @@ class Published(NamedTuple):
     def score(self, title: str, dataset: str) -> str:
         """Of an algorithm of these tables; empty where there is none."""
         found = self.scores.get(title, {}).get(dataset)
-        if not found:
-            return ""
-        mean, deviation = (f"{number:.{self.digits}f}" for number in found)
-        return f"{mean} ± {deviation} ({self.seeds})"
+        return _shown(found, self.digits, self.seeds) if found else ""
 
 
-def _read(name: str) -> Scores:
+def _shown(score: Sequence[float], digits: int, seeds: int) -> str:
+    mean, deviation = (f"{number:.{digits}f}" for number in score)
+    return f"{mean} ± {deviation} ({seeds})"
+
+
+def _read(name: str) -> Any:
     return json.loads((Path(__file__).parent / f"{name}.json").read_text())
 
 
@@ -61,6 +63,21 @@ FQL = Published(
 """Table 3 of Park et al., Flow Q-Learning, 2025 (https://arxiv.org/abs/2502.02538); of D4RL's sets, FQL's own alone."""
 
 SOURCES = (CORL, FQL)
+
+CORL_PHASES = "CORL's published figures are of four seeds, with the population's deviation."
+"""What one must know to read them."""
+_CORL_FINETUNE = _read("corl_finetune_scores")
+# Behind the point: of scores, and of regrets, which lie between 0 and 1
+_PHASES = {"before": 1, "after": 1, "regret": 2}
+
+
+def phases(title: str, dataset: str) -> list[str]:
+    """What CORL's README has of an algorithm that goes on online: score before and after, and training regret.
+
+    The scores are last evaluations of each phase. Nothing where it has none.
+    """
+    found = _CORL_FINETUNE.get(title, {}).get(dataset)
+    return [_shown(found[name], digits, CORL.seeds) for name, digits in _PHASES.items()] if found else []
 
 
 def name_of(algorithm: str) -> str:

@@ -12,6 +12,8 @@ from shared.runs import resuming
 from shared.runs.configs import read_yaml
 from shared.runs.curves import printable
 
+ONLINE = ", then online"
+"""Behind the name of an algorithm whose runs go on in the environment."""
 # What two runs of the same settings may differ in
 FREE = (*resuming.FREE, "seed", "group", "project", "checkpoints_path")
 
@@ -102,7 +104,7 @@ def _read(folder: Path) -> Run | None:
     online = evaluated.switch is not None or "online_iterations" in settings
     return Run(
         folder,
-        printable(str(settings.get("name", evaluated.title))) + (", then online" if online else ""),
+        printable(str(settings.get("name", evaluated.title))) + (ONLINE if online else ""),
         printable(str(settings.get("env", "?"))),
         evaluated,
         settings,

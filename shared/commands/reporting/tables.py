@@ -8,9 +8,9 @@ import numpy as np
 from tabulate import tabulate
 
 from shared.commands import statistics
-from shared.commands.plot import NAMES
+from shared.commands.plot import NAMES, REGRETS
 from shared.commands.reporting import published
-from shared.commands.reporting.runs import FREE, Gathered, Key, Run
+from shared.commands.reporting.runs import FREE, ONLINE, Gathered, Key, Run
 from shared.names import OGBENCH
 from shared.runs.curves import LABELS
 
@@ -64,10 +64,12 @@ def suite(dataset: str) -> str:
     return f"bundled {found}" if dataset.startswith("mini/") else found
 
 
-def with_deviation(scores: Sequence[float]) -> str:
-    """Mean and deviation of seeds, and how many there are."""
-    deviation = f" ± {np.std(scores, ddof=1):.1f}" if len(scores) > 1 else ""
-    return f"{np.mean(scores):.1f}{deviation} ({len(scores)})"
+def with_deviation(scores: Sequence[float], digits: int = 1) -> str:
+    """Mean and deviation of seeds, and how many there are; empty for none."""
+    if not scores:
+        return ""
+    deviation = f" ± {np.std(scores, ddof=1):.{digits}f}" if len(scores) > 1 else ""
+    return f"{np.mean(scores):.{digits}f}{deviation} ({len(scores)})"
 
 
 Groups = Mapping[Key, Sequence[Run]]
@@ -218,6 +220,29 @@ def _speedup(ours: Sequence[Run], theirs: Sequence[Run]) -> str:
     return f"{jax / torch:.2f}" if torch else ""
 
 
+def phases(groups: Groups) -> Table:
+    """What the online phase changed and cost, with CORL's figures behind ours."""
+    rows = []
+    for (algorithm, dataset, framework), runs in groups.items():
+        online = [run.evaluated for run in runs if run.evaluated.switch is not None]
+        if online:
+            # A run that has just gone online has not been evaluated since.
+            scores = np.transpose([run.around_the_switch() for run in online])
+            cells = [with_deviation(values[np.isfinite(values)].tolist()) for values in scores]
+            cells += [with_deviation([run.regrets[n] for run in online if n in run.regrets], 2) for n in REGRETS]
+            theirs = published.phases(published.name_of(algorithm.removesuffix(ONLINE)), dataset)
+            rows.append([dataset, label(algorithm, framework), *cells, *theirs])
+    head = ["dataset", "algorithm", "before", "after", *REGRETS.values()]
+    note = (
+        "The last evaluation of each phase. A regret is the mean of 1 - success over the episodes so far, of training "
+        "or of evaluation, and only tasks with a goal have one."
+    )
+    if any(len(row) > len(head) for row in rows):
+        head += [f"{name}, CORL's" for name in ("before", "after", "training regret")]
+        note += f" {published.CORL_PHASES}"
+    return Table("Offline, then online", note, head, [row + [""] * (len(head) - len(row)) for row in rows])
+
+
 def costs(groups: Groups) -> Table:
     """Hours and updates per second of finished runs."""
     rows = []
@@ -282,6 +307,7 @@ def every(gathered: Gathered, margin: float) -> list[Table]:
         lambda: aggregates(tasks),
         lambda: improvements(tasks),
         lambda: twins(groups, margin),
+        lambda: phases(groups),
         lambda: costs(groups),
         lambda: settings(groups),
         lambda: gaps(gathered, groups),
