@@ -42,17 +42,22 @@ def write(folder: Path, name: str, rows: Rows, others: Rows) -> Path:
     return folder / f"{name}.npz"
 
 
-def pointmaze(episodes: int, steps: int, seed: int) -> Rows:
-    """Rows of `pointmaze-medium-navigate`: a point goes from goal to goal, with noise of deviation 0.5."""
+def pointmaze(episodes: int, steps: int, seed: int, task: int | None = None) -> Rows:
+    """Rows of `pointmaze-medium-navigate`: a point goes from goal to goal, with noise of deviation 0.5.
+
+    Given a task's number from 1 on, each episode begins where that task does, and has its goal alone.
+    """
     env = _make("pointmaze-medium-v0", terminate_at_goal=False, max_episode_steps=steps)
     maze: Any = env.unwrapped
     rng, before = np.random.default_rng(seed), np.random.get_state()
     np.random.seed(seed)  # the maze draws where the point starts
-    goals = cycle(task["goal_ij"] for task in maze.task_infos)
+    tasks = maze.task_infos if task is None else maze.task_infos[task - 1 : task]
+    goals = cycle(found["goal_ij"] for found in tasks)
     rows: Rows = {}
     for episode in range(episodes):
-        task = {"init_ij": next(goals), "goal_ij": next(goals)}
-        observation, _ = env.reset(seed=seed + episode, options={"task_info": task})
+        start = next(goals) if task is None else tasks[0]["init_ij"]
+        options = {"task_info": {"init_ij": start, "goal_ij": next(goals)}}
+        observation, _ = env.reset(seed=seed + episode, options=options)
         done = False
         while not done:
             here = maze.get_xy()

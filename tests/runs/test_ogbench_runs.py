@@ -50,6 +50,19 @@ def run_on(dataset: str, side: str, name: str, folder: Path) -> dict[str, Any]:
     return json.loads((only_run(folder) / "result.json").read_text())
 
 
+@pytest.mark.thorough
+def test_a_maze_is_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From rows that lead to the task's goal BC reaches the goal; the rows lead from one corner to the other."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    made = ogbench_files.pointmaze(40, 300, seed=0, task=1)
+    ogbench_files.write(tmp_path / ".ogbench" / "data", f"{POINT}-v0", made, made)
+    env = f"ogbench:{POINT}-singletask-task1-v0"
+    settings = {"frac": 1.0, "max_timesteps": 3000, "eval_freq": 1000, "n_episodes": 10}
+    train("jax", "any_percent_bc", tmp_path / "runs", env=env, **settings)
+    result = json.loads((only_run(tmp_path / "runs") / "result.json").read_text())
+    assert result["best"] >= 80.0
+
+
 @pytest.mark.parametrize("side", ["torch", "jax"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_learns_from_a_maze_and_is_scored_by_success(side: str, name: str, tmp_path: Path) -> None:
