@@ -1,6 +1,6 @@
-"""Results files as charts: ladders as bars, what many seeds at once are worth, learning curves."""
+"""Results files as charts: ladders as bars, what many seeds at once are worth, learning curves, how cost grows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from benchmarks.growth import AXES, along
 from benchmarks.results import best
 from benchmarks.rungs import EAGER, RUNGS, SHIPPED
 from shared.runs.curves import mark_switch, svg
@@ -79,6 +80,62 @@ def learning(summary: dict[str, Any]) -> str:
         axis.spines[["top", "right"]].set_visible(False)
         figure.legend(frameon=False, loc="outside upper left", ncols=2)
         return svg(figure, "chart")
+
+
+def growth(summary: dict[str, Any], value: str) -> str:
+    """A results file of `benchmarks.growth` as an SVG: a panel for each thing that is changed.
+
+    Args:
+        summary: The results file.
+        value: What is drawn over it: `updates_per_second`, `share_of_matmul_peak` or `gib`.
+    """
+    labels = {"updates_per_second": "updates/s", "share_of_matmul_peak": "share of matmul peak", "gib": "GiB"}
+    rows = -(-len(AXES) // _COLUMNS)
+    with _both_themes():
+        figure = Figure(figsize=(_WIDTH, 1.7 * rows + 0.4), layout="constrained")
+        panels = figure.subplots(rows, _COLUMNS, squeeze=False, sharey=True).flat
+        for axis, (name, values) in zip(panels, AXES.items(), strict=False):
+            for side, title in _SIDES.items():
+                if side == "jax" or name != "seeds":
+                    points = along(summary, name, side)
+                    heights = [_height(points[place], value) for place in values]
+                    axis.plot(values, heights, "o-", color=_COLOURS[title], markersize=3.5, linewidth=1.2, label=title)
+            axis.set_xscale("log")
+            axis.set_title(name, loc="left", fontsize=10, fontweight="bold")
+            axis.spines[["top", "right"]].set_visible(False)
+            if value == "updates_per_second":
+                axis.set_yscale("log")
+        for axis in figure.axes[len(AXES) :]:
+            axis.remove()
+        figure.supylabel(labels[value], fontsize=9)
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=2, frameon=False)
+        return svg(figure, "chart")
+
+
+def starts(summary: dict[str, Any]) -> str:
+    """A results file of `benchmarks.starts` as an SVG: seconds to the first update, and memory, by the rows."""
+    found = summary["starts"]
+    rows = sorted({run["rows"] for run in found})
+    with _both_themes():
+        figure = Figure(figsize=(_WIDTH, 2.4), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        for side, title in _SIDES.items():
+            for start, line in (("first", "-"), ("later", ":")):
+                runs = [next(r for r in found if (r["rows"], r["side"], r["start"]) == (n, side, start)) for n in rows]
+                look = {"color": _COLOURS[title], "linestyle": line, "marker": "o", "markersize": 3.5}
+                label = f"{title}, {start} start"
+                left.plot(rows, [run["seconds_to_first_update"] for run in runs], label=label, **look)
+                right.plot(rows, [run["gib"] for run in runs], **look)
+        for axis, label in ((left, "seconds to the first update"), (right, "GiB")):
+            axis.set(xscale="log", xlabel="rows", ylabel=label, ylim=(0, None))
+            axis.spines[["top", "right"]].set_visible(False)
+        figure.legend(loc="outside upper left", ncols=2, frameon=False)
+        return svg(figure, "chart")
+
+
+def _height(point: Mapping[str, Any], value: str) -> float:
+    """The best block's rate, or the point's value itself."""
+    return point[value]["max"] if value == "updates_per_second" else point[value]
 
 
 @contextmanager

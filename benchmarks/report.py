@@ -19,12 +19,14 @@ from benchmarks import (
     catalogue,
     chart,
     environments,
+    growth,
     judged,
     online,
     programs,
     results,
     searches,
     seeds,
+    starts,
     tricks,
     whole_runs,
 )
@@ -40,6 +42,13 @@ from shared.files import write_atomically
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # A table's place on a page: its kind, and of which algorithm or side
 PLACE = re.compile(r"(<!-- (\w+)(?: ([\w/]+))? -->\n)(.*?)(<!-- /\2 -->)", re.DOTALL)
+
+# Charts of how cost grows: the end of the file's name, what is drawn, and what it is called
+GROWN = {
+    "": ("updates_per_second", "Updates per second"),
+    "-peak": ("share_of_matmul_peak", "Share of the machine's peak"),
+    "-memory": ("gib", "Memory"),
+}
 
 
 def measured(summary: dict[str, Any]) -> str:
@@ -232,6 +241,42 @@ def ranked(_: str | None) -> str:
     return "\n".join(f"{measured(summary)}:\n\n{judged.table(summary)}\n" for summary in summaries)
 
 
+def grown(_: str | None) -> str:
+    """How cost grows, on every machine that measured it, with its charts."""
+    found = []
+    for path in files("growth"):
+        summary = json.loads(path.read_text())
+        of = f"of {summary['algorithm']}, by what is changed"
+        pictures = [f"![{words} {of}]({path.stem}{end}.svg)" for end, (_, words) in GROWN.items()]
+        found.append("\n\n".join([f"{benchmarked(summary)}:", *pictures, growth.table(summary)]) + "\n")
+    return "\n".join(found)
+
+
+def begun(_: str | None) -> str:
+    """How long starts take, on every machine that measured them, with a chart."""
+    found = []
+    for path in files("starts"):
+        summary = json.loads(path.read_text())
+        picture = f"![Seconds to the first update and memory of {summary['algorithm']}, by the rows]({path.stem}.svg)"
+        found.append("\n\n".join([f"{benchmarked(summary)}:", picture, starts.table(summary)]) + "\n")
+    return "\n".join(found)
+
+
+def charts() -> dict[str, str]:
+    """Every chart beside the docs as SVG, by its file's name."""
+    found: dict[str, str] = {}
+    for path in files("updates"):
+        summary = json.loads(path.read_text())
+        found |= {path.stem: chart.staircases(summary), f"{path.stem}-seeds": chart.seeds(summary)}
+    for path in files("seeds"):
+        if has_curves(summary := json.loads(path.read_text())):
+            found[path.stem] = chart.learning(summary)
+    for path in files("growth"):
+        summary = json.loads(path.read_text())
+        found |= {f"{path.stem}{end}": chart.growth(summary, value) for end, (value, _) in GROWN.items()}
+    return found | {path.stem: chart.starts(json.loads(path.read_text())) for path in files("starts")}
+
+
 def alike(_: str | None) -> str:
     """How many lines the twins share."""
     return likeness.table() + "\n"
@@ -252,6 +297,8 @@ TABLES: dict[str, Callable[[str | None], str]] = {
     "online": played,
     "searches": searched,
     "judged": ranked,
+    "growth": grown,
+    "starts": begun,
     "likeness": alike,
     "mutants": lambda side: "\n\n".join(map(mutants.table, [side] if side else mutants.SIDES)) + "\n",
     "pairs": lambda _: listing.table() + "\n",
@@ -279,13 +326,8 @@ def write_pages() -> None:
         raise InputError("--write fills the README and the docs, which only a clone of the repository has")
     for page in PAGES:
         page.write_text(filled(page.read_text()))
-    for path in files("updates"):
-        summary = json.loads(path.read_text())
-        write_atomically(ROOT / "docs" / f"{path.stem}.svg", chart.staircases(summary).encode())
-        write_atomically(ROOT / "docs" / f"{path.stem}-seeds.svg", chart.seeds(summary).encode())
-    for path in files("seeds"):
-        if has_curves(summary := json.loads(path.read_text())):
-            write_atomically(ROOT / "docs" / f"{path.stem}.svg", chart.learning(summary).encode())
+    for name, drawn in charts().items():
+        write_atomically(ROOT / "docs" / f"{name}.svg", drawn.encode())
 
 
 def main(arguments: Sequence[str]) -> None:
