@@ -20,16 +20,16 @@ import optax
 from flax import linen as nn
 from flax import struct
 from jax import Array, value_and_grad
-from jax.numpy import concatenate, exp, minimum, square, tanh
+from jax.numpy import abs, argmin, concatenate, exp, minimum, square, stack, tanh, where
 
 from shared.data.experience import Experience
 from shared.data.transitions import Batch
 from shared.errors import InputError
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, store, take, to_device
-from shared.frameworks.jax_layers import Linear, Network, clamp, softplus
+from shared.frameworks.jax_layers import ImplicitQuantiles, Linear, Network, clamp, softplus
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
-from shared.runs.fields import bounded, positive
+from shared.runs.fields import bounded, choice, later, positive
 from shared.runs.run import Run
 from shared.runs.settings import RunConfig
 from shared.runs.task import load_environment
@@ -49,6 +49,14 @@ class Hyperparameters:
     tau: float = bounded(0.005, low=0, high=1)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
+    # What critics learn of the return: its mean, its quantiles at fixed fractions (qr), or at any fraction (iqn)
+    critic: str = later(choice("mean", "qr", "iqn"))
+    # With qr and iqn: quantiles in an update of the critics
+    n_quantiles: int = later(bounded(32, low=1))
+    # With iqn: quantiles whose mean the policy learns to raise
+    n_greedy_quantiles: int = later(bounded(32, low=1))
+    # With iqn: cosines of a fraction
+    embed_size: int = later(bounded(64, low=1))
 
 
 @dataclass(frozen=True)
@@ -80,14 +88,14 @@ class TrainConfig(Hyperparameters, RunConfig):
 # ---- networks ------------------------------------------------------------------------------------------------------
 
 
-def mlp(hidden_dim: int, output_dim: int) -> nn.Sequential:
-    """Two hidden layers with ReLU."""
+def mlp(hidden_dim: int, *outputs: int) -> nn.Sequential:
+    """Two hidden layers with ReLU, and perhaps a linear one."""
     return nn.Sequential([
         Linear(hidden_dim),
         nn.relu,
         Linear(hidden_dim),
         nn.relu,
-        Linear(output_dim),
+        *map(Linear, outputs),
     ])  # fmt: skip
 
 
@@ -121,16 +129,42 @@ LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
 
 
 class Critic(nn.Module):
-    """Q(s, a): (B, S) and (B, A) to (B,)."""
+    """Z(s, a): the mean or quantiles of the return."""
 
     hidden_dim: int
+    hp: Hyperparameters
 
     def setup(self) -> None:
-        self.net = mlp(self.hidden_dim, 1)
+        hp = self.hp
+        self.implicit, n_quantiles = hp.critic == "iqn", hp.n_quantiles if hp.critic == "qr" else 1
+        self.net: nn.Module
+        if self.implicit:
+            hidden = mlp(self.hidden_dim)
+            self.net = ImplicitQuantiles(hidden, 1, hp.embed_size, hp.n_greedy_quantiles)
+        else:
+            self.net = mlp(self.hidden_dim, n_quantiles)
 
-    def __call__(self, observations: Array, actions: Array) -> Array:
-        """The values (B,) of actions (B, A) in observations (B, S)."""
-        return self.net(concatenate([observations, actions], axis=-1)).squeeze(-1)
+    def __call__(self, observations: Array, actions: Array, fractions: Array | None = None) -> Array:
+        """The quantiles (B, K) of actions (B, A) in observations (B, S). Of a mean there is one.
+
+        Implicit ones stand at the fractions (B, K), or without them at even ones.
+        """
+        inputs = concatenate([observations, actions], axis=-1)
+        return self.net(inputs, fractions).squeeze(1) if self.implicit else self.net(inputs)
+
+
+def quantiles(
+    critics: tuple[Network, Network], observations: Array, actions: Array, fractions: Array | None = None
+) -> Array:
+    """The quantiles (2, B, K) of both critics, implicit ones at fractions (2, B, K) or at even ones."""
+    given = (None, None) if fractions is None else fractions
+    return stack([critic(observations, actions, each) for critic, each in zip(critics, given, strict=True)])
+
+
+def smaller(q: Array) -> Array:
+    """Of quantiles (2, B, K), in each row those of the critic with the smaller mean, (B, K)."""
+    critic = argmin(q.mean(axis=-1), axis=0)
+    return where(critic[:, None] == 0, q[0], q[1])
 
 
 # ---- randomness ----------------------------------------------------------------------------------------------------
@@ -143,17 +177,21 @@ class Noise(NamedTuple):
     target: Array
     # Standard normal, (B, A): the policy's actions in the current states
     actor: Array
+    # With iqn, fractions uniform in [0, 1), (2, B, K): for the value of the next action under the targets
+    target_fractions: Array | None = None
+    # With iqn, likewise: for the value of the data's action
+    error_fractions: Array | None = None
 
 
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, size: Array, action_dim: int) -> tuple[Array, Noise]:
     """An update's batch indices (B,) below `size`, and its noise; the key and the update's number decide the rest."""
-    index_key, target_key, actor_key = jax.random.split(jax.random.fold_in(key, step), 3)
+    count = 5 if hp.critic == "iqn" else 3
+    index_key, target_key, actor_key, *fraction_keys = jax.random.split(jax.random.fold_in(key, step), count)
     indices = jax.random.randint(index_key, (hp.batch_size,), 0, size)
-    noise = Noise(
-        target=jax.random.normal(target_key, (hp.batch_size, action_dim)),
-        actor=jax.random.normal(actor_key, (hp.batch_size, action_dim)),
-    )
-    return indices, noise
+    target = jax.random.normal(target_key, (hp.batch_size, action_dim))
+    actor = jax.random.normal(actor_key, (hp.batch_size, action_dim))
+    shape = 2, hp.batch_size, hp.n_quantiles
+    return indices, Noise(target, actor, *(jax.random.uniform(each, shape) for each in fraction_keys))
 
 
 class Exploration(NamedTuple):
@@ -188,6 +226,29 @@ def soft_update(target: Network, source: Network, tau: float) -> Network:
     return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
 
 
+def huber(error: Array) -> Array:
+    """Half the square of errors below 1, and the absolute error less a half of all others."""
+    return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
+
+
+def fractions(q: Array, drawn: Array | None) -> Array:
+    """The fractions of the quantiles q (2, B, K): those drawn, or with qr the middles of equal parts (K,)."""
+    if drawn is not None:
+        return drawn
+    bounds = jnp.arange(q.shape[-1] + 1, dtype=q.dtype) / q.shape[-1]
+    return (bounds[1:] + bounds[:-1]) / 2.0
+
+
+def quantile_huber(q: Array, fractions: Array, target: Array) -> Array:
+    """Huber's loss (2, B) of quantiles (2, B, K) against those of the target (B, K'): added up over K, mean over K'.
+
+    What lies below a quantile weighs one less its fraction, the rest its fraction.
+    """
+    error = target[:, :, None] - q[:, :, None]
+    loss = abs(fractions[..., None, :] - (error < 0.0)) * huber(error)
+    return loss.sum(axis=-1).mean(axis=-1)
+
+
 class SAC(struct.PyTreeNode):
     """All that an update reads and writes."""
 
@@ -208,29 +269,32 @@ class SAC(struct.PyTreeNode):
         return exp(self.log_alpha)
 
     def td_target(self, batch: Batch, noise: Noise) -> Array:
-        """The regression target of both critics, (B,): the smaller target value of a sampled action, plus entropy."""
-        hp, actor, critic_1, critic_2 = self.hp, self.actor, self.critic_1_target, self.critic_2_target
+        """The target of both critics, (B, K): the smaller target quantiles of a sampled action, plus entropy."""
+        hp, actor, critics = self.hp, self.actor, (self.critic_1_target, self.critic_2_target)
         actions, log_prob = sample(actor, batch.next_observations, noise.target)
-        next_q = minimum(critic_1(batch.next_observations, actions), critic_2(batch.next_observations, actions))
-        assert next_q.shape == log_prob.shape == batch.rewards.shape == batch.terminals.shape
-        return batch.rewards + hp.discount * (1.0 - batch.terminals) * (next_q - self.alpha() * log_prob)
+        next_q = smaller(quantiles(critics, batch.next_observations, actions, noise.target_fractions))
+        assert next_q.shape[:1] == log_prob.shape == batch.rewards.shape == batch.terminals.shape
+        soft_value = next_q - self.alpha() * log_prob[:, None]
+        return batch.rewards[:, None] + hp.discount * (1.0 - batch.terminals[:, None]) * soft_value
 
     def critic_loss(
         self, critics: tuple[Network, Network], batch: Batch, noise: Noise
     ) -> tuple[Array, dict[str, Array]]:
-        """The squared error of both critics to the same target."""
-        critic_1, critic_2 = critics
+        """The errors of both critics to the same target: squared, or Huber's of quantiles."""
         target = self.td_target(batch, noise)
-        q1 = critic_1(batch.observations, batch.actions)
-        q2 = critic_2(batch.observations, batch.actions)
-        assert q1.shape == q2.shape == target.shape
-        return square(q1 - target).mean() + square(q2 - target).mean(), {"q": q1.mean()}
+        q = quantiles(critics, batch.observations, batch.actions, noise.error_fractions)
+        assert q.shape[1] == len(target)
+        if self.hp.critic == "mean":
+            loss = square(q - target).mean(axis=(1, 2)).sum()
+        else:
+            loss = quantile_huber(q, fractions(q, noise.error_fractions), target).mean(axis=1).sum()
+        return loss, {"q": q[0].mean()}
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """The value of the policy's actions under the smaller critic, and their entropy, both to be large."""
-        critic_1, critic_2 = self.critic_1, self.critic_2
+        """The mean value of the policy's actions under the smaller critic, and their entropy, both to be large."""
+        critics = self.critic_1, self.critic_2
         actions, log_prob = sample(actor, batch.observations, noise.actor)
-        q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
+        q = minimum(*quantiles(critics, batch.observations, actions).mean(axis=-1))
         assert q.shape == log_prob.shape == batch.rewards.shape
         return (self.alpha() * log_prob - q).mean(), {"log_prob": log_prob}
 
@@ -298,11 +362,12 @@ def train_interval(
 
 def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> SAC:
     """Fresh networks with PyTorch's initialisation."""
+    hp = narrow(config, Hyperparameters)
     observations, actions = jnp.zeros((1, state_dim)), jnp.zeros((1, action_dim))
     actor_key, critic_1_key, critic_2_key = jax.random.split(key, 3)
     actor = Network.create(Actor(action_dim, max_action, config.hidden_dim), actor_key, observations)
-    critic_1 = Network.create(Critic(config.hidden_dim), critic_1_key, observations, actions)
-    critic_2 = Network.create(Critic(config.hidden_dim), critic_2_key, observations, actions)
+    critic_1 = Network.create(Critic(config.hidden_dim, hp), critic_1_key, observations, actions)
+    critic_2 = Network.create(Critic(config.hidden_dim, hp), critic_2_key, observations, actions)
     # A donated state may hold no array twice, so the targets are copies.
     critic_1_target, critic_2_target = jax.tree.map(jnp.copy, (critic_1, critic_2))
     log_alpha = jnp.asarray(0.0, dtype=float)
@@ -318,7 +383,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
         critic_1_optimizer=adam.init(critic_1),
         critic_2_optimizer=adam.init(critic_2),
         log_alpha_optimizer=adam.init(log_alpha),
-        hp=narrow(config, Hyperparameters),
+        hp=hp,
     )
 
 

@@ -17,7 +17,7 @@ from shared.runs.start import cli
 
 import numpy as np
 import torch
-from torch import Tensor, clamp, concatenate, exp, minimum, nn, square, tanh
+from torch import Tensor, abs, argmin, clamp, concatenate, exp, minimum, nn, square, stack, tanh, where
 from torch.nn.functional import softplus
 
 from shared.data.experience import Experience
@@ -25,9 +25,9 @@ from shared.data.transitions import Batch
 from shared.errors import InputError
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, restore_generators, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, store, take, to_device
-from shared.frameworks.torch_layers import Scalar
+from shared.frameworks.torch_layers import ImplicitQuantiles, Scalar
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
-from shared.runs.fields import bounded, positive
+from shared.runs.fields import bounded, choice, later, positive
 from shared.runs.run import Run
 from shared.runs.settings import RunConfig
 from shared.runs.task import load_environment
@@ -47,6 +47,14 @@ class Hyperparameters:
     tau: float = bounded(0.005, low=0, high=1)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
+    # What critics learn of the return: its mean, its quantiles at fixed fractions (qr), or at any fraction (iqn)
+    critic: str = later(choice("mean", "qr", "iqn"))
+    # With qr and iqn: quantiles in an update of the critics
+    n_quantiles: int = later(bounded(32, low=1))
+    # With iqn: quantiles whose mean the policy learns to raise
+    n_greedy_quantiles: int = later(bounded(32, low=1))
+    # With iqn: cosines of a fraction
+    embed_size: int = later(bounded(64, low=1))
 
 
 @dataclass(frozen=True)
@@ -78,14 +86,14 @@ class TrainConfig(Hyperparameters, RunConfig):
 # ---- networks ------------------------------------------------------------------------------------------------------
 
 
-def mlp(input_dim: int, hidden_dim: int, output_dim: int) -> nn.Sequential:
-    """Two hidden layers with ReLU."""
+def mlp(input_dim: int, hidden_dim: int, *outputs: int) -> nn.Sequential:
+    """Two hidden layers with ReLU, and perhaps a linear one."""
     return nn.Sequential(
         nn.Linear(input_dim, hidden_dim),
         nn.ReLU(),
         nn.Linear(hidden_dim, hidden_dim),
         nn.ReLU(),
-        nn.Linear(hidden_dim, output_dim),
+        *(nn.Linear(hidden_dim, output_dim) for output_dim in outputs),
     )
 
 
@@ -117,15 +125,40 @@ LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
 
 
 class Critic(nn.Module):
-    """Q(s, a): (B, S) and (B, A) to (B,)."""
+    """Z(s, a): the mean or quantiles of the return."""
 
-    def __init__(self, state_dim: int, action_dim: int, hidden_dim: int) -> None:
+    def __init__(self, state_dim: int, action_dim: int, hidden_dim: int, hp: Hyperparameters) -> None:
         super().__init__()
-        self.net = mlp(state_dim + action_dim, hidden_dim, 1)
+        input_dim = state_dim + action_dim
+        self.implicit, n_quantiles = hp.critic == "iqn", hp.n_quantiles if hp.critic == "qr" else 1
+        self.net: nn.Module
+        if self.implicit:
+            hidden = mlp(input_dim, hidden_dim)
+            self.net = ImplicitQuantiles(hidden, hidden_dim, 1, hp.embed_size, hp.n_greedy_quantiles)
+        else:
+            self.net = mlp(input_dim, hidden_dim, n_quantiles)
 
-    def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """The values (B,) of actions (B, A) in observations (B, S)."""
-        return self.net(concatenate([observations, actions], axis=-1)).squeeze(-1)
+    def forward(self, observations: Tensor, actions: Tensor, fractions: Tensor | None = None) -> Tensor:
+        """The quantiles (B, K) of actions (B, A) in observations (B, S). Of a mean there is one.
+
+        Implicit ones stand at the fractions (B, K), or without them at even ones.
+        """
+        inputs = concatenate([observations, actions], axis=-1)
+        return self.net(inputs, fractions).squeeze(1) if self.implicit else self.net(inputs)
+
+
+def quantiles(
+    critics: tuple[Critic, Critic], observations: Tensor, actions: Tensor, fractions: Tensor | None = None
+) -> Tensor:
+    """The quantiles (2, B, K) of both critics, implicit ones at fractions (2, B, K) or at even ones."""
+    given = (None, None) if fractions is None else fractions
+    return stack([critic(observations, actions, each) for critic, each in zip(critics, given, strict=True)])
+
+
+def smaller(q: Tensor) -> Tensor:
+    """Of quantiles (2, B, K), in each row those of the critic with the smaller mean, (B, K)."""
+    critic = argmin(q.mean(axis=-1), axis=0)
+    return where(critic[:, None] == 0, q[0], q[1])
 
 
 # ---- randomness ----------------------------------------------------------------------------------------------------
@@ -138,16 +171,21 @@ class Noise(NamedTuple):
     target: Tensor
     # Standard normal, (B, A): the policy's actions in the current states
     actor: Tensor
+    # With iqn, fractions uniform in [0, 1), (2, B, K): for the value of the next action under the targets
+    target_fractions: Tensor | None = None
+    # With iqn, likewise: for the value of the data's action
+    error_fractions: Tensor | None = None
 
 
 def draw_noise(hp: Hyperparameters, size: int, action_dim: int, device: torch.device) -> tuple[Tensor, Noise]:
     """An update's batch indices (B,) below `size`, from NumPy's global generator, and its noise, from torch's."""
-    indices = np.random.randint(0, size, size=hp.batch_size)
-    noise = Noise(
-        target=torch.randn(hp.batch_size, action_dim, device=device),
-        actor=torch.randn(hp.batch_size, action_dim, device=device),
-    )
-    return index_tensor(indices, device), noise
+    indices = index_tensor(np.random.randint(0, size, size=hp.batch_size), device)
+    target = torch.randn(hp.batch_size, action_dim, device=device)
+    shape, passes = (2, hp.batch_size, hp.n_quantiles), 2 if hp.critic == "iqn" else 0
+    # The critics learn before the policy, and their fractions are drawn before its noise.
+    drawn = [torch.rand(shape, device=device) for _ in range(passes)]
+    actor = torch.randn(hp.batch_size, action_dim, device=device)
+    return indices, Noise(target, actor, *drawn)
 
 
 class Exploration(NamedTuple):
@@ -183,6 +221,29 @@ def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
         old.data.copy_((1.0 - tau) * old.data + tau * new.data)
 
 
+def huber(error: Tensor) -> Tensor:
+    """Half the square of errors below 1, and the absolute error less a half of all others."""
+    return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
+
+
+def fractions(q: Tensor, drawn: Tensor | None) -> Tensor:
+    """The fractions of the quantiles q (2, B, K): those drawn, or with qr the middles of equal parts (K,)."""
+    if drawn is not None:
+        return drawn
+    bounds = torch.arange(q.shape[-1] + 1, dtype=q.dtype, device=q.device) / q.shape[-1]
+    return (bounds[1:] + bounds[:-1]) / 2.0
+
+
+def quantile_huber(q: Tensor, fractions: Tensor, target: Tensor) -> Tensor:
+    """Huber's loss (2, B) of quantiles (2, B, K) against those of the target (B, K'): added up over K, mean over K'.
+
+    What lies below a quantile weighs one less its fraction, the rest its fraction.
+    """
+    error = target[:, :, None] - q[:, :, None]
+    loss = abs(fractions[..., None, :] - (error < 0.0).to(error.dtype)) * huber(error)
+    return loss.sum(axis=-1).mean(axis=-1)
+
+
 class SAC:
     """All that an update reads and writes."""
 
@@ -204,27 +265,31 @@ class SAC:
 
     @torch.no_grad()
     def td_target(self, batch: Batch, noise: Noise) -> Tensor:
-        """The regression target of both critics, (B,): the smaller target value of a sampled action, plus entropy."""
-        hp, actor, critic_1, critic_2 = self.hp, self.actor, self.critic_1_target, self.critic_2_target
+        """The target of both critics, (B, K): the smaller target quantiles of a sampled action, plus entropy."""
+        hp, actor, critics = self.hp, self.actor, (self.critic_1_target, self.critic_2_target)
         actions, log_prob = sample(actor, batch.next_observations, noise.target)
-        next_q = minimum(critic_1(batch.next_observations, actions), critic_2(batch.next_observations, actions))
-        assert next_q.shape == log_prob.shape == batch.rewards.shape == batch.terminals.shape
-        return batch.rewards + hp.discount * (1.0 - batch.terminals) * (next_q - self.alpha() * log_prob)
+        next_q = smaller(quantiles(critics, batch.next_observations, actions, noise.target_fractions))
+        assert next_q.shape[:1] == log_prob.shape == batch.rewards.shape == batch.terminals.shape
+        soft_value = next_q - self.alpha() * log_prob[:, None]
+        return batch.rewards[:, None] + hp.discount * (1.0 - batch.terminals[:, None]) * soft_value
 
     def critic_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """The squared error of both critics to the same target."""
-        critic_1, critic_2 = self.critic_1, self.critic_2
+        """The errors of both critics to the same target: squared, or Huber's of quantiles."""
+        critics = self.critic_1, self.critic_2
         target = self.td_target(batch, noise)
-        q1 = critic_1(batch.observations, batch.actions)
-        q2 = critic_2(batch.observations, batch.actions)
-        assert q1.shape == q2.shape == target.shape
-        return square(q1 - target).mean() + square(q2 - target).mean(), {"q": q1.mean()}
+        q = quantiles(critics, batch.observations, batch.actions, noise.error_fractions)
+        assert q.shape[1] == len(target)
+        if self.hp.critic == "mean":
+            loss = square(q - target).mean(axis=(1, 2)).sum()
+        else:
+            loss = quantile_huber(q, fractions(q, noise.error_fractions), target).mean(axis=1).sum()
+        return loss, {"q": q[0].mean()}
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """The value of the policy's actions under the smaller critic, and their entropy, both to be large."""
-        actor, critic_1, critic_2 = self.actor, self.critic_1, self.critic_2
+        """The mean value of the policy's actions under the smaller critic, and their entropy, both to be large."""
+        actor, critics = self.actor, (self.critic_1, self.critic_2)
         actions, log_prob = sample(actor, batch.observations, noise.actor)
-        q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
+        q = minimum(*quantiles(critics, batch.observations, actions).mean(axis=-1))
         assert q.shape == log_prob.shape == batch.rewards.shape
         return (self.alpha() * log_prob - q).mean(), {"log_prob": log_prob.detach()}
 
@@ -291,8 +356,8 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> SAC:
     """Fresh networks, drawn from torch's generator on the CPU in this order: actor, critic 1, critic 2."""
     actor = Actor(state_dim, action_dim, max_action, config.hidden_dim)
-    critic_1 = Critic(state_dim, action_dim, config.hidden_dim)
-    critic_2 = Critic(state_dim, action_dim, config.hidden_dim)
+    critic_1 = Critic(state_dim, action_dim, config.hidden_dim, config)
+    critic_2 = Critic(state_dim, action_dim, config.hidden_dim, config)
     device = resolve_device(config.device)
     return SAC(config, actor.to(device), critic_1.to(device), critic_2.to(device))
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair
+from parity_tests.pairs import quantiles
 
 # Learning begins within the first block of the short runs, after a few uniform actions.
 SMALL = {"hidden_dim": 64, "random_steps": 3, "update_every": 5}
@@ -12,8 +13,10 @@ FILLED = 150
 
 
 def corner(trainer: Any) -> None:
-    """Actions so near their lower bound that a softplus is the identity."""
+    """Actions so near their lower bound that a softplus is the identity, and targets that differ."""
     trainer.actor.net[-1].bias.data[0] -= 12.0
+    for critic in (trainer.critic_1_target, trainer.critic_2_target):
+        quantiles.last_layer(critic.net).weight.data.mul_(20.0)
 
 
 PAIR = Pair(
@@ -39,6 +42,8 @@ PAIR = Pair(
         "default": SMALL,
         # With so large a rate the temperature moves away from 1, and deviations towards their clamp.
         "fast": SMALL | {"discount": 0.9, "tau": 0.1, "learning_rate": 1e-2},
+        "quantiles": SMALL | {"critic": "qr", "n_quantiles": 5, "learning_rate": 3e-3},
+        "implicit": SMALL | {"critic": "iqn", "n_quantiles": 6, "n_greedy_quantiles": 4, "embed_size": 8},
     },
     corner=corner,
     extra_inputs=lambda rng, size: {"log_prob": rng.normal(size=size)},
@@ -50,22 +55,25 @@ PAIR = Pair(
 )
 
 MISTAKES = [
-    Mistake("tanh for ReLU", "        Linear(hidden_dim),\n        nn.relu,\n        Linear(output_dim)",
-            "        Linear(hidden_dim),\n        nn.tanh,\n        Linear(output_dim)", "forward"),
+    Mistake("tanh for ReLU", "        Linear(hidden_dim),\n        nn.relu,\n        *map(",
+            "        Linear(hidden_dim),\n        nn.tanh,\n        *map(", "forward"),
     Mistake("mean and deviation swapped", "        mean, log_std = jnp.split(", "        log_std, mean = jnp.split(",
             "forward"),
     Mistake("deviation not clamped", "clamp(log_std, -20.0, 2.0)", "clamp(log_std, -20.0, -0.1)", "forward"),
     Mistake("deviation for its logarithm", "u = mean + noise * exp(log_std)", "u = mean + noise * log_std", "loss"),
     Mistake("no tanh correction", "(log_density - log_slope).sum(", "log_density.sum(", "loss"),
     Mistake("mean over action dimensions", "log_slope).sum(axis=-1)", "log_slope).mean(axis=-1)", "loss"),
-    Mistake("inverted done flag", "(1.0 - batch.terminals)", "batch.terminals", "loss", breaks="terminals_are_masked"),
-    Mistake("no entropy in the target", "(next_q - self.alpha() * log_prob)", "next_q", "loss"),
-    Mistake("online critics in the target", "self.critic_1_target, self.critic_2_target\n",
-            "self.critic_1, self.critic_2\n", "loss"),
-    Mistake("target broadcast to (B, B)", "square(q1 - target).mean()", "square(q1[:, None] - target).mean()", "loss"),
+    Mistake("inverted done flag", "(1.0 - batch.terminals[:, None])", "batch.terminals[:, None]", "loss",
+            breaks="terminals_are_masked"),
+    Mistake("no entropy in the target", "next_q - self.alpha() * log_prob[:, None]", "next_q", "loss"),
+    Mistake("online critics in the target", "(self.critic_1_target, self.critic_2_target)\n",
+            "(self.critic_1, self.critic_2)\n", "loss"),
+    Mistake("target broadcast to (B, B)", "square(q - target)", "square(q - target[:, 0])", "loss"),
     Mistake("one critic for the policy",
-            "q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))",
-            "q = critic_1(batch.observations, actions)", "loss"),
+            "minimum(*quantiles(critics, batch.observations, actions).mean(axis=-1))",
+            "quantiles(critics, batch.observations, actions)[0].mean(axis=-1)", "loss"),
+    Mistake("mean over critics", "square(q - target).mean(axis=(1, 2)).sum()", "square(q - target).mean()", "loss"),
+    Mistake("larger critic in the target", "critic[:, None] == 0", "critic[:, None] == 1", "loss"),
     Mistake("current noise in the target", "sample(actor, batch.next_observations, noise.target)",
             "sample(actor, batch.next_observations, noise.actor)", "loss"),
     Mistake("entropy without its gradient", "return (self.alpha() * log_prob - q).mean()",
@@ -88,6 +96,27 @@ MISTAKES = [
     Mistake("entropy logged as its negative", '"entropy": -aux', '"entropy": aux', "log"),
     Mistake("draws beyond the experience", "draw_noise(key, step, state.hp, size, action_dim)",
             "draw_noise(key, step, state.hp, len(dataset), action_dim)", "shipped path"),
-    Mistake("same noise at every update", "jax.random.split(jax.random.fold_in(key, step), 3)",
-            "jax.random.split(jax.random.fold_in(key, 0 * step), 3)", "draws"),
+    Mistake("same noise at every update", "jax.random.split(jax.random.fold_in(key, step), count)",
+            "jax.random.split(jax.random.fold_in(key, 0 * step), count)", "draws"),
+    *quantiles.ANY_CONTINUOUS_MISTAKES,
+    Mistake("smaller quantiles of either critic", "where(critic[:, None] == 0, q[0], q[1])", "minimum(*q)", "loss",
+            "quantiles"),
+    Mistake("a critic chosen for the whole batch", "argmin(q.mean(axis=-1), axis=0)",
+            "argmin(q.mean(axis=(1, 2)))[None].repeat(q.shape[1])", "loss", "quantiles"),
+    Mistake("no entropy in the quantiles of the target", "soft_value = next_q - self.alpha() * log_prob[:, None]",
+            'soft_value = next_q - (hp.critic == "mean") * self.alpha() * log_prob[:, None]', "loss", "quantiles"),
+    Mistake("the entropy shared out among the quantiles", "self.alpha() * log_prob[:, None]",
+            "self.alpha() * log_prob[:, None] / next_q.shape[1]", "loss", "quantiles"),
+    Mistake("smaller quantiles of either critic for the policy",
+            "minimum(*quantiles(critics, batch.observations, actions).mean(axis=-1))",
+            "minimum(*quantiles(critics, batch.observations, actions)).mean(axis=-1)", "loss", "quantiles"),
+    Mistake("the policy raises the highest quantile", "actions).mean(axis=-1))", "actions)[..., -1])", "loss",
+            "quantiles"),
+    Mistake("the policy's values at drawn fractions", "quantiles(critics, batch.observations, actions).mean",
+            "quantiles(critics, batch.observations, actions, noise.error_fractions).mean", "loss", "implicit"),
+    Mistake("even fractions in the target", "actions, noise.target_fractions)", "actions)", "loss", "implicit"),
+    Mistake("the target at the fractions of the error", "actions, noise.target_fractions)",
+            "actions, noise.error_fractions)", "loss", "implicit"),
+    Mistake("the first critic's fractions for both", "zip(critics, given, strict=True)",
+            "zip(critics, [given[0]] * 2, strict=True)", "loss", "implicit"),
 ]  # fmt: skip

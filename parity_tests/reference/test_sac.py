@@ -29,6 +29,7 @@ from parity_tests.reference.common import (
     polyak,
     same_draws,
 )
+from parity_tests.reference.d3rlpy import huber_of_quantiles, implicit, middles, stepped
 from shared.data.transitions import Batch
 from shared.frameworks.torch_data import take
 
@@ -40,87 +41,134 @@ def double() -> Iterator[None]:
         yield
 
 
-def networks(width: int) -> tuple[nn.Sequential, ...]:
+def networks(config: Any) -> tuple[nn.Sequential, ...]:
     """The policy, means before logarithms of deviations, and both critics, in the order in which they are drawn."""
-    critic = STATE_DIM + ACTION_DIM, width, width, 1
-    return mlp(STATE_DIM, width, width, 2 * ACTION_DIM), mlp(*critic), mlp(*critic)
+    width = config.hidden_dim
+    return mlp(STATE_DIM, width, width, 2 * ACTION_DIM), critic(config), critic(config)
 
 
-OTHER = {"learning_rate": 1e-2, "tau": 0.1, "discount": 0.9, "hidden_dim": 64, "batch_size": 64}
+def critic(config: Any) -> nn.Sequential:
+    """Layers with a head for a mean or for quantiles; or layers, weights of their features, and an embedding."""
+    widths = STATE_DIM + ACTION_DIM, config.hidden_dim, config.hidden_dim
+    if config.critic != "iqn":
+        return mlp(*widths, config.n_quantiles if config.critic == "qr" else 1)
+    body = mlp(*widths, end=nn.ReLU())
+    return nn.Sequential(body, nn.Linear(config.hidden_dim, 1), nn.Linear(config.embed_size, config.hidden_dim))
 
 
-@pytest.mark.parametrize(("settings", "bound"), [({}, 1.0), (OTHER, 2.0)], ids=["default", "fast"])
-def test_sac(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
-    """The critics; the policy on the new ones; the temperature; the targets."""
-    dataset = Batch(*(column.double() for column in dataset))
-    config = sac.TrainConfig(device="cpu", **settings)
-    trainer = sac.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
-    ours = trainer.actor, trainer.critic_1, trainer.critic_2
-    policy_net, q1, q2 = map(at_the_weights_of, ours, networks(config.hidden_dim))
-    q1_t, q2_t = copy.deepcopy((q1, q2))
-    log_temperature = nn.Parameter(torch.tensor(0.0))
-    rate = config.learning_rate
-    policy_adam, temperature_adam = adam(policy_net.parameters(), rate), adam([log_temperature], rate)
-    q_adam = adam([*q1.parameters(), *q2.parameters()], rate)
+class Reference:
+    """The paper's updates, at the weights of a trainer; with critics of quantiles, as d3rlpy's take part in them."""
 
-    def policy(s: Tensor) -> tuple[Tensor, Tensor]:
-        loc, log_scale = policy_net(s).split(ACTION_DIM, dim=-1)
+    def __init__(self, config: Any, trainer: Any, bound: float) -> None:
+        self.config, self.bound = config, bound
+        ours = trainer.actor, trainer.critic_1, trainer.critic_2
+        self.policy_net, *self.critics = map(at_the_weights_of, ours, networks(config))
+        self.targets = copy.deepcopy(self.critics)
+        self.log_temperature = nn.Parameter(torch.tensor(0.0))
+        rate = config.learning_rate
+        self.policy_adam = adam(self.policy_net.parameters(), rate)
+        self.temperature_adam = adam([self.log_temperature], rate)
+        self.q_adam = adam([p for q in self.critics for p in q.parameters()], rate)
+        # Which side of 1 errors of quantiles met, and which critic was the smaller
+        self.corners: set[bool] = set()
+        self.chosen: set[int] = set()
+
+    def policy(self, s: Tensor) -> tuple[Tensor, Tensor]:
+        """Actions (B, A), and their log-probabilities (B, 1)."""
+        loc, log_scale = self.policy_net(s).split(ACTION_DIM, dim=-1)
         normal = Normal(loc, log_scale.clip(-20, 2).exp())
         squashed = Independent(TransformedDistribution(normal, TanhTransform(cache_size=1), validate_args=False), 1)
         sample = squashed.rsample()
-        return bound * sample, squashed.log_prob(sample)[:, None]
+        return self.bound * sample, squashed.log_prob(sample)[:, None]
 
-    def smaller(first: nn.Module, second: nn.Module, s: Tensor, a: Tensor) -> Tensor:
-        inputs = torch.cat([s, a], dim=-1)
-        return torch.min(first(inputs), second(inputs))
+    def quantiles(self, q: nn.Sequential, s: Tensor, a: Tensor, learns: bool = True) -> tuple[Tensor, Tensor]:
+        """Of actions (B, A), and their fractions, (B, K) both; implicit ones stand at random ones while it learns."""
+        c, inputs = self.config, torch.cat([s, a], dim=-1)
+        if c.critic != "iqn":
+            z = q(inputs)
+            return z, middles(z.shape[1]).repeat(len(s), 1)
+        even = torch.linspace(0, 1, c.n_greedy_quantiles).repeat(len(s), 1)
+        t = torch.rand(len(s), c.n_quantiles) if learns else even
+        return implicit(q, inputs, t).squeeze(2), t
 
+    def target(self, s2: Tensor, r: Tensor, d: Tensor, temperature: Tensor) -> Tensor:
+        """All quantiles (B, K) of one critic, the one with the smaller mean; each is paid for the entropy."""
+        a2, log_pi2 = self.policy(s2)
+        both = torch.stack([self.quantiles(q, s2, a2)[0] for q in self.targets])
+        smaller = both.mean(2).argmin(0)
+        self.chosen |= set(smaller.tolist())
+        soft_value = both[smaller, torch.arange(len(s2))] - temperature * log_pi2
+        return r + self.config.discount * (1 - d) * soft_value
+
+    def loss(self, z: Tensor, t: Tensor, y: Tensor) -> Tensor:
+        """A critic's, of quantiles (B, K) at their fractions, against targets (B, K')."""
+        if self.config.critic == "mean":
+            return mse_loss(z, y)
+        u = y[:, :, None] - z[:, None, :]
+        self.corners |= set((u.detach().abs() < 1).flatten().tolist())
+        return huber_of_quantiles(u, t).mean()
+
+    def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
+        """The critics; the policy on the new ones; the temperature; the targets."""
+        temperature = self.log_temperature.exp().detach()
+        with torch.no_grad():
+            y = self.target(s2, r, d, temperature)
+        values = [self.quantiles(q, s, a) for q in self.critics]
+        critic_loss = sum(self.loss(z, t, y) for z, t in values)
+        log = {"critic_loss": stepped(self.q_adam, critic_loss), "alpha": temperature, "q": values[0][0].mean()}
+        a_pi, log_pi = self.policy(s)
+        means = [self.quantiles(q, s, a_pi, learns=False)[0].mean(1, keepdim=True) for q in self.critics]
+        log["actor_loss"] = stepped(self.policy_adam, (temperature * log_pi - torch.min(*means)).mean())
+        entropy = -log_pi.detach()
+        log["entropy"] = entropy.mean()
+        # Up while the entropy is below its target, -A.
+        temperature_loss = (self.log_temperature * (entropy - -float(ACTION_DIM))).mean()
+        log["alpha_loss"] = stepped(self.temperature_adam, temperature_loss)
+        for target, source in zip(self.targets, self.critics, strict=True):
+            polyak(target, source, self.config.tau)
+        return log
+
+
+OTHER = {"learning_rate": 1e-2, "tau": 0.1, "discount": 0.9, "hidden_dim": 64, "batch_size": 64}
+QR = OTHER | {"critic": "qr", "n_quantiles": 5}
+IQN = OTHER | {"critic": "iqn", "n_quantiles": 7, "n_greedy_quantiles": 4, "embed_size": 9}
+CASES = {"default": ({}, 1.0), "fast": (OTHER, 2.0), "qr": (QR, 2.0), "iqn": (IQN, 2.0)}
+
+
+@pytest.mark.parametrize(("settings", "bound"), CASES.values(), ids=CASES)
+def test_sac(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
+    """Logs, weights, targets, the temperature and actions; each critic is the smaller one in some rows."""
+    dataset = Batch(*(column.double() for column in dataset))
+    config = sac.TrainConfig(device="cpu", **settings)
+    trainer = sac.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
+    reference = Reference(config, trainer, bound)
     logs, expected = [], []
     same_draws()
     for _ in range(UPDATES):
         indices, noise = sac.draw_noise(config, ROWS, ACTION_DIM, CPU)
         logs.append(trainer.update(take(dataset, indices), noise))
+    drawn = torch.get_rng_state()
     same_draws()
     for _ in range(UPDATES):
-        s, a, r, s2, d = columns_of(dataset, config.batch_size)
-        temperature = log_temperature.exp().detach()
-        with torch.no_grad():
-            a2, log_pi2 = policy(s2)
-            soft_value = smaller(q1_t, q2_t, s2, a2) - temperature * log_pi2
-            y = r + config.discount * (1 - d) * soft_value
-        inputs = torch.cat([s, a], dim=-1)
-        critic_loss = mse_loss(q1(inputs), y) + mse_loss(q2(inputs), y)
-        log = {"critic_loss": critic_loss, "alpha": temperature, "q": q1(inputs).mean()}
-        q_adam.zero_grad()
-        critic_loss.backward()
-        q_adam.step()
-        a_pi, log_pi = policy(s)
-        policy_loss = (temperature * log_pi - smaller(q1, q2, s, a_pi)).mean()
-        policy_adam.zero_grad()
-        policy_loss.backward()
-        policy_adam.step()
-        entropy = -log_pi.detach()
-        temperature_adam.zero_grad()
-        # Up while the entropy is below its target, -A.
-        temperature_loss = (log_temperature * (entropy - -float(ACTION_DIM))).mean()
-        temperature_loss.backward()
-        temperature_adam.step()
-        expected.append(log | {"actor_loss": policy_loss, "entropy": entropy.mean(), "alpha_loss": temperature_loss})
-        polyak(q1_t, q1, config.tau)
-        polyak(q2_t, q2, config.tau)
+        expected.append(reference.update(*columns_of(dataset, config.batch_size)))
+    assert torch.equal(drawn, torch.get_rng_state())
     assert_same_log(logs, expected, tolerance=1e-10)
-    pairs = [(trainer.actor.net, policy_net), (trainer.critic_1.net, q1), (trainer.critic_2.net, q2)]
-    pairs += [(trainer.critic_1_target.net, q1_t), (trainer.critic_2_target.net, q2_t)]
+    pairs = [(trainer.actor.net, reference.policy_net)]
+    ours = trainer.critic_1, trainer.critic_2, trainer.critic_1_target, trainer.critic_2_target
+    pairs += [(q.net, other) for q, other in zip(ours, [*reference.critics, *reference.targets], strict=True)]
     numbers = [both for ours, theirs in pairs for both in zip(ours.parameters(), theirs.parameters(), strict=True)]
     worst = max(
         ((mine - other).abs().max() / other.abs().max()).item()
-        for mine, other in [*numbers, (trainer.log_alpha.constant, log_temperature)]
+        for mine, other in [*numbers, (trainer.log_alpha.constant, reference.log_temperature)]
     )
     print(f"furthest apart: {worst:.1e}")
     assert worst < 1e-10
     assert trainer.total_it == UPDATES
+    assert reference.chosen == {0, 1}
+    assert reference.corners == (set() if config.critic == "mean" else {True, False})
     # As an environment gives them, in single precision or in double
     states, normal = dataset.observations[:50].float().double(), torch.randn(50, ACTION_DIM)
-    loc, log_scale = policy_net(states).detach().split(ACTION_DIM, dim=-1)
+    loc, log_scale = reference.policy_net(states).detach().split(ACTION_DIM, dim=-1)
     explored, acted = trainer.explore(states.float().numpy(), normal.numpy()), trainer.act(states.numpy())
     torch.testing.assert_close(torch.as_tensor(explored), bound * torch.tanh(loc + normal * log_scale.exp()))
     torch.testing.assert_close(torch.as_tensor(acted), bound * torch.tanh(loc))
@@ -167,10 +215,12 @@ def test_the_log_probability_stays_finite_and_right_where_the_tanh_is_1() -> Non
         assert log_prob.item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_weights_start_where_the_seed_says() -> None:
+@pytest.mark.parametrize("settings", [{}, QR, IQN], ids=["mean", "qr", "iqn"])
+def test_weights_start_where_the_seed_says(settings: dict[str, Any]) -> None:
     """The actor is built first, then the critics, with PyTorch's own initialisation; the temperature starts at 1."""
+    config = sac.TrainConfig(device="cpu", **settings)
     torch.manual_seed(7)
-    trainer = sac.create_trainer(sac.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
+    trainer = sac.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     torch.manual_seed(7)
-    assert_same_weights([trainer.actor, trainer.critic_1, trainer.critic_2], networks(256))
+    assert_same_weights([trainer.actor, trainer.critic_1, trainer.critic_2], networks(config))
     assert trainer.log_alpha().item() == 0.0
