@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 from filelock import FileLock, Timeout
+from tqdm import tqdm
 
 from shared.commands.common import Parser, at_least
 from shared.commands.sweeping.cluster import LOCAL, Cluster, Share
@@ -116,9 +117,11 @@ def _make(search: Search, record: Record, options: argparse.Namespace) -> int:
     # SIGTERM asks for the same as Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     failed = 0
+    bar = tqdm(total=options.trials, initial=len(record.ended), unit="trial", disable=None, smoothing=0.1)
 
     def tell(trial: Trial, why: str) -> None:
         nonlocal failed
+        bar.update()
         if why:
             failed += 1
             warn(f"failed: {in_words(trial.values)}: {why}")
@@ -130,7 +133,7 @@ def _make(search: Search, record: Record, options: argparse.Namespace) -> int:
     share = Share(cpus=options.threads, jobs=options.jobs, **given)
     way = Way(options.trials, options.early, options.together, on_threads(options.threads))
     sampler = optuna_sampler(search, record)
-    with Cluster(options.ray, share) as cluster:
+    with bar, Cluster(options.ray, share) as cluster:
         search_on(cluster, search, record, sampler, way, tell)
     return failed
 
@@ -147,8 +150,8 @@ def _keep(search: Search, record: Record) -> None:
         write_atomically(search.folder / PICTURE, draw_trials(search, record.ended, best))
     except Exception as error:  # a picture ends nothing
         warn(f"cannot draw {search.folder / PICTURE} ({error})")
-    dataset = f" --env {search.datasets[0]}"
-    say(f"its settings: corl-twins train {search.framework} {search.algorithm}{dataset} --config_path {path}")
+    command = f"corl-twins train {search.framework} {search.algorithm} --env {search.datasets[0]}"
+    say(f"its settings: {command} --config_path {path}")
 
 
 def in_words(values: dict[str, Any]) -> str:

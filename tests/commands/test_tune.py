@@ -1,6 +1,7 @@
 """`corl-twins tune`: what a search may ask for, what is remembered of it, and how its trials are made."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,13 +12,16 @@ import pytest
 import yaml
 
 from shared.__main__ import main
+from shared.commands import tune
 from shared.commands.plot import read_run
 from shared.commands.sweeping.plan import validated
+from shared.commands.sweeping.processes import order
 from shared.commands.tuning import on_ray
 from shared.commands.tuning.picture import draw_trials
 from shared.commands.tuning.plan import Search
 from shared.commands.tuning.record import FILE, Record, Trial
 from shared.errors import InputError
+from shared.frameworks.twins import ROOT
 from shared.runs import resuming
 from shared.runs.configs import dump
 from tests.commands.test_sweep import DATASET, wait_until
@@ -52,6 +56,15 @@ def test_a_trial_has_the_same_runs_with_other_values(tmp_path: Path) -> None:
     runs = search.runs({"alpha": 1.25, "batch_size": 9, "tau": "0.2"})
     assert [cell.config.seed for cell in runs] == [0, 1]
     assert {(cell.config.alpha, cell.config.batch_size, cell.config.tau) for cell in runs} == {(1.25, 9, 0.2)}
+
+
+def test_the_examples_are_searches() -> None:
+    """That of the help, and that of the page."""
+    page = (ROOT / "docs" / "sweeps.md").read_text()
+    shown = page.partition("# search.yaml\n")[2].partition("```")[0]
+    for text in (tune._EXAMPLE.partition("a file:\n")[2].partition("\nA trial")[0], shown):
+        values = yaml.load(text, yaml.BaseLoader)
+        validated(Search, {"folder": "runs", **values}, "").check()
 
 
 FAULTS = {
@@ -221,6 +234,37 @@ def test_a_run_that_fails_ends_its_trial(tmp_path: Path, monkeypatch: pytest.Mon
     for ending.status in (1, 0):
         with pytest.raises(RuntimeError, match="no room on the disk"):
             on_ray.make_trial({"alpha": "1"}, search, WAY)
+
+
+def test_the_run_that_printed_last_says_why(tmp_path: Path) -> None:
+    """A trial of two runs, of which the second one failed; and one whose worker died before any run."""
+    search = planned(tmp_path, seeds="2", search={"alpha": ["1", "2"]})
+    assert on_ray.why_it_failed(search, {"alpha": "1"}) == "its worker died"
+    (tmp_path / "logs").mkdir()
+    for second, cell in enumerate(search.runs({"alpha": "1"})):
+        (log := order((cell,), {}, tmp_path / "logs").log).write_text(f"first\nof seed {cell.config.seed}\n")
+        os.utime(log, (second, second))
+    assert on_ray.why_it_failed(search, {"alpha": "1"}) == "of seed 1"
+    os.utime(log, (-1, -1))
+    assert on_ray.why_it_failed(search, {"alpha": "1"}) == "of seed 0"
+    assert on_ray.why_it_failed(search, {"alpha": "2"}) == "its worker died"
+
+
+@pytest.mark.thorough
+def test_a_trial_that_fails_is_told(tmp_path: Path) -> None:
+    """It has no score, and is made again by the next call."""
+    file = tmp_path / "search.yaml"
+    missing = str(tmp_path / "missing.hdf5")
+    file.write_text(yaml.safe_dump(asked(tmp_path / "tuned", datasets=[missing], search={"alpha": ["1", "2"]})))
+    command = [sys.executable, "-m", "shared", "tune", str(file), "--trials", "1", "--attempts", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 1
+    failed, rest = done.stderr.splitlines()
+    assert failed.startswith("failed: alpha ")
+    assert missing in failed
+    assert rest == "trials that failed: 1; mend the cause, narrow the search, or call this again"
+    (trial,) = json.loads((tmp_path / "tuned" / FILE).read_text())["trials"]
+    assert trial["score"] is None
 
 
 def test_a_search_is_drawn(tmp_path: Path) -> None:

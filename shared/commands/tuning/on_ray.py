@@ -11,7 +11,7 @@ import numpy as np
 from shared.commands.plot import read_run
 from shared.commands.sweeping.cluster import Cluster
 from shared.commands.sweeping.plan import Cell, batches, in_text
-from shared.commands.sweeping.processes import Ended, Processes, last_words
+from shared.commands.sweeping.processes import Ended, Processes, last_words, order
 from shared.commands.tuning.plan import Interval, Search
 from shared.commands.tuning.record import Record, Trial
 from shared.errors import InputError, reason
@@ -86,7 +86,7 @@ def search_on(
                 tell(known[trial.trial_id], "")
 
         def on_trial_error(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
-            tell(known[trial.trial_id], str(trial.get_error()).strip().split("\n")[-1])
+            tell(known[trial.trial_id], why_it_failed(search, trial.config))
 
     tune.Tuner(
         tune.with_resources(
@@ -171,6 +171,13 @@ def make_trial(config: dict[str, Any], search: Search, way: Way) -> None:
     with Processes(1, way.environment, search.folder.absolute() / "logs", _PATIENCE) as processes:
         processes.run(batches([cell for cell in runs if not _is_finished(cell)], way.together), check, look)
     look()
+
+
+def why_it_failed(search: Search, values: dict[str, Any]) -> str:
+    """What a run of a trial with these values printed last."""
+    logs = [order((cell,), {}, search.folder / "logs").log for cell in search.runs(values)]
+    begun = [log for log in logs if log.exists()]
+    return last_words(max(begun, key=lambda log: log.stat().st_mtime)) if begun else "its worker died"
 
 
 def _is_finished(cell: Cell) -> bool:
