@@ -29,6 +29,7 @@ SKETCHES = {
         phases.finetune_awac,
         phases.finetune_cal_ql,
         phases.finetune_cql,
+        phases.finetune_fql,
         phases.finetune_iql,
         phases.finetune_rebrac,
         phases.finetune_spot,

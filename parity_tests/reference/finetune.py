@@ -117,9 +117,16 @@ def run_of(twin: ModuleType, trainer_class: Any, config: Any) -> tuple[Lived, An
 
 
 def derived(
-    config: Any, raw: dict[str, np.ndarray], act: Callable[[Tensor], Tensor], update: Callable[..., Any]
+    config: Any,
+    raw: dict[str, np.ndarray],
+    act: Callable[[Tensor], Tensor],
+    update: Callable[..., Any],
+    added: float | None = None,
 ) -> Lived:
-    """CORL's loop over one ring: `act` draws and makes an action (1, A) of a state (1, S), `update` takes a batch."""
+    """CORL's loop over one ring: `act` draws and makes an action (1, A) of a state (1, S), `update` takes a batch.
+
+    Where a number is `added` to rewards, they are not scaled, whatever the config says.
+    """
     states, following = raw["observations"][:-1], raw["observations"][1:]
     mean, std = np.zeros(STATE_DIM, np.float32), np.ones(STATE_DIM, np.float32)
     if getattr(config, "normalize", True):  # AWAC always does
@@ -130,9 +137,11 @@ def derived(
     spread = max(returns) - min(returns)
     # CQL and Cal-QL alone have these.
     factor, shift = getattr(config, "reward_scale", 1.0), getattr(config, "reward_bias", 0.0)
-    if config.normalize_reward:
+    scaled = config.normalize_reward and added is None
+    if scaled:
         rewards = rewards / np.float32(spread) * np.float32(1000)
         rewards = rewards * np.float32(factor) + np.float32(shift)
+    rewards = rewards + np.float32(added or 0.0)
     columns = [(states - mean) / std, raw["actions"][:-1], rewards, (following - mean) / std, done]
     ring = [np.zeros((CAPACITY, *column.shape[1:]), np.float32) for column in columns]
     for whole, column in zip(ring, columns, strict=True):
@@ -148,7 +157,7 @@ def derived(
             after, reward, ended, *_ = env.step(action)
             after = (after - mean) / std
             real = ended and moves < LIMIT
-            learnt = reward / spread * 1000 * factor + shift if config.normalize_reward else reward
+            learnt = reward / spread * 1000 * factor + shift if scaled else reward + (added or 0.0)
             for whole, value in zip(ring, (state, action, learnt, after, real), strict=True):
                 whole[pointer] = value
             pointer, size = (pointer + 1) % CAPACITY, min(size + 1, CAPACITY)
@@ -171,6 +180,16 @@ def assert_same_life(ours: Lived, theirs: Lived) -> None:
             assert torch.equal(a, b), f"update {step}: column {column} of its batch"
     for column, (a, b) in enumerate(zip(ours.ring, theirs.ring, strict=True)):
         np.testing.assert_array_equal(a, b, err_msg=f"column {column} of the ring")
+
+
+def assert_close_life(ours: Lived, theirs: Lived) -> None:
+    """Batch for batch, row for row, to single precision, to which the policies' last bits are rounded."""
+    assert len(ours.batches) == len(theirs.batches)
+    for step, (mine, other) in enumerate(zip(ours.batches, theirs.batches, strict=True), start=1):
+        for column, (a, b) in enumerate(zip(mine, other, strict=True)):
+            np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6, err_msg=f"update {step}: column {column}")
+    for column, (a, b) in enumerate(zip(ours.ring, theirs.ring, strict=True)):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6, err_msg=f"column {column} of the ring")
 
 
 @contextmanager

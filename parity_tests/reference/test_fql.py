@@ -82,7 +82,7 @@ def mixed(old: list[Layer], new: list[Layer], tau: float) -> list[Layer]:
 class Reference:
     """The update by the book."""
 
-    def __init__(self, config: fql.TrainConfig, trainer: fql.FQL, bound: float) -> None:
+    def __init__(self, config: Any, trainer: Any, bound: float) -> None:
         self.c, self.bound = config, bound
         self.q = [layers_of(trainer.critic.q1), layers_of(trainer.critic.q2)]
         self.q_t = [layers_of(trainer.critic_target.q1), layers_of(trainer.critic_target.q2)]
@@ -153,13 +153,13 @@ class Reference:
         return found
 
 
-def drawn(config: fql.TrainConfig) -> tuple[Tensor, ...]:
+def drawn(config: Any) -> tuple[Tensor, ...]:
     """What an update draws, times (B, 1)."""
     size = config.batch_size, ACTION_DIM
     return torch.randn(size), torch.randn(size), torch.rand(config.batch_size)[:, None], torch.randn(size)
 
 
-def moved(trainer: fql.FQL, bound: float) -> None:
+def moved(trainer: Any, bound: float) -> None:
     """Biases, norms and targets away from where they start; actions on both sides of their bounds."""
     for network in (trainer.actor, trainer.flow, trainer.critic, trainer.critic_target):
         for parameter in network.parameters():
@@ -180,17 +180,27 @@ def test_fql(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     moved(trainer, bound)
     reference = Reference(config, trainer, bound)
     six_updates(fql, config, trainer, dataset, lambda batch: reference.update(batch, drawn(config)), LOG)
+    assert_same_fql(trainer, reference)
+    assert_both_sides(reference)
+    noise_of_acting = torch.randn(ROWS, ACTION_DIM)
+    found = trainer.act(dataset.observations.numpy(), noise_of_acting.numpy())
+    right = reference.inside(run(reference.mu, dataset.observations, noise_of_acting), "acting beyond")
+    np.testing.assert_allclose(found, right.detach().numpy(), rtol=0.0, atol=WEIGHTS)
+
+
+def assert_same_fql(trainer: Any, reference: Reference) -> None:
+    """Every weight of every network."""
     ours = [trainer.critic.q1, trainer.critic.q2, trainer.critic_target.q1, trainer.critic_target.q2]
     theirs = [*reference.q, *reference.q_t, reference.v, reference.mu]
     for mine, other in zip([*ours, trainer.flow.net, trainer.actor.net], theirs, strict=True):
         for a, b in zip(mine.parameters(), chain(*other), strict=True):
             torch.testing.assert_close(a, b, rtol=0.0, atol=WEIGHTS)
+
+
+def assert_both_sides(reference: Reference) -> None:
+    """The batches reached both sides of each bound."""
     what = ("flow beyond", "next action beyond", "action beyond", "done", "positive")
     assert reference.reached == {f"{x} {way}" for x in what for way in (True, False)} | {"least 0", "least 1"}
-    noise_of_acting = torch.randn(ROWS, ACTION_DIM)
-    found = trainer.act(dataset.observations.numpy(), noise_of_acting.numpy())
-    right = reference.inside(run(reference.mu, dataset.observations, noise_of_acting), "acting beyond")
-    np.testing.assert_allclose(found, right.detach().numpy(), rtol=0.0, atol=WEIGHTS)
 
 
 def test_what_acting_draws() -> None:
@@ -201,9 +211,14 @@ def test_what_acting_draws() -> None:
 
 def test_weights_start_uniform() -> None:
     """Within Glorot's bound, the last layers too; biases and shifts 0, scales 1; the target is a copy."""
+    assert_uniform_start(fql)
+
+
+def assert_uniform_start(twin: ModuleType) -> None:
+    """Of each network of a twin of FQL's."""
     torch.manual_seed(7)
-    config = fql.TrainConfig(device="cpu", actor_ln=True, actor_hidden_dims=(300, 200), critic_hidden_dims=(200, 100))
-    trainer = fql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    config = twin.TrainConfig(device="cpu", actor_ln=True, actor_hidden_dims=(300, 200), critic_hidden_dims=(200, 100))
+    trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     networks = [trainer.actor.net, trainer.flow.net, trainer.critic.q1, trainer.critic.q2]
     inputs = [STATE_DIM + ACTION_DIM, STATE_DIM + ACTION_DIM + 1, *[STATE_DIM + ACTION_DIM] * 2]
     hidden = [*[config.actor_hidden_dims] * 2, *[config.critic_hidden_dims] * 2]

@@ -213,3 +213,8 @@ def modify_step_rewards_times_100(dataset: Any, env: str) -> Callable[[float], f
 def shift_antmaze_rewards(dataset: Batch, env: str) -> Batch:
     """FQL's rule: 1 taken off antmaze rewards, others unchanged, those of locomotion too."""
     return dataset._replace(rewards=dataset.rewards - 1) if is_antmaze(env) else dataset
+
+
+def shift_antmaze_step_rewards(dataset: Batch, env: str) -> Callable[[float], float]:
+    """What `shift_antmaze_rewards` does to a dataset, for the reward of one step in the environment."""
+    return (lambda reward: reward - 1) if is_antmaze(env) else lambda reward: reward

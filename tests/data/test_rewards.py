@@ -13,9 +13,11 @@ from shared.data.rewards import (
     scale_and_shift_rewards,
     scale_rewards,
     shift_antmaze_rewards,
+    shift_antmaze_step_rewards,
 )
 from shared.data.transitions import Batch
 from shared.errors import InputError
+from shared.names import OGBENCH
 
 
 def transitions(rewards: list[float], terminals: list[int]) -> Batch:
@@ -151,6 +153,9 @@ def test_antmazes_rewards_are_shifted_alone() -> None:
     """FQL's: those of locomotion have the scale that they have."""
     dataset = transitions([0, 1, 0.5], [0, 1, 0])
     assert shift_antmaze_rewards(dataset, "antmaze-umaze-v2").rewards.tolist() == [-1, 0, -0.5]
-    for env in ("hopper-medium-v2", "pen-human-v1"):
+    assert shift_antmaze_step_rewards(dataset, "antmaze-umaze-v2")(0.3) == 0.3 - 1
+    ogbenchs = f"{OGBENCH}antmaze-large-navigate-singletask-v0"
+    for env in ("hopper-medium-v2", "pen-human-v1", ogbenchs):
         assert shift_antmaze_rewards(dataset, env).rewards.tolist() == [0, 1, 0.5]
+        assert shift_antmaze_step_rewards(dataset, env)(0.3) == 0.3
     assert dataset.rewards.tolist() == [0, 1, 0.5]

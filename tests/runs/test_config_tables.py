@@ -76,7 +76,7 @@ def test_plass_table_has_the_datasets_of_d3rlpys_runs() -> None:
         assert rows("plas")[dataset] == rows("plas")[dataset[:-1] + "0"]
 
 
-FINETUNED = [f"finetune/{name}" for name in ("awac", "cal_ql", "cql", "iql", "rebrac", "spot")]
+FINETUNED = [f"finetune/{name}" for name in ("awac", "cal_ql", "cql", "fql", "iql", "rebrac", "spot")]
 
 
 @pytest.mark.parametrize("algorithm", FINETUNED)
@@ -84,7 +84,22 @@ def test_the_tables_of_two_phases_have_corls_datasets(algorithm: str) -> None:
     mazes = ("umaze", "umaze-diverse", "medium-play", "medium-diverse", "large-play", "large-diverse")
     datasets = [f"antmaze-{maze}-v2" for maze in mazes]
     datasets += [f"{hand}-cloned-v1" for hand in ("pen", "door", "hammer", "relocate")]
-    assert sorted(rows(algorithm)) == sorted([*datasets, "mini/hopper-medium-replay"])
+    found = [dataset for dataset in rows(algorithm) if not dataset.startswith(OGBENCH)]
+    assert sorted(found) == sorted([*datasets, "mini/hopper-medium-replay"])
+
+
+def test_fqls_table_of_two_phases_has_its_papers_rows() -> None:
+    """A million updates, then a million steps, with 50 episodes every 100,000 updates; the whole dataset fits in."""
+    sets = ("humanoidmaze-medium-navigate", "antsoccer-arena-navigate", "cube-double-play", "scene-play")
+    found = {dataset: row for dataset, row in rows("finetune/fql").items() if dataset.startswith(OGBENCH)}
+    assert sorted(found) == sorted(f"{OGBENCH}{name}-singletask-v0" for name in (*sets, "puzzle-4x4-play"))
+    assert all(ogbench_set(dataset) for dataset in found)
+    for dataset, row in rows("finetune/fql").items():
+        if not dataset.startswith("mini/"):
+            settings = load_twin("torch", "finetune/fql").TrainConfig(**row)
+            assert (settings.eval_freq, settings.n_episodes, settings.max_timesteps) == (100_000, 50, 2_000_000)
+            assert (settings.normalize, settings.normalize_reward) == (False, True)
+            assert settings.buffer_size > 2_000_000 * dataset.startswith(f"{OGBENCH}humanoidmaze")
 
 
 # What CORL's CQL and Cal-QL of the second phase share in AntMaze
@@ -297,6 +312,12 @@ CQL_ONLINE_ANTMAZE = {
         ),
         ("fql", f"{OGBENCH}antmaze-giant-navigate-singletask-v0", {"discount": 0.995, "q_agg": "min"}),
         ("fql", f"{OGBENCH}puzzle-4x4-play-singletask-v0", {"alpha": 1000.0}),
+        ("finetune/fql", "antmaze-umaze-v2", {}),
+        ("finetune/fql", "antmaze-large-diverse-v2", {"alpha": 3.0}),
+        ("finetune/fql", "door-cloned-v1", {"q_agg": "min", "alpha": 1000.0}),
+        ("finetune/fql", "relocate-cloned-v1", {"q_agg": "min", "alpha": 10_000.0}),
+        ("finetune/fql", f"{OGBENCH}antsoccer-arena-navigate-singletask-v0", {"alpha": 30.0, "discount": 0.995}),
+        ("finetune/fql", f"{OGBENCH}scene-play-singletask-v0", {"alpha": 300.0}),
         (
             "iql",
             f"{OGBENCH}cube-double-play-singletask-v0",

@@ -78,6 +78,26 @@ def test_a_run_learns_from_a_maze_and_is_scored_by_success(side: str, name: str,
 
 
 @pytest.mark.parametrize("side", ["torch", pytest.param("jax", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("dataset", [POINT, pytest.param(CUBE, marks=pytest.mark.thorough)])
+def test_a_run_goes_on_in_its_task(dataset: str, side: str, tmp_path: Path) -> None:
+    """Rewards and ends of a step are the package's, as those of the data are."""
+    env = f"ogbench:{dataset}-singletask-task2-v0"
+    phases = {"offline_iterations": 2, "online_iterations": 210, "eval_freq": 212, "n_episodes": 1}
+    train(side, "finetune/fql", tmp_path, **SMALL["fql"] | phases | {"env": env, "batch_size": 8})
+    run = only_run(tmp_path)
+    (steps,) = (np.load(path) for path in (run / "checkpoints").glob("experience_*.npz"))
+    limit = 200 if dataset == CUBE else 1000
+    assert len(steps["rewards"]) == 210
+    np.testing.assert_array_equal(np.flatnonzero(steps["timeouts"]) + 1, [limit] if limit < 210 else [])
+    np.testing.assert_array_equal(steps["rewards"], -1.0)
+    np.testing.assert_array_equal(steps["paid"], -1.0)
+    assert not steps["terminals"].any()
+    result = json.loads((run / "result.json").read_text())
+    assert result["metric"] == "success_percent"
+    assert (result["training_regret"], result["success_rate_after_online"]) == (1.0 if limit < 210 else None, 0.0)
+
+
+@pytest.mark.parametrize("side", ["torch", pytest.param("jax", marks=pytest.mark.thorough)])
 def test_a_run_learns_from_a_cube(side: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By its set's row: the weight of the distance is that of FQL's authors. What it learnt can be played."""
     result = run_on(CUBE, side, "fql", tmp_path)

@@ -51,6 +51,29 @@ def finetune_awac(figure: Figure) -> None:
     pen.label(axes, 6.65, 3.7, "online")
 
 
+def finetune_fql(figure: Figure) -> None:
+    """What the flow imitates, and the policy, which leans to larger values, before the switch and later."""
+    offline, online = pen.panels(figure, 2.8, columns=2)
+    data, lean, q = np.array([-0.52, -0.34]), 0.26, 1.2 + 0.9 * ACTIONS
+    tried = np.array([-0.14, 0.06, 0.26, 0.46])
+    for axes, steps in ((offline, np.array([])), (online, tried)):
+        flow = density(np.concatenate([data, steps]), 0.15)
+        pen.curve(axes, ACTIONS, q, GREY, lw=1.2)
+        pen.curve(axes, ACTIONS, flow / flow.max(), SKY)
+        pen.curve(axes, ACTIONS + lean, flow / flow.max(), AMBER)
+        pen.ticks(axes, data)
+        pen.ticks(axes, steps, colour=AMBER)
+        pen.plain(axes, "action")
+        axes.set(xlim=(-1, 1), ylim=(0, 2.3))
+        pen.label(axes, 0.72, 2.1, "Q")
+    for axes, name in ((offline, "offline"), (online, "online")):
+        pen.label(axes, 0.5, 1.08, name, transform=axes.transAxes)
+    pen.label(offline, -0.62, 1.2, "flow", SKY)
+    pen.label(offline, 0.14, 1.0, "policy", AMBER)
+    pen.label(offline, -0.84, 0.22, "data")
+    pen.label(online, 0.16, 0.32, "steps", AMBER)
+
+
 def finetune_iql(figure: Figure) -> None:
     """The share of new steps in a batch, and the policy's learning rate."""
     above, below = pen.panels(figure, 3.3, rows=2)

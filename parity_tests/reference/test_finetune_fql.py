@@ -1,0 +1,348 @@
+"""FQL, offline to online: six updates in each phase and a whole loop, in float64; and mistakes in it.
+
+Networks and update are those of the offline derivation, in bare arrays, so that the last bits differ.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from corl_jax.finetune import fql as jax_twin
+from corl_torch.finetune import fql
+from parity_tests.precision import both_in
+from parity_tests.reference.common import ACTION_DIM, CPU, ROWS, STATE_DIM, UPDATES, assert_same_log, same_draws
+from parity_tests.reference.finetune import (
+    ANTMAZE_ID,
+    CAPACITY,
+    Line,
+    Lived,
+    assert_close_life,
+    derived,
+    patched,
+    run_of,
+    write_dataset,
+)
+from parity_tests.reference.test_fql import (
+    LOG,
+    SMALL,
+    WEIGHTS,
+    Reference,
+    StopError,
+    assert_both_sides,
+    assert_same_fql,
+    assert_uniform_start,
+    drawn,
+    moved,
+    run,
+)
+from shared.data.transitions import Batch
+from shared.envs.evaluation import SampledPolicy
+from shared.envs.stepping import Stepper
+from shared.frameworks.torch_data import take
+from shared.frameworks.torch_online import Ring
+from shared.runs.configs import read_file
+
+# The offline derivation has the default widths.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "default": SMALL,
+    "other": SMALL
+    | {"q_agg": "min", "normalize_q": True, "actor_ln": True, "critic_ln": False, "discount": 0.9, "tau": 0.1}
+    | {"alpha": 0.3, "flow_steps": 4, "learning_rate": 1e-3},
+}
+
+
+class Derivation(Reference):
+    """The update by the book, and the action of a step."""
+
+    def act(self, states: Tensor) -> Tensor:
+        """The actions (E, A) that one fresh noise makes in states (E, S), within the bounds."""
+        noise = torch.randn(1, ACTION_DIM).expand(len(states), -1)
+        return self.inside(run(self.mu, states, noise), "step beyond").detach()
+
+
+@pytest.mark.parametrize(("settings", "bound"), [*zip(SETTINGS.values(), (1.0, 2.0), strict=True)], ids=SETTINGS)
+def test_both_phases(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
+    """Six updates before the switch and six after it: every weight, every logged number and every action, 1e-12 apart.
+
+    Online, each draws from one row more.
+    """
+    with both_in("float64"):
+        config = fql.TrainConfig(device="cpu", **settings)
+        dataset = Batch(*(column.double() for column in dataset))
+        dataset = dataset._replace(actions=bound * dataset.actions)
+        torch.manual_seed(7)
+        trainer = fql.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
+        moved(trainer, bound)
+        reference, logs, expected, actions, others = Derivation(config, trainer, bound), [], [], [], []
+        states, sizes = dataset.observations[:50], [ROWS - UPDATES + max(0, step) for step in range(-UPDATES, UPDATES)]
+        same_draws()
+        for step, size in enumerate(sizes):
+            if step >= UPDATES:
+                draw = fql.draw_exploration(config, ACTION_DIM, CPU)
+                actions.append(trainer.explore(states, draw._replace(action=draw.action.expand(len(states), -1))))
+            indices, noise = fql.draw_noise(config, size, ACTION_DIM, CPU)
+            logs.append(trainer.update(take(dataset, indices), noise))
+        same_draws()
+        for step, size in enumerate(sizes):
+            if step >= UPDATES:
+                others.append(reference.act(states))
+            chosen = np.random.randint(0, size, size=config.batch_size)
+            s, a, r, s2, d = (column[chosen] for column in dataset)
+            expected.append(reference.update((s, a, r[:, None], s2, d[:, None]), drawn(config)))
+        assert_same_log(logs, expected, LOG)
+        assert_same_fql(trainer, reference)
+        torch.testing.assert_close(torch.cat(actions), torch.cat(others), rtol=0.0, atol=WEIGHTS)
+        assert not any(action.requires_grad for action in actions)
+        assert {"step beyond True", "step beyond False"} <= reference.reached
+        reference.reached -= {"step beyond True", "step beyond False"}
+        assert_both_sides(reference)
+        assert trainer.total_it == 2 * UPDATES
+        acting = np.random.default_rng(3).standard_normal((ROWS, ACTION_DIM))
+        right = reference.inside(run(reference.mu, dataset.observations, torch.tensor(acting)), "acting beyond")
+        np.testing.assert_allclose(
+            trainer.act(dataset.observations.numpy(), acting), right.detach(), rtol=0.0, atol=WEIGHTS
+        )
+
+
+def test_weights_start_uniform() -> None:
+    """As offline."""
+    assert_uniform_start(fql)
+
+
+def test_what_an_evaluation_draws() -> None:
+    """A standard normal number for each component of the action."""
+    found = fql.draw_acting_noise(np.random.default_rng(3), fql.TrainConfig(), ACTION_DIM)
+    np.testing.assert_array_equal(found, np.random.default_rng(3).standard_normal(ACTION_DIM))
+
+
+# ---- the loop ------------------------------------------------------------------------------------------------------
+
+LOOPS: dict[str, dict[str, Any]] = {
+    # Locomotion's rewards stay as they are.
+    "default": {},
+    "all that can be otherwise": SETTINGS["other"] | {"normalize": True, "eval_env": ANTMAZE_ID, "alpha": 3.0},
+    "rewards as they are": {"normalize_reward": False, "eval_env": ANTMAZE_ID},
+}
+
+
+def settings_of(twin: ModuleType, folder: Path, settings: dict[str, Any]) -> tuple[Any, dict[str, np.ndarray]]:
+    """A short run of a twin, twenty steps of it online, and its dataset as it shall be learnt from, rewards apart."""
+    raw = write_dataset(folder / "line.hdf5")
+    # Some of the data's actions reach their bounds.
+    reaching = np.clip(1.5 * raw["actions"], -1.0, 1.0)
+    with h5py.File(folder / "line.hdf5", "a") as file:
+        file["actions"][...] = reaching
+    sizes = {"actor_hidden_dims": (20,), "critic_hidden_dims": (30,), "batch_size": 16}
+    config = twin.TrainConfig(
+        env=str(folder / "line.hdf5"),
+        runs_path=str(folder / "runs"),
+        device="cpu",
+        buffer_size=CAPACITY,
+        offline_iterations=6,
+        online_iterations=20,
+        eval_freq=13,
+        n_episodes=1,
+        **settings | sizes,
+    )
+    cut = np.where(np.abs(reaching) > 1 - 1e-5, np.sign(reaching) * np.float32(1 - 1e-5), reaching)
+    return config, raw | {"actions": cut}
+
+
+def life(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Callable[[], Lived]]:
+    """What a run of the twin lived, and what lives the derivation's life; the ring is overwritten meanwhile."""
+    config, raw = settings_of(fql, folder, settings)
+    with both_in("float64"):
+        ours, fresh, as_it_was = run_of(fql, fql.FQL, config)
+
+    def theirs() -> Lived:
+        with both_in("float64"):
+            as_it_was()
+            reference = Derivation(config, fresh, 1.0)
+
+            def update(*rows: Tensor) -> None:
+                reference.update(tuple(column.double() for column in rows), drawn(config))
+
+            added = -1.0 if config.normalize_reward and config.eval_env else 0.0
+            return derived(config, raw, lambda state: reference.act(state.double()).float(), update, added)
+
+    return ours, theirs
+
+
+@pytest.mark.parametrize("settings", LOOPS.values(), ids=LOOPS)
+def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
+    """The derivation's buffer, batch for batch; a step's action may lie on its bound, none of the data's does."""
+    ours, theirs = life(tmp_path, settings)
+    assert_close_life(ours, theirs())
+    reached = np.abs(ours.ring[1]).max(axis=1) == 1.0
+    assert reached.any()
+    assert not reached[20 - (CAPACITY - 60) : 60].any()
+
+
+def test_the_jax_run_sets_out_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Actions of the data are cut and those of steps are not; 1 is taken off AntMaze's rewards of both."""
+    found: list[Any] = []
+
+    def stop(config: Any, experience: Any, *given: Any) -> None:
+        found.append(experience)
+        raise StopError
+
+    config, raw = settings_of(jax_twin, tmp_path, {"eval_env": ANTMAZE_ID})
+    monkeypatch.setattr(jax_twin, "create_train_state", lambda *given: None)
+    monkeypatch.setattr(jax_twin, "to_device", found.append)
+    monkeypatch.setattr(jax_twin, "Online", stop)
+    with pytest.raises(StopError):
+        jax_twin.train(config)
+    data, experience = found
+    np.testing.assert_array_equal(data.actions, raw["actions"][:-1])
+    np.testing.assert_array_equal(data.rewards, raw["rewards"][:-1] - np.float32(1.0))
+    action, env = np.ones(ACTION_DIM, np.float32), Line()
+    env.reset()
+    experience.step(action)
+    np.testing.assert_array_equal(experience.last().actions, action[None])
+    np.testing.assert_array_equal(experience.last().rewards, np.float32(env.step(action)[1] - 1.0))
+
+
+def test_the_authors_names_are_understood(tmp_path: Path) -> None:
+    """Those of their flags."""
+    text = (
+        "env_name: pen-cloned-v1\noffline_steps: 1000000\nonline_steps: 500000\nlr: 0.0003\nalpha: 1000\nq_agg: min\n"
+    )
+    text += (
+        "eval_interval: 100000\neval_episodes: 50\nlayer_norm: true\nactor_layer_norm: false\nbuffer_size: 2000000\n"
+    )
+    text += "normalize_q_loss: false\nvalue_hidden_dims: [512, 512]\n"
+    (tmp_path / "pen.yaml").write_text(text)
+    config = read_file(fql.TrainConfig, "finetune/fql", tmp_path / "pen.yaml")
+    assert (config.max_timesteps, config.offline_iterations, config.env) == (1_500_000, 1_000_000, "pen-cloned-v1")
+    assert (config.eval_freq, config.n_episodes, config.critic_hidden_dims) == (100_000, 50, (512, 512))
+
+
+# ---- mistakes ------------------------------------------------------------------------------------------------------
+
+take_step, update, push, draw_noise = Stepper.step, fql.FQL.update, Ring.push, fql.draw_noise
+
+
+class FromTheWrongEnd(Ring):
+    """Overwrites the newest row of the dataset first."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._pointer = self.size - 1
+
+
+class Empty(Ring):
+    """Begins without the dataset, but for a row."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._pointer = self.size = 1
+
+
+def timeout_as_terminal(self: Stepper, action: Any, then: Any = None) -> Any:
+    """A step whose time limit is stored as an end."""
+    step = take_step(self, action, then)
+    return step._replace(terminal=step.terminal or step.timeout)
+
+
+def next_state_of_the_reset(self: Stepper, action: Any, then: Any = None) -> Any:
+    """A step whose next state is where the environment then stands."""
+    return take_step(self, action, then)._replace(next_observation=self.observation)
+
+
+def cut_too(self: Ring, columns: Any) -> None:
+    """Stores actions of steps as short of their bounds as the data's are."""
+    push(self, columns._replace(actions=np.clip(columns.actions, -1 + 1e-5, 1 - 1e-5)))
+
+
+def uncut(self: fql.FQL, observations: Tensor, noise: fql.Exploration) -> Tensor:
+    """An action beyond the bounds."""
+    return self.actor(observations, noise.action).detach()
+
+
+def without_noise(self: fql.FQL, observations: Tensor, noise: fql.Exploration) -> Tensor:
+    """The action of noise 0."""
+    return fql.policy(self.actor, observations, 0.0 * noise.action).detach()
+
+
+def noisier(self: fql.FQL, observations: Tensor, noise: fql.Exploration) -> Tensor:
+    """With further noise on the action, as other algorithms explore."""
+    return fql.cut(self.actor, self.actor(observations, noise.action) + 0.1 * noise.action).detach()
+
+
+def targets_reset(self: fql.FQL, *given: Any) -> Any:
+    """The target begins anew at the switch."""
+    if self.total_it == UPDATES:
+        self.critic_target.load_state_dict(self.critic.state_dict())
+    return update(self, *given)
+
+
+def moments_reset(self: fql.FQL, *given: Any) -> Any:
+    """The policy's optimiser begins anew at the switch."""
+    if self.total_it == UPDATES:
+        self.actor_optimizer.state.clear()
+    return update(self, *given)
+
+
+def of_the_data_alone(hp: Any, size: int, *given: Any) -> Any:
+    """A batch without the environment's steps."""
+    return draw_noise(hp, min(size, 60), *given)
+
+
+def half_of_the_data(hp: Any, size: int, *given: Any) -> Any:
+    """A batch of which every second row is the data's."""
+    indices, noise = draw_noise(hp, size, *given)
+    indices[::2] %= 60
+    return indices, noise
+
+
+def from_training(act: Any, draw: Any, seed: int) -> SampledPolicy:
+    """An evaluation whose noise comes from the generator that an update draws from."""
+    return SampledPolicy(act, lambda generator: torch.randn(ACTION_DIM).numpy(), seed)
+
+
+MISTAKES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
+    "time limit stored as terminal": (Stepper, "step", timeout_as_terminal),
+    "reset's state stored as the next one": (Stepper, "step", next_state_of_the_reset),
+    "reward of an online step not shifted": (fql, "modify_step_rewards", lambda *args: lambda reward: reward),
+    "the data's rewards not shifted": (fql, "modify_rewards", lambda dataset, env: dataset),
+    "buffer overwritten from the wrong end": (fql, "Ring", FromTheWrongEnd),
+    "a buffer without the data": (fql, "Ring", Empty),
+    "online steps not stored": (Ring, "push", lambda self, columns: None),
+    "batches of the data alone": (fql, "draw_noise", of_the_data_alone),
+    "half of each batch the data's": (fql, "draw_noise", half_of_the_data),
+    "the data's actions not cut": (fql, "cut_actions", lambda dataset, bound: dataset),
+    "actions of steps cut as the data's": (Ring, "push", cut_too),
+    "exploration without noise": (fql.FQL, "explore", without_noise),
+    "exploration with noise on top": (fql.FQL, "explore", noisier),
+    "exploration by the flow": (fql.FQL, "explore", lambda self, s, noise: self.flow_actions(s, noise.action)),
+    "exploration not cut": (fql.FQL, "explore", uncut),
+    "targets reset at the switch": (fql.FQL, "update", targets_reset),
+    "moments reset at the switch": (fql.FQL, "update", moments_reset),
+    "evaluations draw from training's generator": (fql, "SampledPolicy", from_training),
+}
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Lived:
+    """The derivation's life, which no mistake of the twin's changes."""
+    ours, theirs = life(tmp_path_factory.mktemp("right"), LOOPS["all that can be otherwise"])
+    found = theirs()
+    assert_close_life(ours, found)
+    return found
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_the_loop_is_caught(mistake: str, theirs: Lived, tmp_path: Path) -> None:
+    """The same comparison fails."""
+    with patched(MISTAKES[mistake]):
+        ours, _ = life(tmp_path, LOOPS["all that can be otherwise"])
+    with pytest.raises(AssertionError):
+        assert_close_life(ours, theirs)
