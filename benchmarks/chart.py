@@ -1,7 +1,9 @@
 """Results files as charts: ladders as bars, what many seeds at once are worth, learning curves, how cost grows."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import matplotlib as mpl
@@ -9,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.growth import AXES, along
+from benchmarks.growth import AXES, along, share_of_peak
 from benchmarks.results import best
 from benchmarks.rungs import EAGER, RUNGS, SHIPPED
 from shared.runs.curves import mark_switch, svg
@@ -87,9 +89,14 @@ def growth(summary: dict[str, Any], value: str) -> str:
 
     Args:
         summary: The results file.
-        value: What is drawn over it: `updates_per_second`, `share_of_matmul_peak` or `gib`.
+        value: What is drawn over it: `updates_per_second`, `share` of the matmul peak, or `gib`.
     """
-    labels = {"updates_per_second": "updates/s", "share_of_matmul_peak": "share of matmul peak", "gib": "GiB"}
+    labels = {"updates_per_second": "updates/s", "share": "share of matmul peak", "gib": "GiB"}
+    heights = {
+        "updates_per_second": lambda point: point["updates_per_second"]["max"],
+        "share": partial(share_of_peak, summary),
+        "gib": itemgetter("gib"),
+    }
     rows = -(-len(AXES) // _COLUMNS)
     with _both_themes():
         figure = Figure(figsize=(_WIDTH, 1.7 * rows + 0.4), layout="constrained")
@@ -98,8 +105,8 @@ def growth(summary: dict[str, Any], value: str) -> str:
             for side, title in _SIDES.items():
                 if side == "jax" or name != "seeds":
                     points = along(summary, name, side)
-                    heights = [_height(points[place], value) for place in values]
-                    axis.plot(values, heights, "o-", color=_COLOURS[title], markersize=3.5, linewidth=1.2, label=title)
+                    drawn = [heights[value](points[place]) for place in values]
+                    axis.plot(values, drawn, "o-", color=_COLOURS[title], markersize=3.5, linewidth=1.2, label=title)
             axis.set_xscale("log")
             axis.set_title(name, loc="left", fontsize=10, fontweight="bold")
             axis.spines[["top", "right"]].set_visible(False)
@@ -131,11 +138,6 @@ def starts(summary: dict[str, Any]) -> str:
             axis.spines[["top", "right"]].set_visible(False)
         figure.legend(loc="outside upper left", ncols=2, frameon=False)
         return svg(figure, "chart")
-
-
-def _height(point: Mapping[str, Any], value: str) -> float:
-    """The best block's rate, or the point's value itself."""
-    return point[value]["max"] if value == "updates_per_second" else point[value]
 
 
 @contextmanager

@@ -46,7 +46,7 @@ PLACE = re.compile(r"(<!-- (\w+)(?: ([\w/]+))? -->\n)(.*?)(<!-- /\2 -->)", re.DO
 # Charts of how cost grows: the end of the file's name, what is drawn, and what it is called
 GROWN = {
     "": ("updates_per_second", "Updates per second"),
-    "-peak": ("share_of_matmul_peak", "Share of the machine's peak"),
+    "-peak": ("share", "Share of the machine's peak"),
     "-memory": ("gib", "Memory"),
 }
 

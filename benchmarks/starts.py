@@ -28,7 +28,18 @@ SIDES = ("torch", "jax")
 STARTS = ("first", "later")
 # Of rows that are made and written at once
 _PART = 1_000_000
-_SETTINGS = ["--eval_env", ENVIRONMENT, "--max_timesteps", "1", "--eval_freq", "1", "--n_episodes", "1"]
+_SETTINGS = [
+    "--buffer_size",
+    str(max(ROWS)),
+    "--eval_env",
+    ENVIRONMENT,
+    "--max_timesteps",
+    "1",
+    "--eval_freq",
+    "1",
+    "--n_episodes",
+    "1",
+]
 
 
 def write_rows(path: Path, rows: int) -> None:
