@@ -92,7 +92,7 @@ def growth(summary: dict[str, Any], value: str) -> str:
         value: What is drawn over it: `updates_per_second`, `share` of the matmul peak, or `gib`.
     """
     labels = {"updates_per_second": "updates/s", "share": "share of matmul peak", "gib": "GiB"}
-    heights = {
+    heights: dict[str, Callable[[Mapping[str, Any]], float]] = {
         "updates_per_second": lambda point: point["updates_per_second"]["max"],
         "share": partial(share_of_peak, summary),
         "gib": itemgetter("gib"),
