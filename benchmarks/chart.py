@@ -1,6 +1,6 @@
 """Results files as charts: ladders as bars, what many seeds at once are worth, learning curves, how cost grows."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from operator import itemgetter
