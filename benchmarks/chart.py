@@ -10,6 +10,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
 from benchmarks.growth import AXES, along, share_of_peak
 from benchmarks.results import best
@@ -108,12 +109,17 @@ def growth(summary: dict[str, Any], value: str) -> str:
                     drawn = [heights[value](points[place]) for place in values]
                     axis.plot(values, drawn, "o-", color=_COLOURS[title], markersize=3.5, linewidth=1.2, label=title)
             axis.set_xscale("log")
+            axis.set_xticks(values, list(map(_short, values)))
+            axis.minorticks_off()
             axis.set_title(name, loc="left", fontsize=10, fontweight="bold")
             axis.spines[["top", "right"]].set_visible(False)
-            if value == "updates_per_second":
-                axis.set_yscale("log")
         for axis in figure.axes[len(AXES) :]:
             axis.remove()
+        # All panels share one axis.
+        if value == "updates_per_second":
+            figure.axes[0].set_yscale("log")
+        else:
+            figure.axes[0].set_ylim(0, None)
         figure.supylabel(labels[value], fontsize=9)
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=2, frameon=False)
         return svg(figure, "chart")
@@ -134,10 +140,16 @@ def starts(summary: dict[str, Any]) -> str:
                 left.plot(rows, [run["seconds_to_first_update"] for run in runs], label=label, **look)
                 right.plot(rows, [run["gib"] for run in runs], **look)
         for axis, label in ((left, "seconds to the first update"), (right, "GiB")):
-            axis.set(xscale="log", xlabel="rows", ylabel=label, ylim=(0, None))
+            axis.set(xscale="log", xlabel="rows", ylim=(0, None))
+            axis.set_title(label, loc="left", fontsize=10, fontweight="bold")
             axis.spines[["top", "right"]].set_visible(False)
         figure.legend(loc="outside upper left", ncols=2, frameon=False)
         return svg(figure, "chart")
+
+
+def _short(value: int) -> str:
+    """A number of four digits as it is, a longer one with its unit."""
+    return f"{value:,}" if value < 10_000 else EngFormatter(sep="")(value)
 
 
 @contextmanager
