@@ -15,6 +15,7 @@ from matplotlib.ticker import EngFormatter
 from benchmarks.growth import AXES, along, share_of_peak
 from benchmarks.results import best
 from benchmarks.rungs import EAGER, RUNGS, SHIPPED
+from benchmarks.starts import STARTS, start_of
 from shared.runs.curves import mark_switch, svg
 
 # As wide as a phone shows without making the words too small, in inches
@@ -127,14 +128,13 @@ def growth(summary: dict[str, Any], value: str) -> str:
 
 def starts(summary: dict[str, Any]) -> str:
     """A results file of `benchmarks.starts` as an SVG: seconds to the first update, and memory, by the rows."""
-    found = summary["starts"]
-    rows = sorted({run["rows"] for run in found})
+    rows = sorted({run["rows"] for run in summary["starts"]})
     with _both_themes():
         figure = Figure(figsize=(_WIDTH, 2.4), layout="constrained")
         left, right = figure.subplots(1, 2)
         for side, title in _SIDES.items():
-            for start, line in (("first", "-"), ("later", ":")):
-                runs = [next(r for r in found if (r["rows"], r["side"], r["start"]) == (n, side, start)) for n in rows]
+            for start, line in zip(STARTS, "-:", strict=True):
+                runs = [start_of(summary, number, side, start) for number in rows]
                 look = {"color": _COLOURS[title], "linestyle": line, "marker": "o", "markersize": 3.5}
                 label = f"{title}, {start} start"
                 left.plot(rows, [run["seconds_to_first_update"] for run in runs], label=label, **look)

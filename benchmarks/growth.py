@@ -5,12 +5,13 @@ layers, the dataset's rows, and the seeds that a JAX program trains at once. Eac
 """
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from typing import Any
 
+import jax
 import numpy as np
 from tqdm import tqdm
 
@@ -79,7 +80,7 @@ def measured(point: Point) -> dict[str, Any]:
     full_precision()
     seeds = point.changed.get("seeds", 1)
     train, arguments = interval(point.subject(_LEAST))
-    gflop = matmul_flops(_jaxpr(train, arguments)) / _LEAST / 1e9
+    gflop = matmul_flops(jax.make_jaxpr(train)(*arguments).jaxpr) / _LEAST / 1e9
     del train, arguments
     updates = seeds * int(np.clip(_GFLOP / gflop / seeds, _LEAST, _MOST))
     subject, rung = point.subject(updates), point.rung()
@@ -101,12 +102,6 @@ def measured(point: Point) -> dict[str, Any]:
     }
 
 
-def _jaxpr(train: Callable[..., Any], arguments: tuple) -> Any:
-    import jax
-
-    return jax.make_jaxpr(train)(*arguments).jaxpr
-
-
 def in_its_own_process(point: Point) -> dict[str, Any]:
     """What `measured` says, with nothing left over from another point."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
@@ -124,8 +119,8 @@ def along(summary: Mapping[str, Any], axis: str, side: str) -> dict[int, Mapping
 
 def share_of_peak(summary: Mapping[str, Any], point: Mapping[str, Any]) -> float:
     """What a point's products make of the fastest large product that any point of the file has measured."""
-    peak = max(other["matmul_peak_gflops"] for other in summary["points"])
-    return point["gflop_per_update"] * point["updates_per_second"]["max"] / peak
+    fastest = max(other["matmul_peak_gflops"] for other in summary["points"])
+    return point["gflop_per_update"] * point["updates_per_second"]["max"] / fastest
 
 
 def table(summary: Mapping[str, Any]) -> str:
@@ -136,16 +131,16 @@ def table(summary: Mapping[str, Any]) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for axis, values in AXES.items():
-        torch, jax = (along(summary, axis, side) for side in SIDES)
+        eager, scan = (along(summary, axis, side) for side in SIDES)
         for value in values:
             # Several seeds at once are JAX's alone.
-            sides = [jax[value]] if axis == "seeds" else [torch[value], jax[value]]
+            sides = [scan[value]] if axis == "seeds" else [eager[value], scan[value]]
             rates = [point["updates_per_second"]["max"] for point in sides]
-            eager, over = ("", "") if axis == "seeds" else (f"{rates[0]:.1f}", f"**{rates[1] / rates[0]:.2f}**")
+            torch, over = ("", "") if axis == "seeds" else (f"{rates[0]:.1f}", f"**{rates[1] / rates[0]:.2f}**")
             shares = ", ".join(f"{share_of_peak(summary, point):.0%}" for point in sides)
             memory = ", ".join(f"{point['gib']:.1f}" for point in sides)
             lines.append(
-                f"| `{axis}` | {value:,} | {jax[value]['gflop_per_update']:.2f} | {eager} | {rates[-1]:.1f} "
+                f"| `{axis}` | {value:,} | {scan[value]['gflop_per_update']:.2f} | {torch} | {rates[-1]:.1f} "
                 f"| {over} | {shares} | {memory} |"
             )
     return "\n".join(lines)

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 # Between two looks at another process
@@ -20,8 +21,8 @@ def peak(process: int | str = "self") -> float:
     return int(found[1]) / 2**20 if found else 0.0
 
 
-def watched(command: list[str], **how: object) -> float:
-    """Runs a command as `subprocess.Popen` does; the most memory that its process had, in GiB.
+def watched(command: list[str], folder: Path, environment: Mapping[str, str]) -> float:
+    """Runs a command, whose output goes nowhere; the most memory that its process had, in GiB.
 
     What `wait4` says of it would count the process that started it, too.
 
@@ -29,7 +30,7 @@ def watched(command: list[str], **how: object) -> float:
         subprocess.CalledProcessError: It failed.
     """
     highest = 0.0
-    with subprocess.Popen(command, **how) as process:  # type: ignore[call-overload]  # passed on as it is
+    with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:
             highest = max(highest, peak(process.pid))
             time.sleep(_SECONDS)

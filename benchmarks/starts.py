@@ -28,18 +28,7 @@ SIDES = ("torch", "jax")
 STARTS = ("first", "later")
 # Of rows that are made and written at once
 _PART = 1_000_000
-_SETTINGS = [
-    "--buffer_size",
-    str(max(ROWS)),
-    "--eval_env",
-    ENVIRONMENT,
-    "--max_timesteps",
-    "1",
-    "--eval_freq",
-    "1",
-    "--n_episodes",
-    "1",
-]
+_SETTINGS = f"--buffer_size {max(ROWS)} --eval_env {ENVIRONMENT} --max_timesteps 1 --eval_freq 1 --n_episodes 1".split()
 
 
 def write_rows(path: Path, rows: int) -> None:
@@ -65,7 +54,7 @@ def started(side: str, dataset: Path, cache: Path) -> dict[str, float]:
     caches = {"XDG_CACHE_HOME": str(cache), "JAX_COMPILATION_CACHE_DIR": str(cache / "jax")}
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, f"corl_{side}/{NAME}.py", "--env", str(dataset), "--runs_path", folder, *_SETTINGS]
-        gib = watched(command, cwd=ROOT, env=os.environ | caches, stdout=subprocess.DEVNULL)
+        gib = watched(command, ROOT, os.environ | caches)
         (path,) = Path(folder).glob("*/result.json")
         seconds = json.loads(path.read_text())["seconds"]["to_first_update"]
     return {"seconds_to_first_update": seconds, "gib": gib}
@@ -83,7 +72,7 @@ def measured(rows: int) -> list[dict[str, Any]]:
     return found
 
 
-def of(summary: Mapping[str, Any], rows: int, side: str, start: str) -> Mapping[str, float]:
+def start_of(summary: Mapping[str, Any], rows: int, side: str, start: str) -> Mapping[str, float]:
     """One start of a results file."""
     wanted = {"rows": rows, "side": side, "start": start}
     return next(found for found in summary["starts"] if wanted.items() <= found.items())
@@ -96,7 +85,7 @@ def table(summary: Mapping[str, Any]) -> str:
         "|---|---|---|---|",
     ]
     for rows in sorted({found["rows"] for found in summary["starts"]}):
-        runs = {side: [of(summary, rows, side, start) for start in STARTS] for side in SIDES}
+        runs = {side: [start_of(summary, rows, side, start) for start in STARTS] for side in SIDES}
         cells = [", ".join(f"{run['seconds_to_first_update']:.1f} s" for run in runs[side]) for side in SIDES]
         memory = ", ".join(f"{max(run['gib'] for run in runs[side]):.1f}" for side in SIDES)
         lines.append(f"| {rows:,} | {cells[0]} | {cells[1]} | {memory} |")

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from shared.commands.common import Parser, at_least
+from shared.commands.sweeping.alone import alone_in
 from shared.commands.sweeping.cluster import LOCAL, Share
 from shared.commands.sweeping.flags import RAYS_OWN, add_flags
 from shared.commands.sweeping.on_ray import OnRay
@@ -144,14 +144,8 @@ def main(arguments: Sequence[str]) -> int:
         for cell in wanted:
             print(f"{standing(cell.config, cell.framework)[0].value}: {cell.label}")
         return 0
-    try:
-        plan.folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(plan.folder / ".sweep.lock", blocking=False):
-            return _finish(wanted, plan.folder, options)
-    except Timeout:
-        raise InputError(f"another sweep works in {plan.folder}: wait for its end, or name another folder") from None
-    except OSError as error:
-        raise InputError(f"cannot use {plan.folder} ({error.strerror}): name another folder") from error
+    with alone_in(plan.folder):
+        return _finish(wanted, plan.folder, options)
 
 
 def _finish(wanted: Sequence[Cell], folder: Path, options: argparse.Namespace) -> int:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from shared.commands.common import Parser, at_least
+from shared.commands.sweeping.alone import alone_in
 from shared.commands.sweeping.cluster import LOCAL, Cluster, Share
 from shared.commands.sweeping.flags import RAYS_OWN, add_flags
 from shared.commands.sweeping.plan import in_text, validated
@@ -22,7 +22,6 @@ from shared.commands.tuning.on_ray import Way, optuna_sampler, search_on
 from shared.commands.tuning.picture import draw_trials
 from shared.commands.tuning.plan import Search
 from shared.commands.tuning.record import Record, Trial
-from shared.errors import InputError
 from shared.files import write_atomically
 from shared.runs.configs import read_yaml
 from shared.runs.machine import on_threads
@@ -87,14 +86,8 @@ def main(arguments: Sequence[str]) -> int:
     given = {"folder": f"tuned/{options.file.stem}"} | read_yaml(options.file)
     search = validated(Search, given, f"{options.file}: ")
     search.check()
-    try:
-        search.folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(search.folder / ".sweep.lock", blocking=False):
-            return _finish(search, options)
-    except Timeout:
-        raise InputError(f"another search works in {search.folder}: wait for its end, or name another folder") from None
-    except OSError as error:
-        raise InputError(f"cannot use {search.folder} ({error.strerror}): name another folder") from error
+    with alone_in(search.folder):
+        return _finish(search, options)
 
 
 def _finish(search: Search, options: argparse.Namespace) -> int:

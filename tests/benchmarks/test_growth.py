@@ -1,5 +1,6 @@
 """How cost grows: what is measured, and that each point is what its table and charts take it for."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -117,12 +118,12 @@ def test_starts_have_a_row_each() -> None:
     assert "JAX, later start" in chart.starts({"starts": found})
 
 
-def test_the_memory_is_the_commands_own() -> None:
+def test_the_memory_is_the_commands_own(tmp_path: Path) -> None:
     """Not that of the process which starts it: this one has both frameworks loaded."""
     half = "import time; kept = bytearray(200 * 2**20); kept[::4096] = b'x' * len(kept[::4096]); time.sleep(0.5)"
-    assert 0.19 < memory.watched([sys.executable, "-c", half]) < 0.25
+    assert 0.19 < memory.watched([sys.executable, "-c", half], tmp_path, os.environ) < 0.25
     with pytest.raises(subprocess.CalledProcessError):
-        memory.watched([sys.executable, "-c", "raise SystemExit(3)"])
+        memory.watched([sys.executable, "-c", "raise SystemExit(3)"], tmp_path, os.environ)
 
 
 def test_a_peak_can_be_forgotten() -> None:

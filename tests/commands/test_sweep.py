@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
+from filelock import FileLock
 
 from shared.__main__ import main
 from shared.commands import sweep
@@ -257,7 +258,7 @@ def test_runs_that_are_alike_print_into_one_file(tmp_path: Path) -> None:
 
 
 def test_one_sweep_at_a_time_works_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with sweep.FileLock(tmp_path / ".sweep.lock"):
+    with FileLock(tmp_path / ".sweep.lock"):
         assert main(["sweep", *BC, "--folder", str(tmp_path)]) == 2
     assert f"another sweep works in {tmp_path}" in capsys.readouterr().err
 

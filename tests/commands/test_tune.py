@@ -123,6 +123,11 @@ def test_what_has_ended_is_remembered(tmp_path: Path) -> None:
     assert [trial.values for trial in again.ended] == [values[0], values[2], values[3]]
     assert again.unfinished == [values[1]]
     assert again.best == Trial(values=values[3], score=40.0, share=1.0)
+    # A second call that is killed before it has begun them all forgets none.
+    again.begin({"alpha": 7.5, "batch_size": 9})
+    assert Record(search).unfinished == [{"alpha": 7.5, "batch_size": 9}, values[1]]
+    again.end(again.begin(values[1]), 1.0, 1.0)
+    assert Record(search).unfinished == [{"alpha": 7.5, "batch_size": 9}]
 
 
 @pytest.mark.parametrize(

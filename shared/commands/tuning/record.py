@@ -51,11 +51,15 @@ class Record:
         found = self._read()
         self.trials = [trial for trial in found if trial.score is not None]
         self.unfinished = [trial.values for trial in found if trial.score is None]
+        # Those of them that have not been begun again stay in the file.
+        self._waiting = list(self.unfinished)
 
     def begin(self, values: Mapping[str, Any]) -> Trial:
         """Notes that a trial of these values begins."""
         trial = Trial(values=dict(values))
         self.trials.append(trial)
+        if trial.values in self._waiting:
+            self._waiting.remove(trial.values)
         self._write()
         return trial
 
@@ -88,5 +92,6 @@ class Record:
         return content.trials
 
     def _write(self) -> None:
-        content = _Content(searched=self._searched, trials=self.trials)
+        waiting = [Trial(values=values) for values in self._waiting]
+        content = _Content(searched=self._searched, trials=[*self.trials, *waiting])
         write_atomically(self._path, content.model_dump_json(indent=1).encode())
