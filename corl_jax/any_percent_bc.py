@@ -20,14 +20,16 @@ from jax.numpy import square
 
 from shared.data.rewards import keep_best
 from shared.data.transitions import Batch
+from shared.envs.spaces import Shape, axes
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
+from shared.frameworks.jax_encoders import convolutions
 from shared.frameworks.jax_layers import Linear, Network
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
 from shared.runs.fields import bounded
 from shared.runs.run import Run
-from shared.runs.settings import ImitationConfig
+from shared.runs.settings import ImagesConfig, ImitationConfig
 from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
@@ -42,7 +44,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters, ImitationConfig):
+class TrainConfig(Hyperparameters, ImagesConfig, ImitationConfig):
     """A whole run."""
 
     group: str = "BC-D4RL"
@@ -63,13 +65,15 @@ class TrainConfig(Hyperparameters, ImitationConfig):
 
 
 class Actor(nn.Module):
-    """The deterministic policy: (B, S) to (B, A), within [-max_action, max_action]."""
+    """The deterministic policy: (B, S), or images, to (B, A), within [-max_action, max_action]."""
 
     action_dim: int
     max_action: float
+    encoder: str
 
     def setup(self) -> None:
         self.net = nn.Sequential([
+            *convolutions(self.encoder),
             Linear(256),
             nn.relu,
             Linear(256),
@@ -151,9 +155,10 @@ def train_interval(
     return state, [history]
 
 
-def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> BC:
+def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> BC:
     """A fresh network with PyTorch's initialisation."""
-    actor = Network.create(Actor(action_dim, max_action), key, jnp.zeros((1, state_dim)))
+    module = Actor(action_dim, max_action, config.encoder)
+    actor = Network.create(module, key, jnp.zeros((1, *axes(state_dim))))
     return BC(actor=actor, actor_optimizer=ADAM.init(actor), hp=narrow(config, Hyperparameters))
 
 
@@ -168,7 +173,7 @@ def train(config: TrainConfig) -> Run:
     enable_compilation_cache()
     with jax.default_device(device):
         weights_key, draws_key = jax.random.split(jax.random.key(config.seed))
-        state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
+        state = create_train_state(weights_key, config, task.shape, task.action_dim, task.max_action)
         run = Run(config, task, "any_percent_bc", "jax", device)
         state, total_it = restore(run, partial(load_checkpoint, algorithm="any_percent_bc", state=state), state)
         dataset = to_device(task.dataset)

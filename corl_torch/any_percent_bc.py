@@ -17,12 +17,14 @@ from torch import Tensor, nn, square
 
 from shared.data.rewards import keep_best
 from shared.data.transitions import Batch
+from shared.envs.spaces import Shape
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
+from shared.frameworks.torch_encoders import convolutions
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded
 from shared.runs.run import Run
-from shared.runs.settings import ImitationConfig
+from shared.runs.settings import ImagesConfig, ImitationConfig
 from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
@@ -37,7 +39,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters, ImitationConfig):
+class TrainConfig(Hyperparameters, ImagesConfig, ImitationConfig):
     """A whole run."""
 
     group: str = "BC-D4RL"
@@ -58,12 +60,14 @@ class TrainConfig(Hyperparameters, ImitationConfig):
 
 
 class Actor(nn.Module):
-    """The deterministic policy: (B, S) to (B, A), within [-max_action, max_action]."""
+    """The deterministic policy: (B, S), or images, to (B, A), within [-max_action, max_action]."""
 
-    def __init__(self, state_dim: int, action_dim: int, max_action: float) -> None:
+    def __init__(self, state_dim: Shape, action_dim: int, max_action: float, encoder: str) -> None:
         super().__init__()
+        layers, inputs = convolutions(encoder, state_dim)
         self.net = nn.Sequential(
-            nn.Linear(state_dim, 256),
+            *layers,
+            nn.Linear(inputs, 256),
             nn.ReLU(),
             nn.Linear(256, 256),
             nn.ReLU(),
@@ -142,9 +146,9 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
-def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> BC:
+def create_trainer(config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> BC:
     """A fresh network, drawn from torch's generator on the CPU."""
-    actor = Actor(state_dim, action_dim, max_action)
+    actor = Actor(state_dim, action_dim, max_action, config.encoder)
     device = resolve_device(config.device)
     return BC(config, actor.to(device))
 
@@ -170,7 +174,7 @@ def train(config: TrainConfig) -> Run:
     task = load_task(config, lambda data, _: keep_best(data, config.frac, config.discount), config.normalize)
     device = resolve_device(config.device)
     seed_everything(config.seed)
-    trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
+    trainer = create_trainer(config, task.shape, task.action_dim, task.max_action)
     run = Run(config, task, "any_percent_bc", "torch", device)
     history = restore(run, partial(load, trainer), device)
     dataset = to_device(task.dataset, device)

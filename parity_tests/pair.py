@@ -71,20 +71,16 @@ def no_statics(config: Any, step: int) -> dict[str, Any]:
     return {}
 
 
-def load_transitions(raw: dict[str, np.ndarray]) -> Batch:
-    """Transitions with normalised states."""
+def load_transitions(raw: dict[str, np.ndarray], frame_stack: int = 1) -> Batch:
+    """Transitions with normalised states; or with images, whose frames are stacked."""
+    if transitions.shows_images(raw):
+        return transitions.extract_transitions(raw, frame_stack=frame_stack)
     return transitions.normalise_states(transitions.extract_transitions(raw))[0]
 
 
 def load_choices(raw: dict[str, np.ndarray], frame_stack: int = 1) -> Batch:
-    """Likewise, of finite actions: in place of a vector stands the number of its largest component.
-
-    Observations may be images, whose frames are stacked.
-    """
-    raw = raw | {"actions": raw["actions"].argmax(axis=1)}
-    if transitions.shows_images(raw):
-        return transitions.extract_transitions(raw, frame_stack=frame_stack)
-    return load_transitions(raw)
+    """Likewise, of finite actions: in place of a vector stands the number of its largest component."""
+    return load_transitions(raw | {"actions": raw["actions"].argmax(axis=1)}, frame_stack)
 
 
 @dataclass(frozen=True)
@@ -190,7 +186,7 @@ class Pair:
         dataset, indices
     )
     ready: Callable[[ModuleType, Any, Any], Any] = lambda twin, dataset, config: dataset
-    load: Callable[[dict[str, np.ndarray]], Any] = load_transitions
+    load: Callable[..., Any] = load_transitions
     prepared: Callable[[ModuleType], dict[str, Any]] = lambda twin: {}
     gathers: float = 1
     host_calls: float = 0

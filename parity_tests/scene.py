@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from parity_tests.interpreter import interpreted
-from parity_tests.pair import Pair, load_choices
+from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
 from parity_tests.pictures import pictured
 from parity_tests.stretching import SPREAD, stretched
@@ -230,7 +230,7 @@ def _scene(name: str, variant: str, dataset: str, warm: bool, dtype: torch.dtype
     if (encoder := encoder_of(config)) == NO_ENCODER:
         columns = pair.load(rows)
     else:
-        columns = load_choices(pictured(rows, encoder), config.frame_stack)
+        columns = pair.load(pictured(rows, encoder), config.frame_stack)
     torch_side.seed_everything(0)
     sizes = shape_of(columns.observations), rows["actions"].shape[1], MAX_ACTIONS[dataset]
     trainer = pair.torch.create_trainer(config, *sizes)

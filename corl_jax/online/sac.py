@@ -24,14 +24,16 @@ from jax.numpy import abs, argmin, concatenate, exp, minimum, square, stack, tan
 
 from shared.data.experience import Experience
 from shared.data.transitions import Batch
+from shared.envs.spaces import Shape, axes
 from shared.errors import InputError
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, store, take, to_device
+from shared.frameworks.jax_encoders import convolutions
 from shared.frameworks.jax_layers import ImplicitQuantiles, Linear, Network, clamp, softplus
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
 from shared.runs.fields import bounded, choice, later, positive
 from shared.runs.run import Run
-from shared.runs.settings import RunConfig
+from shared.runs.settings import ImagesConfig, RunConfig
 from shared.runs.task import load_environment
 
 # ---- config --------------------------------------------------------------------------------------------------------
@@ -60,7 +62,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters, RunConfig):
+class TrainConfig(Hyperparameters, ImagesConfig, RunConfig):
     """A whole run."""
 
     group: str = "SAC-D4RL"
@@ -104,13 +106,17 @@ class Actor(nn.Module):
 
     action_dim: int
     max_action: float
+    encoder: str
     hidden_dim: int
 
     def setup(self) -> None:
+        self.readers = convolutions(self.encoder)
         self.net = mlp(self.hidden_dim, 2 * self.action_dim)
 
     def __call__(self, observations: Array) -> tuple[Array, Array]:
-        """Mean and log standard deviation (B, A) before tanh, for observations (B, S)."""
+        """Mean and log standard deviation (B, A) before tanh, for observations (B, S), or images."""
+        for layer in self.readers:
+            observations = layer(observations)
         mean, log_std = jnp.split(self.net(observations), 2, axis=-1)
         return mean, clamp(log_std, -20.0, 2.0)
 
@@ -131,11 +137,13 @@ LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
 class Critic(nn.Module):
     """Z(s, a): the mean or quantiles of the return."""
 
+    encoder: str
     hidden_dim: int
     hp: Hyperparameters
 
     def setup(self) -> None:
         hp = self.hp
+        self.readers = convolutions(self.encoder)
         self.implicit, n_quantiles = hp.critic == "iqn", hp.n_quantiles if hp.critic == "qr" else 1
         self.net: nn.Module
         if self.implicit:
@@ -149,6 +157,8 @@ class Critic(nn.Module):
 
         Implicit ones stand at the fractions (B, K), or without them at even ones.
         """
+        for layer in self.readers:
+            observations = layer(observations)
         inputs = concatenate([observations, actions], axis=-1)
         return self.net(inputs, fractions).squeeze(1) if self.implicit else self.net(inputs)
 
@@ -360,14 +370,14 @@ def train_interval(
     return state, [history]
 
 
-def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> SAC:
+def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> SAC:
     """Fresh networks with PyTorch's initialisation."""
-    hp = narrow(config, Hyperparameters)
-    observations, actions = jnp.zeros((1, state_dim)), jnp.zeros((1, action_dim))
+    hp, sizes = narrow(config, Hyperparameters), (config.encoder, config.hidden_dim)
+    observations, actions = jnp.zeros((1, *axes(state_dim))), jnp.zeros((1, action_dim))
     actor_key, critic_1_key, critic_2_key = jax.random.split(key, 3)
-    actor = Network.create(Actor(action_dim, max_action, config.hidden_dim), actor_key, observations)
-    critic_1 = Network.create(Critic(config.hidden_dim, hp), critic_1_key, observations, actions)
-    critic_2 = Network.create(Critic(config.hidden_dim, hp), critic_2_key, observations, actions)
+    actor = Network.create(Actor(action_dim, max_action, *sizes), actor_key, observations)
+    critic_1 = Network.create(Critic(*sizes, hp), critic_1_key, observations, actions)
+    critic_2 = Network.create(Critic(*sizes, hp), critic_2_key, observations, actions)
     # A donated state may hold no array twice, so the targets are copies.
     critic_1_target, critic_2_target = jax.tree.map(jnp.copy, (critic_1, critic_2))
     log_alpha = jnp.asarray(0.0, dtype=float)
@@ -400,7 +410,7 @@ def load(state: SAC, path: str, experience: Experience) -> dict[str, Any]:
     return content
 
 
-def load_policy(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> Callable:
+def load_policy(config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> Callable:
     """The exploring policy of the checkpoint `load_model`, or a fresh one: from observations and noise to actions."""
     key = jax.random.key(config.seed)
     state = create_train_state(key, config, state_dim, action_dim, max_action)
@@ -423,8 +433,8 @@ def train(config: TrainConfig) -> Run:
     enable_compilation_cache()
     with jax.default_device(device):
         weights_key, draws_key, exploration_key = jax.random.split(jax.random.key(config.seed), 3)
-        state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
-        experience = Experience(config.env, config.max_timesteps)
+        state = create_train_state(weights_key, config, task.shape, task.action_dim, task.max_action)
+        experience = Experience(config.env, config.max_timesteps, config.frame_stack)
         run = Run(config, task, "sac", "jax", device, unit="step")
         state, _ = restore(run, partial(load, state, experience=experience), state)
         if experience.size == config.max_timesteps and not run.step:

@@ -22,14 +22,16 @@ from torch.nn.functional import softplus
 
 from shared.data.experience import Experience
 from shared.data.transitions import Batch
+from shared.envs.spaces import Shape
 from shared.errors import InputError
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, restore_generators, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, store, take, to_device
+from shared.frameworks.torch_encoders import convolutions
 from shared.frameworks.torch_layers import ImplicitQuantiles, Scalar
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, choice, later, positive
 from shared.runs.run import Run
-from shared.runs.settings import RunConfig
+from shared.runs.settings import ImagesConfig, RunConfig
 from shared.runs.task import load_environment
 
 # ---- config --------------------------------------------------------------------------------------------------------
@@ -58,7 +60,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters, RunConfig):
+class TrainConfig(Hyperparameters, ImagesConfig, RunConfig):
     """A whole run."""
 
     group: str = "SAC-D4RL"
@@ -100,14 +102,16 @@ def mlp(input_dim: int, hidden_dim: int, *outputs: int) -> nn.Sequential:
 class Actor(nn.Module):
     """The policy: a normal distribution, squashed by tanh."""
 
-    def __init__(self, state_dim: int, action_dim: int, max_action: float, hidden_dim: int) -> None:
+    def __init__(self, state_dim: Shape, action_dim: int, max_action: float, encoder: str, hidden_dim: int) -> None:
         super().__init__()
-        self.net = mlp(state_dim, hidden_dim, 2 * action_dim)
+        layers, inputs = convolutions(encoder, state_dim)
+        self.readers = nn.Sequential(*layers)
+        self.net = mlp(inputs, hidden_dim, 2 * action_dim)
         self.action_dim, self.max_action = action_dim, max_action
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log standard deviation (B, A) before tanh, for observations (B, S)."""
-        mean, log_std = self.net(observations).chunk(2, axis=-1)
+        """Mean and log standard deviation (B, A) before tanh, for observations (B, S), or images."""
+        mean, log_std = self.net(self.readers(observations)).chunk(2, axis=-1)
         return mean, clamp(log_std, -20.0, 2.0)
 
 
@@ -127,9 +131,11 @@ LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
 class Critic(nn.Module):
     """Z(s, a): the mean or quantiles of the return."""
 
-    def __init__(self, state_dim: int, action_dim: int, hidden_dim: int, hp: Hyperparameters) -> None:
+    def __init__(self, state_dim: Shape, action_dim: int, encoder: str, hidden_dim: int, hp: Hyperparameters) -> None:
         super().__init__()
-        input_dim = state_dim + action_dim
+        layers, features = convolutions(encoder, state_dim)
+        self.readers = nn.Sequential(*layers)
+        input_dim = features + action_dim
         self.implicit, n_quantiles = hp.critic == "iqn", hp.n_quantiles if hp.critic == "qr" else 1
         self.net: nn.Module
         if self.implicit:
@@ -143,7 +149,7 @@ class Critic(nn.Module):
 
         Implicit ones stand at the fractions (B, K), or without them at even ones.
         """
-        inputs = concatenate([observations, actions], axis=-1)
+        inputs = concatenate([self.readers(observations), actions], axis=-1)
         return self.net(inputs, fractions).squeeze(1) if self.implicit else self.net(inputs)
 
 
@@ -353,11 +359,12 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
-def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> SAC:
+def create_trainer(config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> SAC:
     """Fresh networks, drawn from torch's generator on the CPU in this order: actor, critic 1, critic 2."""
-    actor = Actor(state_dim, action_dim, max_action, config.hidden_dim)
-    critic_1 = Critic(state_dim, action_dim, config.hidden_dim, config)
-    critic_2 = Critic(state_dim, action_dim, config.hidden_dim, config)
+    sizes = config.encoder, config.hidden_dim
+    actor = Actor(state_dim, action_dim, max_action, *sizes)
+    critic_1 = Critic(state_dim, action_dim, *sizes, config)
+    critic_2 = Critic(state_dim, action_dim, *sizes, config)
     device = resolve_device(config.device)
     return SAC(config, actor.to(device), critic_1.to(device), critic_2.to(device))
 
@@ -379,7 +386,7 @@ def load(trainer: SAC, path: str, experience: Experience | None = None) -> dict[
     return content
 
 
-def load_policy(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> Callable:
+def load_policy(config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> Callable:
     """The exploring policy of the checkpoint `load_model`, or a fresh one: from observations and noise to actions."""
     seed_everything(config.seed)
     trainer = create_trainer(config, state_dim, action_dim, max_action)
@@ -400,8 +407,8 @@ def train(config: TrainConfig) -> Run:
     task = load_environment(config)
     device = resolve_device(config.device)
     seed_everything(config.seed)
-    trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
-    experience = Experience(config.env, config.max_timesteps)
+    trainer = create_trainer(config, task.shape, task.action_dim, task.max_action)
+    experience = Experience(config.env, config.max_timesteps, config.frame_stack)
     run = Run(config, task, "sac", "torch", device, unit="step")
     restore(run, partial(load, trainer, experience=experience), device)
     if experience.size == config.max_timesteps and not run.step:

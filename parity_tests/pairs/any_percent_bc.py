@@ -13,6 +13,7 @@ PAIR = Pair(
     benchmark_updates=1000,
     outputs=lambda twin, batch: {"actor": twin.actor(batch.observations)},
     losses={"actor_loss": Loss(of=("actor",), inputs=("batch",))},
+    variants={"default": {}, "images": {"encoder": "minatar", "frame_stack": 2}},
     draw_inputs=lambda dataset, action_dim: (len(dataset[0]),),
 )
 

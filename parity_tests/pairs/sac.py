@@ -44,6 +44,7 @@ PAIR = Pair(
         "fast": SMALL | {"discount": 0.9, "tau": 0.1, "learning_rate": 1e-2},
         "quantiles": SMALL | {"critic": "qr", "n_quantiles": 5, "learning_rate": 3e-3},
         "implicit": SMALL | {"critic": "iqn", "n_quantiles": 6, "n_greedy_quantiles": 4, "embed_size": 8},
+        "images": SMALL | {"encoder": "minatar", "frame_stack": 2, "hidden_dim": 24},
     },
     corner=corner,
     extra_inputs=lambda rng, size: {"log_prob": rng.normal(size=size)},

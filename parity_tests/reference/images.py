@@ -1,4 +1,4 @@
-"""What derivations for finite actions read: vectors, or images through d3rlpy's convolutions."""
+"""What derivations read: vectors, or images through d3rlpy's convolutions."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ class Convolutions(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Features, channel by channel."""
-        x = images.float() / 255
+        x = images / 255
         for layer in self.layers:
             x = torch.relu(layer(x))
         return x.flatten(1)

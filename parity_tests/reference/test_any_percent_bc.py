@@ -1,5 +1,7 @@
 """Behaviour cloning: six updates, equal to the last bit."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -22,21 +24,27 @@ from parity_tests.reference.common import (
     mlp,
     same_draws,
 )
+from parity_tests.reference.images import Convolutions, shape_of, shown
 from shared.data.transitions import Batch
 from shared.frameworks.torch_data import take
 
 
-def network() -> nn.Sequential:
-    """CORL's policy, before its actions are scaled."""
-    return mlp(STATE_DIM, 256, 256, ACTION_DIM, end=nn.Tanh())
+def network(encoder: str = "none") -> nn.Sequential:
+    """CORL's policy, before its actions are scaled; perhaps behind convolutions."""
+    if encoder == "none":
+        return mlp(STATE_DIM, 256, 256, ACTION_DIM, end=nn.Tanh())
+    eyes = Convolutions(encoder)
+    return nn.Sequential(eyes, mlp(eyes.width, 256, 256, ACTION_DIM, end=nn.Tanh()))
 
 
-@pytest.mark.parametrize("max_action", [1.0, 2.0])
-def test_any_percent_bc(dataset: Batch, max_action: float) -> None:
+@pytest.mark.parametrize(("max_action", "encoder"), [(1.0, "none"), (2.0, "none"), (2.0, "minatar")])
+def test_any_percent_bc(dataset: Batch, max_action: float, encoder: str) -> None:
     """The policy, and how it acts afterwards."""
-    config = any_percent_bc.TrainConfig(device="cpu")
-    trainer = any_percent_bc.create_trainer(config, STATE_DIM, ACTION_DIM, max_action)
-    actor = at_the_weights_of(trainer.actor, network())
+    settings: dict[str, Any] = {"encoder": encoder}
+    dataset = shown(dataset, settings)
+    config = any_percent_bc.TrainConfig(device="cpu", **settings)
+    trainer = any_percent_bc.create_trainer(config, shape_of(settings), ACTION_DIM, max_action)
+    actor = at_the_weights_of(trainer.actor, network(encoder))
     optimizer = adam(actor.parameters(), 3e-4)
     logs, expected = [], []
     same_draws()
@@ -57,9 +65,12 @@ def test_any_percent_bc(dataset: Batch, max_action: float) -> None:
     assert trainer.total_it == UPDATES
 
 
-def test_weights_start_where_the_seed_says() -> None:
+@pytest.mark.parametrize("encoder", ["none", "minatar"])
+def test_weights_start_where_the_seed_says(encoder: str) -> None:
     """There is one network, its layers drawn in order."""
+    settings: dict[str, Any] = {"encoder": encoder}
+    config = any_percent_bc.TrainConfig(device="cpu", **settings)
     torch.manual_seed(7)
-    trainer = any_percent_bc.create_trainer(any_percent_bc.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
+    trainer = any_percent_bc.create_trainer(config, shape_of(settings), ACTION_DIM, 1.0)
     torch.manual_seed(7)
-    assert_same_weights([trainer.actor], [network()])
+    assert_same_weights([trainer.actor], [network(encoder)])

@@ -30,6 +30,7 @@ from parity_tests.reference.common import (
     same_draws,
 )
 from parity_tests.reference.d3rlpy import huber_of_quantiles, implicit, middles, stepped
+from parity_tests.reference.images import Convolutions, shape_of, shown
 from shared.data.transitions import Batch
 from shared.frameworks.torch_data import take
 
@@ -41,19 +42,33 @@ def double() -> Iterator[None]:
         yield
 
 
-def networks(config: Any) -> tuple[nn.Sequential, ...]:
+def networks(config: Any) -> tuple[nn.Module, ...]:
     """The policy, means before logarithms of deviations, and both critics, in the order in which they are drawn."""
-    width = config.hidden_dim
-    return mlp(STATE_DIM, width, width, 2 * ACTION_DIM), critic(config), critic(config)
+    width, (eyes, features) = config.hidden_dim, reader(config)
+    policy = nn.Sequential(eyes, mlp(features, width, width, 2 * ACTION_DIM))
+    return policy, critic(config), critic(config)
 
 
-def critic(config: Any) -> nn.Sequential:
-    """Layers with a head for a mean or for quantiles; or layers, weights of their features, and an embedding."""
-    widths = STATE_DIM + ACTION_DIM, config.hidden_dim, config.hidden_dim
+def reader(config: Any) -> tuple[nn.Module, int]:
+    """What reads an observation, of its own in each network, and the number of its features."""
+    if config.encoder == "none":
+        return nn.Identity(), STATE_DIM
+    eyes = Convolutions(config.encoder)
+    return eyes, eyes.width
+
+
+def critic(config: Any) -> nn.ModuleList:
+    """What reads an observation, and layers with a head for a mean or for quantiles.
+
+    With implicit ones layers, weights of their features, and an embedding.
+    """
+    eyes, features = reader(config)
+    widths = features + ACTION_DIM, config.hidden_dim, config.hidden_dim
     if config.critic != "iqn":
-        return mlp(*widths, config.n_quantiles if config.critic == "qr" else 1)
+        return nn.ModuleList([eyes, mlp(*widths, config.n_quantiles if config.critic == "qr" else 1)])
     body = mlp(*widths, end=nn.ReLU())
-    return nn.Sequential(body, nn.Linear(config.hidden_dim, 1), nn.Linear(config.embed_size, config.hidden_dim))
+    q = nn.Sequential(body, nn.Linear(config.hidden_dim, 1), nn.Linear(config.embed_size, config.hidden_dim))
+    return nn.ModuleList([eyes, q])
 
 
 class Reference:
@@ -81,9 +96,10 @@ class Reference:
         sample = squashed.rsample()
         return self.bound * sample, squashed.log_prob(sample)[:, None]
 
-    def quantiles(self, q: nn.Sequential, s: Tensor, a: Tensor, learns: bool = True) -> tuple[Tensor, Tensor]:
+    def quantiles(self, critic: Any, s: Tensor, a: Tensor, learns: bool = True) -> tuple[Tensor, Tensor]:
         """Of actions (B, A), and their fractions, (B, K) both; implicit ones stand at random ones while it learns."""
-        c, inputs = self.config, torch.cat([s, a], dim=-1)
+        c, (eyes, q) = self.config, critic
+        inputs = torch.cat([eyes(s), a], dim=-1)
         if c.critic != "iqn":
             z = q(inputs)
             return z, middles(z.shape[1]).repeat(len(s), 1)
@@ -132,15 +148,16 @@ class Reference:
 OTHER = {"learning_rate": 1e-2, "tau": 0.1, "discount": 0.9, "hidden_dim": 64, "batch_size": 64}
 QR = OTHER | {"critic": "qr", "n_quantiles": 5}
 IQN = OTHER | {"critic": "iqn", "n_quantiles": 7, "n_greedy_quantiles": 4, "embed_size": 9}
-CASES = {"default": ({}, 1.0), "fast": (OTHER, 2.0), "qr": (QR, 2.0), "iqn": (IQN, 2.0)}
+IMAGES = OTHER | {"encoder": "minatar", "hidden_dim": 20}
+CASES = {"default": ({}, 1.0), "fast": (OTHER, 2.0), "qr": (QR, 2.0), "iqn": (IQN, 2.0), "images": (IMAGES, 2.0)}
 
 
 @pytest.mark.parametrize(("settings", "bound"), CASES.values(), ids=CASES)
 def test_sac(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     """Logs, weights, targets, the temperature and actions; each critic is the smaller one in some rows."""
-    dataset = Batch(*(column.double() for column in dataset))
+    dataset = shown(Batch(*(column.double() for column in dataset)), settings)
     config = sac.TrainConfig(device="cpu", **settings)
-    trainer = sac.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
+    trainer = sac.create_trainer(config, shape_of(settings), ACTION_DIM, bound)
     reference = Reference(config, trainer, bound)
     logs, expected = [], []
     same_draws()
@@ -153,9 +170,9 @@ def test_sac(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
         expected.append(reference.update(*columns_of(dataset, config.batch_size)))
     assert torch.equal(drawn, torch.get_rng_state())
     assert_same_log(logs, expected, tolerance=1e-10)
-    pairs = [(trainer.actor.net, reference.policy_net)]
-    ours = trainer.critic_1, trainer.critic_2, trainer.critic_1_target, trainer.critic_2_target
-    pairs += [(q.net, other) for q, other in zip(ours, [*reference.critics, *reference.targets], strict=True)]
+    ours: tuple[Any, ...] = trainer.actor, trainer.critic_1, trainer.critic_2
+    ours += trainer.critic_1_target, trainer.critic_2_target
+    pairs = zip(ours, [reference.policy_net, *reference.critics, *reference.targets], strict=True)
     numbers = [both for ours, theirs in pairs for both in zip(ours.parameters(), theirs.parameters(), strict=True)]
     worst = max(
         ((mine - other).abs().max() / other.abs().max()).item()
@@ -167,9 +184,10 @@ def test_sac(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     assert reference.chosen == {0, 1}
     assert reference.corners == (set() if config.critic == "mean" else {True, False})
     # As an environment gives them, in single precision or in double
-    states, normal = dataset.observations[:50].float().double(), torch.randn(50, ACTION_DIM)
-    loc, log_scale = reference.policy_net(states).detach().split(ACTION_DIM, dim=-1)
-    explored, acted = trainer.explore(states.float().numpy(), normal.numpy()), trainer.act(states.numpy())
+    seen, normal = dataset.observations[:50], torch.randn(50, ACTION_DIM)
+    single = seen if seen.dtype == torch.uint8 else seen.float()
+    loc, log_scale = reference.policy_net(single.to(seen)).detach().split(ACTION_DIM, dim=-1)
+    explored, acted = trainer.explore(single.numpy(), normal.numpy()), trainer.act(single.to(seen).numpy())
     torch.testing.assert_close(torch.as_tensor(explored), bound * torch.tanh(loc + normal * log_scale.exp()))
     torch.testing.assert_close(torch.as_tensor(acted), bound * torch.tanh(loc))
 
@@ -185,7 +203,7 @@ def test_draws_of_steps_are_numpys_own() -> None:
 
 def test_the_deviation_is_bounded(dataset: Batch) -> None:
     """The logarithm lies between -20 and 2."""
-    actor = sac.Actor(STATE_DIM, ACTION_DIM, 1.0, 64)
+    actor = sac.Actor(STATE_DIM, ACTION_DIM, 1.0, "none", 64)
     actor.net[4].weight.data.mul_(300.0)
     states = dataset.observations[:500].double()
     free = actor.net(states)[:, ACTION_DIM:]
@@ -197,7 +215,7 @@ def test_the_deviation_is_bounded(dataset: Batch) -> None:
 def test_the_density_adds_up_to_one() -> None:
     """Over all actions of one dimension."""
     torch.manual_seed(7)
-    actor = sac.Actor(1, 1, 1.0, 8)
+    actor = sac.Actor(1, 1, 1.0, "none", 8)
     noise = torch.linspace(-8, 8, 4001)[:, None]
     actions, log_prob = sac.sample(actor, torch.ones(len(noise), 1), noise)
     assert torch.trapezoid(log_prob.exp(), actions[:, 0]).item() == pytest.approx(1.0, abs=1e-6)
@@ -205,7 +223,7 @@ def test_the_density_adds_up_to_one() -> None:
 
 def test_the_log_probability_stays_finite_and_right_where_the_tanh_is_1() -> None:
     """There 1 - tanh(u)^2 is 0 in floating point, and its logarithm is still about -2u + ln 4."""
-    actor = sac.Actor(1, 1, 1.0, 8)
+    actor = sac.Actor(1, 1, 1.0, "none", 8)
     with torch.no_grad():
         for parameter in actor.parameters():
             parameter.zero_()

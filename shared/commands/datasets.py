@@ -1,4 +1,4 @@
-"""`corl-twins datasets` lists, describes, verifies, downloads and thins datasets."""
+"""`corl-twins datasets` lists, describes, verifies, downloads, thins and draws datasets."""
 
 import argparse
 import shlex
@@ -16,11 +16,13 @@ from shared.commands.common import Parser
 from shared.data import atari_sets, download, minari_sets, ogbench_sets, sources, sums, transitions
 from shared.data.cache import Source, sha256_of
 from shared.data.hdf5 import declared_shapes
+from shared.envs import silhouettes
 from shared.envs.registry import time_limit
 from shared.envs.scores import score
 from shared.errors import InputError
 from shared.files import write_atomically
 from shared.runs.curves import drawable, png
+from shared.runs.task import own_env
 
 _DAMAGED = "damaged"
 _BINS = 50
@@ -284,15 +286,49 @@ def thin_dataset(options: argparse.Namespace) -> None:
         InputError: The dataset cannot be read or has no such episodes, or the file is that of the dataset.
         OSError: The file cannot be written.
     """
+    _check_new(options.output)
     source = sources.read(options.id)
     arrays, attributes = thinning.thin(source.raw, source.attributes, dict(options.keep))
     shares = [f"{name}={number}" for name, number in options.keep]
-    attributes["command"] = shlex.join(["corl-twins", "datasets", "thin", options.id, *shares])
-    attributes["source_command"], attributes["source_sha256"] = source.attributes.get("command", ""), source.sha256
-    if options.output.exists():
-        raise InputError(f"{options.output} exists; name another --output")
-    write_arrays(options.output, arrays, attributes)
+    _write(options.output, arrays, attributes, source, ["thin", options.id, *shares])
     print(f"{options.output}: {len(arrays['rewards']):,} of {len(source.raw['rewards']):,} rows")
+
+
+def draw_dataset(options: argparse.Namespace) -> None:
+    """Writes a dataset of a flat robot's states as one of images, which show those states.
+
+    Raises:
+        InputError: The dataset cannot be read, its states cannot be drawn, or the file exists.
+        OSError: The file cannot be written.
+    """
+    _check_new(options.output)
+    source = sources.read(options.id)
+    env_id = own_env(options.id, source.attributes)
+    camera = silhouettes.camera(env_id)
+    states = [name for name in ("observations", "next_observations") if name in source.raw]
+    arrays = source.raw | {name: camera(source.raw[name]) for name in states}
+    attributes = {**source.attributes, "env_id": silhouettes.shown(env_id)}
+    _write(options.output, arrays, attributes, source, ["draw", options.id])
+    print(f"{options.output}: {len(arrays['rewards']):,} rows of {_sizes(arrays['observations'].shape[1:])}")
+
+
+def _check_new(path: Path) -> None:
+    """Whether a file can be written without replacing one.
+
+    Raises:
+        InputError: It exists.
+    """
+    if path.exists():
+        raise InputError(f"{path} exists; name another --output")
+
+
+def _write(
+    path: Path, arrays: Mapping[str, np.ndarray], attributes: dict[str, Any], source: Source, words: Sequence[str]
+) -> None:
+    """Writes a dataset that was made from another one, whose command and bytes the file names."""
+    attributes["command"] = shlex.join(["corl-twins", "datasets", *words])
+    attributes["source_command"], attributes["source_sha256"] = source.attributes.get("command", ""), source.sha256
+    write_arrays(path, arrays, attributes)
 
 
 def _share(word: str) -> tuple[str, int]:
@@ -331,7 +367,9 @@ def _parser() -> Parser:
     thinned.add_argument(
         "keep", nargs="+", type=_share, metavar="PART=N", help="episodes to keep, evenly spread: medium=8, say"
     )
-    thinned.add_argument("--output", type=Path, required=True, metavar="FILE", help="file to write")
+    drawn = command("draw", draw_dataset, "write a dataset of a flat robot's states as one of images", **an_id)
+    for added in (thinned, drawn):
+        added.add_argument("--output", type=Path, required=True, metavar="FILE", help="file to write")
     return parser
 
 

@@ -83,7 +83,7 @@ def keep_best(dataset: Batch, frac: float, discount: float) -> Batch:
     returns = [rewards[piece] @ discount ** np.arange(piece.stop - piece.start) for piece in found]
     best = np.argsort(returns)[::-1][: max(1, int(frac * len(found)))]
     rows = np.concatenate([np.arange(found[index].start, found[index].stop) for index in best])
-    return Batch(*(column[rows] for column in dataset))
+    return Batch(*(column.take(rows, axis=0) for column in dataset))
 
 
 def scale_rewards(dataset: Batch, env: str) -> Batch:

@@ -1,4 +1,4 @@
-"""Environments by name: `d4rl/`, `robotics/`, `MinAtar/`, `ogbench/...`, and all others that Gymnasium knows."""
+"""Environments by name: those registered here, such as `d4rl/hopper-v2`, and all others that Gymnasium knows."""
 
 import difflib
 import warnings
@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 import mujoco
 
-from shared.envs import genuine, minatar, ogbench, robotics
+from shared.envs import genuine, minatar, ogbench, robotics, silhouettes
 from shared.envs.images import pictured
 from shared.envs.physics import D4RLAnt, D4RLHalfCheetah, D4RLHopper, D4RLWalker2d
 from shared.errors import InputError
@@ -26,12 +26,13 @@ for _id, _class in _D4RL_CLASSES.items():
     # By its name, not as an object: what records an environment (Minari) writes its specification down.
     gymnasium.register(_id, entry_point=f"{_class.__module__}:{_class.__name__}", max_episode_steps=MAX_EPISODE_STEPS)
 minatar.register()
+silhouettes.register()
 ogbench.register()
 
 
 def is_d4rl_exact(env_id: str) -> bool:
     """Whether `env_id` steps as D4RL's environment did, so that a return in it has a D4RL score."""
-    return env_id in _D4RL_CLASSES or env_id in genuine.DATASETS
+    return silhouettes.of_states(env_id) in _D4RL_CLASSES or env_id in genuine.DATASETS
 
 
 def is_registered(env_id: str) -> bool:
@@ -40,7 +41,7 @@ def is_registered(env_id: str) -> bool:
 
 
 def make_env(env_id: str, **options: Any) -> gymnasium.Env:
-    """Makes one of the `d4rl/...`, `robotics/...` or `gym/...` environments or any other that Gymnasium knows.
+    """Makes one of the `d4rl/...`, `silhouettes/...`, `robotics/...` or `gym/...` environments or any of Gymnasium's.
 
     Args:
         env_id: For example `d4rl/hopper-v2`, `robotics/antmaze-umaze` from Gymnasium-Robotics, `gym/hopper-medium-v2`

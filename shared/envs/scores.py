@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shared.envs import genuine, robotics
+from shared.envs import genuine, robotics, silhouettes
 from shared.envs.registry import is_d4rl_exact
 from shared.errors import InputError
 from shared.names import D4RL_FACTS, OGBENCH_ENVS, nearest
@@ -120,9 +120,10 @@ class Scale(NamedTuple):
 def scale(env_id: str, stated: Mapping[str, Any] | None = None) -> Scale:
     """What outcomes measured in `env_id` are reported as.
 
-    Only where an environment steps as D4RL's did is that a D4RL score. Gymnasium-Robotics' environments share D4RL's
-    scale and not its physics: there it is a normalised return, under a name that says so. In an environment that D4RL
-    has no scores for, a file may state the returns that count as 0 and 100. In OGBench's, episodes succeed or fail.
+    Only where an environment steps as D4RL's did is that a D4RL score, whatever it shows. Gymnasium-Robotics'
+    environments share D4RL's scale and not its physics: there it is a normalised return, under a name that says so. In
+    an environment that D4RL has no scores for, a file may state the returns that count as 0 and 100. In OGBench's,
+    episodes succeed or fail.
 
     Args:
         env_id: The environment.
@@ -133,7 +134,7 @@ def scale(env_id: str, stated: Mapping[str, Any] | None = None) -> Scale:
     """
     if env_id.startswith(OGBENCH_ENVS):
         return Scale("success_percent", "success in %", (0.0, 1.0), of="successes")
-    dataset_id = _a_dataset_of(env_id)
+    dataset_id = _a_dataset_of(silhouettes.of_states(env_id))
     if dataset_id is not None:
         bounds = reference(dataset_id)[:2]
         if is_d4rl_exact(env_id):

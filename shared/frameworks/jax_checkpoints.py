@@ -24,7 +24,7 @@ from shared.seals import BLANK, read_verified, sealed
 T = TypeVar("T")
 
 # The names that networks have for lists of modules; flax puts a number behind them
-_LIST = re.compile(r"(members|backbones)_")
+_LIST = re.compile(r"(members|backbones|readers)_")
 
 
 def _torch_name(path: Sequence[str]) -> str:

@@ -123,7 +123,7 @@ def _transitions(
         extract = _several_steps(config, prepare, extract)
     raw = opened.read.raw
     if transitions.shows_images(raw):
-        extract = _images(config, extract)
+        extract = _images(config, normalize, extract)
     limit = opened.read.max_episode_steps or time_limit(opened.env_id)
     if (scale := _reward_scale(config, raw, limit)) is not None:
         raw = {**raw, "rewards": scale(raw["rewards"].astype(np.float32, copy=False))}
@@ -156,10 +156,12 @@ def _several_steps(config: Any, prepare: Callable | None, extract: Callable) -> 
     return partial(extract_n_steps, n_steps=config.n_steps, discount=config.discount)
 
 
-def _images(config: Any, extract: Callable) -> Callable:
+def _images(config: Any, normalize: bool, extract: Callable) -> Callable:
     """The extraction of transitions whose observations are images."""
     if config.observation_scaler != "none":
         raise InputError("images are scaled by their encoder alone: set observation_scaler to none")
+    if normalize:
+        raise InputError("images are scaled by their encoder alone: set normalize to false")
     return partial(extract, frame_stack=frame_stack_of(config))
 
 

@@ -1,0 +1,137 @@
+"""D4RL's flat robots as images, under names such as `silhouettes/hopper-v2`: what a camera beside the robot sees.
+
+Hopper, HalfCheetah and Walker2d move in a plane. Their limbs are capsules, so a picture is a few thick strokes. They
+are drawn here from the state alone, without a graphics library. So a dataset of states becomes one of images, whose
+pixels are those of the environment. Steps, rewards and ends are D4RL's, and so are scores.
+
+The camera goes along with the robot, since a dataset does not hold how far the robot has come. A single picture shows
+no speed: an observation should stack a few.
+"""
+
+from functools import cache
+from typing import Any
+
+import gymnasium
+import mujoco
+import numpy as np
+from gymnasium.spaces import Box
+
+from shared.envs.physics import D4RLHalfCheetah, D4RLHopper, D4RLWalker2d
+from shared.errors import InputError
+
+PREFIX = "silhouettes/"
+"""What the environments' names begin with."""
+
+_OF_STATES = "d4rl/"
+_ROBOTS: dict[str, Any] = {"halfcheetah-v2": D4RLHalfCheetah, "hopper-v2": D4RLHopper, "walker2d-v2": D4RLWalker2d}
+_MAX_EPISODE_STEPS = 1000
+SIDE = 64
+"""Pixels of an image, along each side."""
+# Of the world that an image shows, in metres: along each side, and below the ground
+_VIEW, _BELOW = 2.0, 0.25
+# Brightness of the ground and of the limbs, the first and the last: a left leg differs from a right one
+_GROUND, _FIRST, _LAST = 64.0, 255.0, 128.0
+# Images that are drawn together
+_TOGETHER = 64
+
+
+def of_states(env_id: str) -> str:
+    """The environment whose states are shown: `d4rl/hopper-v2` for `silhouettes/hopper-v2`; any other one as it is."""
+    return env_id.replace(PREFIX, _OF_STATES, 1) if env_id.startswith(PREFIX) else env_id
+
+
+def shown(env_id: str) -> str:
+    """The environment that shows those states: `silhouettes/hopper-v2` for `d4rl/hopper-v2`."""
+    return env_id.replace(_OF_STATES, PREFIX, 1)
+
+
+class Camera:
+    """Draws the states of a robot."""
+
+    def __init__(self, model: mujoco.MjModel) -> None:
+        """A camera beside this robot.
+
+        Args:
+            model: One of the flat robots, whose first coordinate is the way that it has come.
+        """
+        self._model, self._data = model, mujoco.MjData(model)
+        self._limbs = np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_CAPSULE)
+        self._radius, half = model.geom_size[self._limbs, :2].T
+        self._half = half[:, None]
+        pixel = _VIEW / SIDE
+        centres = ((np.arange(SIDE) + 0.5) * pixel).astype(np.float32)
+        self._x, self._z = (centres - _VIEW / 2)[None, :], (_VIEW - _BELOW - centres)[:, None]
+        self._levels = np.linspace(_FIRST, _LAST, len(self._limbs))
+
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        """The images (N, 1, 64, 64), bytes, of observations (N, S) as D4RL has them: positions but for the first."""
+        images = np.empty((len(observations), 1, SIDE, SIDE), np.uint8)
+        for first in range(0, len(observations), _TOGETHER):
+            strokes = np.stack([self._strokes(observation) for observation in observations[first : first + _TOGETHER]])
+            images[first : first + _TOGETHER, 0] = self._drawn(strokes)
+        return images
+
+    def _strokes(self, observation: np.ndarray) -> np.ndarray:
+        """Each limb's ends (L, 2, 2) in a state, across and up, as seen from beside the robot's trunk."""
+        self._data.qpos[0], self._data.qpos[1:] = 0.0, observation[: self._model.nq - 1]
+        mujoco.mj_kinematics(self._model, self._data)
+        centres = self._data.geom_xpos[self._limbs]
+        along = self._data.geom_xmat[self._limbs, 2::3] * self._half
+        ends = np.stack([centres - along, centres + along], axis=1)
+        return ends[..., [0, 2]].astype(np.float32)
+
+    def _drawn(self, strokes: np.ndarray) -> np.ndarray:
+        """Images (n, 64, 64) of limbs (n, L, 2, 2), the later ones in front; edges are as soft as a pixel is wide."""
+        image = np.where(self._z < 0.0, _GROUND, 0.0) * np.ones((len(strokes), SIDE, SIDE), np.float32)
+        for (start, end), radius, level in zip(strokes.transpose(1, 2, 3, 0), self._radius, self._levels, strict=True):
+            across, up = self._x - start[0, :, None, None], self._z - start[1, :, None, None]
+            dx, dz = (end - start)[:, :, None, None]
+            share = np.clip((across * dx + up * dz) / (dx**2 + dz**2), 0.0, 1.0)
+            distance = np.sqrt((across - share * dx) ** 2 + (up - share * dz) ** 2)
+            cover = np.clip(0.5 + (radius - distance) * SIDE / _VIEW, 0.0, 1.0)
+            image += cover * (level - image)
+        return np.rint(image).astype(np.uint8)
+
+
+class _Silhouettes(gymnasium.ObservationWrapper):
+    def __init__(self, env: gymnasium.Env, model: mujoco.MjModel) -> None:
+        super().__init__(env)
+        self.observation_space = Box(0, 255, (1, SIDE, SIDE), np.uint8)
+        self._camera = Camera(model)
+
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        """The image (1, 64, 64) of a state (S,)."""
+        return self._camera(observation[None])[0]
+
+
+def _make(robot: str, render_mode: str | None = None) -> gymnasium.Env:
+    """Makes an environment that shows images in place of its states."""
+    env = _ROBOTS[robot](render_mode=render_mode)
+    return _Silhouettes(env, env.model)
+
+
+@cache
+def camera(env_id: str) -> Camera:
+    """The camera that draws the states of `d4rl/hopper-v2`, say.
+
+    Raises:
+        InputError: It is no environment of a flat robot's states.
+    """
+    robot = env_id.removeprefix(_OF_STATES)
+    if robot not in _ROBOTS:
+        robots = " or ".join(_OF_STATES + robot for robot in _ROBOTS)
+        raise InputError(f"states of {env_id} cannot be drawn: take a dataset of {robots}")
+    env = _ROBOTS[robot]()
+    env.close()
+    return Camera(env.model)
+
+
+def register() -> None:
+    """Tells Gymnasium of the environments."""
+    for robot in _ROBOTS:
+        gymnasium.register(
+            PREFIX + robot,
+            entry_point=f"{__name__}:_make",
+            kwargs={"robot": robot},
+            max_episode_steps=_MAX_EPISODE_STEPS,
+        )
