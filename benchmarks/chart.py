@@ -10,7 +10,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, PercentFormatter
 
 from benchmarks.growth import AXES, along, share_of_peak
 from benchmarks.results import best
@@ -126,6 +126,33 @@ def growth(summary: dict[str, Any], value: str) -> str:
         return svg(figure, "chart")
 
 
+def peaks(summary: dict[str, Any]) -> str:
+    """A results file of what ships as an SVG: each algorithm's shares of the matmul peak, least work on top.
+
+    A line joins both frameworks' shares. Behind a name stand the GFLOP of an update.
+    """
+    found = sorted(summary["algorithms"].items(), key=lambda item: item[1]["gflop_per_update"])
+    with _both_themes():
+        figure = Figure(figsize=(_WIDTH, 0.19 * len(found) + 0.9), layout="constrained")
+        axis = figure.subplots()
+        shares = {
+            title: [algorithm["rungs"][rung]["share_of_matmul_peak"] for _, algorithm in found]
+            for title, rung in zip(_SIDES.values(), (EAGER, SHIPPED), strict=True)
+        }
+        axis.hlines(range(len(found)), shares["PyTorch"], shares["JAX"], color=_GREY, linewidth=0.8)
+        for title, places in shares.items():
+            axis.plot(places, range(len(found)), "o", color=_COLOURS[title], markersize=4, label=title)
+        names = [f"{name}, {_two_digits(algorithm['gflop_per_update'])}" for name, algorithm in found]
+        axis.set_yticks(range(len(found)), names)
+        axis.set_ylim(len(found) - 0.4, -0.6)
+        axis.set_xlim(0, 1)
+        axis.xaxis.set_major_formatter(PercentFormatter(1.0))
+        axis.set_xlabel("share of matmul peak")
+        axis.spines[["top", "right"]].set_visible(False)
+        figure.legend(loc="outside upper right", ncols=2, frameon=False)
+        return svg(figure, "chart")
+
+
 def starts(summary: dict[str, Any]) -> str:
     """A results file of `benchmarks.starts` as an SVG: seconds to the first update, and memory, by the rows."""
     rows = sorted({run["rows"] for run in summary["starts"]})
@@ -150,6 +177,11 @@ def starts(summary: dict[str, Any]) -> str:
 def _short(value: int) -> str:
     """A number of four digits as it is, a longer one with its unit."""
     return f"{value:,}" if value < 10_000 else EngFormatter(sep="")(value)
+
+
+def _two_digits(value: float) -> str:
+    """A number rounded to two digits that count, without an exponent."""
+    return f"{float(f'{value:.2g}'):g}"
 
 
 @contextmanager

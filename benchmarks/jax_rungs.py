@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import torch
 
-from benchmarks.subjects import ACTION_DIM, STATE_DIM, Subject
+from benchmarks.subjects import ACTION_DIM, Subject
 from shared.frameworks import jax_data, jax_side, torch_data
 
 DRAWS_SEED, WEIGHTS_SEED = 1, 0
@@ -23,7 +23,7 @@ def _config(subject: Subject) -> Any:
 
 
 def _fresh_state(subject: Subject, key: jax.Array) -> Any:
-    return subject.pair.jax.create_train_state(key, _config(subject), STATE_DIM, ACTION_DIM, 1.0)
+    return subject.pair.jax.create_train_state(key, _config(subject), subject.shape, ACTION_DIM, 1.0)
 
 
 def _draw(subject: Subject, state: Any, key: jax.Array, step: jax.Array, statics: dict[str, Any]) -> tuple[Any, Any]:

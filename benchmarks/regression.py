@@ -1,8 +1,8 @@
 """`python -m benchmarks.regression`: whether what ships is still as much faster than PyTorch eager as it was.
 
-The ratio of the two is measured anew, in turns, and held against this machine's results file. That is the file of the
-whole ladder, from which the README's tables are. Where there is none, it is the file of what ships alone. A ratio taken
-in one run moves less than the rates, which move with the machine. Blocks beside other jobs do not count.
+The ratio of the two is measured anew, in turns, and held against this machine's results files. The file of the whole
+ladder goes before that of what ships alone, which has more algorithms. A ratio taken in one run moves less than the
+rates, which move with the machine. Blocks beside other jobs do not count.
 """
 
 import argparse
@@ -81,11 +81,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("algorithm", nargs="?", choices=UPDATES, help="one of them (default: all)")
     chosen = parser.parse_args().algorithm
-    paths = [results_file(climb.kind, hardware()) for climb in (WHOLE_LADDER, WHAT_SHIPS)]
-    path = next((path for path in paths if path.exists()), None)
-    if path is None:
-        parser.error(f"this machine has no results file ({paths[1].name}): run `pytest --benchmark-only` once")
-    algorithms = json.loads(path.read_text())["algorithms"]
+    paths = [results_file(climb.kind, hardware()) for climb in (WHAT_SHIPS, WHOLE_LADDER)]
+    algorithms: dict[str, Any] = {}
+    for path in paths:
+        if path.exists():
+            algorithms |= json.loads(path.read_text())["algorithms"]
+    if not algorithms:
+        parser.error(f"this machine has no results file ({paths[0].name}): run `pytest --benchmark-only` once")
+    if chosen and chosen not in algorithms:
+        parser.error(f"{chosen} is not in {paths[0].name}: run `pytest --benchmark-only -k '[{chosen}-'` once")
     lost = False
     with closing(Processes()) as processes:
         for name in [chosen] if chosen else algorithms:

@@ -20,6 +20,7 @@ from benchmarks import (
     chart,
     environments,
     growth,
+    images,
     judged,
     online,
     programs,
@@ -64,6 +65,16 @@ def benchmarked(summary: dict[str, Any]) -> str:
     return f"{measured(summary)}; torch {versions['torch']}, jax {versions['jax']}, load {load:.1f} before"
 
 
+def row_by_row(summary: dict[str, Any]) -> str:
+    """Where a file of rows was made, under which versions, and beside what load at most."""
+    rows = [found["measured"] for found in summary["algorithms"].values()]
+    machine, load = summary["hardware"], max(row["load_before"] for row in rows)
+    libraries = [f"{name} {', '.join(sorted({row['versions'][name] for row in rows}))}" for name in ("torch", "jax")]
+    device = (machine["gpus"] or [machine["cpu"]])[0]
+    place = f"`pytest --benchmark-only` on {device}, {machine['cores']} cores"
+    return f"{place}; {', '.join(libraries)}, load up to {load:.1f} before"
+
+
 def updates(name: str | None) -> str:
     """Updates per second on every machine that measured them: of all algorithms in short, or every rung of one."""
     found = []
@@ -80,7 +91,7 @@ def updates(name: str | None) -> str:
 def shipped(_: str | None) -> str:
     """Updates per second of what ships, on every machine that measured it alone."""
     summaries = [json.loads(path.read_text()) for path in files("shipped")]
-    return "\n".join(f"{benchmarked(summary)}:\n\n{results.shipped_table(summary)}\n" for summary in summaries)
+    return "\n".join(f"{row_by_row(summary)}:\n\n{results.shipped_table(summary)}\n" for summary in summaries)
 
 
 def seeds_of(name: str | None) -> str:
@@ -235,6 +246,12 @@ def searched(_: str | None) -> str:
     return "\n".join(f"{benchmarked(summary)}:\n\n{searches.table(summary)}\n" for summary in summaries)
 
 
+def seen(_: str | None) -> str:
+    """Updates per second from images, on every machine that measured them."""
+    summaries = [json.loads(path.read_text()) for path in files("images")]
+    return "\n".join(f"{benchmarked(summary)}:\n\n{images.table(summary)}\n" for summary in summaries)
+
+
 def ranked(_: str | None) -> str:
     """What fitted Q evaluation says of policies, and how that ranks them."""
     summaries = [json.loads(path.read_text()) for path in files("judged")]
@@ -249,6 +266,16 @@ def grown(_: str | None) -> str:
         of = f"of {summary['algorithm']}, by what is changed"
         pictures = [f"![{words} {of}]({path.stem}{end}.svg)" for end, (_, words) in GROWN.items()]
         found.append("\n\n".join([f"{benchmarked(summary)}:", *pictures, growth.table(summary)]) + "\n")
+    return "\n".join(found)
+
+
+def left_idle(_: str | None) -> str:
+    """What share of the machine's peak each algorithm reaches, on every machine that timed what ships."""
+    found = []
+    for path in files("shipped"):
+        summary = json.loads(path.read_text())
+        picture = f"![Share of the matmul peak of every algorithm, by the work of an update]({path.stem}-peak.svg)"
+        found.append(f"{row_by_row(summary)}:\n\n{picture}\n")
     return "\n".join(found)
 
 
@@ -274,6 +301,7 @@ def charts() -> dict[str, str]:
     for path in files("growth"):
         summary = json.loads(path.read_text())
         found |= {f"{path.stem}{end}": chart.growth(summary, value) for end, (value, _) in GROWN.items()}
+    found |= {f"{path.stem}-peak": chart.peaks(json.loads(path.read_text())) for path in files("shipped")}
     return found | {path.stem: chart.starts(json.loads(path.read_text())) for path in files("starts")}
 
 
@@ -295,9 +323,11 @@ TABLES: dict[str, Callable[[str | None], str]] = {
     "gains": gained,
     "environments": replayed,
     "online": played,
+    "images": seen,
     "searches": searched,
     "judged": ranked,
     "growth": grown,
+    "peaks": left_idle,
     "starts": begun,
     "likeness": alike,
     "mutants": lambda side: "\n\n".join(map(mutants.table, [side] if side else mutants.SIDES)) + "\n",

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from benchmarks.rungs import EAGER, RUNGS, SHIPPED, rungs_of
-from benchmarks.subjects import ACTION_DIM, ROWS, STATE_DIM, subject
+from benchmarks.subjects import ACTION_DIM, ROWS, STATE_DIM, UPDATES, subject
 from shared.files import write_atomically
 from shared.runs.machine import hardware, load, versions
 
@@ -37,16 +37,20 @@ class Block(NamedTuple):
 
 
 class Climb(NamedTuple):
-    """Which rungs are timed, how often, and where their results go: to a file of their own, which replaces no other."""
+    """Which rungs are timed, how often, and where their results go: to a file of their own, which replaces no other.
+
+    A file of rows takes each algorithm by itself, so a part of all may be timed. The others' rows stay as they are.
+    """
 
     # What the results file's name begins with
     kind: str
     blocks: int
     # An algorithm's rungs, by its name
     rungs: Callable[[str], list[str]]
+    by_rows: bool = False
 
 
-WHAT_SHIPS = Climb("shipped", SHIPPED_BLOCKS, lambda name: [EAGER, SHIPPED])
+WHAT_SHIPS = Climb("shipped", SHIPPED_BLOCKS, lambda name: [EAGER, SHIPPED], by_rows=True)
 WHOLE_LADDER = Climb("updates", BLOCKS, lambda name: rungs_of(subject(name)))
 
 
@@ -77,19 +81,24 @@ class Results:
         return np.array([updates_per_second(name, rung, block) for block in counted])
 
     def summary(self) -> dict[str, Any]:
-        """What the results file holds."""
+        """What the results file holds: when and how it was measured, or each row of a file of rows."""
         device = jax.devices()[0]
-        return {
+        measured = {
             "date": datetime.now(UTC).date().isoformat(),
             "command": self.command,
-            "hardware": {"device": f"{device.platform} ({device.device_kind})", **hardware()},
             "load_before": self.load_before,
             "versions": versions("torch", "jax", "jaxlib", "flax", "optax", "numpy"),
             **numerics(),
             "matmul_peak_gflops": self.peak,
-            "dataset": {"rows": ROWS, "state_dim": STATE_DIM, "action_dim": ACTION_DIM},
-            "algorithms": {name: self._algorithm(name) for name in self.blocks},
         }
+        where = {
+            "hardware": {"device": f"{device.platform} ({device.device_kind})", **hardware()},
+            "dataset": {"rows": ROWS, "state_dim": STATE_DIM, "action_dim": ACTION_DIM},
+        }
+        algorithms = {name: self._algorithm(name) for name in self.blocks}
+        if not self.climb.by_rows:
+            return {**measured, **where, "algorithms": algorithms}
+        return {**where, "algorithms": {name: {**found, "measured": measured} for name, found in algorithms.items()}}
 
     def _algorithm(self, name: str) -> dict[str, Any]:
         return {
@@ -108,9 +117,20 @@ class Results:
             "share_of_matmul_peak": self.gflop[name] * rates.max() / self.peak,
         }
 
-    def write(self) -> Path:
-        """Writes the file of this machine, named after its device."""
-        return _written(self.climb.kind, self.summary())
+    def write(self) -> Path | None:
+        """Writes the file of this machine, named after its device; None if there is nothing whole to write.
+
+        That is all algorithms with all their blocks. Of a file of rows it is each algorithm that has all its own.
+        """
+        if not self.climb.by_rows:
+            return _written(self.climb.kind, self.summary()) if self.complete(UPDATES) else None
+        summary = self.summary()
+        rows = {name: row for name, row in summary["algorithms"].items() if self.complete([name])}
+        if not rows:
+            return None
+        path = results_file(self.climb.kind, summary["hardware"])
+        before = json.loads(path.read_text())["algorithms"] if path.exists() else {}
+        return _written(self.climb.kind, {**summary, "algorithms": dict(sorted((before | rows).items()))})
 
     def table(self) -> str:
         """The results as Markdown."""
@@ -128,6 +148,11 @@ def best(found: dict[str, Any], rung: str) -> float:
     return found["rungs"][rung]["updates_per_second"]["max"]
 
 
+def _rate(value: float) -> str:
+    """Updates per second in print; a rate below 1 with two more digits."""
+    return f"{value:.1f}" if value >= 1.0 else f"{value:.3f}"
+
+
 def table(summary: dict[str, Any]) -> str:
     """A results file as a Markdown table, a row for each rung."""
     lines = [
@@ -139,7 +164,7 @@ def table(summary: dict[str, Any]) -> str:
             rate = values["updates_per_second"]
             over = f"{rate['max'] / best(found, EAGER):.2f}" if EAGER in found["rungs"] else "not measured"
             lines.append(
-                f"| {name} | {rung} | {rate['min']:.1f}, {rate['median']:.1f}, **{rate['max']:.1f}** "
+                f"| {name} | {rung} | {_rate(rate['min'])}, {_rate(rate['median'])}, **{_rate(rate['max'])}** "
                 f"| {values['share_of_matmul_peak']:.0%} | {over} |"
             )
     return "\n".join(lines)
@@ -168,17 +193,17 @@ def shipped_table(summary: dict[str, Any]) -> str:
     """A row for each algorithm of a results file that holds what ships alone."""
     lines = [
         f"| algorithm | {EAGER} (min, median, best) | {SHIPPED} (min, median, best) | share of matmul peak "
-        "| over eager | undisturbed blocks |",
-        "|---|---|---|---|---|---|",
+        "| over eager | undisturbed blocks | date |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name, found in summary["algorithms"].items():
         sides = [found["rungs"][rung] for rung in (EAGER, SHIPPED)]
         rates = [side["updates_per_second"] for side in sides]
-        cells = [f"{rate['min']:.1f}, {rate['median']:.1f}, **{rate['max']:.1f}**" for rate in rates]
+        cells = [f"{_rate(rate['min'])}, {_rate(rate['median'])}, **{_rate(rate['max'])}**" for rate in rates]
         undisturbed = ", ".join(f"{side['blocks_undisturbed']} of {side['blocks']}" for side in sides)
         lines.append(
             f"| {name} | {' | '.join(cells)} | {sides[1]['share_of_matmul_peak']:.0%} "
-            f"| **{rates[1]['max'] / rates[0]['max']:.2f}** | {undisturbed} |"
+            f"| **{rates[1]['max'] / rates[0]['max']:.2f}** | {undisturbed} | {found['measured']['date']} |"
         )
     return "\n".join(lines)
 

@@ -1,7 +1,7 @@
 """The ladders of both frameworks, one change a rung: `tests/benchmarks/test_rungs.py` holds each to what ships."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,7 @@ class Rung:
 
     def block(self, subject: Subject) -> Callable[[], Any]:
         """A block of about as much work on every rung."""
-        return self.make(Subject(subject.name, subject.updates // self.seeds, subject.settings, subject.rows))
+        return self.make(replace(subject, updates=subject.updates // self.seeds))
 
     def updates(self, subject: Subject) -> int:
         """The updates of a block, all seeds together."""

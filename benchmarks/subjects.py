@@ -9,6 +9,7 @@ import numpy as np
 
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
+from shared.envs.spaces import Shape, shape_of
 
 # The size of HalfCheetah's and Walker2d's states and actions; CORL's defaults give the rest.
 STATE_DIM, ACTION_DIM, ROWS = 17, 6, 100_000
@@ -38,12 +39,14 @@ class Subject:
         updates: Updates in a block.
         settings: Where both configs are not CORL's defaults.
         rows: Transitions of the dataset.
+        frames: Channels, height and width of its images; None: it holds vectors.
     """
 
     name: str
     updates: int
     settings: Mapping[str, Any] = field(default_factory=dict)
     rows: int = ROWS
+    frames: tuple[int, int, int] | None = None
 
     @property
     def pair(self) -> Pair:
@@ -53,7 +56,17 @@ class Subject:
     @cached_property
     def columns(self) -> Any:
         """What the pair learns from: its named tuple of NumPy columns."""
-        return self.pair.load(made_up_rows(self.rows))
+        rows = made_up_rows(self.rows)
+        if self.frames is None:
+            return self.pair.load(rows)
+        shape = self.rows + 1, *self.frames
+        rows["observations"] = np.random.default_rng(1).integers(0, 256, shape, dtype=np.uint8)
+        return self.pair.load(rows, self.settings["frame_stack"])
+
+    @property
+    def shape(self) -> Shape:
+        """Of an observation."""
+        return STATE_DIM if self.frames is None else shape_of(self.columns.observations)
 
 
 def subject(name: str) -> Subject:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks.subjects import ACTION_DIM, STATE_DIM, Subject
+from benchmarks.subjects import ACTION_DIM, Subject
 from shared.frameworks import torch_data, torch_side
 
 Metrics = dict[str, torch.Tensor]
@@ -32,7 +32,7 @@ def loop(subject: Subject) -> Loop:
     """A fresh trainer, and what its `train` does for each update without anything around it."""
     pair = subject.pair
     config = pair.torch.TrainConfig(**subject.settings)
-    trainer = pair.torch.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    trainer = pair.torch.create_trainer(config, subject.shape, ACTION_DIM, 1.0)
     device = torch_side.resolve_device(config.device)
     dataset = pair.ready(pair.torch, torch_data.to_device(subject.columns, device), config)
     draws = pair.torch_draws(config, subject.columns, ACTION_DIM, device)

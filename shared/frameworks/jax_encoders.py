@@ -5,6 +5,7 @@ then be flattened in another order, and the next layer's weights would have to b
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -21,9 +22,33 @@ Layers = Sequence[Callable]
 
 
 def convolve(images: Array, kernel: Array, stride: int = 1, padding: int = 0) -> Array:
-    """Images (B, in, H, W) by a kernel (height, width, in, out), with black pixels around them."""
+    """Images (B, in, H, W) by a kernel (height, width, in, out), with black pixels around them.
+
+    On processors they are one matrix product, since XLA's convolution is many times slower there within a loop. An
+    interval of a run is such a loop.
+    """
+    on_cpu, elsewhere = (partial(form, stride=stride, padding=padding) for form in (as_product, as_convolution))
+    return jax.lax.platform_dependent(images, kernel, cpu=on_cpu, default=elsewhere)
+
+
+def as_convolution(images: Array, kernel: Array, stride: int, padding: int) -> Array:
+    """What `convolve` says, by XLA's own operation."""
     strides, sides, layout = (stride, stride), [(padding, padding)] * 2, ("NCHW", "HWIO", "NCHW")
     return jax.lax.conv_general_dilated(images, kernel, strides, sides, dimension_numbers=layout)
+
+
+def as_product(images: Array, kernel: Array, stride: int, padding: int) -> Array:
+    """What `convolve` says: each pixel's neighbours side by side (B, H', W', height * width * in), times the kernel."""
+    height, width, inputs, outputs = kernel.shape
+    images = jnp.pad(images.transpose(0, 2, 3, 1), ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+    rows, columns = ((size - side) // stride for size, side in zip(images.shape[1:3], (height, width), strict=True))
+    neighbours = [
+        images[:, row : row + stride * rows + 1 : stride, column : column + stride * columns + 1 : stride]
+        for row in range(height)
+        for column in range(width)
+    ]
+    product = jnp.concatenate(neighbours, axis=-1) @ kernel.reshape(height * width * inputs, outputs)
+    return product.transpose(0, 3, 1, 2)
 
 
 class Conv(nn.Module):

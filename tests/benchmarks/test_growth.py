@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks import chart, growth, memory, starts
 from benchmarks.growth import AXES, DEFAULTS, Point
+from benchmarks.rungs import EAGER, SHIPPED
 from parity_tests.pairs import PAIRS
 from shared.data.transitions import extract_transitions, read_hdf5
 
@@ -90,6 +91,15 @@ def test_growth_is_drawn(value: str) -> None:
     """A panel for each thing that is changed."""
     drawn = chart.growth(made_up(), value)
     assert all(f">{name}<" in drawn for name in AXES)
+
+
+def test_shares_of_the_peak_are_drawn_by_work() -> None:
+    """The least work on top, with the GFLOP of an update."""
+    rungs = {EAGER: {"share_of_matmul_peak": 0.2}, SHIPPED: {"share_of_matmul_peak": 0.5}}
+    work = {"awr": 143.2, "iql": 0.5378}
+    found = {name: {"gflop_per_update": gflop, "rungs": rungs} for name, gflop in work.items()}
+    drawn = chart.peaks({"algorithms": found})
+    assert drawn.index(">iql, 0.54<") < drawn.index(">awr, 140<")
 
 
 def test_made_up_rows_are_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

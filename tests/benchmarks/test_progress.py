@@ -99,7 +99,27 @@ def test_what_ships_replaces_nothing_of_the_ladder(folder: Path) -> None:
     assert report.shipped(None).count("| iql |") == 1
 
 
-def test_a_part_is_not_the_whole() -> None:
+def test_a_row_joins_the_others(folder: Path) -> None:
+    """With its own date and load; an algorithm without all its blocks leaves its row as it was."""
+    first, again = measured(WHAT_SHIPS), measured(WHAT_SHIPS, 0.5)
+    first.load_before, again.load_before, again.peak = 0.5, 7.0, 200.0
+    path = first.write()
+    whole = json.loads(path.read_text())["algorithms"]
+    for name in set(UPDATES) - {"iql", "cql"}:
+        del again.blocks[name]
+    again.blocks["cql"][EAGER].pop()
+    assert again.write() == path
+    joined = json.loads(path.read_text())["algorithms"]
+    assert {name for name in joined if joined[name] != whole[name]} == {"iql"}
+    assert joined.keys() == whole.keys()
+    assert joined["iql"]["measured"]["load_before"] == 7.0
+    assert joined["iql"]["measured"]["matmul_peak_gflops"] == 200.0
+    assert "load up to 7.0 before" in report.shipped(None)
+    del again.blocks["iql"]
+    assert again.write() is None
+
+
+def test_a_part_is_not_the_whole(folder: Path) -> None:
     """Neither without an algorithm nor without a rung or a block."""
     assert measured(WHOLE_LADDER).complete(UPDATES)
     for name, rung in (("iql", None), ("iql", EAGER), ("iql", "JAX, host batches")):
@@ -109,6 +129,8 @@ def test_a_part_is_not_the_whole() -> None:
         else:
             gathered.blocks[name][rung].pop()
         assert not gathered.complete(UPDATES)
+        assert gathered.write() is None
+    assert not list(folder.iterdir())
 
 
 def test_a_table_says_how_many_blocks_were_undisturbed() -> None:
@@ -118,7 +140,7 @@ def test_a_table_says_how_many_blocks_were_undisturbed() -> None:
         gathered.add("iql", EAGER, Block(2.0, others))
         gathered.add("iql", SHIPPED, Block(1.0, 0.5))
     row = gathered.table().splitlines()[-1]
-    assert row.endswith(f"| **2.00** | {SHIPPED_BLOCKS - 1} of {SHIPPED_BLOCKS}, 0 of {SHIPPED_BLOCKS} |")
+    assert f"| **2.00** | {SHIPPED_BLOCKS - 1} of {SHIPPED_BLOCKS}, 0 of {SHIPPED_BLOCKS} | 20" in row
 
 
 def test_a_side_alone_is_over_nothing() -> None:

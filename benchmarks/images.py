@@ -1,0 +1,145 @@
+"""`python -m benchmarks.images`: updates per second of pairs that read images, with XLA's own convolution too.
+
+The images are made up. They have the sizes of MinAtar's games, of Atari's and of silhouettes. Each program has a
+process of its own, and the three of a case take turns.
+"""
+
+import argparse
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from tqdm import tqdm
+
+from benchmarks import jax_rungs
+from benchmarks.blocks import Processes, timed
+from benchmarks.results import DISTURBED, Block, numerics, write
+from benchmarks.rungs import EAGER, RUNGS, SHIPPED
+from benchmarks.subjects import Subject
+from shared.envs.spaces import axes
+from shared.frameworks import jax_encoders
+from shared.runs.machine import load, versions
+
+CONVOLUTION = "JAX scan, XLA's convolution"
+PROGRAMS = (EAGER, SHIPPED, CONVOLUTION)
+ROWS, BLOCKS = 5_000, 3
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pair, and the images that it reads.
+
+    Attributes:
+        frames: Channels, height and width.
+        encoder: What reads them.
+        frame_stack: Of them in an observation.
+        updates: In a block.
+        others: Further settings.
+    """
+
+    frames: tuple[int, int, int]
+    encoder: str
+    frame_stack: int
+    updates: int
+    others: Mapping[str, Any] = field(default_factory=dict)
+
+    def subject(self, name: str) -> Subject:
+        """What is timed."""
+        settings = {"encoder": self.encoder, "frame_stack": self.frame_stack, **self.others}
+        return Subject(name, self.updates, settings, ROWS, self.frames)
+
+
+GAME = Case((6, 10, 10), "minatar", 1, 200)
+CASES = {
+    **dict.fromkeys(("discrete/bc", "discrete/bcq", "discrete/cql", "discrete/iql", "discrete/sac"), GAME),
+    "online/dqn": Case((1, 84, 84), "nature", 4, 8),
+    "any_percent_bc": Case((1, 64, 64), "nature", 3, 8, {"batch_size": 64, "normalize": False}),
+    "sac": Case((1, 64, 64), "nature", 3, 4, {"batch_size": 64}),
+}
+"""By the pair's name."""
+
+
+@cache
+def warm_block(name: str, program: str) -> Callable[[], Any]:
+    """A program's block, compiled and run once."""
+    subject = CASES[name].subject(name)
+    with ExitStack() as stack:
+        if program == CONVOLUTION:
+            stack.enter_context(patch.object(jax_encoders, "as_product", jax_encoders.as_convolution))
+        block = jax_rungs.scan(subject) if program != EAGER else RUNGS[EAGER].block(subject)
+        block()
+    return block
+
+
+def prepare(name: str, program: str) -> None:
+    """Makes a block ready in the process that this is called in."""
+    warm_block(name, program)
+
+
+def timed_block(name: str, program: str) -> Block:
+    """One block."""
+    return timed(warm_block(name, program))
+
+
+def measured(name: str, processes: Mapping[str, Processes]) -> dict[str, Any]:
+    """Updates per second of each program of a case, by the program's name."""
+    for program, process in processes.items():
+        process.run(prepare, name, program)
+    blocks: dict[str, list[Block]] = {program: [] for program in processes}
+    for _ in range(BLOCKS):
+        for program, process in processes.items():
+            blocks[program].append(process.run(timed_block, name, program))
+    rates = {program: CASES[name].updates / np.array([b.seconds for b in found]) for program, found in blocks.items()}
+    return {
+        program: {
+            "updates_per_second": {"min": rate.min(), "median": float(np.median(rate)), "max": rate.max()},
+            "blocks_undisturbed": sum(block.others < DISTURBED for block in blocks[program]),
+        }
+        for program, rate in rates.items()
+    }
+
+
+def table(summary: Mapping[str, Any]) -> str:
+    """A results file as a Markdown table."""
+    lines = [
+        f"| algorithm | images | encoder | batch | {EAGER} | {SHIPPED} | over eager | {CONVOLUTION} "
+        "| undisturbed blocks |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, found in summary["cases"].items():
+        eager, scan, convolution = (found["programs"][program]["updates_per_second"]["max"] for program in PROGRAMS)
+        size = " x ".join(map(str, found["image"]))
+        undisturbed = ", ".join(str(found["programs"][program]["blocks_undisturbed"]) for program in PROGRAMS)
+        lines.append(
+            f"| {name} | {size} | {found['encoder']} | {found['batch_size']} | {eager:.1f} | {scan:.1f} "
+            f"| **{scan / eager:.2f}** | {convolution:.1f} | {undisturbed} of {BLOCKS} |"
+        )
+    return "\n".join(lines)
+
+
+def facts(name: str) -> dict[str, Any]:
+    """The image that an observation is, what reads it, and the rows of a batch."""
+    subject = CASES[name].subject(name)
+    config = subject.pair.jax.TrainConfig(**subject.settings)
+    return {"image": list(axes(subject.shape)), "encoder": config.encoder, "batch_size": config.batch_size}
+
+
+def main() -> None:
+    """Measures, prints the table and writes `benchmarks/results/images-<machine>.json`."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
+    before, cases = load(), {}
+    with ExitStack() as stack:
+        processes = {program: stack.enter_context(closing(Processes())) for program in PROGRAMS}
+        for name in tqdm(CASES, unit="case"):
+            cases[name] = {**facts(name), "programs": measured(name, processes)}
+    summary = {"versions": versions("torch", "jax", "jaxlib"), **numerics(), "load_before": before, "cases": cases}
+    print(table(summary))
+    write("images", "images", summary)
+
+
+if __name__ == "__main__":
+    main()
