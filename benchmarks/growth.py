@@ -18,7 +18,7 @@ from tqdm import tqdm
 from benchmarks.blocks import timed
 from benchmarks.jax_rungs import interval
 from benchmarks.memory import forget_peak, peak
-from benchmarks.results import DISTURBED, numerics, write
+from benchmarks.results import DISTURBED, numerics, spread, write
 from benchmarks.rungs import EAGER, RUNGS, SHIPPED, Rung
 from benchmarks.subjects import ROWS, Subject
 from benchmarks.work import full_precision, matmul_flops, matmul_peak
@@ -89,13 +89,13 @@ def measured(point: Point) -> dict[str, Any]:
     block = rung.block(subject)
     block()
     blocks = [timed(block) for _ in range(_BLOCKS)]
-    rates = [rung.updates(subject) / found.seconds for found in blocks]
+    rates = rung.updates(subject) / np.array([found.seconds for found in blocks])
     return {
         "side": point.side,
         "changed": dict(point.changed),
         "gflop_per_update": gflop,
         "updates_per_block": rung.updates(subject),
-        "updates_per_second": {"min": min(rates), "median": float(np.median(rates)), "max": max(rates)},
+        "updates_per_second": spread(rates),
         "blocks_undisturbed": sum(found.others < DISTURBED for found in blocks),
         "matmul_peak_gflops": fastest,
         "gib": peak(),

@@ -6,7 +6,7 @@ process of its own, and the three of a case take turns.
 
 import argparse
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -15,9 +15,8 @@ from unittest.mock import patch
 import numpy as np
 from tqdm import tqdm
 
-from benchmarks import jax_rungs
 from benchmarks.blocks import Processes, timed
-from benchmarks.results import DISTURBED, Block, numerics, write
+from benchmarks.results import DISTURBED, Block, numerics, spread, write
 from benchmarks.rungs import EAGER, RUNGS, SHIPPED
 from benchmarks.subjects import Subject
 from shared.envs.spaces import axes
@@ -66,13 +65,16 @@ CASES = {
 @cache
 def warm_block(name: str, program: str) -> Callable[[], Any]:
     """A program's block, compiled and run once."""
-    subject = CASES[name].subject(name)
-    with ExitStack() as stack:
-        if program == CONVOLUTION:
-            stack.enter_context(patch.object(jax_encoders, "as_product", jax_encoders.as_convolution))
-        block = jax_rungs.scan(subject) if program != EAGER else RUNGS[EAGER].block(subject)
+    rung = RUNGS[EAGER if program == EAGER else SHIPPED]
+    with convolving() if program == CONVOLUTION else nullcontext():
+        block = rung.block(CASES[name].subject(name))
         block()
     return block
+
+
+def convolving() -> AbstractContextManager:
+    """Encoders that are compiled meanwhile convolve by XLA's operation, on processors too."""
+    return patch.object(jax_encoders, "as_product", jax_encoders.as_convolution)
 
 
 def prepare(name: str, program: str) -> None:
@@ -93,13 +95,12 @@ def measured(name: str, processes: Mapping[str, Processes]) -> dict[str, Any]:
     for _ in range(BLOCKS):
         for program, process in processes.items():
             blocks[program].append(process.run(timed_block, name, program))
-    rates = {program: CASES[name].updates / np.array([b.seconds for b in found]) for program, found in blocks.items()}
     return {
         program: {
-            "updates_per_second": {"min": rate.min(), "median": float(np.median(rate)), "max": rate.max()},
-            "blocks_undisturbed": sum(block.others < DISTURBED for block in blocks[program]),
+            "updates_per_second": spread(CASES[name].updates / np.array([block.seconds for block in found])),
+            "blocks_undisturbed": sum(block.others < DISTURBED for block in found),
         }
-        for program, rate in rates.items()
+        for program, found in blocks.items()
     }
 
 

@@ -113,7 +113,7 @@ class Results:
             "blocks": len(others),
             "blocks_undisturbed": sum(share < DISTURBED for share in others),
             "share_of_other_jobs": max(others),
-            "updates_per_second": {"min": rates.min(), "median": float(np.median(rates)), "max": rates.max()},
+            "updates_per_second": spread(rates),
             "share_of_matmul_peak": self.gflop[name] * rates.max() / self.peak,
         }
 
@@ -136,6 +136,11 @@ class Results:
         """The results as Markdown."""
         short = self.climb is WHAT_SHIPS and self.complete(self.blocks)
         return shipped_table(self.summary()) if short else table(self.summary())
+
+
+def spread(rates: np.ndarray) -> dict[str, float]:
+    """What is kept of the rates (n,) of blocks."""
+    return {"min": float(rates.min()), "median": float(np.median(rates)), "max": float(rates.max())}
 
 
 def updates_per_second(name: str, rung: str, block: Block) -> float:

@@ -18,7 +18,7 @@ from benchmarks import jax_rungs
 from benchmarks.blocks import Processes, timed
 from benchmarks.changes import TRICKS, Tried
 from benchmarks.regression import Busy, undisturbed
-from benchmarks.results import BLOCKS, Block, numerics, write
+from benchmarks.results import BLOCKS, Block, numerics, spread, write
 from benchmarks.subjects import UPDATES
 from benchmarks.work import full_precision
 from shared.runs.machine import load, versions
@@ -62,9 +62,7 @@ def measured(name: str, ships: Processes, tried: Processes) -> dict[str, Any]:
     rates = {side: UPDATES[trick.of] / np.array(values) for side, values in seconds.items()}
     return {
         "algorithm": trick.of,
-        "updates_per_second": {
-            side: {"min": rate.min(), "median": np.median(rate), "max": rate.max()} for side, rate in rates.items()
-        },
+        "updates_per_second": {side: spread(rate) for side, rate in rates.items()},
         "times_as_long": rates[SHIPPED].max() / rates["tried"].max(),
     }
 

@@ -260,4 +260,6 @@ COMMON: dict[str, Any] = {
     "prepared": prepared,
     "gathers": 2,
     "full_size": {"dynamics": str(MODEL)},
+    # Their temperatures have no axes.
+    "compiled_in": "float32",
 }

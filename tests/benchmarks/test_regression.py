@@ -92,3 +92,20 @@ def test_the_ladders_file_goes_before_that_of_what_ships(
             regression.main()
         assert stopped.value.code == 0
         assert f"{before:.2f} in the results file" in capsys.readouterr().out
+
+
+def test_what_ships_stands_in_where_the_ladder_has_no_row(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    """An algorithm of neither is told, with the command that measures it."""
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    monkeypatch.setattr(regression, "pairs", lambda processes, name: [(Block(2.0, 0.0), Block(1.0, 0.0))])
+    for kind, name in (("updates", "cql"), ("shipped", "iql")):
+        rungs = {rung: {"updates_per_second": {"max": rate}} for rung, rate in ((EAGER, 1.0), (SHIPPED, 1.5))}
+        results.results_file(kind, hardware()).write_text(json.dumps({"algorithms": {name: {"rungs": rungs}}}))
+    for name, code in (("cql", 0), ("iql", 0), ("dt", 2)):
+        monkeypatch.setattr("sys.argv", ["regression", name])
+        with pytest.raises(SystemExit) as stopped:
+            regression.main()
+        assert stopped.value.code == code
+    assert "run `pytest --benchmark-only -k '[dt-'` once" in capsys.readouterr().err

@@ -23,6 +23,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Subject:
     return case.subject(NAME)
 
 
+def program(subject: Subject) -> str:
+    """What the compiler makes of an interval."""
+    train, arguments = jax_rungs.interval(subject)
+    return train.func.lower(*arguments, **train.keywords).compile().as_text()
+
+
 @pytest.mark.thorough
 def test_both_forms_make_the_same_updates(small: Subject) -> None:
     """In double precision; one convolves by products, the other does not."""
@@ -39,8 +45,10 @@ def test_each_program_is_what_its_name_says(small: Subject) -> None:
     """PyTorch's trainer counts its updates; of JAX's programs one has convolutions."""
     assert images.warm_block(NAME, EAGER)().total_it == 2 * small.updates
     assert images.facts(NAME) == {"image": [6, 10, 10], "encoder": "minatar", "batch_size": 8}
-    train, arguments = jax_rungs.interval(small)
-    assert " convolution(" not in train.func.lower(*arguments, **train.keywords).compile().as_text()
+    assert " convolution(" not in program(small)
+    jax.clear_caches()
+    with images.convolving():
+        assert " convolution(" in program(small)
 
 
 def test_a_row_is_what_was_measured() -> None:

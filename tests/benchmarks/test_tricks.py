@@ -38,5 +38,5 @@ def shipped(algorithm: str) -> dict[str, Any]:
 def test_a_trick_makes_the_same_updates(name: str) -> None:
     trick = TRICKS[name]
     same = small(trick.of)
-    tried = Tried(same.name, same.updates, same.settings, same.rows, trick.changes)
+    tried = Tried(same.name, same.updates, same.settings, same.rows, changes=trick.changes)
     check(networks(jax_rungs.scan(tried)()), shipped(trick.of))

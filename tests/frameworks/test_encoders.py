@@ -175,48 +175,6 @@ MISTAKES = {
 }  # fmt: skip
 
 
-KERNELS = [(8, 4, 0), (4, 2, 0), (3, 1, 0), (3, 1, 1), (3, 2, 1), (7, 2, 3), (1, 2, 0)]
-"""Sides, strides and padding of those in the encoders."""
-
-
-def of_both_forms(kernel: int, stride: int, padding: int) -> list[Any]:
-    """A convolution of random images, with the gradients of both of its inputs, as XLA's operation and as a product."""
-    rng = np.random.default_rng(0)
-    given = rng.normal(size=(2, 3, 17, 14)), rng.normal(size=(kernel, kernel, 3, 4))
-
-    def found(convolve: Callable) -> tuple[Array, Any]:
-        def total(images: Array, weights: Array) -> tuple[Array, Array]:
-            output = convolve(images, weights, stride, padding)
-            return jnp.tanh(output).sum(), output
-
-        both = jax.jit(jax.value_and_grad(total, argnums=(0, 1), has_aux=True))
-        (_, output), gradients = both(*given)
-        return output, gradients
-
-    return [found(convolve) for convolve in (jax_encoders.as_convolution, jax_encoders.as_product)]
-
-
-@pytest.mark.parametrize(("kernel", "stride", "padding"), KERNELS)
-def test_a_product_is_a_convolution(kernel: int, stride: int, padding: int) -> None:
-    """Where a stride divides the image and where it does not, with black pixels around it or without."""
-    with both_in("float64"):
-        ours, theirs = of_both_forms(kernel, stride, padding)
-        jax.tree.map(partial(np.testing.assert_allclose, rtol=0, atol=1e-12), ours, theirs)
-
-
-def test_a_loop_on_the_cpu_convolves_by_products() -> None:
-    """Since XLA's own operation is slow in there: neither forwards nor backwards is any left."""
-    network = in_jax(reference("nature"), "nature", jax_encoders.convolutions("nature"))
-
-    def step(ours: Network, _: None) -> tuple[Network, None]:
-        gradient = jax.grad(lambda ours: ours(images("nature")).sum())(ours)
-        return jax.tree.map(jnp.subtract, ours, gradient), None
-
-    program = jax.jit(lambda ours: jax.lax.scan(step, ours, None, length=3)).lower(network).compile().as_text()
-    assert " while(" in program
-    assert " convolution(" not in program
-
-
 def changed(old: str, new: str) -> Any:
     """JAX's encoders with one piece of their text replaced."""
     source = Path(jax_encoders.__file__).read_text()
