@@ -51,7 +51,7 @@ class Climb(NamedTuple):
 
 
 WHAT_SHIPS = Climb("shipped", SHIPPED_BLOCKS, lambda name: [EAGER, SHIPPED], by_rows=True)
-WHOLE_LADDER = Climb("updates", BLOCKS, lambda name: rungs_of(subject(name)))
+WHOLE_LADDER = Climb("updates", BLOCKS, lambda name: rungs_of(subject(name)), by_rows=True)
 
 
 class Results:
