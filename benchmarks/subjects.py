@@ -18,8 +18,11 @@ STATE_DIM, ACTION_DIM, ROWS = 17, 6, 100_000
 
 
 def in_a_block(updates: int, on_gpu: bool) -> int:
-    """Updates that are timed at once: a second or two of them on a processor, which are over too soon on a GPU."""
-    return max(updates, min(10 * updates, 2000)) if on_gpu else updates
+    """Updates that are timed at once: about a second or two of PyTorch's.
+
+    A GPU makes light updates no faster than a processor does, and heavy ones ten times faster.
+    """
+    return min(max(updates, min(10 * updates, 100)), 300) if on_gpu else updates
 
 
 UPDATES = {name: in_a_block(pair.benchmark_updates, torch.cuda.is_available()) for name, pair in PAIRS.items()}
