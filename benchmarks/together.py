@@ -12,7 +12,8 @@ import shlex
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 
 from benchmarks.blocks import prepare, timed_block
@@ -20,8 +21,6 @@ from benchmarks.results import SHIPPED_BLOCKS, Climb, Results, updates_per_secon
 from benchmarks.rungs import RUNGS, rungs_of
 from benchmarks.subjects import UPDATES, subject
 from benchmarks.work import full_precision, gflop_per_update
-
-Ready = dict[str, dict[str, "Future[float]"]]
 
 
 class Workers:
@@ -34,18 +33,25 @@ class Workers:
         self._executors = {name: ProcessPoolExecutor(1, spawn, initializer=full_precision) for name in names}
         self._gflop = {name: executor.submit(gflop_per_update, name) for name, executor in self._executors.items()}
 
-    def prepare(self, rungs: Sequence[str], seconds: float) -> Ready:
-        """The rungs that became ready in this time, by algorithm; one that has begun by then is waited for."""
-        found: Ready = {
-            name: {rung: executor.submit(prepare, name, rung) for rung in rungs if rung in rungs_of(subject(name))}
-            for name, executor in self._executors.items()
-        }
-        futures = [future for of_one in found.values() for future in of_one.values()]
-        wait(futures, seconds)
-        for future in futures:
-            future.cancel()
-        wait(future for future in futures if not future.cancelled())
-        return {name: {rung: f for rung, f in of_one.items() if _done(name, rung, f)} for name, of_one in found.items()}
+    def prepare(self, rungs: Sequence[str], seconds: float) -> dict[str, list[str]]:
+        """The rungs that became ready, by algorithm; none begins after so many seconds, but one that has may end."""
+        end = time.perf_counter() + seconds
+        with ThreadPoolExecutor(len(self._executors)) as threads:
+            ready = threads.map(partial(self._prepare, rungs, end), self._executors)
+            return dict(zip(self._executors, ready, strict=True))
+
+    def _prepare(self, rungs: Sequence[str], end: float, name: str) -> list[str]:
+        ready = []
+        for rung in rungs:
+            if rung in rungs_of(subject(name)) and time.perf_counter() < end:
+                try:
+                    self._executors[name].submit(prepare, name, rung).result()
+                except Exception as error:
+                    print(f"{name}, {rung}: {type(error).__name__}: {str(error).splitlines()[0]}", flush=True)
+                else:
+                    print(f"{name}, {rung}: ready {end - time.perf_counter():.0f} s before the end", flush=True)
+                    ready.append(rung)
+        return ready
 
     def measure(self, name: str, rungs: Sequence[str], results: Results) -> None:
         """The rungs of one algorithm, block by block."""
@@ -64,13 +70,6 @@ class Workers:
             executor.shutdown()
 
 
-def _done(name: str, rung: str, future: "Future[float]") -> bool:
-    if not future.cancelled() and (error := future.exception()):
-        print(f"{name}, {rung}: {type(error).__name__}: {str(error).splitlines()[0]}", flush=True)
-        return False
-    return not future.cancelled()
-
-
 def main() -> None:
     """Prepares, times, and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -80,13 +79,12 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := [name for name in options.algorithms if name not in UPDATES]:
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(UPDATES)}")
-    workers, begin = Workers(options.algorithms or UPDATES), time.perf_counter()
+    workers = Workers(options.algorithms or UPDATES)
     ready = workers.prepare(options.rungs, 60 * options.minutes)
-    print(f"ready after {time.perf_counter() - begin:.0f} s", flush=True)
     command = shlex.join(["python", "-m", "benchmarks.together", *sys.argv[1:]])
-    results = Results(command, Climb("updates", SHIPPED_BLOCKS, lambda name: list(ready[name]), by_rows=True))
+    results = Results(command, Climb("updates", SHIPPED_BLOCKS, ready.__getitem__, by_rows=True))
     for name in ready:
-        workers.measure(name, list(ready[name]), results)
+        workers.measure(name, ready[name], results)
         results.write()
     print(results.table())
     workers.close()
