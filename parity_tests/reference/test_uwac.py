@@ -367,3 +367,12 @@ def test_how_weights_start(copies: bool) -> None:
     ours, theirs = ([p for part in judge for p in part.parameters() if len(p.unique()) > 1] for judge in judges)
     assert all(torch.equal(mine, other) == copies for mine, other in zip(ours, theirs, strict=True))
     assert trainer.log_alpha().item() == pytest.approx(math.log(3.0))
+
+
+def test_a_layer_of_two_outputs_has_a_direction_in_both() -> None:
+    """A single output has one direction alone."""
+    torch.manual_seed(0)
+    two, one = uwac.LayerDirections(3, 2).u, uwac.LayerDirections(3, 1).u
+    assert two.shape == (2,)
+    assert 0.0 < two.abs().min() <= two.abs().max() < 1.0
+    assert torch.equal(one, torch.ones(1))
