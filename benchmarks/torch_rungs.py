@@ -14,8 +14,9 @@ from shared.frameworks import torch_data, torch_side
 Metrics = dict[str, torch.Tensor]
 
 # `torch.compile` has no gradient of a gradient, which EDAC's critics need. It also keeps the temperature of CQL and
-# Cal-QL for the backward passes, before which the temperature takes its own step.
-NOT_COMPILED = ("cql", "finetune/cql", "finetune/cal_ql", "edac")
+# Cal-QL for the backward passes, before which the temperature takes its own step. The temperatures of MOPO and COMBO
+# get no gradient there at all.
+NOT_COMPILED = ("cql", "finetune/cql", "finetune/cal_ql", "edac", "model_based/mopo", "model_based/combo")
 
 
 class Loop(NamedTuple):

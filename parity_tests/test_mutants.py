@@ -12,7 +12,7 @@ import pytest
 
 from parity_tests.mutants import climbing, deriving
 from parity_tests.mutants.operators import Mutant
-from parity_tests.mutants.results import SIDES, SURVIVED, equivalents, mutants_of, proof, read
+from parity_tests.mutants.results import SIDES, SURVIVED, equivalents, is_pending, mutants_of, proof, read
 from parity_tests.pairs import PAIRS
 from parity_tests.scene import forget_programs
 
@@ -30,8 +30,12 @@ def test_thousands_have_been_tried() -> None:
 
 @each_twin
 def test_every_mutant_of_the_twin_has_been_tried(name: str, side: str) -> None:
-    """The results are of the source as it is; after a change, `python -m parity_tests.mutants --changed` mends them."""
-    assert read(name, side).keys() == {mutant.name for mutant in mutants_of(name, side)}
+    """The results are of the source as it is; after a change, `python -m parity_tests.mutants --changed` mends them.
+
+    Where not all have been tried yet, some are missing, and none is too much.
+    """
+    tried, every = read(name, side).keys(), {mutant.name for mutant in mutants_of(name, side)}
+    assert tried < every if is_pending(name, side) else tried == every
 
 
 @each_twin
@@ -52,7 +56,8 @@ def test_every_proof_is_needed() -> None:
 @each_twin
 def test_a_sample_is_noticed(name: str, side: str) -> None:
     """The same mutants each time, from all over the twin."""
-    unproven = [mutant for mutant in mutants_of(name, side) if not proof(name, side, mutant.name)]
+    tried = [mutant for mutant in mutants_of(name, side) if mutant.name in read(name, side)]
+    unproven = [mutant for mutant in tried if not proof(name, side, mutant.name)]
     sample = sorted(unproven, key=lambda mutant: sha256(mutant.name.encode()).digest())[:SAMPLE]
     found: dict[str, str] = {}
 

@@ -33,6 +33,7 @@ UNREACHABLE = {
     " tests have several",
     ("timestep_emb(", "select_n"): "likewise, and steps are counted from 0",
     ("std(", "select_n"): "JAX asks whether there are more numbers than `ddof`",
+    ("q.var(", "select_n"): "likewise",
     ("minimum(updates, hp.max_timesteps)", "min"): "these batches end before XQL's schedule does;"
     " the trajectory passes its end",
     ("optax.adam", "select_n"): "optax's count of steps stops at the largest integer",

@@ -51,6 +51,7 @@ SKETCHES = {
         ensembles.sac,
         ensembles.sac_n,
         offline.td3_bc,
+        ensembles.uwac,
         offline.xql,
     )
 }

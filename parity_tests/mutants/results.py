@@ -110,6 +110,12 @@ def proof(name: str, framework: str, mutant: str) -> str:
     return next((e.because for e in equivalents() if e.covers(name, framework, mutant)), "")
 
 
+@cache
+def is_pending(name: str, framework: str) -> bool:
+    """Whether a twin's mutants have not all been tried yet."""
+    return f"{framework}/{name}" in yaml.safe_load((FOLDER / "pending.yaml").read_text(encoding="utf-8"))
+
+
 def tally(name: str, framework: str, found: Mapping[str, str]) -> dict[str, int]:
     """How many were noticed at each rung, how many are equivalent, and how many survived."""
     return dict(Counter(_fate(name, framework, mutant, step) for mutant, step in found.items()))
@@ -124,9 +130,17 @@ def _fate(name: str, framework: str, mutant: str, step: str) -> str:
 
 def table(framework: str) -> str:
     """What became of the mutants of every twin of a framework, as Markdown."""
-    tallies = {PAIRS[name].title: tally(name, framework, found) for name in PAIRS if (found := read(name, framework))}
+    tallies = {
+        _titled(name, framework): tally(name, framework, found) for name in PAIRS if (found := read(name, framework))
+    }
     tallies["all"] = dict(sum((Counter(counts) for counts in tallies.values()), Counter()))
     return "\n".join({"jax": _by_rung, "torch": _by_test}[framework](tallies))
+
+
+def _titled(name: str, framework: str) -> str:
+    """A pair's title, with how many mutants there are where not all have been tried."""
+    more = f" (so far, of {len(mutants_of(name, framework))})" if is_pending(name, framework) else ""
+    return PAIRS[name].title + more
 
 
 def _by_rung(tallies: Mapping[str, Mapping[str, int]]) -> list[str]:

@@ -76,6 +76,19 @@ def test_plass_table_has_the_datasets_of_d3rlpys_runs() -> None:
         assert rows("plas")[dataset] == rows("plas")[dataset[:-1] + "0"]
 
 
+def test_uwacs_row_holds_its_authors_settings() -> None:
+    """By their names, where those are others; 3000 epochs of 1000 updates, and 5000 steps in an evaluation."""
+    authors = {"SN": True, "alpha_lr": 1e-3, "batch_size": 256, "beta": 0.5, "clip_bottom": 0.0, "clip_top": 1.0}
+    authors |= {"discount": 0.99, "drop_rate": 0.1, "kernel_type": "gaussian", "mmd_sigma": 20.0, "num_samples": 100}
+    authors |= {"num_samples_mmd_match": 4, "policy_lr": 1e-4, "q_penalty": 0.0, "qf_lr": 3e-4, "vae_lr": 3e-4}
+    authors |= {"soft_target_tau": 5e-3, "target_mmd_thresh": 0.07, "use_exp_penalty": False, "use_exp_weight": True}
+    authors |= {"var_Pi": True, "warmup_steps": 40_000}
+    config_class = load_twin("torch", "uwac").TrainConfig
+    config = config_class(**rows("uwac")["halfcheetah-medium-v0"])
+    assert {name: getattr(config, config_class.REFERENCE_NAMES.get(name, name)) for name in authors} == authors
+    assert (config.max_timesteps, config.eval_freq, 1000 * config.n_episodes) == (3_000_000, 1000, 5000)
+
+
 FINETUNED = [f"finetune/{name}" for name in ("awac", "cal_ql", "cql", "fql", "iql", "rebrac", "spot")]
 
 

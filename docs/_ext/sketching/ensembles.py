@@ -140,3 +140,23 @@ def sac(figure: Figure) -> None:
     pen.label(below, -0.2, 1.0, "high temperature", AMBER, ha="right")
     pen.plain(above, "", "Q")
     pen.plain(below, "action", "policy")
+
+
+def uwac(figure: Figure) -> None:
+    """Passes of a critic with dropout above, and below the weight that their variance leaves."""
+    above, below = pen.panels(figure, 3.6, rows=2, height_ratios=(1.6, 1.0))
+    q = ensemble(MIDDLE, np.interp(MIDDLE, ACTIONS, TARGETS), 12)
+    for one in q:
+        pen.curve(above, ACTIONS, one, GREY, lw=1.1, alpha=0.8)
+    pen.curve(above, ACTIONS, q.mean(axis=0), SKY)
+    weight = np.exp(-0.5 * q.var(axis=0, ddof=1))
+    pen.shade(below, ACTIONS, 0.0 * ACTIONS, weight, AMBER, alpha=0.25)
+    pen.curve(below, ACTIONS, weight, AMBER)
+    pen.ticks(above, MIDDLE)
+    pen.plain(above, "", "Q")
+    pen.plain(below, "action", "weight")
+    above.set_xlim(-1.05, 1.05)
+    below.set_xlim(-1.05, 1.05)
+    below.set_ylim(0.0, 1.12)
+    pen.label(above, -0.62, q.max(), "one pass each")
+    pen.label(above, 0.62, q.mean(axis=0)[160] - 1.7, "their mean", SKY)

@@ -1,0 +1,691 @@
+"""UWAC in JAX: BEAR, and what dropout makes the critics doubt weighs less. Its twin is `corl_torch/uwac.py`.
+
+Wu, Zhai, Srivastava, Susskind, Zhang, Salakhutdinov & Goh, Uncertainty Weighted Actor-Critic for Offline Reinforcement
+Learning, 2021, https://arxiv.org/abs/2105.08140
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import Any, ClassVar, NamedTuple
+
+from shared.runs.start import cli
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import linen as nn
+from flax import struct
+from jax import Array, value_and_grad
+from jax.lax import stop_gradient
+from jax.nn import relu
+from jax.nn.initializers import Initializer, constant, variance_scaling
+from jax.numpy import amax, amin, argmax, concatenate, exp, log, sqrt, square, stack, tanh, tile
+from jax.numpy.linalg import norm
+
+from shared.data.transitions import Batch
+from shared.envs.evaluation import SampledPolicy
+from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
+from shared.frameworks.jax_data import PackedDataset, take, to_device
+from shared.frameworks.jax_layers import Linear, Network, clamp, is_key, linear, pick
+from shared.frameworks.jax_scan import scan_updates
+from shared.frameworks.jax_seeds import train_together
+from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
+from shared.runs.fields import bounded, choice, positive, widths
+from shared.runs.run import Run
+from shared.runs.settings import TransitionsConfig
+from shared.runs.task import load_task
+
+# ---- config --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What an update depends on."""
+
+    # Learning rate of the policy
+    actor_lr: float = positive(1e-4)
+    # Learning rate of the critics
+    critic_lr: float = positive(3e-4)
+    # Learning rate of the VAE
+    vae_lr: float = positive(3e-4)
+    # Learning rate of the MMD's weight
+    alpha_lr: float = positive(1e-3)
+    # Discount factor of the return
+    discount: float = bounded(0.99, low=0, high=1)
+    # Rate at which the target critics follow the critics
+    tau: float = bounded(0.005, low=0, high=1)
+    # Weight of the smallest target value against the largest one
+    lam: float = bounded(0.75, low=0, high=1)
+    # Weight of the VAE's divergence from its prior against its reconstruction
+    kl_weight: float = bounded(0.5, low=0)
+    # The MMD that the policy is allowed
+    alpha_threshold: float = bounded(0.07, low=0)
+    # Kernel of the MMD
+    mmd_kernel: str = choice("gaussian", "laplacian")
+    # Width of either kernel
+    mmd_sigma: float = positive(20.0)
+    # Actions sampled in each state on either side of the MMD
+    n_mmd_action_samples: int = bounded(4, low=1)
+    # Actions sampled in each next state of the target
+    n_target_samples: int = bounded(10, low=1)
+    # Actions sampled in each state, of which the policy takes the best one
+    n_action_samples: int = bounded(100, low=1)
+    # Widths of the critics' hidden layers
+    critic_hidden_dims: tuple[int, ...] = widths(256, 256)
+    # Share of the critics' hidden units that dropout zeroes, also where they are evaluated
+    drop_rate: float = bounded(0.1, low=0, high=0.99)
+    # Passes of a critic, each with a dropout of its own, whose variance is its doubt
+    n_passes: int = bounded(100, low=2)
+    # How fast the weight falls with the variance, or what is divided by it
+    beta: float = bounded(0.5, low=0)
+    # Weigh by the exponential of -beta * variance; else by beta / variance
+    exp_weight: bool = True
+    # Least weight
+    clip_bottom: float = bounded(0.0, low=0)
+    # Greatest weight
+    clip_top: float = bounded(1.0, low=0)
+    # Weigh the values in the policy's loss, too
+    weigh_actor: bool = True
+    # Penalty on positive values, times the variance of their target
+    q_penalty: float = bounded(0.0, low=0)
+    # Let the penalty grow with the exponential of the variance
+    exp_penalty: bool = False
+    # First updates, in which the policy learns to imitate the data by the MMD alone
+    warmup_steps: int = bounded(40_000, low=0)
+    # Transitions in a batch
+    batch_size: int = bounded(256, low=1)
+    # The variance in the target is that of the best action, as in the paper; the authors' code takes the largest one
+    variance_at_best: bool = True
+
+
+@dataclass(frozen=True)
+class TrainConfig(Hyperparameters, TransitionsConfig):
+    """A whole run."""
+
+    group: str = "UWAC-D4RL"
+    name: str = "UWAC"
+    # Updates between two evaluations
+    eval_freq: int = bounded(1000, low=1)
+    # Updates in all
+    max_timesteps: int = bounded(3_000_000, low=1)
+    # Widths of the policy's hidden layers
+    actor_hidden_dims: tuple[int, ...] = widths(256, 256)
+    # Widths of the hidden layers of the VAE's encoder and decoder
+    vae_hidden_dims: tuple[int, ...] = widths(750, 750)
+    # Weight of the MMD at the start
+    initial_alpha: float = positive(1.0)
+    # Divide each of the critics' weights by its largest singular value
+    spectral_norm: bool = True
+    # Begin with target critics that equal the critics, as is usual; the authors' code draws them anew
+    copy_targets: bool = True
+    # Normalise states to mean 0 and standard deviation 1
+    normalize: bool = False
+
+    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
+        "policy_lr": "actor_lr",
+        "qf_lr": "critic_lr",
+        "soft_target_tau": "tau",
+        "target_mmd_thresh": "alpha_threshold",
+        "kernel_type": "mmd_kernel",
+        "num_samples_mmd_match": "n_mmd_action_samples",
+        "num_samples": "n_action_samples",
+        "use_exp_weight": "exp_weight",
+        "var_Pi": "weigh_actor",
+        "use_exp_penalty": "exp_penalty",
+        "SN": "spectral_norm",
+    }
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+
+def hidden(hidden_dims: Sequence[int]) -> list[Any]:
+    """Hidden layers with ReLU."""
+    return [layer for width in hidden_dims for layer in (Linear(width), nn.relu)]
+
+
+class Encoder(nn.Module):
+    """The VAE's encoder: which codes an action may stand for, a normal distribution."""
+
+    action_dim: int
+    hidden_dims: Sequence[int]
+
+    def setup(self) -> None:
+        self.net = nn.Sequential(hidden(self.hidden_dims))
+        self.mean = Linear(2 * self.action_dim)
+        self.log_std = Linear(2 * self.action_dim)
+
+    def __call__(self, observations: Array, actions: Array) -> tuple[Array, Array]:
+        """Mean and standard deviation (B, Z) of the codes of actions (B, A) in observations (B, S)."""
+        encoded = self.net(concatenate([observations, actions], axis=-1))
+        return self.mean(encoded), exp(clamp(self.log_std(encoded), -4.0, 15.0))
+
+
+class Decoder(nn.Module):
+    """The VAE's decoder: what a code stands for."""
+
+    action_dim: int
+    max_action: float
+    hidden_dims: Sequence[int]
+
+    def setup(self) -> None:
+        self.net = nn.Sequential([*hidden(self.hidden_dims), Linear(self.action_dim)])
+
+    def __call__(self, observations: Array, codes: Array) -> tuple[Array, Array]:
+        """The actions (..., A) of codes (..., Z) in observations (..., S), and the same before the tanh."""
+        raw = self.net(concatenate([observations, codes], axis=-1))
+        return self.max_action * tanh(raw), raw
+
+
+# A hidden layer begins within its number of outputs to -1/2, with a bias of 0.1; a last one within a bound.
+fan_out = variance_scaling(1 / 3, "fan_out", "uniform")
+
+
+def within(bound: float) -> Initializer:
+    """Draws from U(-bound, bound)."""
+    return partial(jax.random.uniform, minval=-bound, maxval=bound)
+
+
+class Actor(nn.Module):
+    """The policy: a normal distribution, whose samples tanh puts within [-max_action, max_action]."""
+
+    action_dim: int
+    max_action: float
+    hidden_dims: Sequence[int]
+
+    def setup(self) -> None:
+        layers = [layer for width in self.hidden_dims for layer in (Linear(width, fan_out, constant(0.1)), nn.relu)]
+        self.net = nn.Sequential(layers)
+        self.mean = Linear(self.action_dim, within(1e-3), within(1e-3))
+        self.log_std = Linear(self.action_dim, within(1e-3), within(1e-3))
+
+    def __call__(self, observations: Array) -> tuple[Array, Array]:
+        """Mean and standard deviation (B, A) before the tanh, for observations (B, S)."""
+        encoded = self.net(observations)
+        return self.mean(encoded), exp(clamp(self.log_std(encoded), -5.0, 2.0))
+
+
+# A direction in a layer's outputs, (out,), and one in its inputs, (in,)
+Direction = tuple[Array, Array]
+
+
+class SpectralLinear(nn.Module):
+    """A linear layer whose weight W is divided by u W v, which is its largest singular value for the right u and v."""
+
+    features: int
+    kernel_init: Initializer
+    bias_init: Initializer
+
+    @nn.compact
+    def __call__(self, inputs: Array, direction: Direction | None) -> Array:
+        """Maps (..., in) to (..., out); without a direction by the weight as it is."""
+        kernel = self.param("kernel", self.kernel_init, (inputs.shape[-1], self.features), inputs.dtype)
+        bias = self.param("bias", self.bias_init, (self.features,), inputs.dtype)
+        if direction is not None:
+            u, v = direction
+            kernel = kernel / (u @ (v @ kernel))
+        return linear(inputs, kernel, bias)
+
+
+def dropped(inputs: Array, kept: Array, rate: float) -> Array:
+    """Inputs of which the others are 0, as much larger as fewer are left."""
+    return inputs * (kept / (1.0 - rate))
+
+
+class Critic(nn.Module):
+    """A critic with dropout behind each hidden layer."""
+
+    hidden_dims: Sequence[int]
+    drop_rate: float
+    spectral_norm: bool
+
+    def setup(self) -> None:
+        last = SpectralLinear(1, within(3e-3), within(3e-3))
+        self.net = nn.Sequential([*(SpectralLinear(width, fan_out, constant(0.1)) for width in self.hidden_dims), last])
+
+    def __call__(self, inputs: Array, directions: Sequence[Direction], kept: Sequence[Array]) -> Array:
+        """The values (...) of inputs (..., S + A), with the hidden units (..., H) of each layer that are kept."""
+        net = self.net.layers
+        used = directions if self.spectral_norm else [None] * len(directions)
+        for layer, direction, mask in zip(net[:-1], used[:-1], kept, strict=True):
+            inputs = dropped(relu(layer(inputs, direction)), mask, self.drop_rate)
+        return net[-1](inputs, used[-1]).squeeze(-1)
+
+
+class Critics(nn.Module):
+    """Two critics Q(s, a) with weights of their own."""
+
+    hidden_dims: Sequence[int]
+    drop_rate: float
+    spectral_norm: bool
+
+    def setup(self) -> None:
+        self.members = [Critic(self.hidden_dims, self.drop_rate, self.spectral_norm) for _ in range(2)]
+
+    def __call__(
+        self,
+        observations: Array,
+        actions: Array,
+        directions: Sequence[Sequence[Direction]],
+        kept: Sequence[Sequence[Array]],
+    ) -> Array:
+        """The values (N, ...) of actions (..., A) in observations (..., S), by the first N critics, which have masks.
+
+        An axis of length 1 in observations and actions stands for the masks' passes. Each input of a hidden layer is
+        then computed once.
+        """
+        inputs = concatenate([observations, actions], axis=-1)
+        members = zip(self.members, directions, kept, strict=False)
+        return stack([member(inputs, layers, masks) for member, layers, masks in members])
+
+
+class LayerDirections(nn.Module):
+    """The directions of one layer, of length 1. They are no parameters that learn."""
+
+    inputs: int
+    outputs: int
+
+    def setup(self) -> None:
+        # A single output has one direction alone, whose sign cancels.
+        self.u = self.param("u", drawn if self.outputs > 1 else nn.initializers.ones, (self.outputs,), float)
+        self.v = self.param("v", drawn, (self.inputs,), float)
+
+    def __call__(self) -> Direction:
+        """In the outputs and in the inputs."""
+        return self.u, self.v
+
+
+class Directions(nn.Module):
+    """For each layer of two critics, in which direction its weight stretches most, as far as that is known."""
+
+    input_dim: int
+    hidden_dims: Sequence[int]
+
+    def setup(self) -> None:
+        dims = (self.input_dim, *self.hidden_dims, 1)
+        self.members = [nn.Sequential([LayerDirections(a, b) for a, b in pairwise(dims)]) for _ in range(2)]
+
+    def __call__(self) -> list[list[Direction]]:
+        """By critic and layer."""
+        return [[layer() for layer in layers.layers] for layers in self.members]
+
+
+def unit(vector: Array) -> Array:
+    """The vector at length 1."""
+    return vector / norm(vector)
+
+
+def drawn(key: Array, shape: Sequence[int], dtype: Any) -> Array:
+    """A direction as likely as any other."""
+    return unit(jax.random.normal(key, shape, dtype))
+
+
+def iterated(directions: Network, critics: Network) -> Network:
+    """One power iteration: each direction turns to where the weight stretches more."""
+
+    def iterate(direction: dict[str, Array], kernel: Array) -> dict[str, Array]:
+        v = unit(kernel @ direction["u"])
+        return {"u": unit(v @ kernel), "v": v}
+
+    params = {}
+    for member, layers in directions.params.items():
+        net = critics.params[member]["net"]
+        params[member] = {name: iterate(direction, net[name]["kernel"]) for name, direction in layers.items()}
+    return directions.replace(params=params)
+
+
+def mean_and_variance(
+    critics: Network, directions: Network, observations: Array, actions: Array, kept: Sequence[Sequence[Array]]
+) -> tuple[Array, Array]:
+    """Mean and unbiased variance (N, ...) over K passes, for actions (..., A) and kept units (..., K, H)."""
+    q = critics(observations[..., None, :], actions[..., None, :], directions(), kept)
+    return q.mean(axis=-1), q.var(axis=-1, ddof=1)
+
+
+def weight(hp: Hyperparameters, variance: Array) -> Array:
+    """How much values count whose variance (...) is known, (...)."""
+    certainty = exp(-hp.beta * variance) if hp.exp_weight else hp.beta / variance
+    return clamp(certainty, hp.clip_bottom, hp.clip_top)
+
+
+def raw_sample(actor: Network, observations: Array, noise: Array) -> Array:
+    """The policy's samples (B, n, A) before the tanh, for observations (B, S) and noise (B, n, A)."""
+    mean, std = actor(observations)
+    return mean[:, None] + std[:, None] * noise
+
+
+def kernel(x: Array, y: Array, name: str, sigma: float) -> Array:
+    """How alike each of the actions x (B, n, A) is to each of y (B, m, A); the mean of all pairs, (B,)."""
+    difference = x[:, :, None] - y[:, None]
+    distance = square(difference) if name == "gaussian" else abs(difference)
+    return exp(-distance.sum(axis=-1) / (2.0 * sigma)).mean(axis=(1, 2))
+
+
+def repeat(observations: Array, n: int) -> Array:
+    """Each of the observations (B, S) n times, (B, n, S)."""
+    return tile(observations[:, None], (1, n, 1))
+
+
+# ---- randomness ----------------------------------------------------------------------------------------------------
+
+
+# By critic and hidden layer: the units that are kept, (..., H)
+Masks = tuple[tuple[Array, ...], ...]
+
+
+class Dropout(NamedTuple):
+    """Which hidden units are kept."""
+
+    # (B, n, K, H) each: of the target critics
+    target: Masks
+    # (B, H) each: of the critics, where they learn
+    critic: Masks
+    # (B, K, H) each: of the critics, where the policy learns
+    actor: Masks
+
+
+class Noise(NamedTuple):
+    """What an update draws besides its batch."""
+
+    # Standard normal, (B, Z): the VAE's codes
+    latent: Array
+    # Standard normal, (B, n, A): the target's next actions
+    target: Array
+    # Standard normal, (B, m, Z): the codes of actions like the data's, for the MMD
+    codes: Array
+    # Standard normal, (B, m, A): the policy's actions, for the MMD; the first one's value is learnt from
+    actor: Array
+    # `Dropout`, or the key that it is drawn from within the update: its masks are millions of numbers
+    dropout: Any
+
+
+def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int, action_dim: int) -> tuple[Array, Noise]:
+    """An update's batch indices (B,) and its noise, which depend on the key and on the update's number alone."""
+    index_key, dropout_key, *keys = jax.random.split(jax.random.fold_in(key, step), 6)
+    size, n, m = hp.batch_size, hp.n_target_samples, hp.n_mmd_action_samples
+
+    def normal(*shape: int) -> Array:
+        return jax.random.normal(keys.pop(), shape)
+
+    indices = jax.random.randint(index_key, (size,), 0, dataset_size)
+    latent = normal(size, 2 * action_dim)
+    target = normal(size, n, action_dim)
+    behaviour, actor = normal(size, m, 2 * action_dim), normal(size, m, action_dim)
+    return indices, Noise(latent, target, behaviour, actor, dropout_key)
+
+
+def draw_dropout(key: Array, hp: Hyperparameters) -> Dropout:
+    """An update's masks."""
+    size, n, passes = hp.batch_size, hp.n_target_samples, hp.n_passes
+    keys = iter(jax.random.split(key, 6 * len(hp.critic_hidden_dims)))
+
+    def masks(*shape: int) -> Masks:
+        def kept(width: int) -> Array:
+            return jax.random.bernoulli(next(keys), 1.0 - hp.drop_rate, (*shape, width))
+
+        return tuple(tuple(kept(width) for width in hp.critic_hidden_dims) for _ in range(2))
+
+    return Dropout(masks(size, n, passes), masks(size), masks(size, passes))
+
+
+def draw_acting_noise(generator: np.random.Generator, hp: Hyperparameters, action_dim: int) -> np.ndarray:
+    """What the policy draws for one step of an episode, (n, A + K H), for the H hidden units of a critic in K passes.
+
+    Of each action its noise, standard normal, and which units are kept, 1 or 0.
+    """
+    units = hp.n_passes * sum(hp.critic_hidden_dims)
+    noise = generator.standard_normal((hp.n_action_samples, action_dim), np.float32)
+    kept = generator.random((hp.n_action_samples, units), np.float32) >= hp.drop_rate
+    return np.concatenate([noise, kept], axis=1, dtype=np.float32)
+
+
+# ---- losses and update ---------------------------------------------------------------------------------------------
+
+
+def adam(part: str, hp: Hyperparameters) -> optax.GradientTransformation:
+    """The optimiser of one part of the state."""
+    rates = {"encoder": hp.vae_lr, "decoder": hp.vae_lr, "actor": hp.actor_lr, "critics": hp.critic_lr}
+    return optax.adam((rates | {"log_alpha": hp.alpha_lr})[part])
+
+
+def gradient_step(state: "UWAC", part: str, gradient: Network | Array) -> "UWAC":
+    """One step of Adam on one part of the state, down its gradient."""
+    change, moments = adam(part, state.hp).update(gradient, getattr(state, f"{part}_optimizer"))
+    return state.replace(**{part: optax.apply_updates(getattr(state, part), change), f"{part}_optimizer": moments})
+
+
+def soft_update(target: Network, source: Network, tau: float) -> Network:
+    """Polyak: the target, a step of size tau nearer to the source."""
+    return jax.tree.map(lambda old, new: (1.0 - tau) * old + tau * new, target, source)
+
+
+def divergence(mean: Array, std: Array) -> Array:
+    """Kullback and Leibler's, of normal codes from the prior, for each number of the codes; (B, Z)."""
+    variance = square(std)
+    return 0.5 * (variance + square(mean) - 1.0 - log(variance))
+
+
+class UWAC(struct.PyTreeNode):
+    """All that an update reads and writes."""
+
+    encoder: Network
+    decoder: Network
+    actor: Network
+    critics: Network
+    directions: Network
+    critics_target: Network
+    target_directions: Network
+    log_alpha: Array
+    encoder_optimizer: optax.OptState
+    decoder_optimizer: optax.OptState
+    actor_optimizer: optax.OptState
+    critics_optimizer: optax.OptState
+    log_alpha_optimizer: optax.OptState
+    hp: Hyperparameters = struct.field(pytree_node=False)
+
+    def vae_loss(self, vae: tuple[Network, Network], batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
+        """The squared error of the reconstruction, and the code's divergence from its prior."""
+        encoder, decoder = vae
+        mean, std = encoder(batch.observations, batch.actions)
+        reconstruction, _ = decoder(batch.observations, mean + std * noise.latent)
+        assert reconstruction.shape == batch.actions.shape
+        return square(reconstruction - batch.actions).mean() + self.hp.kl_weight * divergence(mean, std).mean(), {}
+
+    def td_target(self, batch: Batch, noise: Noise) -> tuple[Array, Array]:
+        """The regression target of both critics, (B,), and its variance (B,): the best sample's mix of values."""
+        hp, actor, critics, directions = self.hp, self.actor, self.critics_target, self.target_directions
+        actions = actor.module.max_action * tanh(raw_sample(actor, batch.next_observations, noise.target))
+        observations = repeat(batch.next_observations, hp.n_target_samples)
+        q, variances = mean_and_variance(critics, directions, observations, actions, noise.dropout.target)
+        mixed = hp.lam * amin(q, axis=0) + (1.0 - hp.lam) * amax(q, axis=0)
+        variance = variances.sum(axis=0)
+        if hp.variance_at_best:
+            variance = pick(variance[..., None], argmax(mixed, axis=1)).squeeze(1)
+        else:
+            variance = amax(variance, axis=1)
+        next_v = amax(mixed, axis=1)
+        assert next_v.shape == variance.shape == batch.rewards.shape == batch.terminals.shape
+        return batch.rewards + hp.discount * next_v * (1.0 - batch.terminals), variance
+
+    def critic_loss(self, critics: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
+        """The weighed squared errors of both critics to the same target, and a penalty on what they doubt."""
+        hp, directions = self.hp, self.directions
+        target, variance = self.td_target(batch, noise)
+        q = critics(batch.observations, batch.actions, directions(), noise.dropout.critic)
+        certainty = weight(hp, variance)
+        assert q.shape[1:] == target.shape == certainty.shape
+        doubt = exp(variance) if hp.exp_penalty else variance
+        loss = square((q - target) * certainty).mean(axis=1) + hp.q_penalty * (relu(q) * doubt).mean(axis=1)
+        return loss.sum(), {"weight": certainty.mean()}
+
+    def mmd(self, batch: Batch, noise: Noise, own: Array) -> Array:
+        """How far the policy's samples (B, m, A) lie from actions like the data's, (B,): the root of MMD^2."""
+        hp, decoder = self.hp, self.decoder
+        observations = repeat(batch.observations, hp.n_mmd_action_samples)
+        _, data = decoder(observations, clamp(noise.codes, -0.5, 0.5))
+        alike = partial(kernel, name=hp.mmd_kernel, sigma=hp.mmd_sigma)
+        return sqrt(alike(own, own) + alike(data, data) - 2.0 * alike(own, data) + 1e-6)
+
+    def mmd_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
+        """The policy's MMD beyond what is allowed, with its weight."""
+        mmd = self.mmd(batch, noise, raw_sample(actor, batch.observations, noise.actor))
+        return (exp(self.log_alpha) * (mmd - self.hp.alpha_threshold)).mean(), {"mmd": mmd}
+
+    def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
+        """The same, and the smaller value of the first sample, as much as the critics are certain of it."""
+        hp, critics, directions = self.hp, self.critics, self.directions
+        own = raw_sample(actor, batch.observations, noise.actor)
+        mmd = self.mmd(batch, noise, own)
+        actions = actor.module.max_action * tanh(own[:, 0])
+        values, variances = mean_and_variance(critics, directions, batch.observations, actions, noise.dropout.actor)
+        q = amin(values, axis=0)
+        if hp.weigh_actor:
+            q = q * weight(hp, stop_gradient(variances).sum(axis=0))
+        assert q.shape == mmd.shape
+        return (exp(self.log_alpha) * (mmd - hp.alpha_threshold) - q).mean(), {"mmd": mmd}
+
+    def alpha_loss(self, log_alpha: Array, mmd: Array) -> tuple[Array, dict[str, Array]]:
+        """The MMD's weight rises where the MMD (B,) is above what is allowed."""
+        return -(exp(log_alpha) * (mmd - self.hp.alpha_threshold)).mean(), {}
+
+    def update(self, batch: Batch, noise: Noise, warms_up: bool) -> tuple["UWAC", dict[str, Array]]:
+        """One gradient step: the VAE; critics, policy and MMD's weight, of the same networks; target critics."""
+        state, hp = self, self.hp
+        if is_key(noise.dropout):
+            noise = noise._replace(dropout=draw_dropout(noise.dropout, hp))
+        vae = (state.encoder, state.decoder)
+        (vae_loss, _), gradients = value_and_grad(state.vae_loss, has_aux=True)(vae, batch, noise)
+        state = gradient_step(state, "encoder", gradients[0])
+        state = gradient_step(state, "decoder", gradients[1])
+        state = state.replace(target_directions=iterated(state.target_directions, state.critics_target))
+        state = state.replace(directions=iterated(state.directions, state.critics))
+        differentiate = value_and_grad(state.critic_loss, has_aux=True)
+        (critic_loss, metrics), critics_gradient = differentiate(state.critics, batch, noise)
+        # The authors' networks iterate whenever they are called, which is here the second time.
+        state = state.replace(directions=iterated(state.directions, state.critics))
+        differentiate = value_and_grad(state.mmd_loss if warms_up else state.actor_loss, has_aux=True)
+        (actor_loss, aux), actor_gradient = differentiate(state.actor, batch, noise)
+        differentiate = value_and_grad(state.alpha_loss, has_aux=True)
+        (alpha_loss, _), alpha_gradient = differentiate(state.log_alpha, aux["mmd"])
+        state = gradient_step(state, "critics", critics_gradient)
+        state = gradient_step(state, "actor", actor_gradient)
+        state = gradient_step(state, "log_alpha", alpha_gradient)
+        state = state.replace(log_alpha=clamp(state.log_alpha, -5.0, 10.0))
+        state = state.replace(critics_target=soft_update(state.critics_target, state.critics, hp.tau))
+        losses = {"vae": vae_loss, "critic": critic_loss, "actor": actor_loss, "alpha": alpha_loss}
+        metrics |= {f"{name}_loss": loss for name, loss in losses.items()}
+        return state, metrics | {"alpha": exp(state.log_alpha)}
+
+    @property
+    def acting(self) -> dict[str, Network]:
+        """What the policy needs."""
+        return {"actor": self.actor, "critics": self.critics, "directions": self.directions}
+
+
+@jax.jit
+def act(acting: dict[str, Network], observations: Array, noise: Array) -> Array:
+    """The best of n actions by the first critic, (E, A), for observations (E, S) and noise (E, n, A + K H)."""
+    actor, critics, directions = acting["actor"], acting["critics"], acting["directions"]
+    n, dims, action_dim = noise.shape[1], critics.module.hidden_dims, actor.module.action_dim
+    actions = actor.module.max_action * tanh(raw_sample(actor, observations, noise[..., :action_dim]))
+    units = noise[..., action_dim:].reshape(*noise.shape[:2], -1, sum(dims))
+    kept = jnp.split(units, [*accumulate(dims[:-1])], axis=-1)
+    q, _ = mean_and_variance(critics, directions, repeat(observations, n), actions, [kept])
+    return pick(actions, argmax(q[0], axis=1))
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+@partial(jax.jit, static_argnames=("num_updates", "warm_updates"), donate_argnames="state")
+def train_interval(
+    state: UWAC, key: Array, dataset: PackedDataset, start: Array, num_updates: int, warm_updates: int
+) -> tuple[UWAC, list[dict[str, Array]]]:
+    """The updates `start + 1` to `start + num_updates`; those of the warm-up have a scan of their own."""
+    action_dim = state.actor.module.action_dim
+
+    def scan(state: UWAC, start: Array, number: int, warms_up: bool) -> tuple[UWAC, list[dict[str, Array]]]:
+        def draw(step: Array) -> tuple[Array, Noise]:
+            return draw_noise(key, step, state.hp, len(dataset), action_dim)
+
+        def update(state: UWAC, draws: Any, place: int) -> tuple[UWAC, dict[str, Array]]:
+            indices, noise = draws
+            return state.update(take(dataset, indices), noise, warms_up)
+
+        return scan_updates(update, draw, state, start, number)
+
+    state, warm = scan(state, start, warm_updates, warms_up=True)
+    state, history = scan(state, start + warm_updates, num_updates - warm_updates, warms_up=False)
+    return state, warm + history
+
+
+def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> UWAC:
+    """Fresh networks with the authors' initialisation."""
+    hp, dims = narrow(config, Hyperparameters), config.critic_hidden_dims
+    observations, actions, codes = (jnp.zeros((1, size)) for size in (state_dim, action_dim, 2 * action_dim))
+    encoder_key, decoder_key, actor_key, critics_key, target_key = jax.random.split(key, 5)
+    encoder = Network.create(Encoder(action_dim, config.vae_hidden_dims), encoder_key, observations, actions)
+    decoder = Network.create(Decoder(action_dim, max_action, config.vae_hidden_dims), decoder_key, observations, codes)
+    actor = Network.create(Actor(action_dim, max_action, config.actor_hidden_dims), actor_key, observations)
+
+    def judge(key: Array) -> tuple[Network, Network]:
+        critics_key, directions_key = jax.random.split(key)
+        directions = Network.create(Directions(state_dim + action_dim, dims), directions_key)
+        masks = [[jnp.ones((1, width)) for width in dims]] * 2
+        module = Critics(dims, config.drop_rate, config.spectral_norm)
+        return Network.create(module, critics_key, observations, actions, directions(), masks), directions
+
+    critics, directions = judge(critics_key)
+    # A donated state may hold no array twice, so the target is a copy.
+    copied = jax.tree.map(jnp.copy, (critics, directions))
+    critics_target, target_directions = copied if config.copy_targets else judge(target_key)
+    log_alpha = jnp.asarray(math.log(config.initial_alpha), dtype=float)
+    parts: dict[str, Any] = {"encoder": encoder, "decoder": decoder, "actor": actor, "critics": critics}
+    parts |= {"log_alpha": log_alpha}
+    optimizers = {f"{name}_optimizer": adam(name, hp).init(part) for name, part in parts.items()}
+    parts |= {"directions": directions, "critics_target": critics_target, "target_directions": target_directions}
+    return UWAC(**parts, **optimizers, hp=hp)
+
+
+def train(config: TrainConfig) -> Run:
+    """Trains, evaluates every `eval_freq` updates and fills the run's folder.
+
+    Raises:
+        InputError: the dataset, the environment or the checkpoint cannot be used.
+    """
+    task = load_task(config, None, config.normalize)
+    device = resolve_device(config.device)
+    enable_compilation_cache()
+    with jax.default_device(device):
+        weights_key, draws_key = jax.random.split(jax.random.key(config.seed))
+        state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
+        run = Run(config, task, "uwac", "jax", device)
+        state, total_it = restore(run, partial(load_checkpoint, algorithm="uwac", state=state), state)
+        dataset = to_device(task.dataset)
+        draw = partial(draw_acting_noise, hp=state.hp, action_dim=task.action_dim)
+        sampling = partial(SampledPolicy, draw=draw, seed=config.seed)
+        with run:
+            if run.is_due(run.step):
+                evaluate(run, run.step, act, state.acting, asking=sampling)
+            for start in range(run.step, config.max_timesteps, config.eval_freq):
+                num_updates = min(config.eval_freq, config.max_timesteps - start)
+                warm_updates = min(max(config.warmup_steps - total_it - start, 0), num_updates)
+                state, history = train_together(
+                    train_interval, state, draws_key, dataset, start, num_updates, warm_updates
+                )
+                run.started()
+                step = start + num_updates
+                run.log(step, mean_metrics(history))
+                run.advance(num_updates)
+                write = partial(save_checkpoint, algorithm="uwac", state=state, total_it=total_it + step)
+                run.save(step, write)
+                evaluate(run, step, act, state.acting, asking=sampling)
+    return run
+
+
+if __name__ == "__main__":
+    cli(train, TrainConfig, "uwac")
