@@ -45,15 +45,16 @@ def staircases(summary: dict[str, Any]) -> str:
 
 def seeds(summary: dict[str, Any]) -> str:
     """A results file as an SVG: updates per second of all seeds together over those of one alone, by their number."""
-    many = {RUNGS[rung].seeds: rung for rung in RUNGS if rung.startswith(SHIPPED) and RUNGS[rung].seeds > 1}
+    timed = {rung for found in summary["algorithms"].values() for rung in found["rungs"]}
+    many = {RUNGS[rung].seeds: rung for rung in RUNGS if rung in timed and RUNGS[rung].seeds > 1}
     shown = {name: found for name, found in summary["algorithms"].items() if {*many.values()} <= {*found["rungs"]}}
     with _both_themes():
         figure = Figure(figsize=(_WIDTH, 0.45 * len(shown) + 0.9), layout="constrained")
         axis = figure.subplots()
         for number, (count, rung) in enumerate(many.items()):
-            places = [row + (number - 0.5) * 0.38 for row in range(len(shown))]
+            places = [row + (number - (len(many) - 1) / 2) * 0.38 for row in range(len(shown))]
             lengths = [best(found, rung) / best(found, SHIPPED) for found in shown.values()]
-            face = "none" if number == 0 else _COLOURS["JAX"]
+            face = _COLOURS["JAX"] if number == len(many) - 1 else "none"
             bars = axis.barh(places, lengths, 0.34, color=face, edgecolor=_COLOURS["JAX"], label=f"{count} seeds")
             axis.bar_label(bars, [f"{length:.2f}" for length in lengths], padding=2)
         axis.set_yticks(range(len(shown)), shown)

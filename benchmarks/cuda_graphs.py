@@ -24,6 +24,9 @@ from benchmarks.torch_rungs import NOT_COMPILED, Loop, Metrics, compiled_loop, l
 # Runs of everything that is recorded, before: libraries and optimisers make their buffers, the compiler its variants.
 WARM_UPS = 3
 
+# The most recordings that memory and time suffice for; one that copies targets every 8,000 updates needs 8,000.
+MOST_RECORDINGS = 100
+
 
 class CudaGraphs:
     """How PyTorch records on a GPU."""
@@ -59,7 +62,7 @@ def on_device(subject: Subject) -> Subject:
 def recorded(made: Loop, length: int, subject: Subject, recorder: CudaGraphs) -> Callable[[], Any]:
     """A block of repeated recordings; what is run before it to warm up are updates too, see `updates_before`."""
     _move_to_the_device(made.trainer, subject)
-    length, number = math.gcd(length, subject.updates), updates_before(length, subject) // WARM_UPS
+    length, number = math.gcd(length, subject.updates), recorded_updates(length, subject)
     with recorder.aside():
         memory = [_copied(made.draw()) for _ in range(number)]
         for i in range(WARM_UPS):
@@ -83,10 +86,15 @@ def recorded(made: Loop, length: int, subject: Subject, recorder: CudaGraphs) ->
 
 
 def updates_before(length: int, subject: Subject) -> int:
-    """The updates of all warm-ups: each runs whole graphs, and whole periods of delayed updates."""
+    """The updates of all warm-ups."""
+    return WARM_UPS * recorded_updates(length, subject)
+
+
+def recorded_updates(length: int, subject: Subject) -> int:
+    """The updates that are recorded: whole graphs, and whole periods of delayed updates."""
     config = subject.pair.torch.TrainConfig(**subject.settings)
     periods = [getattr(config, name, 1) for name in ("policy_freq", "target_update_period", "target_update_interval")]
-    return WARM_UPS * math.lcm(math.gcd(length, subject.updates), *periods)
+    return math.lcm(math.gcd(length, subject.updates), *periods)
 
 
 def _learn_all(made: Loop, part: list[tuple[Any, Any]]) -> Metrics:

@@ -9,7 +9,7 @@ comments is replaced: no figure is typed by hand.
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,13 +66,24 @@ def benchmarked(summary: dict[str, Any]) -> str:
 
 
 def row_by_row(summary: dict[str, Any]) -> str:
-    """Where a file of rows was made, under which versions, and beside what load at most."""
+    """Where a file of rows was made, by what command, when, under which versions, and beside what load at most."""
     rows = [found["measured"] for found in summary["algorithms"].values()]
     machine, load = summary["hardware"], max(row["load_before"] for row in rows)
-    libraries = [f"{name} {', '.join(sorted({row['versions'][name] for row in rows}))}" for name in ("torch", "jax")]
+    libraries = [f"{name} {_each(row['versions'][name] for row in rows)}" for name in ("torch", "jax")]
+    commands = _each(f"`{_without_choice(row['command'])}`" for row in rows)
     device = (machine["gpus"] or [machine["cpu"]])[0]
-    place = f"`pytest --benchmark-only` on {device}, {machine['cores']} cores"
+    place = f"{commands} on {device}, {machine['cores']} cores, {_each(row['date'] for row in rows)}"
     return f"{place}; {', '.join(libraries)}, load up to {load:.1f} before"
+
+
+def _each(values: Iterable[str]) -> str:
+    return ", ".join(sorted(set(values)))
+
+
+def _without_choice(command: str) -> str:
+    """A benchmark's command without the algorithms and rungs that it was told."""
+    together = "python -m benchmarks.together"
+    return together if command.startswith(together) else "pytest --benchmark-only"
 
 
 def updates(name: str | None) -> str:
@@ -84,7 +95,7 @@ def updates(name: str | None) -> str:
             summary["algorithms"] = {key: rows for key, rows in summary["algorithms"].items() if key == name}
         if summary["algorithms"]:
             table = results.short_table(summary) if name is None else results.table(summary)
-            found.append(f"{benchmarked(summary)}:\n\n{table}\n")
+            found.append(f"{row_by_row(summary)}:\n\n{table}\n")
     return "\n".join(found)
 
 

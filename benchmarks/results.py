@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from benchmarks.rungs import EAGER, RUNGS, SHIPPED, rungs_of
-from benchmarks.subjects import ACTION_DIM, ROWS, STATE_DIM, UPDATES, subject
+from benchmarks.subjects import ACTION_DIM, ROWS, STATE_DIM, subject
 from shared.files import write_atomically
 from shared.runs.machine import hardware, load, versions
 
@@ -39,7 +39,7 @@ class Block(NamedTuple):
 class Climb(NamedTuple):
     """Which rungs are timed, how often, and where their results go: to a file of their own, which replaces no other.
 
-    A file of rows takes each algorithm by itself, so a part of all may be timed. The others' rows stay as they are.
+    The file takes each algorithm by itself, so a part of all may be timed. The others' rows stay as they are.
     """
 
     # What the results file's name begins with
@@ -47,11 +47,10 @@ class Climb(NamedTuple):
     blocks: int
     # An algorithm's rungs, by its name
     rungs: Callable[[str], list[str]]
-    by_rows: bool = False
 
 
-WHAT_SHIPS = Climb("shipped", SHIPPED_BLOCKS, lambda name: [EAGER, SHIPPED], by_rows=True)
-WHOLE_LADDER = Climb("updates", BLOCKS, lambda name: rungs_of(subject(name)), by_rows=True)
+WHAT_SHIPS = Climb("shipped", SHIPPED_BLOCKS, lambda name: [EAGER, SHIPPED])
+WHOLE_LADDER = Climb("updates", BLOCKS, lambda name: rungs_of(subject(name)))
 
 
 class Results:
@@ -81,7 +80,7 @@ class Results:
         return np.array([updates_per_second(name, rung, block) for block in counted])
 
     def summary(self) -> dict[str, Any]:
-        """What the results file holds: when and how it was measured, or each row of a file of rows."""
+        """What the results file holds: where it was measured, and each row with when and how."""
         device = jax.devices()[0]
         measured = {
             "date": datetime.now(UTC).date().isoformat(),
@@ -91,19 +90,16 @@ class Results:
             **numerics(),
             "matmul_peak_gflops": self.peak,
         }
-        where = {
+        return {
             "hardware": {"device": f"{device.platform} ({device.device_kind})", **hardware()},
             "dataset": {"rows": ROWS, "state_dim": STATE_DIM, "action_dim": ACTION_DIM},
+            "algorithms": {name: {**self._algorithm(name), "measured": measured} for name in self.blocks},
         }
-        algorithms = {name: self._algorithm(name) for name in self.blocks}
-        if not self.climb.by_rows:
-            return {**measured, **where, "algorithms": algorithms}
-        return {**where, "algorithms": {name: {**found, "measured": measured} for name, found in algorithms.items()}}
 
     def _algorithm(self, name: str) -> dict[str, Any]:
         return {
             "gflop_per_update": self.gflop[name],
-            "rungs": {rung: self._rung(name, rung) for rung in self.blocks[name]},
+            "rungs": {rung: self._rung(name, rung) for rung in RUNGS if rung in self.blocks[name]},
         }
 
     def _rung(self, name: str, rung: str) -> dict[str, Any]:
@@ -118,12 +114,7 @@ class Results:
         }
 
     def write(self) -> Path | None:
-        """Writes the file of this machine, named after its device; None if there is nothing whole to write.
-
-        That is all algorithms with all their blocks. Of a file of rows it is each algorithm that has all its own.
-        """
-        if not self.climb.by_rows:
-            return _written(self.climb.kind, self.summary()) if self.complete(UPDATES) else None
+        """Writes each algorithm that has all its blocks into the file of this machine; None if none has."""
         summary = self.summary()
         rows = {name: row for name, row in summary["algorithms"].items() if self.complete([name])}
         if not rows:

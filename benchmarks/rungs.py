@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from benchmarks import cuda_graphs, jax_rungs, torch_rungs
-from benchmarks.subjects import Subject
+from benchmarks.subjects import Subject, subject
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,9 @@ class Rung:
 
 
 def on_cuda(name: str) -> bool:
-    """Any algorithm's, where there is a GPU of NVIDIA's."""
-    return torch.cuda.is_available()
+    """Where there is a GPU of NVIDIA's, unless an algorithm's updates differ too much to be recorded."""
+    few = cuda_graphs.recorded_updates(1, subject(name)) <= cuda_graphs.MOST_RECORDINGS
+    return torch.cuda.is_available() and few
 
 
 EAGER, COMPILED, SHIPPED = "PyTorch eager", "PyTorch compiled", "JAX scan"

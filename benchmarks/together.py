@@ -17,7 +17,7 @@ from functools import partial
 from multiprocessing import get_context
 
 from benchmarks.blocks import prepare, timed_block
-from benchmarks.results import SHIPPED_BLOCKS, Climb, Results, updates_per_second
+from benchmarks.results import SHIPPED_BLOCKS, WHAT_SHIPS, Climb, Results, updates_per_second
 from benchmarks.rungs import RUNGS, rungs_of
 from benchmarks.subjects import UPDATES, subject
 from benchmarks.work import full_precision, gflop_per_update
@@ -70,6 +70,14 @@ class Workers:
             executor.shutdown()
 
 
+def climb_of(name: str, ready: Sequence[str], asked: Sequence[str]) -> Climb:
+    """The ladder as far as it is ready, or what ships: without one of PyTorch's rungs the best may be missing."""
+    missing = set(asked) & set(rungs_of(subject(name))) - set(ready)
+    if any(rung.startswith("PyTorch") for rung in missing):
+        return WHAT_SHIPS
+    return Climb("updates", SHIPPED_BLOCKS, lambda _: list(ready))
+
+
 def main() -> None:
     """Prepares, times, and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -77,16 +85,16 @@ def main() -> None:
     parser.add_argument("--rungs", nargs="+", choices=RUNGS, default=list(RUNGS), metavar="RUNG", help="which")
     parser.add_argument("--minutes", type=float, default=10.0, help="time to prepare (default: 10)")
     options = parser.parse_args()
+    full_precision()
     if unknown := [name for name in options.algorithms if name not in UPDATES]:
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(UPDATES)}")
     workers = Workers(options.algorithms or UPDATES)
     ready = workers.prepare(options.rungs, 60 * options.minutes)
     command = shlex.join(["python", "-m", "benchmarks.together", *sys.argv[1:]])
-    results = Results(command, Climb("updates", SHIPPED_BLOCKS, ready.__getitem__, by_rows=True))
-    for name in ready:
-        workers.measure(name, ready[name], results)
-        results.write()
-    print(results.table())
+    for name, rungs in ready.items():
+        results = Results(command, climb_of(name, rungs, options.rungs))
+        workers.measure(name, rungs, results)
+        print(f"{results.table()}\n{results.write() or 'not written: what ships was not ready'}", flush=True)
     workers.close()
 
 
