@@ -16,7 +16,6 @@ from shared.envs.spaces import Shape, shape_of
 STATE_DIM, ACTION_DIM, ROWS = 17, 6, 100_000
 
 
-
 def in_a_block(updates: int, on_gpu: bool) -> int:
     """Updates that are timed at once: about a second or two of PyTorch's.
 
