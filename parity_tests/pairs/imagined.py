@@ -63,7 +63,8 @@ def ready(twin: Any, dataset: Any, config: Any) -> Any:
 
 
 def take(twin: Any, sources: Any, indices: Any, config: Any) -> Batch:
-    """A batch of both, the dataset's rows first; only where it is not an update's the indices must say how many."""
+    """A batch of both, the dataset's rows first."""
+    # How many those are is known of an update's batch. To count them would make the host wait for the device.
     if len(indices) == config.batch_size:
         return twin.take_both(sources.rows, sources.ring, indices, twin.shares(config)[0])
     size = len(sources.rows.rewards if isinstance(sources.rows, Batch) else sources.rows)

@@ -58,7 +58,7 @@ def check(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], toleran
 
 
 # A pair of each kind that a rung must get right. These are delayed updates, draws that change with the update's number,
-# windows drawn within the loop, updates that are told their number, two buffers, and a batch of two parts.
+# and windows drawn within the loop. They are also updates that are told their number, two buffers, and batches of two.
 EACH_KIND = ("td3_bc", "cql", "dt", "finetune/spot", "finetune/rebrac", "model_based/mopo")
 
 
