@@ -113,7 +113,7 @@ def growth(summary: dict[str, Any], value: str) -> str:
             axis.set_xscale("log")
             axis.set_xticks(values, list(map(_short, values)))
             axis.minorticks_off()
-            axis.set_title(name, loc="left", fontsize=8, fontweight="bold")
+            axis.set_title(name, loc="left", fontsize=10, fontweight="bold")
             axis.spines[["top", "right"]].set_visible(False)
         for axis in figure.axes[len(AXES) :]:
             axis.remove()
@@ -205,7 +205,7 @@ def _staircase(axis: Axes, name: str, found: dict[str, Any], rungs: list[str]) -
         share = f"{found['rungs'][rung]['share_of_matmul_peak']:.0%}"
         axis.text(1, place, share, transform=axis.get_yaxis_transform(), ha="right", va="center")
     axis.axvline(1.0, color=_GREY, linewidth=0.8, linestyle=":")
-    axis.set_title(name, loc="left", fontsize=8, fontweight="bold")
+    axis.set_title(name, loc="left", fontsize=9, fontweight="bold")
     axis.set_xlim(0, 1.35 * max(lengths.values()))
     axis.set_yticks(range(len(rungs)), rungs)
     axis.set_ylim(len(rungs) - 0.4, -0.6)
