@@ -24,7 +24,7 @@ from benchmarks.torch_rungs import NOT_COMPILED, Loop, Metrics, compiled_loop, l
 # Runs of everything that is recorded, before: libraries and optimisers make their buffers, the compiler its variants.
 WARM_UPS = 3
 
-# The most recordings that memory and time suffice for; one that copies targets every 8,000 updates needs 8,000.
+# More are not tried. Where targets are copied every 8,000 updates, 8,000 would be needed.
 MOST_RECORDINGS = 100
 
 

@@ -19,7 +19,7 @@ STATE_DIM, ACTION_DIM, ROWS = 17, 6, 100_000
 def in_a_block(updates: int, on_gpu: bool) -> int:
     """Updates that are timed at once: about a second or two of PyTorch's.
 
-    A GPU makes light updates no faster than a processor does, and heavy ones ten times faster.
+    On a GPU PyTorch makes light updates no faster than on a processor, and heavy ones some times faster.
     """
     return min(max(updates, min(10 * updates, 100)), 300) if on_gpu else updates
 

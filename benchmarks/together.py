@@ -17,7 +17,7 @@ from functools import partial
 from multiprocessing import get_context
 
 from benchmarks.blocks import prepare, timed_block
-from benchmarks.results import SHIPPED_BLOCKS, WHAT_SHIPS, Climb, Results, updates_per_second
+from benchmarks.results import SHIPPED_BLOCKS, WHAT_SHIPS, WHOLE_LADDER, Climb, Results, updates_per_second
 from benchmarks.rungs import RUNGS, rungs_of
 from benchmarks.subjects import UPDATES, subject
 from benchmarks.work import full_precision, gflop_per_update
@@ -75,7 +75,7 @@ def climb_of(name: str, ready: Sequence[str], asked: Sequence[str]) -> Climb:
     missing = set(asked) & set(rungs_of(subject(name))) - set(ready)
     if any(rung.startswith("PyTorch") for rung in missing):
         return WHAT_SHIPS
-    return Climb("updates", SHIPPED_BLOCKS, lambda _: list(ready))
+    return WHOLE_LADDER._replace(blocks=SHIPPED_BLOCKS, rungs=lambda _: list(ready))
 
 
 def main() -> None:
@@ -92,8 +92,9 @@ def main() -> None:
     ready = workers.prepare(options.rungs, 60 * options.minutes)
     command = shlex.join(["python", "-m", "benchmarks.together", *sys.argv[1:]])
     for name, rungs in ready.items():
-        results = Results(command, climb_of(name, rungs, options.rungs))
-        workers.measure(name, rungs, results)
+        climb = climb_of(name, rungs, options.rungs)
+        results = Results(command, climb)
+        workers.measure(name, [rung for rung in climb.rungs(name) if rung in rungs], results)
         print(f"{results.table()}\n{results.write() or 'not written: what ships was not ready'}", flush=True)
     workers.close()
 

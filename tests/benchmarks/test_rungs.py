@@ -58,7 +58,8 @@ def check(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], toleran
 
 
 # A pair of each kind that a rung must get right. These are delayed updates, draws that change with the update's number,
-# and windows drawn within the loop. They are also updates that are told their number, two buffers, and batches of two.
+# and windows drawn within the loop. Others are told an update's number, or have two buffers.
+# MOPO's batches have the dataset's rows and a model's.
 EACH_KIND = ("td3_bc", "cql", "dt", "finetune/spot", "finetune/rebrac", "model_based/mopo")
 
 

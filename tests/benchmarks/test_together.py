@@ -94,6 +94,19 @@ def test_an_unknown_algorithm_is_an_error(monkeypatch: pytest.MonkeyPatch, capsy
     assert "unknown: iqll; there are any_percent_bc" in capsys.readouterr().err
 
 
+def test_a_row_of_what_ships_holds_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled PyTorch is not ready, and many seeds are."""
+    timed: list[Any] = []
+    made = workers(lambda rung: 1.0)
+    monkeypatch.setattr(together, "Workers", lambda names: made)
+    monkeypatch.setattr(made, "prepare", lambda rungs, seconds: {"iql": [rung for rung in rungs if rung != COMPILED]})
+    monkeypatch.setattr(made, "measure", lambda name, rungs, results: timed.append((name, rungs, results.climb)))
+    monkeypatch.setattr(made, "close", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["together", "iql", "--rungs", *ASKED])
+    together.main()
+    assert timed == [("iql", [EAGER, SHIPPED], WHAT_SHIPS)]
+
+
 @pytest.mark.thorough
 def test_what_is_ready_is_timed_and_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In processes of their own, as a user would have it."""
