@@ -1,0 +1,144 @@
+"""Balanced replay, offline to online, on the ladder."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from parity_tests.families import Family
+from parity_tests.pair import Facts, Loss, Mistake, Pair
+from parity_tests.pairs import finetune_cql
+
+# As many sampled actions, members or components of an action as of another would hide an axis that is taken for it.
+SMALL = {"cql_n_actions": 5, "hidden_dim": 16, "n_ensemble": 2, "buffer_size": 200, "q_n_hidden_layers": 2}
+# Rows of the environment in the ladder's draws, which are the dataset's under other numbers
+SEEN = 50
+# Updates behind the ladder's losses
+WARM = 30
+
+
+def goes_online(config: Any) -> bool:
+    """Whether warm updates are online ones, as in most variants."""
+    return config.offline_iterations <= WARM
+
+
+def take(twin: Any, dataset: Any, indices: Any, config: Any) -> Any:
+    """A batch of either phase. In an online one the rows drawn by priority are those of the comparison, backwards."""
+    size = len(dataset) if hasattr(dataset, "rows") else len(dataset.rewards)
+    if not bool((indices >= size).any()):
+        return twin.take(dataset, indices)
+    compared = twin.take(dataset, indices % size)
+    # Neither framework has the other's name for it.
+    backwards = np.arange(len(indices))[::-1].copy()
+    places, rewards = indices[backwards], compared.rewards
+    return twin.BalancedBatch(
+        *twin.take(dataset, places % size),
+        places=places,
+        seen=rewards * 0.0 + 1.0 * (places >= size),
+        compared_observations=compared.observations,
+        compared_actions=compared.actions,
+    )
+
+
+def summed(priorities: np.ndarray) -> np.ndarray:
+    """A tree of sums over its leaves, from the last pair to the first."""
+    tree = np.concatenate([np.zeros_like(priorities), priorities])
+    for node in range(len(priorities) - 1, 0, -1):
+        tree[node] = tree[2 * node] + tree[2 * node + 1]
+    return tree
+
+
+def entered(state: Any, places: np.ndarray, rows: int) -> Any:
+    """New rows have a priority by which, at the first update, a share of the whole is theirs."""
+    leaves = np.array(state.priorities)[len(state.priorities) // 2 :]
+    share, hp = state.hp.online_share, state.hp
+    leaves[places] = rows * share / ((1.0 - share) * (1 + hp.num_warmup_steps))
+    return state.replace(priorities=jnp.asarray(summed(leaves)))
+
+
+def drawn_batch(state: Any, twin: Any, held: Any, indices: Any, noise: Any) -> Any:
+    """Rows by their share of the sum of priorities, without a tree."""
+    leaves = np.asarray(state.priorities)[len(state.priorities) // 2 :]
+    bounds = np.cumsum(leaves, dtype=np.float64)
+    places = np.searchsorted(bounds, np.asarray(noise.row) * bounds[-1], side="right")
+    rows, seen = type(held)(*(column[places] for column in held)), len(held.rewards) - RING
+    return twin.BalancedBatch(
+        *rows,
+        places=jnp.asarray(places),
+        seen=jnp.asarray(places >= seen, dtype=rows.rewards.dtype),
+        compared_observations=held.observations[indices],
+        compared_actions=held.actions[indices],
+    )
+
+
+# Rows that the ladder's ring of the environment has room for
+RING = 3
+
+
+def begins(trainer: Any, rows: int) -> None:
+    """Every row of the dataset has the priority 1."""
+    leaves = np.where(np.arange(len(trainer.priorities()) // 2) < rows, 1.0, 0.0)
+    tree = trainer.priorities()
+    tree.copy_(tree.new_tensor(summed(leaves)))
+
+
+def corner(trainer: Any) -> None:
+    """Rows that the density network tells apart so surely that a softplus is 0 or a straight line."""
+    for parameter in trainer.density.network[-1].parameters():
+        parameter.data *= 200.0
+
+
+PAIR = Pair(
+    name="finetune/balanced_replay",
+    title="Balanced replay",
+    family=Family.FINETUNING,
+    use="The data is far from what is lived through: online updates begin with the rows of it that are near.",
+    paper="Lee et al. 2021",
+    url="https://arxiv.org/abs/2107.00591",
+    benchmark_updates=6,
+    outputs=lambda twin, batch: {
+        "mean": twin.actor(batch.observations)[0],
+        "std": twin.actor(batch.observations)[1],
+        "critic_1": twin.critic_1(batch.observations, batch.actions),
+        "critic_2": twin.critic_2(batch.observations, batch.actions),
+        "density": twin.density(batch.observations, batch.actions),
+    },
+    losses={
+        "actor_loss": Loss(of=("actor",), used=goes_online),
+        "alpha_loss": Loss(of=("log_alpha",), inputs=("log_prob",)),
+        "critic_loss": Loss(of=("critic_1", "critic_2"), used=goes_online),
+        "density_loss": Loss(of=("density",), inputs=("batch",), used=goes_online),
+        "each_actor_loss": Loss(of=("actor",), used=lambda config: not goes_online(config)),
+        "each_alpha_loss": Loss(of=("log_alpha",), inputs=("each_log_prob",)),
+        "each_critic_loss": Loss(of=("critic_1", "critic_2"), used=lambda config: not goes_online(config)),
+    },
+    variants={
+        # The switch lies within the ladder's trajectory, so that the warm updates are online ones.
+        "default": SMALL | {"offline_iterations": 20, "num_warmup_steps": 2},
+        "offline": SMALL,
+        "other": SMALL
+        | {"offline_iterations": 10, "num_warmup_steps": 0, "online_share": 0.4, "density_temperature": 2.0}
+        | {"cql_alpha": 3.0, "batch_size": 31, "n_ensemble": 1, "q_n_hidden_layers": 1, "density_lr": 1e-3},
+    },
+    corner=corner,
+    extra_inputs=lambda rng, size: {"log_prob": rng.normal(size=size), "each_log_prob": rng.normal(size=(2, size))},
+    draw_statics=lambda config, step: {"online_size": SEEN if step > config.offline_iterations else None},
+    update_statics=lambda config, step: {"online": step > config.offline_iterations},
+    interval_statics=lambda config, start, num_updates: {"ring": None},
+    call_statics=lambda config, start, num_updates: {
+        "idle": sum(step < config.switch + config.num_warmup_steps for step in range(start, start + num_updates))
+    },
+    take=take,
+    begins=begins,
+    entered=entered,
+    drawn_batch=drawn_batch,
+    explores=True,
+    two_buffers=True,
+    in_a_run={"buffer_size": 20_000, "num_warmup_steps": 0},
+    timed={"num_warmup_steps": 0},
+    full_size={"buffer_size": 1000},
+    facts=Facts(rewarded="critic_loss", rate="soft_target_update_rate"),
+)
+
+MISTAKES: list[Mistake] = []
