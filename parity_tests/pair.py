@@ -128,8 +128,8 @@ class Pair:
         begins: What a PyTorch trainer makes of the number of the dataset's rows before the first update, in place.
         entered: From a JAX state, the places of rows that were just stored and the number of the dataset's to the state
             that knows of them. Places count on from the dataset's rows.
-        drawn_batch: From a JAX state, its twin, the columns of both buffers, indices and noise to an online batch, where
-            its rows follow from the state; None: they are those at the indices.
+        drawn_batch: From a JAX state, its twin, the columns of both buffers, indices and noise to an online batch. Its
+            rows follow from the state; None: they are those at the indices.
         update_statics: Likewise to the static arguments of the JAX `update`.
         numbered: Whether the JAX `update` takes its number (from 1), behind the noise.
         interval_statics: From a config, the updates before an interval and its length to those of `train_interval`.

@@ -354,6 +354,7 @@ def test_the_bound_is_greatest_at_the_ratio_of_densities() -> None:
     w = (online / offline).requires_grad_()
     best = bound(w)
     (slope,) = torch.autograd.grad(best, w)
+    best = best.detach()
     middle = (online + offline) / 2
     divergence = (online * torch.log(online / middle) + offline * torch.log(offline / middle)).sum()
     assert slope.abs().max() < 1e-6
@@ -431,7 +432,7 @@ def test_the_policy_acts() -> None:
         same_draws()
         close(ours, 2.0 * theirs.act(states[:1]))
         same_draws()
-        indices, noise = twin.draw_noise(config, ROWS, ACTION_DIM, CPU)
+        _, noise = twin.draw_noise(config, ROWS, ACTION_DIM, CPU)
         value, _ = twin.sample_each(trainer.actor, states, noise.current[:, :5])
         assert 1.0 < float(value.abs().max()) <= 2.0
 
