@@ -105,11 +105,13 @@ PAIR = Pair(
     },
     losses={
         "actor_loss": Loss(of=("actor",), used=goes_online),
-        "alpha_loss": Loss(of=("log_alpha",), inputs=("log_prob",)),
+        "alpha_loss": Loss(of=("log_alpha",), inputs=("log_prob",), used=goes_online),
         "critic_loss": Loss(of=("critic_1", "critic_2"), used=goes_online),
         "density_loss": Loss(of=("density",), inputs=("batch",), used=goes_online),
         "each_actor_loss": Loss(of=("actor",), used=lambda config: not goes_online(config)),
-        "each_alpha_loss": Loss(of=("log_alpha",), inputs=("each_log_prob",)),
+        "each_alpha_loss": Loss(
+            of=("log_alpha",), inputs=("each_log_prob",), used=lambda config: not goes_online(config)
+        ),
         "each_critic_loss": Loss(of=("critic_1", "critic_2"), used=lambda config: not goes_online(config)),
     },
     variants={

@@ -12,14 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity_tests.precision import both_in
+from shared.data.transitions import Batch
 from shared.frameworks import jax_online, jax_priorities, torch_online, torch_priorities
 from shared.frameworks.jax_data import to_device
 from shared.frameworks.torch_data import to_device as to_torch
-from shared.data.transitions import Batch
 
-# Powers of ten that single precision holds, with zeros between them
-PRIORITIES = st.one_of(st.just(0.0), st.floats(1e-20, 1e20, width=32))
-UNIFORM = st.floats(0.0, 1.0, width=32, exclude_max=True)
+# Powers of two that single precision holds, and numbers between them; with zeros
+PRIORITIES = st.one_of(st.just(0.0), st.floats(2.0**-66, 2.0**66, width=32))
+# Of few sizes, which JAX compiles once each
+PLACES = st.sampled_from([1, 5, 37]).flatmap(lambda size: st.lists(PRIORITIES, min_size=size, max_size=size)).filter(any)
+NUMBERS = st.lists(st.floats(0.0, 1.0, width=32, exclude_max=True), min_size=8, max_size=8)
 
 
 def torch_tree(priorities: np.ndarray) -> torch.Tensor:
@@ -43,7 +45,7 @@ SIDES: dict[str, tuple[Callable[[np.ndarray], Any], Callable[[Any, Any], Any], A
 
 @pytest.mark.parametrize("side", SIDES)
 @settings(max_examples=60, deadline=None)
-@given(priorities=st.lists(PRIORITIES, min_size=1, max_size=40).filter(any), uniform=st.lists(UNIFORM, min_size=1))
+@given(priorities=PLACES, uniform=NUMBERS)
 def test_a_place_without_priority_is_never_found(side: str, priorities: list[float], uniform: list[float]) -> None:
     """In single precision, whatever the rounding of sums and differences; nor is one behind the last."""
     make, find, array = SIDES[side]
@@ -56,7 +58,7 @@ def test_a_place_without_priority_is_never_found(side: str, priorities: list[flo
 
 
 @settings(max_examples=60, deadline=None)
-@given(priorities=st.lists(PRIORITIES, min_size=1, max_size=40).filter(any), uniform=st.lists(UNIFORM, min_size=1))
+@given(priorities=PLACES, uniform=NUMBERS)
 def test_both_frameworks_find_the_same(priorities: list[float], uniform: list[float]) -> None:
     """And add up the same sums, to the bit."""
     values, numbers = np.asarray(priorities, np.float32), np.asarray(uniform, np.float32)
