@@ -119,7 +119,7 @@ PAIR = Pair(
         "default": SMALL | {"offline_iterations": 20, "num_warmup_steps": 2},
         "offline": SMALL,
         "other": SMALL
-        | {"offline_iterations": 10, "num_warmup_steps": 0, "online_share": 0.4, "density_temperature": 2.0}
+        | {"offline_iterations": 16, "num_warmup_steps": 0, "online_share": 0.4, "density_temperature": 2.0}
         | {"cql_alpha": 3.0, "batch_size": 31, "n_ensemble": 1, "q_n_hidden_layers": 1, "density_lr": 1e-3},
     },
     corner=corner,
@@ -138,7 +138,7 @@ PAIR = Pair(
     two_buffers=True,
     in_a_run={"buffer_size": 20_000, "num_warmup_steps": 0},
     timed={"num_warmup_steps": 0},
-    full_size={"buffer_size": 1000},
+    full_size={"buffer_size": 1000, "n_ensemble": 2},
     facts=Facts(rewarded="critic_loss", rate="soft_target_update_rate"),
 )
 

@@ -302,7 +302,8 @@ def test_both_phases(name: str) -> None:
         torch.manual_seed(2)
         trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
         earlier = 3 * (name == "other")
-        trainer.total_it = trainer.earlier = earlier
+        trainer.total_it += earlier
+        trainer.earlier += earlier
         data, seen = columns(ROWS, 0.0), columns(SEEN, 0.3)
         theirs, logs, expected = Derivation(config, trainer, ROWS, SEEN), [], []
         trainer.begin(ROWS)
