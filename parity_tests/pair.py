@@ -126,8 +126,8 @@ class Pair:
             mix of both. `draw_noise` also takes `online_size`, and `train_online` also takes the dataset.
         as_rows: From the environment's steps, a `Batch`, to the rows that are kept.
         begins: What a PyTorch trainer makes of the number of the dataset's rows before the first update, in place.
-        entered: From a JAX state, the places of rows that were just stored, counted on from the dataset's, and the
-            number of the dataset's to a state that knows of them.
+        entered: From a JAX state, places of rows that were just stored and the dataset's size to the state after that.
+            Places count on from the dataset's rows.
         drawn_batch: From a JAX state, its twin, the columns of both buffers, indices and noise to an online batch. Its
             rows follow from the state; None: they are those at the indices.
         update_statics: Likewise to the static arguments of the JAX `update`.

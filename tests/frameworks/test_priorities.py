@@ -20,7 +20,8 @@ from shared.frameworks.torch_data import to_device as to_torch
 # Powers of two that single precision holds, and numbers between them; with zeros
 PRIORITIES = st.one_of(st.just(0.0), st.floats(2.0**-66, 2.0**66, width=32))
 # Of few sizes, which JAX compiles once each
-PLACES = st.sampled_from([1, 5, 37]).flatmap(lambda size: st.lists(PRIORITIES, min_size=size, max_size=size)).filter(any)
+SIZES = st.sampled_from([1, 5, 37])
+PLACES = SIZES.flatmap(lambda size: st.lists(PRIORITIES, min_size=size, max_size=size)).filter(any)
 NUMBERS = st.lists(st.floats(0.0, 1.0, width=32, exclude_max=True), min_size=8, max_size=8)
 
 
