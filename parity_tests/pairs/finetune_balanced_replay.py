@@ -4,6 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import torch
 
 from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair
@@ -83,9 +84,11 @@ def begins(trainer: Any, rows: int) -> None:
 
 
 def corner(trainer: Any) -> None:
-    """Rows that the density network tells apart so surely that a softplus is 0 or a straight line."""
+    """Rows that the density network tells apart so surely that a softplus is 0 or a straight line; unlike members."""
     for parameter in trainer.density.network[-1].parameters():
-        parameter.data *= 200.0
+        parameter.data *= 1000.0
+    temperatures = trainer.log_alpha.constant.data
+    temperatures += torch.linspace(-0.5, 0.5, len(temperatures), dtype=temperatures.dtype)
 
 
 PAIR = Pair(
