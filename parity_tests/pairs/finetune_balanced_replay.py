@@ -139,7 +139,7 @@ PAIR = Pair(
     drawn_batch=drawn_batch,
     explores=True,
     two_buffers=True,
-    in_a_run={"buffer_size": 20_000, "num_warmup_steps": 0},
+    in_a_run={"buffer_size": 50_000, "num_warmup_steps": 0},
     timed={"num_warmup_steps": 0},
     full_size={"buffer_size": 1000, "n_ensemble": 2},
     facts=Facts(rewarded="critic_loss", rate="soft_target_update_rate"),

@@ -25,7 +25,7 @@ def write(tree: Array, places: Array, values: Array) -> Array:
     nodes = len(tree) // 2 + places
     tree = tree.at[nodes].set(values)
     for _ in range(_levels(tree)):
-        nodes = nodes // 2
+        nodes = nodes >> 1
         tree = tree.at[nodes].set(tree[2 * nodes] + tree[2 * nodes + 1])
     return tree
 

@@ -32,7 +32,7 @@ def write(tree: Tensor, places: Tensor, values: Tensor) -> None:
     nodes = len(tree) // 2 + places
     tree[nodes] = values
     for _ in range(_levels(tree)):
-        nodes = nodes // 2
+        nodes = nodes >> 1
         tree[nodes] = tree[2 * nodes] + tree[2 * nodes + 1]
 
 
