@@ -118,8 +118,8 @@ PAIR = Pair(
         "each_critic_loss": Loss(of=("critic_1", "critic_2"), used=lambda config: not goes_online(config)),
     },
     variants={
-        # The switch lies within the ladder's trajectory, so that the warm updates are online ones.
-        "default": SMALL | {"offline_iterations": 20, "num_warmup_steps": 2},
+        # The switch lies behind the intervals and among the warm updates, so that the rest are online ones.
+        "default": SMALL | {"offline_iterations": 16, "num_warmup_steps": 2},
         "offline": SMALL,
         "other": SMALL
         | {"offline_iterations": 16, "num_warmup_steps": 0, "online_share": 0.4, "density_temperature": 2.0}
