@@ -214,6 +214,11 @@ def sample(actor: Network, observations: Array, noise: Array) -> tuple[Array, Ar
     return squash(mean, std, noise, actor.module.max_action)
 
 
+def pessimistic(critic_1: Network, critic_2: Network, observations: Array, actions: Array) -> Array:
+    """The ensemble's values (B,): the mean over members of the smaller value of each one's pair."""
+    return minimum(critic_1(observations, actions), critic_2(observations, actions)).mean(axis=0)
+
+
 # ---- randomness ----------------------------------------------------------------------------------------------------
 
 
@@ -532,11 +537,6 @@ class BalancedReplay(struct.PyTreeNode):
         """Actions (E, A) to learn from, for normalised observations (E, S): samples of the ensemble, nothing added."""
         actions, _ = sample(self.actor, observations, noise.action)
         return actions
-
-
-def pessimistic(critic_1: Network, critic_2: Network, observations: Array, actions: Array) -> Array:
-    """The ensemble's values (B,): the mean over members of the smaller value of each one's pair."""
-    return minimum(critic_1(observations, actions), critic_2(observations, actions)).mean(axis=0)
 
 
 @jax.jit

@@ -213,6 +213,11 @@ def sample(actor: Actor, observations: Tensor, noise: Tensor) -> tuple[Tensor, T
     return squash(mean, std, noise, actor.max_action)
 
 
+def pessimistic(critic_1: Critic, critic_2: Critic, observations: Tensor, actions: Tensor) -> Tensor:
+    """The ensemble's values (B,): the mean over members of the smaller value of each one's pair."""
+    return minimum(critic_1(observations, actions), critic_2(observations, actions)).mean(axis=0)
+
+
 # ---- randomness ----------------------------------------------------------------------------------------------------
 
 
@@ -549,11 +554,6 @@ class BalancedReplay:
         names = ("actor", "critic_1", "critic_2", "critic_1_target", "critic_2_target", "density", "priorities")
         optimizers = [f"{name}_optimizer" for name in ("actor", "critic_1", "critic_2", "density", "log_alpha")]
         return {name: getattr(self, name) for name in (*names, "log_alpha", *optimizers)}
-
-
-def pessimistic(critic_1: Critic, critic_2: Critic, observations: Tensor, actions: Tensor) -> Tensor:
-    """The ensemble's values (B,): the mean over members of the smaller value of each one's pair."""
-    return minimum(critic_1(observations, actions), critic_2(observations, actions)).mean(axis=0)
 
 
 def policy(actor: Actor, observations: Tensor) -> Tensor:
