@@ -23,6 +23,7 @@ _OPERATIONS = {
     aten.sub.Tensor: "subtract",
     aten.div.Tensor: "divide",
     aten.mul.Tensor: "multiply",
+    aten.matmul.default: "matmul",
     aten.linear.default: "linear",
     aten.relu.default: "relu",
     aten.tanh.default: "tanh",
@@ -40,7 +41,7 @@ _OPERATIONS = {
     aten.where.ScalarOther: "where",
     aten.slice.Tensor: "slice",
     aten.select.int: "select",
-    aten.reshape.default: "reshape",
+    aten.sym_size.int: "size",
     aten.transpose.int: "swapaxes",
     aten.cos.default: "cos",
     aten.arange.start: "arange",
@@ -112,6 +113,9 @@ def _step(node: Node) -> list[Any]:
         return [_OPERATIONS[node.target], *arguments]
     if node.target is aten.to.dtype and arguments[1] is torch.float32:
         return ["single", arguments[0]]
+    if node.target is aten.reshape.default:
+        inputs, shape = arguments
+        return ["reshape", inputs, *shape]
     if node.target is aten.conv2d.default:
         inputs, weight, *others = arguments
         defaults: list[Any] = [None, [1], [0]]
@@ -144,4 +148,8 @@ def _step(node: Node) -> list[Any]:
     if node.target is operator.getitem and arguments[0].target is aten.chunk.default:
         inputs, parts, _ = arguments[0].args
         return ["part", inputs, parts, arguments[1]]
+    if node.target is operator.getitem and arguments[0].target is aten.split_with_sizes.default:
+        inputs, sizes, axis = arguments[0].args
+        end = sum(sizes[: arguments[1] + 1])
+        return ["slice", inputs, axis, end - sizes[arguments[1]], end]
     raise InputError(f"npz has no word for {node.target}: export the policy as onnx or torchscript")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from benchmarks import cuda_graphs, torch_rungs
 from benchmarks.jax_rungs import interval
@@ -44,7 +44,8 @@ class Tape(TorchDispatchMode):
         assert func is not torch.ops.aten._local_scalar_dense.default, "the host waits for the device"
         self._keep_what_is_overwritten(func, args)
         made = func(*args, **kwargs)
-        self._calls.append((func, args, kwargs, made))
+        # An alias keeps its shape: of a vector times a matrix, PyTorch drops an axis in place.
+        self._calls.append((func, args, kwargs, tree_map_only(torch.Tensor, torch.Tensor.detach, made)))
         self._made |= memory(made) - memory(args)
         return made
 
