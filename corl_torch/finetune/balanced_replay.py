@@ -475,7 +475,9 @@ class BalancedReplay:
         (offline, _), temperature = shares(self.hp), self.hp.density_temperature
         log_w = self.density(batch.observations, batch.actions)
         offline_log_w = self.density(batch.compared_observations[:offline], batch.compared_actions[:offline])
-        return exp(log_w / temperature) / exp(offline_log_w / temperature).mean()
+        # A quotient of logarithms: in single precision the ratios themselves may all be 0.
+        log_mean = logsumexp(offline_log_w / temperature, axis=0) - math.log(offline)
+        return exp(log_w / temperature - log_mean)
 
     # -- priorities --
 

@@ -149,7 +149,8 @@ WROTE = "state = state.replace(priorities=write(state.priorities, batch.places, 
 MIXED = "variance = (square(stds) + square(means - mean)).mean(axis=0)"
 VALUES = "return minimum(critic_1(observations, actions), critic_2(observations, actions)).mean(axis=0)"
 COMPARED = "offline_log_w = self.density(batch.compared_observations[:offline], batch.compared_actions[:offline])"
-RATIOS = "return exp(log_w / temperature) / exp(offline_log_w / temperature).mean()"
+RATIOS = "return exp(log_w / temperature - log_mean)"
+MEAN = "log_mean = logsumexp(offline_log_w / temperature, axis=0) - math.log(offline)"
 ENTERED = "ring, state = push(ring, rows), state.enter(places, len(dataset))"
 FOUND = "places = find(self.priorities, noise.row)"
 
@@ -165,10 +166,13 @@ MISTAKES = [
             "return slope.mean() - conjugate.mean(), {}", "gradient"),
     Mistake("a logarithm that stops", "return where(far, outputs, log(softplus(where(far, 0.0, outputs))))",
             "return log(softplus(jnp.maximum(outputs, -40.0)))", "loss"),
-    Mistake("temperature forgotten", RATIOS, "return exp(log_w) / exp(offline_log_w).mean()", "log"),
+    Mistake("temperature forgotten", f"{MEAN}\n        {RATIOS}",
+            f"{MEAN}\n        {RATIOS}".replace(" / temperature", ""), "log"),
     Mistake("ratios not normalised", RATIOS, "return exp(log_w / temperature)", "log"),
     Mistake("normalised over the environment's rows", COMPARED, COMPARED.replace("[:offline]", "[offline:]"), "log"),
-    Mistake("normalised over the batch", RATIOS, RATIOS.replace("exp(offline_log_w", "exp(log_w"), "log"),
+    Mistake("normalised over the batch", MEAN,
+            MEAN.replace("offline_log_w", "log_w").replace("(offline)", "(len(log_w))"), "log"),
+    Mistake("normalised by the sum", MEAN, MEAN.removesuffix(" - math.log(offline)"), "log"),
     Mistake("ratios of the network before its step", "priorities = state.ratios(batch)",
             "priorities = self.ratios(batch)", "update"),
     Mistake("priorities not written back", WROTE, "", "update"),

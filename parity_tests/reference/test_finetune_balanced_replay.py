@@ -281,6 +281,8 @@ def assert_same_agent(trainer: twin.BalancedReplay, theirs: Derivation) -> None:
         close(layer.bias, bias)
     close(trainer.log_alpha(), torch.cat([m.log_alpha for m in theirs.members]))
     tree, number = trainer.priorities(), len(theirs.priorities)
+    # A tree that is differentiated would keep what each update has made of it.
+    assert not tree.requires_grad
     leaves = tree[len(tree) // 2 :]
     close(leaves[:number], torch.as_tensor(theirs.priorities))
     assert not leaves[number:].any()
@@ -387,7 +389,7 @@ def test_the_density_ratio_has_a_slope_everywhere() -> None:
 
 def test_weights_start_where_the_seed_says() -> None:
     """Uniform by the number of inputs: critics 1, critics 2, policies, then the density ratio as PyTorch's layers."""
-    config = twin.TrainConfig(device="cpu", hidden_dim=6, q_n_hidden_layers=1, n_ensemble=2, buffer_size=5)
+    config = twin.TrainConfig(device="cpu", hidden_dim=6, q_n_hidden_layers=1, n_ensemble=2, buffer_size=6)
     torch.manual_seed(7)
     trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     torch.manual_seed(7)
@@ -404,7 +406,7 @@ def test_weights_start_where_the_seed_says() -> None:
         assert torch.equal(layer.weight, expected.weight)
         assert torch.equal(layer.bias, expected.bias)
     assert torch.equal(trainer.log_alpha(), torch.zeros(2))
-    # Two buffers of five rows, in a tree with a power of two for places
+    # Two buffers of six rows, in a tree with a power of two for places
     assert torch.equal(trainer.priorities(), torch.zeros(32))
     for name in ("critic_1", "critic_2"):
         pairs = zip(getattr(trainer, name).parameters(), getattr(trainer, f"{name}_target").parameters(), strict=True)
@@ -415,7 +417,7 @@ def test_the_deviation_is_bounded() -> None:
     """Between e^-20 and e^2."""
     actor = twin.Actor(STATE_DIM, ACTION_DIM, 1.0, 8, 2)
     actor.base_network[-1].bias.data[..., ACTION_DIM:] = torch.linspace(-40.0, 20.0, ACTION_DIM)
-    _, std = actor(torch.zeros(1, STATE_DIM))
+    std = actor(torch.zeros(1, STATE_DIM))[1].detach()
     assert float(std.min()) == pytest.approx(math.exp(-20.0), rel=1e-6)
     assert float(std.max()) == pytest.approx(math.exp(2.0), rel=1e-6)
 
