@@ -55,6 +55,8 @@ def torch_side_of(pair: Pair, config: Any, task: Any) -> Side:
     dataset = torch_data.to_device(pair.as_rows(task.dataset), device)
     kept = 0 if apart else len(dataset.rewards)
     ring = torch_online.Ring(dataset, torch_online.room(config, kept), keeps_dataset=not apart)
+    if pair.drawn_batch:
+        trainer.begin(len(dataset.rewards))
 
     def block() -> None:
         for _ in range(STEPS):
@@ -62,10 +64,15 @@ def torch_side_of(pair: Pair, config: Any, task: Any) -> Side:
             action = trainer.explore(observation, twin.draw_exploration(config, ACTION_DIM, device))
             experience.step(action[0].numpy())
             ring.push(pair.as_rows(experience.last()))
+            if pair.drawn_batch:
+                size = len(dataset.rewards)
+                trainer.enter(size + (experience.size - 1) % len(ring.rows.rewards), size)
             if apart:
                 indices, noise = twin.draw_noise(config, len(dataset.rewards), ACTION_DIM, device, ring.size)
-                offline, _ = twin.shares(config)
-                batch = torch_online.take_both(dataset, ring.rows, indices, offline)
+                if pair.drawn_batch:
+                    batch = trainer.balanced(dataset, ring.rows, indices, noise)
+                else:
+                    batch = torch_online.take_both(dataset, ring.rows, indices, twin.shares(config)[0])
             else:
                 indices, noise = twin.draw_noise(config, ring.size, ACTION_DIM, device, *pair.torch_phase(trainer))
                 batch = torch_data.take(ring.rows, indices)
@@ -81,6 +88,8 @@ def jax_side_of(pair: Pair, config: Any, task: Any) -> Side:
     # Calls before the switch would be ones of a warm-up, which makes no update.
     held = {"state": twin.create_train_state(key, config, STATE_DIM, ACTION_DIM, 1.0), "step": config.switch}
     dataset = jax_data.to_device(pair.as_rows(task.dataset))
+    if pair.drawn_batch:
+        held["state"] = held["state"].begin(len(dataset))
 
     def statics(start: int, updates: int) -> tuple:
         return tuple(pair.call_statics(config, start, updates).values())

@@ -211,7 +211,7 @@ def interval(scene: Scene, state: Any, start: int, num_updates: int) -> tuple[Er
 def draws(scene: Scene) -> Errors:
     """Updates' indices and noise: of the torch twin's kinds, shapes and distributions, never the same twice."""
     rows, *_ = scene.pair.draw_inputs(scene.dataset, scene.sizes[1])
-    found = _draws(scene, rows + scene.pair.further_rows) | _other_draws(scene) | _drawn_once(scene)
+    found = _draws(_offline(scene), rows + scene.pair.further_rows) | _other_draws(scene) | _drawn_once(scene)
     if scene.pair.further_rows:
         drawn = [scene.jax_draw(jax.random.key(2), step, {})[0] for step in range(DRAWN_UPDATES)]
         # What lies within, the dataset's last row and the first one behind it
@@ -229,6 +229,16 @@ def draws(scene: Scene) -> Errors:
 
 # Rows that count as lived through, where they have a buffer of their own
 SEEN = 50
+
+
+def _offline(scene: Scene) -> Scene:
+    """The scene whose draws are of the dataset alone, as where the first updates of a variant are."""
+
+    def statics(config: Any, step: int) -> dict[str, Any]:
+        given = scene.pair.draw_statics(config, step)
+        return {name: value for name, value in given.items() if name != "online_size"}
+
+    return replace(scene, pair=replace(scene.pair, draw_statics=statics))
 
 
 def _draws(scene: Scene, num_rows: int) -> Errors:

@@ -54,11 +54,13 @@ def online(scene: Scene) -> Errors:
     ring = jax_online.Ring.create(scene.jax_dataset, capacity, keeps_dataset=not apart)
     reference = torch_online.Ring(columns, capacity, keeps_dataset=not apart)
     rng, start, found = np.random.default_rng(3), scene.config.switch, Errors()
-    expected, shared = given, [scene.jax_dataset] if apart else []
+    expected, shared, stored = given, [scene.jax_dataset] if apart else [], 0
     for call, count in enumerate(CALLS if scene.engine is interpreted else COMPILED_CALLS):
         new = type(scene.dataset)(*(rng.normal(size=(count, *column.shape[1:])) for column in scene.dataset))
         packed = np.concatenate([np.reshape(column, (count, -1)) for column in new], axis=1)
         reference.push(new)
+        expected = scene.pair.entered(expected, rows + (stored + np.arange(count)) % capacity, rows)
+        stored += count
         observation = jnp.asarray(rng.normal(size=(1, scene.sizes[0])), dtype=float)
         held = type(scene.dataset)(*(jnp.asarray(column.numpy()) for column in reference.rows))
         if apart:
@@ -69,12 +71,17 @@ def online(scene: Scene) -> Errors:
             given_by_run = of_a_call(scene.jax_config, start, count)
             found[f"call {call}: what is known beforehand"] = float(given_by_run != tuple(statics.values()))
         # Steps of a warm-up count, and nothing is learnt in them.
-        if idle := statics.get("idle", 0):
+        if (idle := statics.get("idle", 0)) and hasattr(expected, "total_it"):
             expected = expected.replace(total_it=expected.total_it + idle)
         for step in range(start + idle + 1, start + count + 1):
             of_draw = scene.pair.draw_statics(scene.config, step)
+            # That of the ring as it is comes with the sizes.
+            of_draw.pop("online_size", None)
             indices, noise = scene.drawing(scene.jax_twin.draw_noise, *sizes, **of_draw)(key, step - 1)
-            batch = type(held)(*(column[indices] for column in held))
+            if scene.pair.drawn_batch:
+                batch = scene.pair.drawn_batch(expected, scene.jax_twin, held, indices, noise)
+            else:
+                batch = type(held)(*(column[indices] for column in held))
             update = scene.pair.update_statics(scene.config, step)
             expected, _ = single.run(type(expected).update, expected, batch, noise, *scene.pair.number(step), **update)
         # A compiled call takes the memory of its state and of its ring for its own.

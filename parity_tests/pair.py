@@ -121,6 +121,11 @@ class Pair:
         two_buffers: Whether what it lives through there has a buffer of its own beside the dataset's. A batch is then a
             mix of both. `draw_noise` also takes `online_size`, and `train_online` also takes the dataset.
         as_rows: From the environment's steps, a `Batch`, to the rows that are kept.
+        begins: What a PyTorch trainer makes of the number of the dataset's rows before the first update, in place.
+        entered: From a JAX state, places of rows that were just stored and the dataset's size to the state after that.
+            Places count on from the dataset's rows.
+        drawn_batch: From a JAX state, its twin, the columns of both buffers, indices and noise to an online batch. Its
+            rows follow from the state; None: they are those at the indices.
         update_statics: Likewise to the static arguments of the JAX `update`.
         numbered: Whether the JAX `update` takes its number (from 1), behind the noise.
         interval_statics: From a config, the updates before an interval and its length to those of `train_interval`.
@@ -178,6 +183,9 @@ class Pair:
     explores: bool = False
     two_buffers: bool = False
     as_rows: Callable[[Batch], Any] = lambda steps: steps
+    begins: Callable[[Any, int], None] = lambda trainer, rows: None
+    entered: Callable[[Any, np.ndarray, int], Any] = lambda state, places, rows: state
+    drawn_batch: Callable[..., Any] | None = None
     update_statics: Callable[[Any, int], dict[str, Any]] = no_statics
     numbered: bool = False
     interval_statics: Callable[[Any, int, int], dict[str, Any]] = lambda config, start, num_updates: {}

@@ -234,6 +234,7 @@ def _scene(name: str, variant: str, dataset: str, warm: bool, dtype: torch.dtype
     torch_side.seed_everything(0)
     sizes = shape_of(columns.observations), rows["actions"].shape[1], MAX_ACTIONS[dataset]
     trainer = pair.torch.create_trainer(config, *sizes)
+    pair.begins(trainer, len(columns[0]))
     scene = Scene(pair, pair.jax, config, columns, sizes, trainer)
     if not warm:
         return scene

@@ -1,5 +1,7 @@
 """PyTorch's behaviour at corners, which the JAX twins must share."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -94,3 +96,16 @@ def test_a_critic_without_a_slope_is_alike_to_none() -> None:
     cosines = np.einsum("iba,jba,ib,jb->bij", slopes, slopes, 1 / lengths, 1 / lengths)
     different = ~np.eye(4, dtype=bool)
     assert float(ours) == pytest.approx(cosines[:, different].sum(axis=1).mean() / 3, rel=1e-8)
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_priorities_follow_from_ratios_that_single_precision_rounds_to_0(framework: str) -> None:
+    """Balanced replay's: all ratios of a batch, and of the dataset's rows, may be far below what e^x can be."""
+    twin, logs = getattr(PAIRS["finetune/balanced_replay"], framework), [[-1000.0], [-1001.0], [-1004.0], [-1008.0]]
+    rows = torch.tensor(logs) if framework == "torch" else jnp.asarray(logs)
+    batch = SimpleNamespace(observations=rows, actions=rows, compared_observations=rows, compared_actions=rows)
+    hp = twin.Hyperparameters(batch_size=4, density_temperature=2.0)
+    state = SimpleNamespace(hp=hp, density=lambda observations, actions: observations[:, 0])
+    ratios = np.exp([0.0, -0.5, -2.0, -4.0])
+    # An exponent of 500 has a last digit of 3e-5, and twice that is what the quotient may be off by.
+    np.testing.assert_allclose(twin.BalancedReplay.ratios(state, batch), ratios / ratios[:2].mean(), rtol=6e-5)

@@ -27,6 +27,7 @@ SKETCHES = {
         ensembles.edac,
         evaluation.evaluation_fqe,
         phases.finetune_awac,
+        phases.finetune_balanced_replay,
         phases.finetune_cal_ql,
         phases.finetune_cql,
         phases.finetune_fql,

@@ -124,6 +124,17 @@ def take_both(dataset: PackedDataset, ring: Ring, indices: Array, offline: int) 
     return dataset.kind(*(jnp.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
+def take_either(dataset: PackedDataset, ring: Ring, indices: Array) -> Any:
+    """A batch of two buffers in any order: indices (B,) below the dataset's size are of it, others count on from it."""
+    size = len(dataset)
+    old, new = take(dataset, jnp.minimum(indices, size - 1)), take(ring, jnp.maximum(indices - size, 0))
+
+    def chosen(old: Array, new: Array) -> Array:
+        return jnp.where((indices < size).reshape(-1, *[1] * (old.ndim - 1)), old, new)
+
+    return dataset.kind(*map(chosen, old, new))
+
+
 def room(config: Any, rows: int) -> int:
     """How many rows a ring needs that begins with so many: no more than the run ever stores, nor than `buffer_size`."""
     return min(config.buffer_size, rows + config.online_iterations)

@@ -98,6 +98,17 @@ def take_both(dataset: Any, experience: Any, indices: Tensor, offline: int) -> A
     return type(dataset)(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
 
+def take_either(dataset: Any, experience: Any, indices: Tensor) -> Any:
+    """A batch of two buffers in any order: indices (B,) below the dataset's size are of it, others count on from it."""
+    size = len(dataset[0])
+    old, new = take(dataset, indices.clamp(max=size - 1)), take(experience, (indices - size).clamp(min=0))
+
+    def chosen(old: Tensor, new: Tensor) -> Tensor:
+        return torch.where((indices < size).reshape(-1, *[1] * (old.ndim - 1)), old, new)
+
+    return type(dataset)(*map(chosen, old, new))
+
+
 def room(config: Any, rows: int) -> int:
     """How many rows a ring needs that begins with so many: no more than the run ever stores, nor than `buffer_size`."""
     return min(config.buffer_size, rows + config.online_iterations)

@@ -101,6 +101,19 @@ def test_the_tables_of_two_phases_have_corls_datasets(algorithm: str) -> None:
     assert sorted(found) == sorted([*datasets, "mini/hopper-medium-replay"])
 
 
+def test_balanced_replays_table_has_its_papers_kinds_of_data() -> None:
+    """The networks are the same for all; the whole of each dataset fits in."""
+    kinds = ("random", "medium", "medium-replay", "medium-expert")
+    datasets = [f"{env}-{kind}-v2" for env in ("halfcheetah", "hopper", "walker2d") for kind in kinds]
+    found = rows("finetune/balanced_replay")
+    assert sorted(found) == sorted([*datasets, "mini/hopper-medium-replay"])
+    for dataset in datasets:
+        settings = load_twin("torch", "finetune/balanced_replay").TrainConfig(**found[dataset])
+        assert (settings.n_ensemble, settings.density_temperature, settings.online_share) == (5, 5.0, 0.75)
+        assert (settings.offline_iterations, settings.online_iterations) == (1_000_000, 250_000)
+        assert settings.buffer_size == 2_000_000
+
+
 def test_fqls_table_of_two_phases_has_its_papers_rows() -> None:
     """A million updates, then a million steps, with 50 episodes every 100,000 updates; the whole dataset fits in."""
     sets = ("humanoidmaze-medium-navigate", "antsoccer-arena-navigate", "cube-double-play", "scene-play")

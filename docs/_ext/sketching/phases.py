@@ -158,3 +158,27 @@ def finetune_spot(figure: Figure) -> None:
     pen.ticks(below, DATA)
     pen.plain(below, "action", "Q")
     pen.label(below, -0.02, q[0] + 0.02, "data's actions", ha="left")
+
+
+def finetune_balanced_replay(figure: Figure) -> None:
+    """Densities of data and steps, their ratio, and the data's rows, as high as the chance that each is drawn."""
+    above, below = pen.panels(figure, 3.6, rows=2, height_ratios=(1.4, 1.0))
+    data = np.array([-0.72, -0.6, -0.5, -0.38, -0.28, -0.16, -0.04, 0.1, 0.22])
+    steps = np.array([0.1, 0.22, 0.32, 0.42, 0.52, 0.64])
+    old, new = density(data, 0.2), density(steps, 0.2)
+    ratio = new / (new + old)
+    highest = max(old.max(), new.max())
+    pen.curve(above, ACTIONS, old / highest, SKY)
+    pen.curve(above, ACTIONS, new / highest, AMBER)
+    pen.curve(above, ACTIONS, ratio, GREY, lw=1.4, ls="--")
+    pen.plain(above, "", "density")
+    above.set(xlim=(-1, 1), ylim=(0, 1.3))
+    pen.label(above, -0.55, 1.02, "data", SKY)
+    pen.label(above, 0.36, 1.16, "steps", AMBER)
+    pen.label(above, 0.86, 0.82, "ratio")
+    chances = np.interp(data, ACTIONS, ratio)
+    pen.plain(below, "action", "priority")
+    below.vlines(pen.rounded(data), 0.0, pen.rounded(chances + 0.03), color=SKY, lw=5)
+    below.vlines(pen.rounded(steps + 0.02), 0.0, pen.rounded(np.interp(steps, ACTIONS, ratio)), color=AMBER, lw=5)
+    below.set(xlim=(-1, 1), ylim=(0, 1.1))
+    pen.label(below, -0.55, 0.5, "rarely drawn", SKY)

@@ -1,0 +1,236 @@
+"""Balanced replay, offline to online, on the ladder."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from parity_tests.families import Family
+from parity_tests.pair import Facts, Loss, Mistake, Pair
+
+# As many sampled actions, members or components of an action as of another would hide an axis that is taken for it.
+SMALL = {"cql_n_actions": 5, "hidden_dim": 16, "n_ensemble": 2, "buffer_size": 200, "q_n_hidden_layers": 2}
+# Rows of the environment in the ladder's draws, which are the dataset's under other numbers
+SEEN = 50
+# Updates behind the ladder's losses
+WARM = 30
+
+
+def goes_online(config: Any) -> bool:
+    """Whether warm updates are online ones, as in most variants."""
+    return config.offline_iterations <= WARM
+
+
+def take(twin: Any, dataset: Any, indices: Any, config: Any) -> Any:
+    """A batch of either phase. In an online one the rows drawn by priority are those of the comparison, backwards."""
+    size = len(dataset) if hasattr(dataset, "rows") else len(dataset.rewards)
+    # Programs that are timed, in which no index has a value yet, are of the offline phase.
+    if not goes_online(config) or not bool((indices >= size).any()):
+        return twin.take(dataset, indices)
+    compared = twin.take(dataset, indices % size)
+    # Neither framework has the other's name for it.
+    backwards = np.arange(len(indices))[::-1].copy()
+    places, rewards = indices[backwards], compared.rewards
+    return twin.BalancedBatch(
+        *twin.take(dataset, places % size),
+        places=places,
+        seen=rewards * 0.0 + 1.0 * (places >= size),
+        compared_observations=compared.observations,
+        compared_actions=compared.actions,
+    )
+
+
+def summed(priorities: np.ndarray) -> np.ndarray:
+    """A tree of sums over its leaves, from the last pair to the first."""
+    tree = np.concatenate([np.zeros_like(priorities), priorities])
+    for node in range(len(priorities) - 1, 0, -1):
+        tree[node] = tree[2 * node] + tree[2 * node + 1]
+    return tree
+
+
+def entered(state: Any, places: np.ndarray, rows: int) -> Any:
+    """New rows have a priority by which, at the first update, a share of the whole is theirs."""
+    leaves = np.array(state.priorities)[len(state.priorities) // 2 :]
+    share, hp = state.hp.online_share, state.hp
+    leaves[places] = rows * share / ((1.0 - share) * (1 + hp.num_warmup_steps))
+    return state.replace(priorities=jnp.asarray(summed(leaves)))
+
+
+def drawn_batch(state: Any, twin: Any, held: Any, indices: Any, noise: Any) -> Any:
+    """Rows by their share of the sum of priorities, without a tree."""
+    leaves = np.asarray(state.priorities)[len(state.priorities) // 2 :]
+    bounds = np.cumsum(leaves, dtype=np.float64)
+    places = np.searchsorted(bounds, np.asarray(noise.row) * bounds[-1], side="right")
+    rows, seen = type(held)(*(column[places] for column in held)), len(held.rewards) - RING
+    return twin.BalancedBatch(
+        *rows,
+        places=jnp.asarray(places),
+        seen=jnp.asarray(places >= seen, dtype=rows.rewards.dtype),
+        compared_observations=held.observations[indices],
+        compared_actions=held.actions[indices],
+    )
+
+
+# Rows that the ladder's ring of the environment has room for
+RING = 3
+
+
+def begins(trainer: Any, rows: int) -> None:
+    """Every row of the dataset has the priority 1."""
+    leaves = np.where(np.arange(len(trainer.priorities()) // 2) < rows, 1.0, 0.0)
+    tree = trainer.priorities()
+    tree.copy_(tree.new_tensor(summed(leaves)))
+
+
+def corner(trainer: Any) -> None:
+    """Rows that the density network tells apart so surely that a softplus is 0 or a straight line; unlike members."""
+    for parameter in trainer.density.network[-1].parameters():
+        parameter.data *= 1000.0
+    temperatures = trainer.log_alpha.constant.data
+    temperatures += torch.linspace(-0.5, 0.5, len(temperatures), dtype=temperatures.dtype)
+
+
+PAIR = Pair(
+    name="finetune/balanced_replay",
+    title="Balanced replay",
+    family=Family.FINETUNING,
+    use="The data is far from what is lived through: online updates begin with the rows of it that are near.",
+    paper="Lee et al. 2021",
+    url="https://arxiv.org/abs/2107.00591",
+    benchmark_updates=6,
+    outputs=lambda twin, batch: {
+        "mean": twin.actor(batch.observations)[0],
+        "std": twin.actor(batch.observations)[1],
+        "critic_1": twin.critic_1(batch.observations, batch.actions),
+        "critic_2": twin.critic_2(batch.observations, batch.actions),
+        "density": twin.density(batch.observations, batch.actions),
+    },
+    losses={
+        "actor_loss": Loss(of=("actor",), used=goes_online),
+        "alpha_loss": Loss(of=("log_alpha",), inputs=("log_prob",), used=goes_online),
+        "critic_loss": Loss(of=("critic_1", "critic_2"), used=goes_online),
+        "density_loss": Loss(of=("density",), inputs=("batch",), used=goes_online),
+        "each_actor_loss": Loss(of=("actor",), used=lambda config: not goes_online(config)),
+        "each_alpha_loss": Loss(
+            of=("log_alpha",), inputs=("each_log_prob",), used=lambda config: not goes_online(config)
+        ),
+        "each_critic_loss": Loss(of=("critic_1", "critic_2"), used=lambda config: not goes_online(config)),
+    },
+    variants={
+        # The switch lies behind the intervals and among the warm updates, so that the rest are online ones.
+        "default": SMALL | {"offline_iterations": 16, "num_warmup_steps": 2},
+        "offline": SMALL,
+        "other": SMALL
+        | {"offline_iterations": 16, "num_warmup_steps": 0, "online_share": 0.4, "density_temperature": 2.0}
+        | {"cql_alpha": 3.0, "batch_size": 31, "n_ensemble": 1, "q_n_hidden_layers": 1, "density_lr": 1e-3},
+    },
+    corner=corner,
+    extra_inputs=lambda rng, size: {"log_prob": rng.normal(size=size), "each_log_prob": rng.normal(size=(2, size))},
+    draw_statics=lambda config, step: {"online_size": SEEN if step > config.offline_iterations else None},
+    update_statics=lambda config, step: {"online": step > config.offline_iterations},
+    interval_statics=lambda config, start, num_updates: {"ring": None},
+    call_statics=lambda config, start, num_updates: {
+        "idle": sum(step < config.switch + config.num_warmup_steps for step in range(start, start + num_updates))
+    },
+    take=take,
+    begins=begins,
+    entered=entered,
+    drawn_batch=drawn_batch,
+    explores=True,
+    two_buffers=True,
+    in_a_run={"buffer_size": 50_000, "num_warmup_steps": 0},
+    timed={"num_warmup_steps": 0},
+    full_size={"buffer_size": 1000, "n_ensemble": 2},
+    facts=Facts(rewarded="critic_loss", rate="soft_target_update_rate"),
+)
+
+WROTE = "state = state.replace(priorities=write(state.priorities, batch.places, priorities))"
+MIXED = "variance = (square(stds) + square(means - mean)).mean(axis=0)"
+VALUES = "return minimum(critic_1(observations, actions), critic_2(observations, actions)).mean(axis=0)"
+COMPARED = "offline_log_w = self.density(batch.compared_observations[:offline], batch.compared_actions[:offline])"
+RATIOS = "return exp(log_w / temperature - log_mean)"
+MEAN = "log_mean = logsumexp(offline_log_w / temperature, axis=0) - math.log(offline)"
+ENTERED = "ring, state = push(ring, rows), state.enter(places, len(dataset))"
+FOUND = "places = find(self.priorities, noise.row)"
+
+MISTAKES = [
+    Mistake("log-std not clamped", "exp(clamp(log_std, -20.0, 2.0))", "exp(log_std)", "forward"),
+    Mistake("no tanh correction", "log_prob = -2.0 * (math.log(2.0) - u - softplus(-2.0 * u))",
+            "log_prob = 0.0 * u", "loss"),
+    Mistake("the data's rows taken for the environment's", "slope = math.log(2.0) - softplus(-log_w[offline:])\n"
+            "        conjugate = softplus(log_w[:offline]) - math.log(2.0)",
+            "slope = math.log(2.0) - softplus(-log_w[:offline])\n"
+            "        conjugate = softplus(log_w[offline:]) - math.log(2.0)", "loss"),
+    Mistake("the bound made small", "return conjugate.mean() - slope.mean(), {}",
+            "return slope.mean() - conjugate.mean(), {}", "gradient"),
+    Mistake("a logarithm that stops", "return where(far, outputs, log(softplus(where(far, 0.0, outputs))))",
+            "return log(softplus(jnp.maximum(outputs, -40.0)))", "loss"),
+    Mistake("temperature forgotten", f"{MEAN}\n        {RATIOS}",
+            f"{MEAN}\n        {RATIOS}".replace(" / temperature", ""), "log"),
+    Mistake("ratios not normalised", RATIOS, "return exp(log_w / temperature)", "log"),
+    Mistake("normalised over the environment's rows", COMPARED, COMPARED.replace("[:offline]", "[offline:]"), "log"),
+    Mistake("normalised over the batch", MEAN,
+            MEAN.replace("offline_log_w", "log_w").replace("(offline)", "(len(log_w))"), "log"),
+    Mistake("normalised by the sum", MEAN, MEAN.removesuffix(" - math.log(offline)"), "log"),
+    Mistake("ratios of the network before its step", "priorities = state.ratios(batch)",
+            "priorities = self.ratios(batch)", "update"),
+    Mistake("priorities not written back", WROTE, "", "update"),
+    Mistake("written to other rows", WROTE, WROTE.replace("batch.places", "batch.places[::-1]"), "update"),
+    Mistake("new rows without a priority", ENTERED, "ring = push(ring, rows)", "shipped path"),
+    Mistake("a new row's priority beside it", ENTERED, ENTERED.replace("(places,", "(places + 1,"), "shipped path"),
+    Mistake("places counted from the ring", ENTERED, ENTERED.replace("(places,", "(places - len(dataset),"),
+            "shipped path"),
+    Mistake("the share taken for the odds", "odds = hp.online_share / (1.0 - hp.online_share)",
+            "odds = hp.online_share", "shipped path"),
+    Mistake("the warm-up's rows not counted", "odds * dataset_size / (hp.num_warmup_steps + 1)",
+            "odds * dataset_size", "shipped path"),
+    Mistake("rows drawn evenly", FOUND, "places = (noise.row * (len(dataset) + ring.size)).astype(int)",
+            "shipped path"),
+    Mistake("places without a row drawn", FOUND,
+            "places = find(self.begin(len(dataset) + len(ring) + 9).priorities, noise.row)", "shipped path"),
+    Mistake("members' distance left out of the deviation", MIXED, "variance = square(stds).mean(axis=0)", "loss"),
+    Mistake("deviation of the mean deviation", MIXED, "variance = square(stds.mean(axis=0))", "loss"),
+    Mistake("the greatest member's value", VALUES, VALUES.replace("mean", "max"), "loss"),
+    Mistake("the least member's value", VALUES, VALUES.replace("mean", "min"), "loss"),
+    Mistake("one critic of each pair", VALUES, "return critic_1(observations, actions).mean(axis=0)", "loss"),
+    Mistake("the greater value of each pair", VALUES, VALUES.replace("minimum", "jnp.maximum"), "loss"),
+    Mistake("the conservative term kept online", "            losses.append(td_loss.sum())\n",
+            "            losses.append(td_loss.sum() - self.hp.cql_alpha * q.mean(axis=1).sum())\n", "loss"),
+    Mistake("entropy left out of the target online", "next_value = next_q - self.alpha() * log_prob",
+            "next_value = next_q", "loss"),
+    Mistake("online critics in the target", "pessimistic(self.critic_1_target, self.critic_2_target,",
+            "pessimistic(self.critic_1, self.critic_2,", "loss"),
+    Mistake("mean over members in a loss", "losses.append(td_loss.sum())", "losses.append(td_loss.mean())", "loss"),
+    Mistake("temperature loss without a sign", "return -(log_alpha.mean()", "return (log_alpha.mean()", "loss"),
+    Mistake("the arithmetic mean of temperatures", "return exp(self.log_alpha.mean())",
+            "return exp(self.log_alpha).mean()", "log"),
+    Mistake("inverted done flag", "return batch.rewards + (1.0 - batch.terminals) * self.hp.discount * next_value",
+            "return batch.rewards + batch.terminals * self.hp.discount * next_value", "loss",
+            breaks="terminals_are_masked"),
+    Mistake("next samples judged in next states", "critic(batch.observations, next) - next_log_prob",
+            "critic(batch.next_observations, next) - next_log_prob", "loss", "offline"),
+    Mistake("densities swapped", "critic(batch.observations, current) - current_log_prob",
+            "critic(batch.observations, current) - next_log_prob", "loss", "offline"),
+    Mistake("one temperature of all members offline", "alpha = exp(self.log_alpha)[:, None]",
+            "alpha = self.alpha()", "loss", "offline"),
+    Mistake("the members share their noise", "each_actor=jax.random.normal(keys[1], each)",
+            "each_actor=jnp.broadcast_to(jax.random.normal(keys[1], one), each)", "draws"),
+    Mistake("same noise at every update", "keys = jax.random.split(jax.random.fold_in(key, step), 8)",
+            "keys = jax.random.split(jax.random.fold_in(key, 0 * step), 8)", "draws"),
+    Mistake("both buffers drawn from with one key", "jax.random.randint(keys[6], (online,)",
+            "jax.random.randint(keys[0], (online,)", "draws"),
+    Mistake("rows beyond what is stored", "(online,), 0, online_size)", "(online,), 0, online_size + 1)", "draws"),
+    Mistake("the same exploration at every step", "jax.random.split(jax.random.fold_in(key, step), 8)[7]",
+            "jax.random.split(jax.random.fold_in(key, 0 * step), 8)[7]", "draws"),
+    Mistake("policy explores with its mean", "sample(self.actor, observations, noise.action)",
+            "sample(self.actor, observations, 0.0 * noise.action)", "act"),
+    Mistake("the first member acts", "    mean, _ = mixture(actor, observations)\n    return",
+            "    mean = actor(observations)[0][0]\n    return", "act"),
+    Mistake("buffer overwritten from the wrong end", ENTERED,
+            ENTERED.replace("push(ring, rows)", "push(ring.replace(pointer=ring.pointer - 1), rows)"), "shipped path"),
+    Mistake("targets reset at the switch", ENTERED,
+            f"{ENTERED}\n    state = state.replace(critic_1_target=state.critic_1)", "shipped path"),
+    Mistake("updates in the warm-up", "start + idle, len(rows) - idle, ring)", "start, len(rows), ring)",
+            "shipped path"),
+]  # fmt: skip

@@ -1,0 +1,641 @@
+"""Balanced replay: six updates in each phase and a whole loop, member by member, in float64; and mistakes in it.
+
+There is no reference code. This derivation follows the paper's equations in other forms than the twins. A member has
+matrices of its own. The mixture's variance is a difference of moments. The bound is written with f' and f* of w. Rows
+are drawn from a running sum of priorities, without a tree.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import Normal, TanhTransform
+
+from corl_torch.finetune import balanced_replay as twin
+from parity_tests.precision import both_in
+from parity_tests.reference import finetune
+from parity_tests.reference.common import ACTION_DIM, CPU, STATE_DIM, UPDATES, assert_same_log, same_draws
+from parity_tests.reference.finetune import LIMIT, Line, Lived, assert_close_life, patched, run_of, write_dataset
+from shared.data.transitions import Batch
+from shared.envs.stepping import Stepper
+from shared.frameworks.torch_data import take
+from shared.frameworks.torch_online import Ring
+
+# Rows of the dataset and of the environment, and places of the loop's ring, which is full before the online phase ends
+ROWS, SEEN, CAPACITY, DATA = 300, 40, 12, finetune.ROWS
+SMALL = {"hidden_dim": 16, "batch_size": 16, "cql_n_actions": 3, "n_ensemble": 3, "buffer_size": ROWS}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "default": SMALL,
+    "other": SMALL
+    | {"n_ensemble": 2, "batch_size": 17, "discount": 0.9, "policy_lr": 1e-2, "qf_lr": 3e-3, "cql_alpha": 2.0}
+    | {"soft_target_update_rate": 0.1, "density_lr": 1e-2, "density_temperature": 2.0, "online_share": 0.3}
+    | {"num_warmup_steps": 7, "q_n_hidden_layers": 1},
+}
+Layers = list[tuple[Tensor, Tensor]]
+
+
+def layers_of(network: Any, member: int) -> Layers:
+    """A member's matrices (in, out) and shifts (out,), as leaves of a graph of their own."""
+    own = [(layer.weight[member], layer.bias[member, 0]) for layer in network[::2]]
+    return [(weight.detach().clone().requires_grad_(), bias.detach().clone().requires_grad_()) for weight, bias in own]
+
+
+def run(layers: Layers, *inputs: Tensor) -> Tensor:
+    """What the layers give, with ReLU between them."""
+    x = torch.cat(inputs, dim=-1)
+    for weight, bias in layers[:-1]:
+        x = torch.relu(x @ weight + bias)
+    return x @ layers[-1][0] + layers[-1][1]
+
+
+@dataclass
+class Member:
+    """One agent: its policy, its critics and their targets, and the logarithm of its temperature."""
+
+    policy: Layers
+    critics: list[Layers]
+    targets: list[Layers]
+    log_alpha: Tensor
+
+    def moments(self, s: Tensor) -> tuple[Tensor, Tensor]:
+        """Of its normal distribution."""
+        mean, log_std = torch.split(run(self.policy, s), ACTION_DIM, dim=-1)
+        return mean, torch.exp(torch.clamp(log_std, -20, 2))
+
+    def draw(self, s: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
+        """Its action and the logarithm of its density, n of each where eps is (B, n, A)."""
+        mean, std = self.moments(s)
+        return squashed(mean, std, eps) if eps.ndim == 2 else squashed(mean[:, None], std[:, None], eps)
+
+    def least(self, critics: Sequence[Layers], s: Tensor, a: Tensor) -> Tensor:
+        """The smaller value."""
+        return torch.minimum(*(run(q, s, a)[..., 0] for q in critics))
+
+
+def squashed(mean: Tensor, std: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
+    """A draw through tanh, and the logarithm of its density."""
+    u = mean + std * eps
+    slope = TanhTransform().log_abs_det_jacobian(u, torch.tanh(u))
+    return torch.tanh(u), (Normal(mean, std).log_prob(u) - slope).sum(-1)
+
+
+def normal(*shape: int) -> Tensor:
+    """Standard normal draws, in the order in which they are asked for."""
+    return torch.randn(shape)
+
+
+class Derivation:
+    """The paper's agent, from a fresh trainer's weights."""
+
+    def __init__(self, c: twin.TrainConfig, trainer: twin.BalancedReplay, rows: int, places: int) -> None:
+        self.c, self.rows, self.t = c, rows, 0
+        self.members = []
+        for i in range(c.n_ensemble):
+            critics = [layers_of(critic.network, i) for critic in (trainer.critic_1, trainer.critic_2)]
+            targets = [layers_of(critic.network, i) for critic in (trainer.critic_1_target, trainer.critic_2_target)]
+            policy = layers_of(trainer.actor.base_network, i)
+            self.members.append(Member(policy, critics, targets, torch.zeros(1, requires_grad=True)))
+        own = [(layer.weight.T, layer.bias) for layer in trainer.density.network[::2]]
+        self.ratio = [(w.detach().clone().requires_grad_(), b.detach().clone().requires_grad_()) for w, b in own]
+        self.priorities = np.concatenate([np.ones(rows), np.zeros(places)])
+        adam = torch.optim.Adam
+        self.steps = {
+            "alpha": adam([m.log_alpha for m in self.members], lr=c.policy_lr),
+            "policy": adam([x for m in self.members for layer in m.policy for x in layer], lr=c.policy_lr),
+            "critics": adam([x for m in self.members for q in m.critics for la in q for x in la], lr=c.qf_lr),
+            "ratio": adam([x for layer in self.ratio for x in layer], lr=c.density_lr),
+        }
+
+    def step(self, name: str, loss: Tensor) -> None:
+        """Down the gradient of the loss, of these parameters alone."""
+        optimizer = self.steps[name]
+        parameters = optimizer.param_groups[0]["params"]
+        for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+
+    def move_targets(self) -> None:
+        """By the rate tau."""
+        tau = self.c.soft_target_update_rate
+        with torch.no_grad():
+            for m in self.members:
+                for target, critic in zip(m.targets, m.critics, strict=True):
+                    for (w, b), (new_w, new_b) in zip(target, critic, strict=True):
+                        w.copy_((1 - tau) * w + tau * new_w)
+                        b.copy_((1 - tau) * b + tau * new_b)
+
+    # ---- offline ----
+
+    def offline(self, rows: Sequence[Tensor]) -> dict[str, Any]:
+        """One CQL update of every member on the same rows."""
+        c, (s, a, r, s2, d) = self.c, rows
+        e, b, n = c.n_ensemble, c.batch_size, c.cql_n_actions
+        eps, eps2 = normal(e, b, ACTION_DIM), normal(e, b, ACTION_DIM)
+        uniform = torch.empty(e, b, n, ACTION_DIM).uniform_(-1, 1)
+        current, following = normal(e, b, n, ACTION_DIM), normal(e, b, n, ACTION_DIM)
+        found = [
+            self.member(i, s, a, r, s2, d, (eps[i], eps2[i], uniform[i], current[i], following[i])) for i in range(e)
+        ]
+        losses, logs = zip(*found, strict=True)
+        alphas = torch.stack([m.log_alpha.detach().exp() for m in self.members])
+        log: dict[str, Any] = {name: np.mean([entry[name] for entry in logs]) for name in logs[0]}
+        log["policy_loss"] = sum(policy for policy, _, _ in losses)
+        log["alpha_loss"] = sum(alpha for _, _, alpha in losses)
+        log["alpha"] = torch.prod(alphas) ** (1 / e)
+        for name, part in (("policy", 0), ("critics", 1), ("alpha", 2)):
+            self.step(name, sum(member[part] for member in losses))
+        self.move_targets()
+        return log
+
+    def member(self, i: int, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor, draws: tuple) -> tuple:
+        """A member's losses of policy, critics and temperature, and what is logged of them."""
+        c, m, (eps, eps2, uniform, current, following) = self.c, self.members[i], draws
+        n = c.cql_n_actions
+        pi, log_pi = m.draw(s, eps)
+        policy = (m.log_alpha.detach().exp() * log_pi - m.least(m.critics, s, pi)).mean()
+        alpha = -(m.log_alpha * (log_pi.detach() - ACTION_DIM)).mean()
+        with torch.no_grad():
+            y = r + c.discount * (1 - d) * m.least(m.targets, s2, m.draw(s2, eps2)[0])
+            (now, log_now), (later, log_later) = m.draw(s, current), m.draw(s2, following)
+        repeated, critics, log = s[:, None].expand(-1, n, -1), torch.zeros(()), {}
+        for number, q in enumerate(m.critics, start=1):
+            value = run(q, s, a)[:, 0]
+            sampled = [
+                run(q, repeated, uniform)[..., 0] + ACTION_DIM * math.log(2.0),
+                run(q, repeated, now)[..., 0] - log_now,
+                run(q, repeated, later)[..., 0] - log_later,
+            ]
+            push = torch.logsumexp(torch.cat(sampled, 1), 1).mean() - value.mean()
+            error = ((value - y) ** 2).mean()
+            critics = critics + error + c.cql_alpha * push
+            own = {f"qf{number}_loss": error, f"average_qf{number}": value.mean(), f"cql_qf{number}_diff": push}
+            log |= {name: x.item() for name, x in own.items()}
+        log |= {"average_target_q": y.mean().item(), "log_pi": log_pi.mean().item()}
+        return (policy, critics, alpha), log
+
+    # ---- online ----
+
+    def mixed(self, s: Tensor) -> tuple[Tensor, Tensor]:
+        """Moments of the even mixture of the members' distributions."""
+        means, stds = zip(*(m.moments(s) for m in self.members), strict=True)
+        mean = sum(means) / len(means)
+        second = sum(std**2 + mu**2 for mu, std in zip(means, stds, strict=True)) / len(means)
+        return mean, torch.sqrt(second - mean**2)
+
+    def value(self, targets: bool, s: Tensor, a: Tensor) -> Tensor:
+        """The mean of the members' smaller values."""
+        values = [m.least(m.targets if targets else m.critics, s, a) for m in self.members]
+        return sum(values) / len(values)
+
+    def w(self, s: Tensor, a: Tensor) -> Tensor:
+        """The density ratio itself."""
+        return torch.log1p(torch.exp(run(self.ratio, s, a)[:, 0]))
+
+    def enter(self, place: int) -> None:
+        """A new row of the environment."""
+        c = self.c
+        self.priorities[self.rows + place] = (
+            c.online_share / (1 - c.online_share) * self.rows / (1 + c.num_warmup_steps)
+        )
+
+    def choose(self, uniform: Tensor) -> np.ndarray:
+        """Row k where the running sum of priorities first exceeds that share of the whole."""
+        sums = np.cumsum(self.priorities)
+        return np.array([int(np.flatnonzero(sums > float(u) * sums[-1])[0]) for u in uniform])
+
+    def online(self, rows_at: Callable[[np.ndarray], tuple[Tensor, ...]], seen: int) -> tuple[dict[str, Any], tuple]:
+        """One update; what it logs, and its rows as the twin keeps them."""
+        c, half = self.c, self.c.batch_size // 2
+        old = np.random.randint(0, self.rows, size=half)
+        new = np.random.randint(0, seen, size=c.batch_size - half) + self.rows
+        eps, eps2 = normal(c.batch_size, ACTION_DIM), normal(c.batch_size, ACTION_DIM)
+        places = self.choose(torch.rand(c.batch_size))
+        (s, a, r, s2, d), of_old, of_new = rows_at(places), rows_at(old), rows_at(new)
+        shown = (s, a, r, s2, d, torch.as_tensor(places), torch.as_tensor(places >= self.rows).to(r))
+        shown += tuple(torch.cat([of_old[column], of_new[column]]) for column in (0, 1))
+        log_alpha = sum(m.log_alpha for m in self.members) / c.n_ensemble
+        alpha = log_alpha.detach().exp()
+        pi, log_pi = squashed(*self.mixed(s), eps)
+        policy = (alpha * log_pi - self.value(False, s, pi)).mean()
+        with torch.no_grad():
+            next_pi, next_log_pi = squashed(*self.mixed(s2), eps2)
+            y = r + c.discount * (1 - d) * (self.value(True, s2, next_pi) - alpha * next_log_pi)
+        values = [[run(m.critics[k], s, a)[:, 0] for m in self.members] for k in range(2)]
+        errors = [[((value - y) ** 2).mean() for value in critic] for critic in values]
+        temperature = -(log_alpha * (log_pi.detach() - ACTION_DIM)).mean()
+        w_old, w_new = self.w(of_old[0], of_old[1]), self.w(of_new[0], of_new[1])
+        bound = torch.log(2 * w_new / (w_new + 1)).mean() - torch.log((w_old + 1) / 2).mean()
+        self.step("ratio", -bound)
+        with torch.no_grad():
+            power = 1 / c.density_temperature
+            fresh = self.w(s, a) ** power / (self.w(of_old[0], of_old[1]) ** power).mean()
+        self.priorities[places] = fresh.numpy()
+        self.step("alpha", temperature)
+        self.step("policy", policy)
+        self.step("critics", sum(sum(critic) for critic in errors))
+        self.move_targets()
+        log = {"log_pi": log_pi.mean(), "policy_loss": policy, "alpha": alpha, "alpha_loss": temperature}
+        log |= {"density_loss": -bound, "priority": fresh.mean(), "online_share": shown[6].mean()}
+        log |= {f"qf{k + 1}_loss": sum(errors[k]) / c.n_ensemble for k in range(2)}
+        log |= {f"average_qf{k + 1}": torch.stack(values[k]).mean() for k in range(2)}
+        return log | {"average_target_q": y.mean()}, shown
+
+    def act(self, s: Tensor) -> Tensor:
+        """A sample of the ensemble."""
+        with torch.no_grad():
+            return squashed(*self.mixed(s), normal(len(s), ACTION_DIM))[0]
+
+
+def columns(rows: int, shift: float) -> Batch:
+    """Random transitions around another place, a tenth of them terminal."""
+    rng = np.random.default_rng(rows)
+    found = (
+        shift + rng.normal(size=(rows, STATE_DIM)),
+        rng.uniform(-1, 1, (rows, ACTION_DIM)),
+        rng.normal(size=rows),
+        shift + rng.normal(size=(rows, STATE_DIM)),
+        rng.random(rows) < 0.1,
+    )
+    return Batch(*(torch.as_tensor(column, dtype=torch.float64) for column in found))
+
+
+def assert_same_agent(trainer: twin.BalancedReplay, theirs: Derivation) -> None:
+    """Every weight of every member and every priority, 1e-12 apart at most, and every sum of the tree."""
+    parts = [(trainer.actor.base_network, [m.policy for m in theirs.members])]
+    for k, critic, target in ((0, trainer.critic_1, trainer.critic_1_target), (1, trainer.critic_2,
+                                                                               trainer.critic_2_target)):  # fmt: skip
+        parts += [(critic.network, [m.critics[k] for m in theirs.members])]
+        parts += [(target.network, [m.targets[k] for m in theirs.members])]
+    for network, members in parts:
+        for layer, others in zip(network[::2], zip(*members, strict=True), strict=True):
+            close(layer.weight, torch.stack([weight for weight, _ in others]))
+            close(layer.bias[:, 0], torch.stack([bias for _, bias in others]))
+    for layer, (weight, bias) in zip(trainer.density.network[::2], theirs.ratio, strict=True):
+        close(layer.weight.T, weight)
+        close(layer.bias, bias)
+    close(trainer.log_alpha(), torch.cat([m.log_alpha for m in theirs.members]))
+    tree, number = trainer.priorities(), len(theirs.priorities)
+    # A tree that is differentiated would keep what each update has made of it.
+    assert not tree.requires_grad
+    leaves = tree[len(tree) // 2 :]
+    close(leaves[:number], torch.as_tensor(theirs.priorities))
+    assert not leaves[number:].any()
+    close(tree[1], torch.as_tensor(theirs.priorities.sum()))
+
+
+def close(ours: Tensor, theirs: Tensor) -> None:
+    """To 1e-12, of the largest entry."""
+    scale = max(1.0, float(theirs.detach().abs().max()))
+    assert float((ours - theirs).detach().abs().max()) <= 1e-12 * scale
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_both_phases(name: str) -> None:
+    """Six updates before the switch and six after it: every weight, priority and logged number, 1e-12 apart at most."""
+    with both_in("float64"):
+        phases = {"offline_iterations": UPDATES, "online_iterations": UPDATES}
+        config = twin.TrainConfig(device="cpu", **phases, **SETTINGS[name])
+        torch.manual_seed(2)
+        trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+        earlier = 3 * (name == "other")
+        trainer.total_it += earlier
+        trainer.earlier += earlier
+        data, seen = columns(ROWS, 0.0), columns(SEEN, 0.3)
+        theirs, logs, expected = Derivation(config, trainer, ROWS, SEEN), [], []
+        trainer.begin(ROWS)
+        for place in range(SEEN):
+            trainer.enter(ROWS + place, ROWS)
+            theirs.enter(place)
+        same_draws()
+        for step in range(2 * UPDATES):
+            indices, noise = twin.draw_noise(config, ROWS, ACTION_DIM, CPU, SEEN if step >= UPDATES else None)
+            online = step >= UPDATES
+            batch = trainer.balanced(data, seen, indices, noise) if online else take(data, indices)
+            logs.append(trainer.update(batch, noise))
+        same_draws()
+        both = [torch.cat(pair) for pair in zip(data, seen, strict=True)]
+        for step in range(2 * UPDATES):
+            if step < UPDATES:
+                chosen = np.random.randint(0, ROWS, size=config.batch_size)
+                expected.append(theirs.offline([column[chosen] for column in data]))
+            else:
+                log, _ = theirs.online(lambda places: tuple(column[places] for column in both), SEEN)
+                expected.append(log)
+        assert_same_log(logs, expected, tolerance=1e-12)
+        assert 0.0 < np.mean([float(log["online_share"]) for log in logs[UPDATES:]]) < 1.0
+        assert_same_agent(trainer, theirs)
+        assert trainer.total_it == 2 * UPDATES + earlier
+
+
+def test_the_first_online_batches_hold_the_share() -> None:
+    """Of a thousand draws, with as many rows of the environment as the warm-up leaves and one more."""
+    config = twin.TrainConfig(device="cpu", batch_size=1000, num_warmup_steps=SEEN - 1, buffer_size=ROWS, hidden_dim=8)
+    trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    trainer.begin(ROWS)
+    for place in range(SEEN):
+        trainer.enter(ROWS + place, ROWS)
+    same_draws()
+    indices, noise = twin.draw_noise(config, ROWS, ACTION_DIM, CPU, SEEN)
+    batch = trainer.balanced(columns(ROWS, 0.0), columns(SEEN, 0.0), indices, noise)
+    assert float(batch.seen.mean()) == pytest.approx(0.75, abs=0.05)
+    assert int(batch.places.max()) == ROWS + SEEN - 1
+
+
+def test_the_bound_is_greatest_at_the_ratio_of_densities() -> None:
+    """Of two coins, whose densities are known; there it is twice the Jensen-Shannon divergence."""
+    online, offline = torch.tensor([0.8, 0.2]), torch.tensor([0.3, 0.7])
+
+    def bound(w: Tensor) -> Tensor:
+        return (online * torch.log(2 * w / (w + 1)) - offline * torch.log((w + 1) / 2)).sum()
+
+    w = (online / offline).requires_grad_()
+    best = bound(w)
+    (slope,) = torch.autograd.grad(best, w)
+    best = best.detach()
+    middle = (online + offline) / 2
+    divergence = (online * torch.log(online / middle) + offline * torch.log(offline / middle)).sum()
+    assert slope.abs().max() < 1e-6
+    assert float(best) == pytest.approx(float(divergence), rel=1e-5)
+    assert all(bound(w.detach() * factor) < best for factor in (0.9, 1.1))
+    # f* is a supremum, and at the slope of w it is taken at w.
+    y = torch.linspace(0.01, 20.0, 5000, dtype=torch.float64)
+    f = y * torch.log(2 * y / (y + 1)) + torch.log(2 / (y + 1))
+    for ratio in (0.2, 1.0, 3.0):
+        assert float((y * math.log(2 * ratio / (ratio + 1)) - f).max()) == pytest.approx(
+            math.log((ratio + 1) / 2), abs=1e-5
+        )
+
+
+def test_the_density_ratio_has_a_slope_everywhere() -> None:
+    """Where a softplus is 0 in either precision, where it is e^x, around 0, and where it is a straight line."""
+    density = twin.Density(1, 1, 4)
+    outputs = torch.tensor([-900.0, -100.0, -41.0, -40.0, -39.0, -5.0, 0.0, 5.0, 30.0]).requires_grad_()
+    density.network = torch.nn.Identity()
+    empty = torch.empty(len(outputs), 0)
+    log_w = density(outputs[:, None], empty)
+    expected = torch.where(outputs.double() < -30, outputs.double(), torch.log(torch.log1p(outputs.double().exp())))
+    torch.testing.assert_close(log_w.double(), expected, rtol=1e-6, atol=1e-6)
+    (slope,) = torch.autograd.grad(log_w.sum(), outputs)
+    assert torch.isfinite(slope).all()
+    torch.testing.assert_close(slope[:5], torch.ones(5))
+    assert (slope > 0).all()
+
+
+def test_weights_start_where_the_seed_says() -> None:
+    """Uniform by the number of inputs: critics 1, critics 2, policies, then the density ratio as PyTorch's layers."""
+    config = twin.TrainConfig(device="cpu", hidden_dim=6, q_n_hidden_layers=1, n_ensemble=2, buffer_size=6)
+    torch.manual_seed(7)
+    trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    torch.manual_seed(7)
+    inputs = STATE_DIM + ACTION_DIM
+    critic, policy = [inputs, 6, 1], [STATE_DIM, 6, 6, 6, 2 * ACTION_DIM]
+    networks = [trainer.critic_1.network, trainer.critic_2.network, trainer.actor.base_network]
+    for network, sizes in zip(networks, (critic, critic, policy), strict=True):
+        for layer, before, after in zip(network[::2], sizes[:-1], sizes[1:], strict=True):
+            bound = 1 / math.sqrt(before)
+            assert torch.equal(layer.weight, torch.empty(2, before, after).uniform_(-bound, bound))
+            assert torch.equal(layer.bias, torch.empty(2, 1, after).uniform_(-bound, bound))
+    for layer, before, after in zip(trainer.density.network[::2], [inputs, 6, 6], [6, 6, 1], strict=True):
+        expected = torch.nn.Linear(before, after)
+        assert torch.equal(layer.weight, expected.weight)
+        assert torch.equal(layer.bias, expected.bias)
+    assert torch.equal(trainer.log_alpha(), torch.zeros(2))
+    # Two buffers of six rows, in a tree with a power of two for places
+    assert torch.equal(trainer.priorities(), torch.zeros(32))
+    for name in ("critic_1", "critic_2"):
+        pairs = zip(getattr(trainer, name).parameters(), getattr(trainer, f"{name}_target").parameters(), strict=True)
+        assert all(torch.equal(a, b) and a is not b for a, b in pairs)
+
+
+def test_the_deviation_is_bounded() -> None:
+    """Between e^-20 and e^2."""
+    actor = twin.Actor(STATE_DIM, ACTION_DIM, 1.0, 8, 2)
+    actor.base_network[-1].bias.data[..., ACTION_DIM:] = torch.linspace(-40.0, 20.0, ACTION_DIM)
+    std = actor(torch.zeros(1, STATE_DIM))[1].detach()
+    assert float(std.min()) == pytest.approx(math.exp(-20.0), rel=1e-6)
+    assert float(std.max()) == pytest.approx(math.exp(2.0), rel=1e-6)
+
+
+def test_the_policy_acts() -> None:
+    """By the ensemble's mean in evaluation, by a sample to learn from; both within a largest action that is not 1."""
+    with both_in("float64"):
+        config = twin.TrainConfig(device="cpu", **SMALL)
+        trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 2.0)
+        theirs, states = Derivation(config, trainer, 1, 1), columns(5, 0.0).observations
+        mean, _ = theirs.mixed(states)
+        close(torch.as_tensor(trainer.act(states.numpy())), 2.0 * torch.tanh(mean))
+        same_draws()
+        ours = trainer.explore(states[:1], twin.draw_exploration(config, ACTION_DIM, CPU))
+        same_draws()
+        close(ours, 2.0 * theirs.act(states[:1]))
+        same_draws()
+        _, noise = twin.draw_noise(config, ROWS, ACTION_DIM, CPU)
+        value, _ = twin.sample_each(trainer.actor, states, noise.current[:, :5])
+        assert 1.0 < float(value.detach().abs().max()) <= 2.0
+
+
+# ---- the loop ------------------------------------------------------------------------------------------------------
+
+
+def derived_life(c: twin.TrainConfig, raw: dict[str, np.ndarray], theirs: Derivation) -> Lived:
+    """The loop over two buffers, the second of which is overwritten from its beginning."""
+    s, s2 = raw["observations"][:-1], raw["observations"][1:]
+    mean, std = (s.mean(0), s.std(0) + 1e-3) if c.normalize else (np.zeros(STATE_DIM), np.ones(STATE_DIM))
+    done, r = raw["terminals"][:-1].astype(np.float32), raw["rewards"][:-1]
+    episodes = np.split(r.astype(np.float64), np.flatnonzero(done) + 1)[:-1]
+    spread = np.ptp([episode.sum() for episode in episodes])
+    if c.normalize_reward:
+        r = r / np.float32(spread) * np.float32(1000)
+        r = r * np.float32(c.reward_scale) + np.float32(c.reward_bias)
+    data = [(s - mean) / std, raw["actions"][:-1], r, (s2 - mean) / std, done]
+    data = [np.asarray(column, np.float32) for column in data]
+    ring = [np.zeros((CAPACITY, *column.shape[1:]), np.float32) for column in data]
+    size, pointer, moves, env, batches = 0, 0, 0, Line(), []
+    state = ((env.reset()[0] - mean) / std).astype(np.float32)
+
+    def rows_at(places: np.ndarray) -> tuple[Tensor, ...]:
+        both = (np.concatenate(pair)[places] for pair in zip(data, ring, strict=True))
+        return tuple(torch.as_tensor(column, dtype=torch.float64) for column in both)
+
+    for t in range(c.offline_iterations + c.online_iterations):
+        if t < c.offline_iterations:
+            rows = rows_at(np.random.randint(0, DATA, size=c.batch_size))
+            batches.append(rows)
+            theirs.offline(rows)
+            continue
+        moves += 1
+        action = theirs.act(torch.tensor(state[None], dtype=torch.float64))[0].numpy().astype(np.float32)
+        after, reward, ended, *_ = env.step(action)
+        after = (after - mean) / std
+        learnt = reward / spread * 1000 * c.reward_scale + c.reward_bias if c.normalize_reward else reward
+        kept = (state, action, learnt, after, ended and moves < LIMIT)
+        for whole, value in zip(ring, kept, strict=True):
+            whole[pointer] = value
+        theirs.enter(pointer)
+        pointer, size = (pointer + 1) % CAPACITY, min(size + 1, CAPACITY)
+        state = after.astype(np.float32)
+        if ended or moves == LIMIT:
+            state, moves = ((env.reset()[0] - mean) / std).astype(np.float32), 0
+        if t >= c.offline_iterations + c.num_warmup_steps:
+            batches.append(theirs.online(rows_at, size)[1])
+    return Lived(batches, ring)
+
+
+def life(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Callable[[], Lived]]:
+    """A short run of the twin, twenty steps of it online, and what lives the derivation's; the ring is overwritten."""
+    raw = write_dataset(folder / "line.hdf5")
+    config = twin.TrainConfig(
+        env=str(folder / "line.hdf5"),
+        runs_path=str(folder / "runs"),
+        device="cpu",
+        offline_iterations=6,
+        online_iterations=20,
+        eval_freq=13,
+        n_episodes=1,
+        **settings | {"buffer_size": DATA},
+    )
+    with both_in("float64"), patched((twin, "room", lambda config, rows: CAPACITY)):
+        ours, fresh, as_it_was = run_of(twin, twin.BalancedReplay, config)
+
+    def theirs() -> Lived:
+        with both_in("float64"):
+            as_it_was()
+            return derived_life(config, raw, Derivation(config, fresh, DATA, CAPACITY))
+
+    return ours, theirs
+
+
+LOOPS: dict[str, dict[str, Any]] = {
+    "default": SMALL | {"num_warmup_steps": 0},
+    "all that can be otherwise": SETTINGS["other"]
+    | {"num_warmup_steps": 3, "normalize_reward": True, "reward_scale": 0.003, "reward_bias": -0.7}
+    | {"normalize": False},
+}
+
+
+@pytest.mark.parametrize("settings", LOOPS.values(), ids=LOOPS)
+def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
+    """The derivation's buffers, batch for batch: rows by priority, and those that are compared."""
+    ours, theirs = life(tmp_path, settings)
+    expected = theirs()
+    assert len(expected.batches) == 26 - settings["num_warmup_steps"]
+    assert_close_life(ours, expected)
+
+
+# ---- mistakes ------------------------------------------------------------------------------------------------------
+
+take_step, ratios, enter, mixture = Stepper.step, twin.BalancedReplay.ratios, twin.BalancedReplay.enter, twin.mixture
+density_loss, softplus = twin.BalancedReplay.density_loss, torch.nn.functional.softplus
+
+
+class FromTheWrongEnd(Ring):
+    """Goes backwards."""
+
+    def push(self, columns: Any) -> None:
+        """Each row below the one before."""
+        super().push(columns)
+        self._pointer = (self._pointer - 2) % len(self.rows[0])
+
+
+def timeout_as_terminal(self: Stepper, action: Any, then: Any = None) -> Any:
+    """A step whose time limit is stored as an end."""
+    step = take_step(self, action, then)
+    return step._replace(terminal=step.terminal or step.timeout)
+
+
+def next_state_of_the_reset(self: Stepper, action: Any, then: Any = None) -> Any:
+    """A step whose next state is where the environment then stands."""
+    return take_step(self, action, then)._replace(next_observation=self.observation)
+
+
+def swapped(self: twin.BalancedReplay, batch: twin.BalancedBatch) -> Any:
+    """The dataset's rows taken for the environment's."""
+    offline, _ = twin.shares(self.hp)
+    s, a = (torch.roll(column, -offline, 0) for column in (batch.compared_observations, batch.compared_actions))
+    return density_loss(self, batch._replace(compared_observations=s, compared_actions=a))
+
+
+def over_the_environment(self: twin.BalancedReplay, batch: twin.BalancedBatch) -> Tensor:
+    """Ratios whose mean among the environment's rows is 1."""
+    offline, _ = twin.shares(self.hp)
+    s, a = (torch.roll(column, -offline, 0) for column in (batch.compared_observations, batch.compared_actions))
+    return ratios(self, batch._replace(compared_observations=s, compared_actions=a))
+
+
+def without_temperature(self: twin.BalancedReplay, batch: twin.BalancedBatch) -> Tensor:
+    """The bare ratios, over their mean."""
+    offline, _ = twin.shares(self.hp)
+    mean = torch.exp(self.density(batch.compared_observations[:offline], batch.compared_actions[:offline])).mean()
+    return (torch.exp(self.density(batch.observations, batch.actions)) / mean).detach()
+
+
+def without_their_distance(actor: twin.Actor, observations: Tensor) -> tuple[Tensor, Tensor]:
+    """A deviation that knows nothing of how far the members' means are apart."""
+    means, stds = actor(observations)
+    return means.mean(0), torch.sqrt(torch.square(stds).mean(0))
+
+
+def conservative(self: twin.BalancedReplay, batch: twin.BalancedBatch, noise: twin.Noise) -> Any:
+    """CQL's push kept online."""
+    loss, log = critic_loss(self, batch, noise)
+    random = torch.zeros(self.hp.n_ensemble, self.hp.batch_size, 1, self.action_dim)
+    sampled = (random, torch.zeros(random.shape[:-1]))
+    q = self.critic_1(batch.observations, batch.actions)
+    gap = self.gap(self.critic_1, batch, q, random, (sampled, sampled))
+    return loss + self.hp.cql_alpha * gap.sum(), log
+
+
+critic_loss = twin.BalancedReplay.critic_loss
+
+
+def all_rows_alike(tree: Tensor, number: int, value: float) -> None:
+    """Places that hold no row have a priority, too."""
+    _fill(tree, len(tree) // 2, value)
+
+
+_fill = twin.fill
+MISTAKES: dict[str, tuple[Any, str, Any]] = {
+    "time limit stored as terminal": (Stepper, "step", timeout_as_terminal),
+    "reset's state stored as the next one": (Stepper, "step", next_state_of_the_reset),
+    "reward of an online step not scaled": (
+        twin, "scale_and_shift_step_rewards", lambda *args, **rule: lambda reward: reward
+    ),
+    "buffer overwritten from the wrong end": (twin, "Ring", FromTheWrongEnd),
+    "dataset's rows taken for the environment's": (twin.BalancedReplay, "density_loss", swapped),
+    "temperature forgotten": (twin.BalancedReplay, "ratios", without_temperature),
+    "normalised over the environment's rows": (twin.BalancedReplay, "ratios", over_the_environment),
+    "priorities not written back": (
+        twin.BalancedReplay, "ratios", lambda self, batch: self.priorities()[len(self.priorities()) // 2 + batch.places]
+    ),
+    "new rows without priority": (twin.BalancedReplay, "enter", lambda self, place, size: enter(self, 0, size)),
+    "places without a row drawn": (twin, "fill", all_rows_alike),
+    "members' distance left out of the deviation": (twin, "mixture", without_their_distance),
+    "the greatest member's value": (
+        twin, "pessimistic",
+        lambda one, other, s, a: torch.minimum(one(s, a), other(s, a)).max(0).values,
+    ),
+    "one critic of each pair": (twin, "pessimistic", lambda one, other, s, a: one(s, a).mean(0)),
+    "conservative online": (twin.BalancedReplay, "critic_loss", conservative),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Lived:
+    """The derivation's life, which no mistake of the twin's changes."""
+    return life(tmp_path_factory.mktemp("right"), LOOPS["all that can be otherwise"])[1]()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_the_loop_is_caught(mistake: str, theirs: Lived, tmp_path: Path) -> None:
+    """The same comparison fails."""
+    with patched(MISTAKES[mistake]):
+        ours, _ = life(tmp_path, LOOPS["all that can be otherwise"])
+    with pytest.raises(AssertionError):
+        assert_close_life(ours, theirs)

@@ -1,0 +1,65 @@
+"""Rows drawn in proportion to their priorities, in PyTorch. `shared/frameworks/jax_priorities.py` holds the same names.
+
+Priorities stand in a tree of sums, one array (2L,) for L places, where L is a power of two. Place p is entry L + p.
+Entry i is the sum of its children 2i and 2i + 1, and entry 1 is the sum of all. Both frameworks add and compare in one
+order, so equal numbers find equal places.
+"""
+
+import torch
+from torch import Tensor, nn, where
+
+
+class Priorities(nn.Module):
+    """A tree of sums as a part of a trainer. In JAX it is an array of the state."""
+
+    def __init__(self, capacity: int) -> None:
+        """Has so many places at least, all of priority 0."""
+        super().__init__()
+        self.constant = nn.Parameter(torch.zeros(2 * places_for(capacity)), requires_grad=False)
+
+    def forward(self) -> Tensor:
+        """The tree, (2L,)."""
+        return self.constant
+
+
+def places_for(capacity: int) -> int:
+    """The least power of two that is not below `capacity`."""
+    return 1 << (capacity - 1).bit_length()
+
+
+def write(tree: Tensor, places: Tensor, values: Tensor) -> None:
+    """Gives the places (n,) these priorities (n,), in place. Every sum above them is taken anew from its children."""
+    nodes = len(tree) // 2 + places
+    tree[nodes] = values
+    for _ in range(_levels(tree)):
+        nodes = nodes >> 1
+        tree[nodes] = tree[2 * nodes] + tree[2 * nodes + 1]
+
+
+def fill(tree: Tensor, number: int, value: float) -> None:
+    """Gives the first `number` places this priority and all others none, in place."""
+    sums = where(torch.arange(len(tree) // 2, device=tree.device) < number, value, 0.0).to(tree)
+    levels = [sums]
+    while len(levels[0]) > 1:
+        levels = [levels[0][::2] + levels[0][1::2], *levels]
+    tree.copy_(torch.cat([torch.zeros_like(sums[:1]), *levels]))
+
+
+def find(tree: Tensor, uniform: Tensor) -> Tensor:
+    """The places (n,) that numbers (n,) in [0, 1) lead to: each in proportion to its priority.
+
+    A place of priority 0 is never found, whatever the rounding, if another has one. The walk goes right only where the
+    right child is positive. It goes left where the right child is 0, or where a number that is not negative lies below
+    the left child. So from an entry that is positive it always goes to one that is positive.
+    """
+    nodes, mass = torch.ones_like(uniform, dtype=torch.int64), uniform * tree[1]
+    for _ in range(_levels(tree)):
+        left, right = tree[2 * nodes], tree[2 * nodes + 1]
+        to_the_right = (mass >= left) & (right > 0.0)
+        mass = where(to_the_right, mass - left, mass)
+        nodes = 2 * nodes + to_the_right
+    return nodes - len(tree) // 2
+
+
+def _levels(tree: Tensor) -> int:
+    return (len(tree) // 2).bit_length() - 1
