@@ -225,21 +225,21 @@ class Noise(NamedTuple):
     """What an update draws besides its batch, with n = cql_n_actions: the first five offline, the others online."""
 
     # Standard normal, (E, B, A): each member's action in each state
-    each_actor: Tensor | None
+    each_actor: Any
     # Standard normal, (E, B, A): each member's next actions in its target
-    each_target: Tensor | None
+    each_target: Any
     # Uniform in [-1, 1), (E, B, n, A): random actions for the conservative terms
-    random: Tensor | None
+    random: Any
     # Standard normal, (E, B, n, A): each member's actions for its conservative terms
-    current: Tensor | None
+    current: Any
     # Standard normal, (E, B, n, A): each member's next actions for its conservative terms
-    next: Tensor | None
+    next: Any
     # Standard normal, (B, A): the ensemble's action in each state
-    actor: Tensor | None
+    actor: Any
     # Standard normal, (B, A): the ensemble's next actions in the target
-    target: Tensor | None
+    target: Any
     # Uniform in [0, 1), (B,): which rows the priorities give
-    row: Tensor | None
+    row: Any
 
 
 def shares(hp: Hyperparameters) -> tuple[int, int]:
@@ -499,14 +499,10 @@ class BalancedReplay:
     def balanced(self, dataset: Batch, ring: Batch, indices: Tensor, noise: Noise) -> BalancedBatch:
         """An online update's batch: rows by priority, and the rows at the indices (B,) for the density ratio."""
         places = find(self.priorities(), noise.row)
-        compared = take_both(dataset, ring, indices, shares(self.hp)[0])
-        return BalancedBatch(
-            *take_either(dataset, ring, places),
-            places=places,
-            seen=(places >= len(dataset.rewards)).to(dataset.rewards),
-            compared_observations=compared.observations,
-            compared_actions=compared.actions,
-        )
+        rows, compared = take_either(dataset, ring, places), take_both(dataset, ring, indices, shares(self.hp)[0])
+        seen = (places >= len(dataset.rewards)).to(dataset.rewards)
+        batch = rows.observations, rows.actions, rows.rewards, rows.next_observations, rows.terminals
+        return BalancedBatch(*batch, places, seen, compared.observations, compared.actions)
 
     # -- update --
 

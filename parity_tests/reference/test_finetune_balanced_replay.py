@@ -29,7 +29,7 @@ from shared.frameworks.torch_online import Ring
 
 # Rows of the dataset and of the environment, and places of the loop's ring, which is full before the online phase ends
 ROWS, SEEN, CAPACITY, DATA = 300, 40, 12, finetune.ROWS
-SMALL = {"hidden_dim": 16, "batch_size": 16, "cql_n_actions": 3, "n_ensemble": 3, "buffer_size": ROWS}
+SMALL: dict[str, Any] = {"hidden_dim": 16, "batch_size": 16, "cql_n_actions": 3, "n_ensemble": 3, "buffer_size": ROWS}
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": SMALL,
     "other": SMALL
@@ -163,7 +163,8 @@ class Derivation:
         with torch.no_grad():
             y = r + c.discount * (1 - d) * m.least(m.targets, s2, m.draw(s2, eps2)[0])
             (now, log_now), (later, log_later) = m.draw(s, current), m.draw(s2, following)
-        repeated, critics, log = s[:, None].expand(-1, n, -1), torch.zeros(()), {}
+        log: dict[str, torch.Tensor] = {}
+        repeated, critics = s[:, None].expand(-1, n, -1), torch.zeros(())
         for number, q in enumerate(m.critics, start=1):
             value = run(q, s, a)[:, 0]
             sampled = [
@@ -299,7 +300,7 @@ def close(ours: Tensor, theirs: Tensor) -> None:
 def test_both_phases(name: str) -> None:
     """Six updates before the switch and six after it: every weight, priority and logged number, 1e-12 apart at most."""
     with both_in("float64"):
-        phases = {"offline_iterations": UPDATES, "online_iterations": UPDATES}
+        phases: dict[str, Any] = {"offline_iterations": UPDATES, "online_iterations": UPDATES}
         config = twin.TrainConfig(device="cpu", **phases, **SETTINGS[name])
         torch.manual_seed(2)
         trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
@@ -587,7 +588,8 @@ def conservative(self: twin.BalancedReplay, batch: twin.BalancedBatch, noise: tw
     random = torch.zeros(self.hp.n_ensemble, self.hp.batch_size, 1, self.action_dim)
     sampled = (random, torch.zeros(random.shape[:-1]))
     q = self.critic_1(batch.observations, batch.actions)
-    gap = self.gap(self.critic_1, batch, q, random, (sampled, sampled))
+    rows = Batch(*batch[:5])
+    gap = self.gap(self.critic_1, rows, q, random, (sampled, sampled))
     return loss + self.hp.cql_alpha * gap.sum(), log
 
 
