@@ -44,6 +44,7 @@ UNREACHABLE = {
     ("adamw(hp).update(", "select_n"): "likewise",
     ("clamp(exp(", "clamp: never below"): "an exponential is never below 0",
     ("softplus(log_w[:offline])", "select_n"): "a softplus is a straight line above 20, and a ratio is not e^20",
+    ("= logsumexp(offline_log_w", "select_n"): "likewise, of ratios that are positive",
     ("write(state.priorities,", "select_n"): "JAX counts an index below 0 from the end, and a place in a tree is none",
 }
 

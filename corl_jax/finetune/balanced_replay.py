@@ -521,10 +521,10 @@ class BalancedReplay(struct.PyTreeNode):
             priorities = state.ratios(batch)
             state = state.replace(priorities=write(state.priorities, batch.places, priorities))
             metrics |= {"density_loss": density_loss, "priority": priorities.mean(), "online_share": batch.seen.mean()}
-        state = gradient_step(state, "log_alpha", alpha_gradient, hp.policy_lr)
         state = gradient_step(state, "actor", actor_gradient, hp.policy_lr)
         state = gradient_step(state, "critic_1", critic_gradients[0], hp.qf_lr)
         state = gradient_step(state, "critic_2", critic_gradients[1], hp.qf_lr)
+        state = gradient_step(state, "log_alpha", alpha_gradient, hp.policy_lr)
         state = state.replace(
             critic_1_target=soft_update(state.critic_1_target, state.critic_1, hp.soft_target_update_rate),
             critic_2_target=soft_update(state.critic_2_target, state.critic_2, hp.soft_target_update_rate),

@@ -530,9 +530,9 @@ class BalancedReplay:
             priorities = self.ratios(batch)
             write(self.priorities(), batch.places, priorities)
             metrics |= {"density_loss": density_loss, "priority": priorities.mean(), "online_share": batch.seen.mean()}
-        gradient_step(alpha_loss, self.log_alpha_optimizer)
         gradient_step(actor_loss, self.actor_optimizer)
         gradient_step(critic_loss, self.critic_1_optimizer, self.critic_2_optimizer)
+        gradient_step(alpha_loss, self.log_alpha_optimizer)
         soft_update(self.critic_1_target, self.critic_1, hp.soft_target_update_rate)
         soft_update(self.critic_2_target, self.critic_2, hp.soft_target_update_rate)
         return {name: value.detach() for name, value in metrics.items()}

@@ -23,19 +23,18 @@ def goes_online(config: Any) -> bool:
 
 
 def take(twin: Any, dataset: Any, indices: Any, config: Any) -> Any:
-    """A batch of either phase. In an online one the rows drawn by priority are those of the comparison, backwards."""
-    size = len(dataset) if hasattr(dataset, "rows") else len(dataset.rewards)
-    # Programs that are timed, in which no index has a value yet, are of the offline phase.
-    if not goes_online(config) or not bool((indices >= size).any()):
+    """A batch of either phase. In an online one the rows of the comparison are those of the batch, each half backwards."""
+    if not goes_online(config):
         return twin.take(dataset, indices)
-    compared = twin.take(dataset, indices % size)
+    size = len(dataset) if hasattr(dataset, "rows") else len(dataset.rewards)
+    half, end = len(indices) // 2, len(indices)
     # Neither framework has the other's name for it.
-    backwards = np.arange(len(indices))[::-1].copy()
-    places, rewards = indices[backwards], compared.rewards
+    backwards = np.concatenate([np.arange(half)[::-1], np.arange(half, end)[::-1]])
+    rows, compared = twin.take(dataset, indices % size), twin.take(dataset, indices[backwards] % size)
     return twin.BalancedBatch(
-        *twin.take(dataset, places % size),
-        places=places,
-        seen=rewards * 0.0 + 1.0 * (places >= size),
+        *rows,
+        places=indices,
+        seen=rows.rewards * 0.0 + 1.0 * (indices >= size),
         compared_observations=compared.observations,
         compared_actions=compared.actions,
     )

@@ -116,6 +116,9 @@ def _step(node: Node) -> list[Any]:
     if node.target is aten.reshape.default:
         inputs, shape = arguments
         return ["reshape", inputs, *shape]
+    if node.target is aten.expand.default:
+        inputs, shape = arguments
+        return ["expand", inputs, *shape]
     if node.target is aten.conv2d.default:
         inputs, weight, *others = arguments
         defaults: list[Any] = [None, [1], [0]]
