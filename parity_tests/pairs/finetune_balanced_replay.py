@@ -23,7 +23,7 @@ def goes_online(config: Any) -> bool:
 
 
 def take(twin: Any, dataset: Any, indices: Any, config: Any) -> Any:
-    """A batch of either phase. In an online one the rows of the comparison are those of the batch, each half backwards."""
+    """A batch of either phase. In an online one the comparison has the rows of the batch, each half backwards."""
     if not goes_online(config):
         return twin.take(dataset, indices)
     size = len(dataset) if hasattr(dataset, "rows") else len(dataset.rewards)
