@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,9 +15,10 @@ from parity_tests.pairs import PAIRS
 from parity_tests.scene import Scene
 from shared.frameworks.exchange import Named, named, part_names, torch_part
 
-# Fresh states from as many seeds: of few units each where a setting tells how many there are, else of fewer seeds. Of
-# fewer than eight units an orthogonal layer's numbers would pass for uniform ones.
-MANY_SEEDS, FEW_UNITS, FEW_SEEDS = 256, 8, 32
+# Fresh states from as many seeds: of few units each where settings tell how many there are, else of fewer seeds. Of
+# fewer than eight units an orthogonal layer's numbers would pass for uniform ones. Of fewer than 270 seeds a bound that
+# is a tenth too wide would not show in a layer's only bias.
+MANY_SEEDS, FEW_UNITS, FEW_SEEDS = 288, 8, 32
 # Of a tensor with more numbers than these, as many are judged.
 ENOUGH = 500
 # What the deviations of two samples may differ by, in standard errors
@@ -34,8 +35,9 @@ def start(scene: Scene) -> dict[str, float]:
 
     A figure is 0 where nothing is wrong and 1 where something is.
     """
-    small = {"hidden_dim": FEW_UNITS} if hasattr(scene.config, "hidden_dim") else {}
-    theirs, once = _fresh(scene.pair.name, replace(scene.config, **small), scene.sizes), []
+    small = _few_units(scene.config)
+    seeds = MANY_SEEDS if small else FEW_SEEDS
+    theirs, once = _fresh(scene.pair.name, replace(scene.config, **small), scene.sizes, seeds), []
     config = replace(scene.jax_config, **small)
 
     def create(key: Any) -> Any:
@@ -60,6 +62,13 @@ def start(scene: Scene) -> dict[str, float]:
     return found
 
 
+def _few_units(config: Any) -> dict[str, Any]:
+    """The settings that hold the widths of all hidden layers, with few units in each."""
+    lists = {field.name for field in fields(config) if field.name.endswith("hidden_dims")}
+    few = {name: (FEW_UNITS,) * len(getattr(config, name)) for name in lists}
+    return few | ({"hidden_dim": FEW_UNITS} if hasattr(config, "hidden_dim") else {})
+
+
 def _equal_parts(parts: dict[str, Named], part: str, leaf: str) -> list[str]:
     """The parts that start with the same numbers in a tensor of this name: a target does, a second critic does not."""
     like = parts[part][leaf]
@@ -67,10 +76,9 @@ def _equal_parts(parts: dict[str, Named], part: str, leaf: str) -> list[str]:
 
 
 @lru_cache(maxsize=16)
-def _fresh(name: str, config: Any, sizes: tuple[int, int, float]) -> list[dict[str, Named]]:
-    """Parts of fresh torch twins."""
+def _fresh(name: str, config: Any, sizes: tuple[int, int, float], seeds: int) -> list[dict[str, Named]]:
+    """Parts of so many fresh torch twins."""
     pair = PAIRS[name]
-    seeds = MANY_SEEDS if hasattr(config, "hidden_dim") else FEW_SEEDS
     trainers = [pair.torch.create_trainer(config, *sizes) for _ in range(seeds)]
     parts = part_names(inspect.signature(pair.jax.create_train_state).return_annotation)
     return [{part: _some(torch_part(trainer, part)) for part in parts} for trainer in trainers]
