@@ -90,8 +90,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """A worker has ended."""
-    _memory[node.gateway.id] = node.workeroutput["gigabytes"]
+    """A worker has ended. One that did not come to its end, as where a test took too long, has told nothing."""
+    if hasattr(node, "workeroutput"):
+        _memory[node.gateway.id] = node.workeroutput["gigabytes"]
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

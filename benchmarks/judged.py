@@ -1,7 +1,7 @@
 """`python -m benchmarks.judged`: whether fitted Q evaluation ranks policies as their environment does.
 
-Three policies are trained, one of which is good. FQE judges each by two bundled datasets, with three seeds, in JAX.
-Beside its measures stand the policy's score, and what it earns in the environment under FQE's discount.
+Three policies are trained in JAX, one of which is good. FQE judges each by two bundled datasets, with three seeds, in
+both frameworks. Beside its measures stand the policy's score, and what it earns under FQE's discount.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results import write
+from shared.commands.plot import NAMES
 from shared.envs.evaluation import ContextPolicy
 from shared.frameworks.saved import Saved, find
 from shared.frameworks.twins import load_twin
@@ -92,9 +93,9 @@ def trained(name: str, folder: Path) -> dict[str, Any]:
     return {"path": str(source.path), "score": run.result["final"], "discounted_return": earned(source, discount)}
 
 
-def judged(policy: str, dataset: str, folder: Path) -> dict[str, list[float]]:
+def judged(framework: str, policy: str, dataset: str, folder: Path) -> dict[str, list[float]]:
     """What FQE measures of a policy, each seed's, by the names of a result."""
-    twin = load_twin("jax", "evaluation/fqe")
+    twin = load_twin(framework, "evaluation/fqe")
     row = dataset_row(twin.TrainConfig, "evaluation/fqe", dataset)
     settings = row | {"policy": policy, "env": dataset, "runs_path": str(folder), "device": "cpu"}
     runs = train_seeds(twin.train, twin.TrainConfig(**settings), SEEDS)
@@ -105,14 +106,14 @@ def table(summary: dict[str, Any]) -> str:
     """A results file as Markdown: the measures of each policy, mean and deviation over seeds; and how they rank."""
     policies, measures = summary["policies"], list(MEASURES)
     lines = [
-        f"| dataset | policy | D4RL score | discounted return | {' | '.join(MEASURES.values())} |",
-        f"|{'---|' * (4 + len(measures))}",
+        f"| dataset | policy | D4RL score | discounted return | FQE in | {' | '.join(MEASURES.values())} |",
+        f"|{'---|' * (5 + len(measures))}",
     ]
     for row in summary["judged"]:
         found = [row["measures"][name] for name in measures]
         cells = [f"{np.mean(values):.1f} +- {np.std(values, ddof=1):.1f}" for values in found]
         policy = policies[row["policy"]]
-        truth = f"{policy['score']:.1f} | {policy['discounted_return']:.1f}"
+        truth = f"{policy['score']:.1f} | {policy['discounted_return']:.1f} | {NAMES[row['framework']]}"
         lines.append(f"| {row['dataset']} | {row['policy']} | {truth} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", *_rankings(summary)])
 
@@ -120,15 +121,15 @@ def table(summary: dict[str, Any]) -> str:
 def _rankings(summary: dict[str, Any]) -> Iterator[str]:
     """In how many seeds each measure puts the policy of the best score before each other one."""
     best = max(summary["policies"], key=lambda name: summary["policies"][name]["score"])
-    found = {(row["dataset"], row["policy"]): row["measures"] for row in summary["judged"]}
-    yield f"| dataset | {best}, ranked over | {' | '.join(MEASURES[name] for name in RANKING)} |"
-    yield f"|{'---|' * (2 + len(RANKING))}"
-    for (dataset, other), measures in found.items():
+    found = {(row["dataset"], row["policy"], row["framework"]): row["measures"] for row in summary["judged"]}
+    yield f"| dataset | {best}, ranked over | FQE in | {' | '.join(MEASURES[name] for name in RANKING)} |"
+    yield f"|{'---|' * (3 + len(RANKING))}"
+    for (dataset, other, framework), measures in found.items():
         if other != best:
-            first = found[dataset, best]
+            first = found[dataset, best, framework]
             seeds = [zip(first[name], measures[name], strict=True) for name in RANKING]
             cells = [f"{sum(ours > theirs for ours, theirs in pairs)} of {SEEDS} seeds" for pairs in seeds]
-            yield f"| {dataset} | {other} | {' | '.join(cells)} |"
+            yield f"| {dataset} | {other} | {NAMES[framework]} | {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -139,9 +140,11 @@ def main() -> None:
         folder = Path(name)
         policies = {policy: trained(policy, folder) for policy in POLICIES}
         rows = [
-            {"policy": policy, "dataset": dataset} | {"measures": judged(policies[policy]["path"], dataset, folder)}
+            {"policy": policy, "dataset": dataset, "framework": framework}
+            | {"measures": judged(framework, policies[policy]["path"], dataset, folder)}
             for dataset in DATASETS
             for policy in policies
+            for framework in NAMES
         ]
     for found in policies.values():
         del found["path"]

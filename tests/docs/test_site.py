@@ -21,7 +21,9 @@ from shared.frameworks.twins import page_of
 from side_by_side.pairs import Checkout
 from tests.browsing import DESK, PHONE, resize
 
-pytestmark = pytest.mark.thorough
+# The first test builds the site and opens each page on a phone and on a desk. Six minutes of an idle machine may be
+# more than ten beside other tests.
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIRS = Checkout(ROOT, ROOT / "docs").names()
