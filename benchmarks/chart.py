@@ -16,7 +16,7 @@ from benchmarks.growth import AXES, along, share_of_peak
 from benchmarks.results import best
 from benchmarks.rungs import EAGER, RUNGS, SHIPPED
 from benchmarks.starts import STARTS, start_of
-from shared.commands.plot import NAMES
+from shared.frameworks.twins import FRAMEWORKS
 from shared.runs.curves import mark_switch, svg
 
 # As wide as a phone shows without making the words too small, in inches
@@ -71,7 +71,7 @@ def learning(summary: dict[str, Any]) -> str:
     with _both_themes():
         figure = Figure(figsize=(_WIDTH, 3.4), layout="constrained")
         axis = figure.subplots()
-        for framework, name in NAMES.items():
+        for framework, name in FRAMEWORKS.items():
             found, colour = summary["frameworks"][framework], _COLOURS[name]
             axis.plot(found["steps"], np.transpose(found["curves"]), color=colour, linewidth=0.6, alpha=0.6)
             mean, label = np.mean(found["curves"], axis=0), f"{name}, mean of {len(found['seeds'])} seeds"
@@ -105,7 +105,7 @@ def growth(summary: dict[str, Any], value: str) -> str:
         figure = Figure(figsize=(_WIDTH, 1.7 * rows + 0.4), layout="constrained")
         panels = figure.subplots(rows, _COLUMNS, squeeze=False, sharey=True).flat
         for axis, (name, values) in zip(panels, AXES.items(), strict=False):
-            for side, title in NAMES.items():
+            for side, title in FRAMEWORKS.items():
                 if side == "jax" or name != "seeds":
                     points = along(summary, name, side)
                     drawn = [heights[value](points[place]) for place in values]
@@ -138,7 +138,7 @@ def peaks(summary: dict[str, Any]) -> str:
         axis = figure.subplots()
         shares = {
             title: [algorithm["rungs"][rung]["share_of_matmul_peak"] for _, algorithm in found]
-            for title, rung in zip(NAMES.values(), (EAGER, SHIPPED), strict=True)
+            for title, rung in zip(FRAMEWORKS.values(), (EAGER, SHIPPED), strict=True)
         }
         axis.hlines(range(len(found)), shares["PyTorch"], shares["JAX"], color=_GREY, linewidth=0.8)
         for title, places in shares.items():
@@ -160,7 +160,7 @@ def starts(summary: dict[str, Any]) -> str:
     with _both_themes():
         figure = Figure(figsize=(_WIDTH, 2.4), layout="constrained")
         left, right = figure.subplots(1, 2)
-        for side, title in NAMES.items():
+        for side, title in FRAMEWORKS.items():
             for start, line in zip(STARTS, "-:", strict=True):
                 runs = [start_of(summary, number, side, start) for number in rows]
                 look = {"color": _COLOURS[title], "linestyle": line, "marker": "o", "markersize": 3.5}

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results import write
-from shared.commands.plot import NAMES
 from shared.envs.evaluation import ContextPolicy
 from shared.frameworks.saved import Saved, find
-from shared.frameworks.twins import load_twin
+from shared.frameworks.twins import FRAMEWORKS, load_twin
 from shared.runs.configs import dataset_row
 from shared.runs.machine import load, versions
 from shared.runs.seeds import train_seeds
@@ -113,7 +112,7 @@ def table(summary: dict[str, Any]) -> str:
         found = [row["measures"][name] for name in measures]
         cells = [f"{np.mean(values):.1f} +- {np.std(values, ddof=1):.1f}" for values in found]
         policy = policies[row["policy"]]
-        truth = f"{policy['score']:.1f} | {policy['discounted_return']:.1f} | {NAMES[row['framework']]}"
+        truth = f"{policy['score']:.1f} | {policy['discounted_return']:.1f} | {FRAMEWORKS[row['framework']]}"
         lines.append(f"| {row['dataset']} | {row['policy']} | {truth} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", *_rankings(summary)])
 
@@ -129,7 +128,7 @@ def _rankings(summary: dict[str, Any]) -> Iterator[str]:
             first = found[dataset, best, framework]
             seeds = [zip(first[name], measures[name], strict=True) for name in RANKING]
             cells = [f"{sum(ours > theirs for ours, theirs in pairs)} of {SEEDS} seeds" for pairs in seeds]
-            yield f"| {dataset} | {other} | {NAMES[framework]} | {' | '.join(cells)} |"
+            yield f"| {dataset} | {other} | {FRAMEWORKS[framework]} | {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -144,7 +143,7 @@ def main() -> None:
             | {"measures": judged(framework, policies[policy]["path"], dataset, folder)}
             for dataset in DATASETS
             for policy in policies
-            for framework in NAMES
+            for framework in FRAMEWORKS
         ]
     for found in policies.values():
         del found["path"]

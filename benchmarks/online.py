@@ -67,18 +67,21 @@ def torch_side_of(pair: Pair, config: Any, task: Any) -> Side:
             if pair.drawn_batch:
                 size = len(dataset.rewards)
                 trainer.enter(size + (experience.size - 1) % len(ring.rows.rewards), size)
-            if apart:
-                indices, noise = twin.draw_noise(config, len(dataset.rewards), ACTION_DIM, device, ring.size)
-                if pair.drawn_batch:
-                    batch = trainer.balanced(dataset, ring.rows, indices, noise)
-                else:
-                    batch = torch_online.take_both(dataset, ring.rows, indices, twin.shares(config)[0])
-            else:
-                indices, noise = twin.draw_noise(config, ring.size, ACTION_DIM, device, *pair.torch_phase(trainer))
-                batch = torch_data.take(ring.rows, indices)
-            trainer.update(batch, noise)
+            trainer.update(*torch_draws(pair, config, trainer, dataset, ring))
 
     return Side(block, experience)
+
+
+def torch_draws(pair: Pair, config: Any, trainer: Any, dataset: Any, ring: torch_online.Ring) -> tuple[Any, Any]:
+    """An online update's batch and noise, from one buffer or from two."""
+    twin, device = pair.torch, torch.device("cpu")
+    if not pair.two_buffers:
+        indices, noise = twin.draw_noise(config, ring.size, ACTION_DIM, device, *pair.torch_phase(trainer))
+        return torch_data.take(ring.rows, indices), noise
+    indices, noise = twin.draw_noise(config, len(dataset.rewards), ACTION_DIM, device, ring.size)
+    if pair.drawn_batch:
+        return trainer.balanced(dataset, ring.rows, indices, noise), noise
+    return torch_online.take_both(dataset, ring.rows, indices, twin.shares(config)[0]), noise
 
 
 def jax_side_of(pair: Pair, config: Any, task: Any) -> Side:

@@ -22,10 +22,10 @@ from benchmarks.subjects import UPDATES
 from parity_tests.pairs import PAIRS
 from shared.commands import statistics
 from shared.commands.plot import read_run
+from shared.frameworks.twins import FRAMEWORKS
 from shared.runs.configs import dataset_row
 from shared.runs.machine import load, on_threads
 
-FRAMEWORKS = ("torch", "jax")
 # What a run that goes on in the environment scored last before that, and at its end
 AROUND = ("before_online", "after_online")
 

@@ -44,7 +44,8 @@ UNREACHABLE = {
     ("adamw(hp).update(", "select_n"): "likewise",
     ("clamp(exp(", "clamp: never below"): "an exponential is never below 0",
     ("softplus(log_w[:offline])", "select_n"): "a softplus is a straight line above 20, and a ratio is not e^20",
-    ("= logsumexp(offline_log_w", "select_n"): "likewise, of ratios that are positive",
+    ("= logsumexp(offline_log_w", "select_n"): "JAX's function asks whether the largest summand is finite, and"
+    " these are logarithms of positive ratios",
     ("write(state.priorities,", "select_n"): "JAX counts an index below 0 from the end, and a place in a tree is none",
 }
 

@@ -16,10 +16,10 @@ from shared.commands import statistics
 from shared.commands.common import Parser
 from shared.errors import InputError
 from shared.files import write_atomically
+from shared.frameworks.twins import FRAMEWORKS
 from shared.runs.curves import AVERAGED, LABELS, LARGEST, drawable, mark_switch, png, printable
 
 _FOLDER = re.compile(r"(?P<title>.+)-s(?P<seed>\d+)-(?P<framework>torch|jax)-[0-9a-f]{8}")
-NAMES = {"torch": "PyTorch", "jax": "JAX"}
 _COLOURS = {"torch": "C1", "jax": "C0"}
 REGRETS = {"train/regret": "training regret", "eval/regret": "evaluation regret"}
 """By their names in `metrics.jsonl`."""
@@ -167,7 +167,7 @@ def draw(grouped: Panels) -> bytes:
 def _draw_framework(axis: Axes, framework: str, runs: Sequence[Evaluations]) -> None:
     steps = sorted(set.intersection(*(set(run.values) for run in runs)))
     curves = np.array([[run.values[step] for step in steps] for run in runs])
-    label = f"{NAMES[framework]}, {len(runs)} seed{'s' if len(runs) > 1 else ''}"
+    label = f"{FRAMEWORKS[framework]}, {len(runs)} seed{'s' if len(runs) > 1 else ''}"
     axis.plot(steps, curves.mean(axis=0), "o-", color=_COLOURS[framework], markersize=3, linewidth=1.2, label=label)
     if len(runs) > 1:
         intervals = [statistics.bootstrapped(statistics.mean, column) for column in curves.T]
@@ -183,9 +183,8 @@ def table(grouped: Panels, margin: float) -> str:
         name, scores = printable(title), {side: [run.score() for run in runs] for side, runs in frameworks.items()}
         for framework, values in scores.items():
             cells = [statistics.bootstrapped(s, values) for s in (statistics.mean, statistics.interquartile_mean)]
-            lines.append(
-                f"| {name} | {NAMES[framework]} | {len(values)} | " + " | ".join(cell.shown() for cell in cells) + " |"
-            )
+            shown = [name, FRAMEWORKS[framework], str(len(values)), *(cell.shown() for cell in cells)]
+            lines.append(f"| {' | '.join(shown)} |")
         if len(scores) == 2:
             verdicts.append(f"{name}: {_verdict(scores['jax'], scores['torch'], margin)}")
     return "\n".join([*lines, "", *verdicts])
@@ -201,7 +200,8 @@ def online_table(grouped: Panels) -> str:
             if online:
                 scores = np.mean([run.around_the_switch() for run in online], axis=0)
                 regrets = [[run.regrets[name] for run in online if name in run.regrets] for name in REGRETS]
-                cells = [printable(title), NAMES[framework], str(len(online)), *(f"{score:.1f}" for score in scores)]
+                cells = [printable(title), FRAMEWORKS[framework], str(len(online))]
+                cells += [f"{score:.1f}" for score in scores]
                 cells += [f"{np.mean(values):.2f}" if values else "" for values in regrets]
                 lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) if len(lines) > 2 else ""

@@ -9,22 +9,19 @@ import jax.numpy as jnp
 from jax import Array
 from jax.numpy import where
 
+from shared.frameworks.sums import levels, places_for
+
 
 def no_priorities(capacity: int) -> Array:
     """A tree with so many places at least, all of priority 0."""
     return jnp.zeros(2 * places_for(capacity))
 
 
-def places_for(capacity: int) -> int:
-    """The least power of two that is not below `capacity`."""
-    return 1 << (capacity - 1).bit_length()
-
-
 def write(tree: Array, places: Array, values: Array) -> Array:
     """The tree with these priorities (n,) at the places (n,). Every sum above them is taken anew from its children."""
     nodes = len(tree) // 2 + places
     tree = tree.at[nodes].set(values)
-    for _ in range(_levels(tree)):
+    for _ in range(levels(tree)):
         nodes = nodes >> 1
         tree = tree.at[nodes].set(tree[2 * nodes] + tree[2 * nodes + 1])
     return tree
@@ -47,13 +44,9 @@ def find(tree: Array, uniform: Array) -> Array:
     the left child. So from an entry that is positive it always goes to one that is positive.
     """
     nodes, mass = jnp.ones_like(uniform, dtype=jnp.int32), uniform * tree[1]
-    for _ in range(_levels(tree)):
+    for _ in range(levels(tree)):
         left, right = tree[2 * nodes], tree[2 * nodes + 1]
         to_the_right = (mass >= left) & (right > 0.0)
         mass = where(to_the_right, mass - left, mass)
         nodes = 2 * nodes + to_the_right
     return nodes - len(tree) // 2
-
-
-def _levels(tree: Array) -> int:
-    return (len(tree) // 2).bit_length() - 1

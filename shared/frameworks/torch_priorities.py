@@ -8,6 +8,8 @@ order, so equal numbers find equal places.
 import torch
 from torch import Tensor, nn, where
 
+from shared.frameworks.sums import levels, places_for
+
 
 class Priorities(nn.Module):
     """A tree of sums as a part of a trainer. In JAX it is an array of the state."""
@@ -22,16 +24,11 @@ class Priorities(nn.Module):
         return self.constant
 
 
-def places_for(capacity: int) -> int:
-    """The least power of two that is not below `capacity`."""
-    return 1 << (capacity - 1).bit_length()
-
-
 def write(tree: Tensor, places: Tensor, values: Tensor) -> None:
     """Gives the places (n,) these priorities (n,), in place. Every sum above them is taken anew from its children."""
     nodes = len(tree) // 2 + places
     tree[nodes] = values
-    for _ in range(_levels(tree)):
+    for _ in range(levels(tree)):
         nodes = nodes >> 1
         tree[nodes] = tree[2 * nodes] + tree[2 * nodes + 1]
 
@@ -53,13 +50,9 @@ def find(tree: Tensor, uniform: Tensor) -> Tensor:
     the left child. So from an entry that is positive it always goes to one that is positive.
     """
     nodes, mass = torch.ones_like(uniform, dtype=torch.int64), uniform * tree[1]
-    for _ in range(_levels(tree)):
+    for _ in range(levels(tree)):
         left, right = tree[2 * nodes], tree[2 * nodes + 1]
         to_the_right = (mass >= left) & (right > 0.0)
         mass = where(to_the_right, mass - left, mass)
         nodes = 2 * nodes + to_the_right
     return nodes - len(tree) // 2
-
-
-def _levels(tree: Tensor) -> int:
-    return (len(tree) // 2).bit_length() - 1

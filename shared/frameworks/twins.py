@@ -13,7 +13,8 @@ from shared.errors import InputError
 from shared.names import nearest
 
 ROOT = Path(__file__).resolve().parents[2]
-FRAMEWORKS = ("torch", "jax")
+# By the names of folders, what people call them
+FRAMEWORKS = {"torch": "PyTorch", "jax": "JAX"}
 _OLDER_NAMES = {"online/sac": "sac"}
 
 

@@ -21,11 +21,11 @@ from shared.frameworks.twins import page_of
 from side_by_side.pairs import Checkout
 from tests.browsing import DESK, PHONE, resize
 
-# The first test builds the site and opens each page on a phone and on a desk. Six minutes of an idle machine may be
-# more than ten beside other tests.
-pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).resolve().parents[2]
+# Into so many parts all pages are split, so that no test has to open each of them.
+PARTS = 4
 PAIRS = Checkout(ROOT, ROOT / "docs").names()
 SECTIONS = ["config", "networks", "randomness", "losses-and-update", "training"]
 SOURCE = "corl_jax/td3_bc.py"
@@ -85,11 +85,11 @@ def test_every_link_within_the_site_leads_somewhere(site: Path) -> None:
     assert {f"side_by_side/{page_of(name)}.html" for name in PAIRS} | {"speed.html", "index.html"} <= set(pages(site))
 
 
-@pytest.fixture(scope="module")
-def faults(browser: webdriver.Chrome, address: str, site: Path) -> dict[str, list[str]]:
-    """What is wrong with any page, by kind: each is opened on a phone, which then becomes as wide as a desk."""
+@pytest.fixture(scope="module", params=range(PARTS))
+def faults(request: pytest.FixtureRequest, browser: webdriver.Chrome, address: str, site: Path) -> dict[str, list[str]]:
+    """What is wrong with a part's pages, by kind: each is opened on a phone, which then becomes as wide as a desk."""
     found: dict[str, list[str]] = {"console": []}
-    for page in pages(site):
+    for page in pages(site)[request.param :: PARTS]:
         show(browser, f"{address}/{page}", PHONE)
         for size in (PHONE, DESK):
             resize(browser, size)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from parity_tests.precision import both_in
 from shared.data.transitions import Batch
-from shared.frameworks import jax_online, jax_priorities, torch_online, torch_priorities
+from shared.frameworks import jax_online, jax_priorities, sums, torch_online, torch_priorities
 from shared.frameworks.jax_data import to_device
 from shared.frameworks.torch_data import to_device as to_torch
 
@@ -85,7 +85,7 @@ def test_the_first_places_are_filled(capacity: int) -> None:
     filled = torch_priorities.Priorities(capacity)()
     filled[:] = 7.0
     torch_priorities.fill(filled, capacity - 1, 3.0)
-    places = torch_priorities.places_for(capacity)
+    places = sums.places_for(capacity)
     assert len(filled) == 2 * places
     assert places in (1, 2, 4, 8)
     assert places // 2 < capacity <= places

@@ -13,9 +13,9 @@ from sphinx.errors import SphinxError
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import OptionSpec
 
-from shared.frameworks.twins import page_of
+from shared.frameworks.twins import FRAMEWORKS, page_of
 from side_by_side.align import Misaligned, TwinPiece, TwinSection
-from side_by_side.html import FRAMEWORKS, Page
+from side_by_side.html import Page
 from side_by_side.notes import NoteError
 from side_by_side.pairs import Checkout, Pair
 

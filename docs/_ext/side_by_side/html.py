@@ -11,11 +11,10 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 
 from line_breaks import breakable
+from shared.frameworks.twins import FRAMEWORKS
 from side_by_side.align import Kind, Row, TwinPiece
 from side_by_side.notes import SIDES, Found, Note
 from side_by_side.source import Line, Piece
-
-FRAMEWORKS = {"torch": "PyTorch", "jax": "JAX"}
 
 # A run of equal lines is folded where it would hide at least `WORTH_FOLDING` of them, all but `CONTEXT` at its borders.
 CONTEXT = 2

@@ -8,9 +8,10 @@ import numpy as np
 from tabulate import tabulate
 
 from shared.commands import statistics
-from shared.commands.plot import NAMES, REGRETS
+from shared.commands.plot import REGRETS
 from shared.commands.reporting import published
 from shared.commands.reporting.runs import FREE, ONLINE, Gathered, Key, Run
+from shared.frameworks.twins import FRAMEWORKS
 from shared.names import OGBENCH
 from shared.runs.curves import LABELS
 
@@ -49,7 +50,7 @@ class Table(NamedTuple):
 
 def label(algorithm: str, framework: str) -> str:
     """What a column or a curve is called."""
-    return f"{algorithm}, {NAMES[framework]}"
+    return f"{algorithm}, {FRAMEWORKS[framework]}"
 
 
 def suite(dataset: str) -> str:
