@@ -110,7 +110,7 @@ MISTAKES = {
         "kernels turned": ("@ kernel.reshape(", "@ kernel.swapaxes(0, 1).reshape("),
         "kernels mirrored": ("@ kernel.reshape(", "@ kernel[::-1, ::-1].reshape("),
         "channels of kernels in another order": ("@ kernel.reshape(", "@ kernel[:, :, ::-1].reshape("),
-        "rows and columns exchanged": ("product.transpose(0, 3, 1, 2)", "product.transpose(0, 3, 2, 1)"),
+        "rows and columns exchanged": ("outputs).transpose(0, 3, 1, 2)", "outputs).transpose(0, 3, 2, 1)"),
         "neighbours column by column": (
             "        for row in range(height)\n        for column in range(width)\n",
             "        for column in range(width)\n        for row in range(height)\n",
