@@ -20,18 +20,20 @@ from flax import linen as nn
 from flax import struct
 from jax import Array, value_and_grad
 from jax.nn.initializers import zeros
-from jax.numpy import broadcast_to, cos, exp, log, minimum, square, tanh
+from jax.numpy import broadcast_to, concatenate, cos, exp, log, minimum, square, tanh
 
 from shared.data.rewards import modify_rewards
 from shared.data.transitions import Batch
+from shared.envs.spaces import Shape, axes
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
+from shared.frameworks.jax_encoders import convolutions
 from shared.frameworks.jax_layers import Linear, Network, clamp, dropout_mask, is_key
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
-from shared.runs.settings import TransitionsConfig
+from shared.runs.settings import ImagesConfig, TransitionsConfig
 from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
@@ -64,7 +66,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters, TransitionsConfig):
+class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     """A whole run."""
 
     group: str = "IQL-D4RL"
@@ -88,12 +90,14 @@ def dropout(inputs: Array) -> Array:
 
 
 class MLP(nn.Module):
-    """Two hidden layers of 256 with ReLU: (B, I) to (B, O)."""
+    """Convolutions if there are any, and two hidden layers of 256 with ReLU."""
 
     output_dim: int
+    encoder: str
     has_dropout: bool = False
 
     def setup(self) -> None:
+        self.readers = convolutions(self.encoder)
         dropout_layer = [dropout] if self.has_dropout else []
         self.net = nn.Sequential([
             Linear(256),
@@ -105,8 +109,16 @@ class MLP(nn.Module):
             Linear(self.output_dim),
         ])  # fmt: skip
 
-    def __call__(self, inputs: Array, masks: Iterable[Array] | None = None) -> Array:
-        """The outputs (B, O) for inputs (B, I); masks (B, 256), if any, multiply the hidden layers."""
+    def __call__(
+        self, observations: Array, actions: Array | None = None, masks: Iterable[Array] | None = None
+    ) -> Array:
+        """The outputs (B, O) for observations (B, S), or images, and for actions (B, A) beside them, if any.
+
+        Masks (B, 256), if any, multiply the hidden layers.
+        """
+        for layer in self.readers:
+            observations = layer(observations)
+        inputs = observations if actions is None else concatenate([observations, actions], axis=-1)
         if masks is None:
             return self.net(inputs)
         masks = iter(masks)
@@ -118,21 +130,24 @@ class MLP(nn.Module):
 class TwinQ(nn.Module):
     """Two critics Q(s, a) with weights of their own."""
 
+    encoder: str
+
     def setup(self) -> None:
-        self.q1 = MLP(1)
-        self.q2 = MLP(1)
+        self.q1 = MLP(1, self.encoder)
+        self.q2 = MLP(1, self.encoder)
 
     def __call__(self, observations: Array, actions: Array) -> tuple[Array, Array]:
         """Both values, (B,) each, of actions (B, A) in observations (B, S)."""
-        inputs = jnp.concatenate([observations, actions], axis=-1)
-        return self.q1(inputs).squeeze(-1), self.q2(inputs).squeeze(-1)
+        return self.q1(observations, actions).squeeze(-1), self.q2(observations, actions).squeeze(-1)
 
 
 class ValueFunction(nn.Module):
     """V(s)."""
 
+    encoder: str
+
     def setup(self) -> None:
-        self.v = MLP(1)
+        self.v = MLP(1, self.encoder)
 
     def __call__(self, observations: Array) -> Array:
         """The values (B,) of observations (B, S)."""
@@ -144,16 +159,17 @@ class Actor(nn.Module):
 
     action_dim: int
     max_action: float
+    encoder: str
     deterministic: bool
     has_dropout: bool
 
     def setup(self) -> None:
-        self.net = MLP(self.action_dim, self.has_dropout)
+        self.net = MLP(self.action_dim, self.encoder, self.has_dropout)
         self.log_std = None if self.deterministic else self.param("log_std", zeros, (self.action_dim,), float)
 
     def __call__(self, observations: Array, masks: Iterable[Array] | None = None) -> tuple[Array, Array | None]:
         """Mean within [-1, 1] and standard deviation, None if deterministic, both (B, A), for observations (B, S)."""
-        mean = tanh(self.net(observations, masks))
+        mean = tanh(self.net(observations, masks=masks))
         if self.log_std is None:
             return mean, None
         return mean, broadcast_to(exp(clamp(self.log_std, -20.0, 2.0)), mean.shape)
@@ -321,15 +337,15 @@ def train_interval(
     return state, [history]
 
 
-def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> IQL:
+def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> IQL:
     """Fresh networks with PyTorch's initialisation."""
     hp = narrow(config, Hyperparameters)
-    observations, actions = jnp.zeros((1, state_dim)), jnp.zeros((1, action_dim))
+    observations, actions = jnp.zeros((1, *axes(state_dim))), jnp.zeros((1, action_dim))
     qf_key, vf_key, actor_key = jax.random.split(key, 3)
-    qf = Network.create(TwinQ(), qf_key, observations, actions)
-    vf = Network.create(ValueFunction(), vf_key, observations)
+    qf = Network.create(TwinQ(config.encoder), qf_key, observations, actions)
+    vf = Network.create(ValueFunction(config.encoder), vf_key, observations)
     has_dropout = config.actor_dropout is not None
-    actor_module = Actor(action_dim, max_action, config.iql_deterministic, has_dropout)
+    actor_module = Actor(action_dim, max_action, config.encoder, config.iql_deterministic, has_dropout)
     actor = Network.create(actor_module, actor_key, observations)
     return IQL(
         qf=qf,
@@ -355,7 +371,7 @@ def train(config: TrainConfig) -> Run:
     enable_compilation_cache()
     with jax.default_device(device):
         weights_key, draws_key = jax.random.split(jax.random.key(config.seed))
-        state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
+        state = create_train_state(weights_key, config, task.shape, task.action_dim, task.max_action)
         run = Run(config, task, "iql", "jax", device)
         state, total_it = restore(run, partial(load_checkpoint, algorithm="iql", state=state), state)
         dataset = to_device(task.dataset)

@@ -21,13 +21,15 @@ from torch import Tensor, broadcast_to, clamp, exp, log, minimum, nn, square, ta
 
 from shared.data.rewards import modify_rewards
 from shared.data.transitions import Batch
+from shared.envs.spaces import Shape
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
+from shared.frameworks.torch_encoders import convolutions
 from shared.frameworks.torch_layers import dropout_mask
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
-from shared.runs.settings import TransitionsConfig
+from shared.runs.settings import ImagesConfig, TransitionsConfig
 from shared.runs.task import load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
@@ -60,7 +62,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters, TransitionsConfig):
+class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     """A whole run."""
 
     group: str = "IQL-D4RL"
@@ -83,13 +85,17 @@ class Dropout(nn.Identity):
 
 
 class MLP(nn.Module):
-    """Two hidden layers of 256 with ReLU: (B, I) to (B, O)."""
+    """Convolutions if there are any, and two hidden layers of 256 with ReLU."""
 
-    def __init__(self, input_dim: int, output_dim: int, has_dropout: bool = False) -> None:
+    def __init__(
+        self, state_dim: Shape, action_dim: int, output_dim: int, encoder: str, has_dropout: bool = False
+    ) -> None:
         super().__init__()
+        layers, features = convolutions(encoder, state_dim)
+        self.readers = nn.Sequential(*layers)
         dropout = [Dropout()] if has_dropout else []
         self.net = nn.Sequential(
-            nn.Linear(input_dim, 256),
+            nn.Linear(features + action_dim, 256),
             nn.ReLU(),
             *dropout,
             nn.Linear(256, 256),
@@ -98,8 +104,16 @@ class MLP(nn.Module):
             nn.Linear(256, output_dim),
         )
 
-    def forward(self, inputs: Tensor, masks: Iterable[Tensor] | None = None) -> Tensor:
-        """The outputs (B, O) for inputs (B, I); masks (B, 256), if any, multiply the hidden layers."""
+    def forward(
+        self, observations: Tensor, actions: Tensor | None = None, masks: Iterable[Tensor] | None = None
+    ) -> Tensor:
+        """The outputs (B, O) for observations (B, S), or images, and for actions (B, A) beside them, if any.
+
+        Masks (B, 256), if any, multiply the hidden layers.
+        """
+        inputs = self.readers(observations)
+        if actions is not None:
+            inputs = torch.cat([inputs, actions], axis=-1)
         if masks is None:
             return self.net(inputs)
         masks = iter(masks)
@@ -111,23 +125,22 @@ class MLP(nn.Module):
 class TwinQ(nn.Module):
     """Two critics Q(s, a) with weights of their own."""
 
-    def __init__(self, state_dim: int, action_dim: int) -> None:
+    def __init__(self, state_dim: Shape, action_dim: int, encoder: str) -> None:
         super().__init__()
-        self.q1 = MLP(state_dim + action_dim, 1)
-        self.q2 = MLP(state_dim + action_dim, 1)
+        self.q1 = MLP(state_dim, action_dim, 1, encoder)
+        self.q2 = MLP(state_dim, action_dim, 1, encoder)
 
     def forward(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Both values, (B,) each, of actions (B, A) in observations (B, S)."""
-        inputs = torch.cat([observations, actions], axis=-1)
-        return self.q1(inputs).squeeze(-1), self.q2(inputs).squeeze(-1)
+        return self.q1(observations, actions).squeeze(-1), self.q2(observations, actions).squeeze(-1)
 
 
 class ValueFunction(nn.Module):
     """V(s)."""
 
-    def __init__(self, state_dim: int) -> None:
+    def __init__(self, state_dim: Shape, encoder: str) -> None:
         super().__init__()
-        self.v = MLP(state_dim, 1)
+        self.v = MLP(state_dim, 0, 1, encoder)
 
     def forward(self, observations: Tensor) -> Tensor:
         """The values (B,) of observations (B, S)."""
@@ -138,16 +151,16 @@ class Actor(nn.Module):
     """The policy: a normal distribution with one standard deviation for all states, or its mean alone."""
 
     def __init__(
-        self, state_dim: int, action_dim: int, max_action: float, deterministic: bool, has_dropout: bool
+        self, state_dim: Shape, action_dim: int, max_action: float, encoder: str, deterministic: bool, has_dropout: bool
     ) -> None:
         super().__init__()
-        self.net = MLP(state_dim, action_dim, has_dropout)
+        self.net = MLP(state_dim, 0, action_dim, encoder, has_dropout)
         self.log_std = None if deterministic else nn.Parameter(torch.zeros(action_dim))
         self.max_action = max_action
 
     def forward(self, observations: Tensor, masks: Iterable[Tensor] | None = None) -> tuple[Tensor, Tensor | None]:
         """Mean within [-1, 1] and standard deviation, None if deterministic, both (B, A), for observations (B, S)."""
-        mean = tanh(self.net(observations, masks))
+        mean = tanh(self.net(observations, masks=masks))
         if self.log_std is None:
             return mean, None
         return mean, broadcast_to(exp(clamp(self.log_std, -20.0, 2.0)), mean.shape)
@@ -305,12 +318,12 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
-def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> IQL:
+def create_trainer(config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> IQL:
     """Fresh networks, drawn from torch's generator on the CPU in CORL's order: critic 1, critic 2, V, policy."""
-    qf = TwinQ(state_dim, action_dim)
-    vf = ValueFunction(state_dim)
+    qf = TwinQ(state_dim, action_dim, config.encoder)
+    vf = ValueFunction(state_dim, config.encoder)
     has_dropout = config.actor_dropout is not None
-    actor = Actor(state_dim, action_dim, max_action, config.iql_deterministic, has_dropout)
+    actor = Actor(state_dim, action_dim, max_action, config.encoder, config.iql_deterministic, has_dropout)
     device = resolve_device(config.device)
     return IQL(config, qf.to(device), vf.to(device), actor.to(device))
 
@@ -338,7 +351,7 @@ def train(config: TrainConfig) -> Run:
     task = load_task(config, modify_rewards if config.normalize_reward else None, config.normalize)
     device = resolve_device(config.device)
     seed_everything(config.seed)
-    trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
+    trainer = create_trainer(config, task.shape, task.action_dim, task.max_action)
     run = Run(config, task, "iql", "torch", device)
     history = restore(run, partial(load, trainer), device)
     dataset = to_device(task.dataset, device)

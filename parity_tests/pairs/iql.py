@@ -57,6 +57,7 @@ PAIR = Pair(
         "other": {"discount": 0.9, "tau": 0.1, "beta": 20.0, "iql_tau": 0.9, "iql_deterministic": True}
         | {"max_timesteps": 40, "vf_lr": 1e-3, "qf_lr": 1e-4, "actor_lr": 1e-3},
         "dropout": {"actor_dropout": 0.1},
+        "images": {"encoder": "minatar", "frame_stack": 2},
     },
     drawn_inside=lambda twin, noise, hp: twin.Noise(twin.dropout_masks(noise, hp)),
     extra_inputs=advantages,
@@ -64,7 +65,8 @@ PAIR = Pair(
 )
 
 MISTAKES = [
-    Mistake("mean not squashed", "mean = tanh(self.net(observations, masks))", "mean = self.net(observations, masks)",
+    Mistake("mean not squashed", "mean = tanh(self.net(observations, masks=masks))",
+            "mean = self.net(observations, masks=masks)",
             "forward"),
     Mistake("log-std bounded by -5", "clamp(self.log_std, -20.0, 2.0)", "clamp(self.log_std, -5.0, 2.0)", "forward"),
     Mistake("a tie counted as a loss", "(adv < 0.0)", "(adv <= 0.0)", "forward"),

@@ -1,4 +1,4 @@
-"""IQL: six updates in four settings, equal to the last bit."""
+"""IQL: six updates in five settings, equal to the last bit."""
 
 import copy
 from types import ModuleType
@@ -28,14 +28,30 @@ from parity_tests.reference.common import (
     polyak,
     same_draws,
 )
+from parity_tests.reference.images import Convolutions, shape_of, shown
 from shared.data.transitions import Batch
 from shared.frameworks.torch_data import take
+from shared.runs.encoders import encoder_of
 
 
-def networks() -> list[nn.Sequential]:
+class Seeing(nn.Module):
+    """CORL's layers of 256, perhaps behind convolutions of their own; actions stand beside the features."""
+
+    def __init__(self, encoder: str, action_dim: int, outputs: int) -> None:
+        super().__init__()
+        self.eyes = nn.Identity() if encoder == "none" else Convolutions(encoder)
+        features = STATE_DIM if encoder == "none" else self.eyes.width
+        self.layers = mlp(features + action_dim, 256, 256, outputs)
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Of observations, and of actions where critics see them."""
+        s, *a = inputs
+        return self.layers(torch.cat([self.eyes(s), *a], 1))
+
+
+def networks(encoder: str = "none") -> list[Seeing]:
     """Both critics, V and the policy's mean before its hyperbolic tangent, in the order in which they are drawn."""
-    inputs_and_outputs = [(STATE_DIM + ACTION_DIM, 1)] * 2 + [(STATE_DIM, 1), (STATE_DIM, ACTION_DIM)]
-    return [mlp(inputs, 256, 256, outputs) for inputs, outputs in inputs_and_outputs]
+    return [Seeing(encoder, actions, outputs) for actions, outputs in [(ACTION_DIM, 1)] * 2 + [(0, 1), (0, ACTION_DIM)]]
 
 
 def networks_of(trainer: Any) -> list[nn.Module]:
@@ -48,12 +64,12 @@ class ReferenceIQL:
 
     def __init__(self, config: Any, trainer: Any, dropout: float | None, period: int) -> None:
         self.c = config
-        q1, q2, v, mean = map(at_the_weights_of, networks_of(trainer), networks())
-        self.q, self.v = nn.ModuleList([q1, q2]), v
+        q1, q2, self.v, self.mean = map(at_the_weights_of, networks_of(trainer), networks(encoder_of(config)))
+        self.q = nn.ModuleList([q1, q2])
         self.q_t = copy.deepcopy(self.q)
-        layers = [layer for layer in mean if isinstance(layer, nn.Linear)]
+        layers = [layer for layer in self.mean.layers if isinstance(layer, nn.Linear)]
         after = [nn.ReLU()] if dropout is None else [nn.ReLU(), nn.Dropout(dropout)]
-        self.mean = nn.Sequential(layers[0], *after, layers[1], *copy.deepcopy(after), layers[2], nn.Tanh())
+        self.mean.layers = nn.Sequential(layers[0], *after, layers[1], *copy.deepcopy(after), layers[2], nn.Tanh())
         self.log_std = nn.Parameter(torch.zeros(ACTION_DIM))
         own = [] if config.iql_deterministic else [self.log_std]
         self.v_adam, self.q_adam = adam(self.v.parameters(), config.vf_lr), adam(self.q.parameters(), config.qf_lr)
@@ -62,16 +78,16 @@ class ReferenceIQL:
 
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
         """One update in CORL's order; returns what CORL logs of it."""
-        c, sa = self.c, torch.cat([s, a], 1)
+        c = self.c
         with torch.no_grad():
             next_v = self.v(s2).squeeze(-1)
-            target_q = torch.min(*(q(sa).squeeze(-1) for q in self.q_t))
+            target_q = torch.min(*(q(s, a).squeeze(-1) for q in self.q_t))
         adv = target_q - self.v(s).squeeze(-1)
         side = (adv < 0).float()
         value_loss = torch.mean(torch.abs(c.iql_tau - side) * adv**2)
         self.step(value_loss, self.v_adam)
         y = r.squeeze(-1) + (1.0 - d.squeeze(-1)) * c.discount * next_v
-        losses = [mse_loss(q(sa).squeeze(-1), y) for q in self.q]
+        losses = [mse_loss(q(s, a).squeeze(-1), y) for q in self.q]
         q_loss = sum(losses) / len(losses)
         self.step(q_loss, self.q_adam)
         polyak(self.q_t, self.q, c.tau)
@@ -102,13 +118,15 @@ class ReferenceIQL:
         {"actor_dropout": 0.1, "iql_tau": 0.9, "beta": 100.0, "max_timesteps": 4},
         {"iql_deterministic": True, "tau": 0.001, "discount": 0.9, "batch_size": 64},
         {"iql_deterministic": True, "actor_dropout": 0.3, "vf_lr": 1e-3, "qf_lr": 1e-4, "actor_lr": 1e-2},
+        {"encoder": "minatar", "actor_dropout": 0.1, "batch_size": 64},
     ],
-    ids=["default", "dropout past the cosine's end", "deterministic", "deterministic with dropout"],
+    ids=["default", "dropout past the cosine's end", "deterministic", "deterministic with dropout", "images"],
 )
 def test_iql(dataset: Batch, settings: dict[str, Any]) -> None:
     """IQL: both critics, their targets, V and the policy; six updates also end at the same learning rate."""
+    dataset = shown(dataset, settings)
     config = iql.TrainConfig(device="cpu", **settings)
-    trainer = iql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
+    trainer = iql.create_trainer(config, shape_of(settings), ACTION_DIM, 1.0)
     reference = ReferenceIQL(config, trainer, config.actor_dropout, config.max_timesteps)
     logs = []
     same_draws()
@@ -152,12 +170,13 @@ def assert_acting(twin: ModuleType, states: Tensor, without: float | None) -> No
         assert_same_actions(trainer.act(states.numpy()), (2.0 * mean(states)).clamp(-2.0, 2.0))
 
 
-def assert_same_start(twin: ModuleType) -> None:
+def assert_same_start(twin: ModuleType, **settings: Any) -> None:
     """Critic 1 is built first, then critic 2, V and the policy, whose deviation starts at 1."""
     torch.manual_seed(7)
-    trainer = twin.create_trainer(twin.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
+    config = twin.TrainConfig(device="cpu", **settings)
+    trainer = twin.create_trainer(config, shape_of(settings), ACTION_DIM, 1.0)
     torch.manual_seed(7)
-    assert_same_weights(networks_of(trainer), networks())
+    assert_same_weights(networks_of(trainer), networks(encoder_of(config)))
     assert trainer.actor.log_std is not None
     assert not trainer.actor.log_std.any()
 
@@ -175,9 +194,10 @@ def test_acting_drops_nothing(dataset: Batch) -> None:
     assert_acting(iql, dataset.observations, without=None)
 
 
-def test_weights_start_where_the_seed_says() -> None:
-    """In CORL's order."""
-    assert_same_start(iql)
+@pytest.mark.parametrize("encoder", ["none", "minatar"])
+def test_weights_start_where_the_seed_says(encoder: str) -> None:
+    """In CORL's order, each network's convolutions before its other layers."""
+    assert_same_start(iql, encoder=encoder)
 
 
 def test_the_deviation_is_bounded(dataset: Batch) -> None:
