@@ -57,6 +57,7 @@ CASES = {
     **dict.fromkeys(("discrete/bc", "discrete/bcq", "discrete/cql", "discrete/iql", "discrete/sac"), GAME),
     "online/dqn": Case((1, 84, 84), "nature", 4, 8),
     "any_percent_bc": Case((1, 64, 64), "nature", 3, 8, {"batch_size": 64, "normalize": False}),
+    "iql": Case((1, 64, 64), "nature", 3, 4, {"batch_size": 64, "normalize": False}),
     "sac": Case((1, 64, 64), "nature", 3, 4, {"batch_size": 64}),
 }
 """By the pair's name."""

@@ -70,15 +70,18 @@ def test_what_cannot_be_drawn_is_told(
 
 
 @of_each_side
-def test_behaviour_is_cloned_from_pictures(side: str, pictures: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("algorithm", "own"), [("any_percent_bc", {"frac": 1.0}), ("iql", {"batch_size": 8})])
+def test_a_policy_learns_from_pictures(
+    side: str, algorithm: str, own: dict[str, Any], pictures: Path, tmp_path: Path
+) -> None:
     """A run that was stopped ends as one that was not; its policy plays, and scores are D4RL's."""
-    settings = SEEN | {"env": str(pictures), "frac": 1.0, "normalize": False}
-    reference = train(side, "any_percent_bc", tmp_path / "whole", **settings)
+    settings = SEEN | {"env": str(pictures), "normalize": False} | own
+    reference = train(side, algorithm, tmp_path / "whole", **settings)
     with stop_after(3), pytest.raises(Stopped):
-        train(side, "any_percent_bc", tmp_path / "cut", **settings)
+        train(side, algorithm, tmp_path / "cut", **settings)
     run = only_run(tmp_path / "cut")
     disturb()
-    assert train(side, "any_percent_bc", tmp_path / "cut", resume=str(run), **settings) == run
+    assert train(side, algorithm, tmp_path / "cut", resume=str(run), **settings) == run
     assert_same_bits(run, reference)
     source = Saved.open(last_checkpoint(run))
     assert source.sizes[0] == (3, 64, 64)
