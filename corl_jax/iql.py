@@ -20,7 +20,7 @@ from flax import linen as nn
 from flax import struct
 from jax import Array, value_and_grad
 from jax.nn.initializers import zeros
-from jax.numpy import broadcast_to, concatenate, cos, exp, log, minimum, square, tanh
+from jax.numpy import broadcast_to, cos, exp, log, minimum, square, tanh
 
 from shared.data.rewards import modify_rewards
 from shared.data.transitions import Batch
@@ -116,9 +116,11 @@ class MLP(nn.Module):
 
         Masks (B, 256), if any, multiply the hidden layers.
         """
+        inputs = observations
         for layer in self.readers:
-            observations = layer(observations)
-        inputs = observations if actions is None else concatenate([observations, actions], axis=-1)
+            inputs = layer(inputs)
+        if actions is not None:
+            inputs = jnp.concatenate([inputs, actions], axis=-1)
         if masks is None:
             return self.net(inputs)
         masks = iter(masks)

@@ -70,7 +70,7 @@ MISTAKES = [
             "forward"),
     Mistake("log-std bounded by -5", "clamp(self.log_std, -20.0, 2.0)", "clamp(self.log_std, -5.0, 2.0)", "forward"),
     Mistake("a tie counted as a loss", "(adv < 0.0)", "(adv <= 0.0)", "forward"),
-    Mistake("swapped input", "concatenate([observations, actions]", "concatenate([actions, observations]", "forward"),
+    Mistake("swapped input", "concatenate([inputs, actions]", "concatenate([actions, inputs]", "forward"),
     Mistake("expectile the wrong way round", "(adv < 0.0)", "(adv > 0.0)", "loss"),
     Mistake("maximum for minimum", "return minimum(q1, q2)", "return jnp.maximum(q1, q2)", "loss"),
     Mistake("online critics in the advantage", "self.q_target(batch.observations", "self.qf(batch.observations",
