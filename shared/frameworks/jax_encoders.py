@@ -40,7 +40,7 @@ def as_convolution(images: Array, kernel: Array, stride: int, padding: int) -> A
 def as_product(images: Array, kernel: Array, stride: int, padding: int) -> Array:
     """What `convolve` says: the pixels of each output side by side (B * H' * W', height * width * in), by the kernel.
 
-    It multiplies two matrices, since XLA is half as fast within a loop if the left side has more axes.
+    It multiplies two matrices, since XLA is slower within a loop if the left side has more axes.
     """
     images = jnp.pad(images.transpose(0, 2, 3, 1), ((0, 0), (padding, padding), (padding, padding), (0, 0)))
     sides = kernel.shape[:2]
