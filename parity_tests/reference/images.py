@@ -39,6 +39,14 @@ class Convolutions(nn.Module):
         return x.flatten(1)
 
 
+def reader(encoder: str) -> tuple[nn.Module, int]:
+    """What reads an observation before all other layers, and the number of its features."""
+    if encoder == "none":
+        return nn.Identity(), STATE_DIM
+    eyes = Convolutions(encoder)
+    return eyes, eyes.width
+
+
 def shape_of(settings: Any) -> Any:
     """Of an observation under these settings, as twins take it."""
     encoder = settings.get("encoder", "none")

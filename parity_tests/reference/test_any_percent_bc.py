@@ -12,7 +12,6 @@ from parity_tests.reference.common import (
     ACTION_DIM,
     CPU,
     ROWS,
-    STATE_DIM,
     UPDATES,
     adam,
     assert_same_actions,
@@ -24,17 +23,15 @@ from parity_tests.reference.common import (
     mlp,
     same_draws,
 )
-from parity_tests.reference.images import Convolutions, shape_of, shown
+from parity_tests.reference.images import reader, shape_of, shown
 from shared.data.transitions import Batch
 from shared.frameworks.torch_data import take
 
 
 def network(encoder: str = "none") -> nn.Sequential:
     """CORL's policy, before its actions are scaled; perhaps behind convolutions."""
-    if encoder == "none":
-        return mlp(STATE_DIM, 256, 256, ACTION_DIM, end=nn.Tanh())
-    eyes = Convolutions(encoder)
-    return nn.Sequential(eyes, mlp(eyes.width, 256, 256, ACTION_DIM, end=nn.Tanh()))
+    eyes, features = reader(encoder)
+    return nn.Sequential(eyes, mlp(features, 256, 256, ACTION_DIM, end=nn.Tanh()))
 
 
 @pytest.mark.parametrize(("max_action", "encoder"), [(1.0, "none"), (2.0, "none"), (2.0, "minatar")])

@@ -28,7 +28,7 @@ from parity_tests.reference.common import (
     polyak,
     same_draws,
 )
-from parity_tests.reference.images import Convolutions, shape_of, shown
+from parity_tests.reference.images import reader, shape_of, shown
 from shared.data.transitions import Batch
 from shared.frameworks.torch_data import take
 from shared.runs.encoders import encoder_of
@@ -39,8 +39,7 @@ class Seeing(nn.Module):
 
     def __init__(self, encoder: str, action_dim: int, outputs: int) -> None:
         super().__init__()
-        self.eyes = nn.Identity() if encoder == "none" else Convolutions(encoder)
-        features = STATE_DIM if encoder == "none" else self.eyes.width
+        self.eyes, features = reader(encoder)
         self.layers = mlp(features + action_dim, 256, 256, outputs)
 
     def forward(self, *inputs: Tensor) -> Tensor:
