@@ -574,10 +574,8 @@ def train(config: TrainConfig) -> Run:
                     check_roll_outs(end, metrics)
                     run.log(end, metrics)
                     history.clear()
-                    write = partial(
-                        save_checkpoint, algorithm="model_based/combo", state=state, total_it=total_it + end
-                    )
-                    run.save(end, partial(write, synthetic=ring.content()))
+                    write = partial(save_checkpoint, algorithm="model_based/combo", state=state)
+                    run.save(end, partial(write, total_it=total_it + end, synthetic=ring.content()))
                     evaluate(run, end, act, state.actor)
     return run
 

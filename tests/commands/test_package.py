@@ -14,6 +14,7 @@ pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ["benchmarks", "configs", "corl_jax", "corl_torch", "datasets", "parity_tests", "shared"]
+KINDS = ["py", "yaml", "json", "txt", "hdf5", "pt", "msgpack"]
 SHORT = ["--max_timesteps", "4", "--eval_freq", "2", "--n_episodes", "1", "--device", "cpu"]
 # Between them these load modules of every room; then each tells where it is from
 LISTING = """
@@ -85,9 +86,7 @@ def test_only_one_name_is_taken_from_other_packages(programs: Path, house: Path,
 
 def test_the_wheel_has_what_commands_need_and_no_tests(house: Path) -> None:
     for room in ROOMS:
-        kinds = {
-            path for kind in ("py", "yaml", "json", "txt", "hdf5", "pt") for path in (ROOT / room).rglob(f"*.{kind}")
-        }
+        kinds = {path for kind in KINDS for path in (ROOT / room).rglob(f"*.{kind}")}
         needed = {path.relative_to(ROOT) for path in kinds if not path.name.startswith(("test_", "conftest"))}
         there = {path.relative_to(house) for path in (house / room).rglob("*.*") if "__pycache__" not in path.parts}
         assert there <= needed
