@@ -103,8 +103,8 @@ class TrainConfig(Hyperparameters, EpochsConfig, ImitationConfig):
 
     group: str = "COMBO-D4RL"
     name: str = "COMBO"
-    # Dataset: mini/hopper-medium-replay, a D4RL id, minari:NAME, or the path of an HDF5 file
-    env: str = "mini/hopper-medium-replay"
+    # Dataset: mini/pendulum-replay, a D4RL id, minari:NAME, or the path of an HDF5 file
+    env: str = "mini/pendulum-replay"
     # Run of model_based/dynamics, of this framework: its folder, or a checkpoint; empty: one with this dataset and seed
     # below runs_path, made first if need be
     dynamics: str = ""

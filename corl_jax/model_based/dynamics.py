@@ -77,8 +77,8 @@ class TrainConfig(Hyperparameters, RecordConfig):
 
     group: str = "Dynamics-D4RL"
     name: str = "Dynamics"
-    # Dataset: mini/hopper-medium-replay, a D4RL id, minari:NAME, or the path of an HDF5 file
-    env: str = "mini/hopper-medium-replay"
+    # Dataset: mini/pendulum-replay, a D4RL id, minari:NAME, or the path of an HDF5 file
+    env: str = "mini/pendulum-replay"
     # Epochs between two evaluations
     eval_freq: int = bounded(5, low=1)
     # Epochs at most
