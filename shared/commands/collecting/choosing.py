@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-_MEDIUM_SHARE = 1 / 3  # of the expert's return, as in D4RL
+_MEDIUM_SHARE = 1 / 3  # of the expert's return, as in D4RL; of the way there where returns are negative
 _FINALISTS = 5
 _FINAL_PARTS = 4  # of the recorder's episodes
 
@@ -27,7 +27,8 @@ def choose_policies(steps: Iterable[int], rate: Callable[[int, int], Snapshot]) 
 
     A few episodes of each policy only nominate finalists; more episodes decide between those. A medium policy must fall
     in most episodes, for a robot that stands still to the time limit earns a third too. Where no robot ever falls
-    (HalfCheetah), this rule says nothing and is left out.
+    (HalfCheetah), this rule says nothing and is left out. A third of a negative return is a better one than all of it.
+    Where the expert's is negative, the medium policy has come a third of the way there from the first policy.
 
     Args:
         steps: Of the policies there are, two or more.
@@ -39,7 +40,8 @@ def choose_policies(steps: Iterable[int], rate: Callable[[int, int], Snapshot]) 
     snapshots = [rate(step, 1) for step in steps]
     best = sorted(snapshots[1:], key=lambda s: -s.return_mean)[:_FINALISTS]
     expert = max((rate(s.step, _FINAL_PARTS) for s in best), key=lambda s: s.return_mean)
-    goal = _MEDIUM_SHARE * expert.return_mean
+    start = snapshots[0].return_mean if expert.return_mean < 0 else 0.0
+    goal = start + _MEDIUM_SHARE * (expert.return_mean - start)
 
     def distance(snapshot: Snapshot) -> float:
         return abs(snapshot.return_mean - goal)
