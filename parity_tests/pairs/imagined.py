@@ -20,6 +20,8 @@ from shared.frameworks.twins import load_twin
 
 # Of a run of the dynamics pair in Hopper, in both frameworks' files
 MODEL = Path(__file__).parent / "policies" / "hopper_model"
+# Settings with which a run has this model
+LEARNT = {"env": "mini/hopper-medium-replay", "dynamics": str(MODEL)}
 # Synthetic rows, and the capacity of their ring
 SEEN, CAPACITY = 50, 60
 # Of the made-up model
@@ -262,7 +264,7 @@ COMMON: dict[str, Any] = {
     "load": load,
     "prepared": prepared,
     "gathers": 2,
-    "full_size": {"dynamics": str(MODEL)},
+    "full_size": LEARNT,
     # Their temperatures have no axes.
     "compiled_in": "float32",
 }

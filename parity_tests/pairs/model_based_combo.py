@@ -4,14 +4,14 @@ from typing import Any
 
 from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair
-from parity_tests.pairs.imagined import COMMON, MODEL, replays, rolled_out
+from parity_tests.pairs.imagined import COMMON, LEARNT, replays, rolled_out
 
 SMALL: dict[str, Any] = {"hidden_dims": (32, 24, 20), "cql_n_actions": 4, "rollout_batch_size": 30} | {
     "rollout_length": 3,
     "rollout_freq": 4,
     "model_retain_epochs": 2,
     "real_ratio": 0.3,
-    "dynamics": str(MODEL),
+    **LEARNT,
 }
 
 

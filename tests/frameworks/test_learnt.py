@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from parity_tests.pairs.model_based_mopo import MODEL
+from parity_tests.pairs.imagined import MODEL
 from shared.data.transitions import Batch
 from shared.errors import InputError, RunError
 from shared.frameworks import jax_online, learnt, torch_online

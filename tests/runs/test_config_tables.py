@@ -63,7 +63,7 @@ def test_the_ensembles_tables_have_corls_datasets() -> None:
     kinds = ("random", "medium", "medium-replay", "medium-expert", "expert", "full-replay")
     locomotion = [f"{robot}-{kind}-v2" for robot in robots for kind in kinds]
     for algorithm, expected in (("sac_n", datasets), ("edac", datasets), ("lb_sac", locomotion)):
-        assert sorted(rows(algorithm)) == sorted([*expected, "mini/hopper-medium-replay"])
+        assert sorted(rows(algorithm)) == sorted([*expected, "mini/hopper-medium-replay", "mini/pendulum-replay"])
 
 
 def test_plass_table_has_the_datasets_of_d3rlpys_runs() -> None:

@@ -16,7 +16,12 @@ from shared.runs.modelling import load_modelled
 from shared.runs.rollouts import NEAR
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL: dict[str, Any] = {"dynamics_hidden_dims": (8,), "dynamics_weight_decay": (1e-4, 1e-4), "n_ensemble": 3} | {
+SMALL: dict[str, Any] = {
+    "env": "mini/hopper-medium-replay",
+    "dynamics_hidden_dims": (8,),
+    "dynamics_weight_decay": (1e-4, 1e-4),
+    "n_ensemble": 3,
+} | {
     "n_elites": 2,
     "n_rollouts": 20,
     "rollout_length": 4,
