@@ -21,7 +21,12 @@ from shared.errors import InputError
 
 PAIR = PAIRS["model_based/dynamics"]
 STEPS, ROWS = 5, 24
-SHORT: dict[str, Any] = dict(PAIR.variants["default"]) | {"max_timesteps": 2, "eval_freq": 1, "device": "cpu"}
+SHORT: dict[str, Any] = dict(PAIR.variants["default"]) | {
+    "env": "mini/hopper-medium-replay",
+    "max_timesteps": 2,
+    "eval_freq": 1,
+    "device": "cpu",
+}
 
 
 @pytest.mark.parametrize("mode", MODES)
