@@ -55,7 +55,8 @@ def ready(twin: Any, dataset: Any, config: Any) -> Any:
     """The dataset with a ring of synthetic rows beside it, which is not yet full."""
     if isinstance(dataset, Batch):
         ring = torch_online.Ring(dataset, CAPACITY, keeps_dataset=False)
-        ring.extend(Batch(*(torch.as_tensor(c).to(d) for c, d in zip(synthetic(dataset), dataset, strict=True))))
+        on_host = Batch(*(column.cpu() for column in dataset))
+        ring.extend(Batch(*(torch.as_tensor(c).to(d) for c, d in zip(synthetic(on_host), dataset, strict=True))))
         return Tensors(dataset, ring.rows)
     columns = Batch(
         *(jnp.asarray(column)[None] for column in synthetic(jax_data.take(dataset, jnp.arange(len(dataset)))))
