@@ -8,13 +8,14 @@ import pytest
 from benchmarks import results, seeds
 
 # Of the score of the data's better policy: what every run's last three evaluations reach on average. PyTorch's runs of
-# CQL, IQL and ReBRAC are not among them. Of five seeds, one of CQL reaches 0.78 and one of IQL 0.86. An evaluation each
-# of CQL and ReBRAC lies below the weaker policy.
+# CQL and ReBRAC are not among them. Of five seeds, one of CQL reaches 0.78. An evaluation each of both lies below the
+# weaker policy.
 REACHED = {
     ("any_percent_bc", "torch"): 0.9,
     ("any_percent_bc", "jax"): 0.9,
     ("td3_bc", "torch"): 0.9,
     ("td3_bc", "jax"): 0.9,
+    ("iql", "torch"): 0.9,
     ("iql", "jax"): 0.9,
     ("cql", "jax"): 0.8,
     ("rebrac", "jax"): 0.8,
