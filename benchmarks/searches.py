@@ -79,8 +79,8 @@ def table(summary: dict[str, Any]) -> str:
     ]
     for found in summary["searches"]:
         lines.append(
-            f"| {found['rows']:,} | {found['columns']} | {found['tree_near']:.1f} ms | {found['tree_far']:.1f} ms "
-            f"| {found['brute_far']:.1f} ms | {found['seconds_to_make']:.2f} s |"
+            f"| {found['rows']:,} | {found['columns']} | {found['tree_near']:.2f} ms | {found['tree_far']:.2f} ms "
+            f"| {found['brute_far']:.2f} ms | {found['seconds_to_make']:.2f} s |"
         )
     return "\n".join(lines)
 
