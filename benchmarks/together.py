@@ -47,7 +47,7 @@ class Workers:
                 try:
                     self._executors[name].submit(prepare, name, rung).result()
                 except Exception as error:
-                    print(f"{name}, {rung}: {type(error).__name__}: {str(error).splitlines()[0]}", flush=True)
+                    print(f"{name}, {rung}: {in_a_line(error)}", flush=True)
                 else:
                     print(f"{name}, {rung}: ready {end - time.perf_counter():.0f} s before the end", flush=True)
                     ready.append(rung)
@@ -68,6 +68,11 @@ class Workers:
         """Ends all processes."""
         for executor in self._executors.values():
             executor.shutdown()
+
+
+def in_a_line(error: Exception) -> str:
+    """An error's kind, and the first line of what it says."""
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def climb_of(name: str, ready: Sequence[str], asked: Sequence[str]) -> Climb:
@@ -94,7 +99,12 @@ def main() -> None:
     for name, rungs in ready.items():
         climb = climb_of(name, rungs, options.rungs)
         results = Results(command, climb)
-        workers.measure(name, [rung for rung in climb.rungs(name) if rung in rungs], results)
+        try:
+            workers.measure(name, [rung for rung in climb.rungs(name) if rung in rungs], results)
+        except Exception as error:
+            # A process whose recording failed may find no use of the GPU any more; the others' are sound.
+            print(f"{name}: not measured: {in_a_line(error)}", flush=True)
+            continue
         print(f"{results.table()}\n{results.write() or 'not written: what ships was not ready'}", flush=True)
     workers.close()
 

@@ -71,8 +71,8 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     name: str = "PRDC"
     max_timesteps: int = bounded(500_000, low=1)
     observation_scaler: str = choice("standard", "none", "min_max")
-    # How the nearest row is searched: by a tree on the host, or by all distances on the device
-    search: str = choice("tree", "brute")
+    # How the nearest row is searched: by a tree on the host, by all distances on the device, or as is faster there
+    search: str = choice("auto", "tree", "brute")
     # Critics
     n_critics: int = bounded(2, low=1)
     # Widths of the policy's hidden layers

@@ -11,6 +11,8 @@ from jax import Array
 from jax.numpy import square
 from scipy.spatial import KDTree
 
+from shared.frameworks.neighbours import search_on
+
 # Rows whose distances to all keys are held at once
 _BLOCK = 16384
 
@@ -87,5 +89,6 @@ class BruteForce(struct.PyTreeNode):
 
 
 def search_among(rows: Array, how: str) -> Tree | BruteForce:
-    """The search among rows (N, D): by `tree` or by `brute` force."""
-    return Tree.create(rows) if how == "tree" else BruteForce.create(rows)
+    """The search among rows (N, D): by `tree`, by `brute` force, or by the faster on their device: `auto`."""
+    (device,) = rows.devices()
+    return Tree.create(rows) if search_on(device.platform, how) == "tree" else BruteForce.create(rows)

@@ -4,6 +4,8 @@ import torch
 from scipy.spatial import KDTree
 from torch import Tensor, square
 
+from shared.frameworks.neighbours import search_on
+
 # Rows whose distances to all keys are held at once
 _BLOCK = 16384
 
@@ -45,5 +47,5 @@ class BruteForce:
 
 
 def search_among(rows: Tensor, how: str) -> Tree | BruteForce:
-    """The search among rows (N, D): by `tree` or by `brute` force."""
-    return Tree(rows) if how == "tree" else BruteForce(rows)
+    """The search among rows (N, D): by `tree`, by `brute` force, or by the faster on their device: `auto`."""
+    return Tree(rows) if search_on(rows.device.type, how) == "tree" else BruteForce(rows)

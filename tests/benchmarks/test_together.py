@@ -107,6 +107,25 @@ def test_a_row_of_what_ships_holds_nothing_else(monkeypatch: pytest.MonkeyPatch)
     assert timed == [("iql", [EAGER, SHIPPED], WHAT_SHIPS)]
 
 
+def test_a_broken_process_costs_no_other(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A failed recording leaves its process without a GPU."""
+    timed: list[str] = []
+
+    def measure(name: str, rungs: list[str], results: results.Results) -> None:
+        if name == "iql":
+            raise RuntimeError("an illegal memory access\nand more")
+        timed.append(name)
+
+    made = workers(lambda rung: 1.0)
+    monkeypatch.setattr(together, "Workers", lambda names: made)
+    monkeypatch.setattr(made, "measure", measure)
+    monkeypatch.setattr(made, "close", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["together", "iql", "td3_bc", "--rungs", *ASKED])
+    together.main()
+    assert timed == ["td3_bc"]
+    assert "iql: not measured: RuntimeError: an illegal memory access\n" in capsys.readouterr().out
+
+
 @pytest.mark.thorough
 def test_what_is_ready_is_timed_and_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In processes of their own, as a user would have it."""

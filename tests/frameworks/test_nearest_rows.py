@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from shared.frameworks import jax_neighbours, torch_neighbours
+from shared.frameworks.neighbours import search_on
 
 Search = Callable[[np.ndarray, np.ndarray, str], np.ndarray]
 
@@ -64,3 +65,13 @@ def test_several_seeds_search_in_one_program(how: str) -> None:
     search = jax_neighbours.search_among(jnp.asarray(table), how)
     found = jax.jit(jax.vmap(search.nearest))(stacked)
     np.testing.assert_array_equal(found.reshape(-1), by_jax(table, keys, how))
+
+
+def test_the_device_chooses() -> None:
+    """The tree is the host's, so rows on another device are compared there, unless the user says otherwise."""
+    table, _ = made_up(300)
+    assert isinstance(jax_neighbours.search_among(jnp.asarray(table), "auto"), jax_neighbours.Tree)
+    assert isinstance(torch_neighbours.search_among(torch.as_tensor(table), "auto"), torch_neighbours.Tree)
+    elsewhere = torch.as_tensor(table).to("meta")
+    assert isinstance(torch_neighbours.search_among(elsewhere, "auto"), torch_neighbours.BruteForce)
+    assert [search_on("gpu", how) for how in ("auto", "tree", "brute")] == ["brute", "tree", "brute"]
