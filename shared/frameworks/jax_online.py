@@ -28,11 +28,15 @@ from shared.data.online import OnlineExperience
 from shared.data.transitions import Batch
 from shared.frameworks.jax_data import PackedDataset, take
 from shared.frameworks.jax_seeds import Stack
+from shared.heap import keep_freed_memory, share_one_heap
 from shared.runs import seeds
 from shared.runs.facts import stored_rows
 
 # Calls whose metrics wait on the device; they are fetched together.
 _WAITING = 256
+
+# Whoever goes online imports this module before JAX has any thread.
+share_one_heap()
 
 
 class Ring(PackedDataset):
@@ -171,6 +175,7 @@ class Online:
         self._next_action, self._train, self._as_rows = next_action, train_online, as_rows
         self._statics, self._shared = statics, tuple(shared)
         self._ring: Ring | None = None
+        keep_freed_memory()
 
     def begin(self, dataset: PackedDataset, keeps_dataset: bool = True) -> None:
         """Makes the ring, once, of the dataset and of what a resumed run had lived through; later calls do nothing."""
