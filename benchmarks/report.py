@@ -99,6 +99,13 @@ def updates(name: str | None) -> str:
     return "\n".join(found)
 
 
+def speed(_: str | None) -> str:
+    """Updates per second of what ships and of PyTorch's best, all machines beside each other."""
+    summaries = [json.loads(path.read_text()) for path in files("updates")]
+    machines = "\n".join(f"- {row_by_row(summary)}" for summary in summaries)
+    return f"{machines}\n\n{results.side_by_side(summaries)}\n"
+
+
 def shipped(_: str | None) -> str:
     """Updates per second of what ships, on every machine that measured it alone."""
     summaries = [json.loads(path.read_text()) for path in files("shipped")]
@@ -322,6 +329,7 @@ def alike(_: str | None) -> str:
 
 
 TABLES: dict[str, Callable[[str | None], str]] = {
+    "speed": speed,
     "updates": updates,
     "shipped": shipped,
     "seeds": seeds_of,

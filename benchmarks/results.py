@@ -6,7 +6,7 @@ import re
 import shlex
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -166,6 +166,39 @@ def table(summary: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+class Sides(NamedTuple):
+    """The best rates of both frameworks, in updates per second.
+
+    Attributes:
+        eager: PyTorch's, called plainly.
+        champion: PyTorch's best rung.
+        fastest: What that reaches.
+        ours: The JAX scan.
+        over: How often as many the scan makes; None on a GPU without a CUDA graph, where PyTorch's best is not known.
+    """
+
+    eager: float
+    champion: str
+    fastest: float
+    ours: float
+    over: float | None
+
+
+def sides(summary: dict[str, Any], name: str) -> Sides:
+    """Of one algorithm in a results file."""
+    found = summary["algorithms"][name]
+    rates = {rung: best(found, rung) for rung in found["rungs"]}
+    champion = max((rung for rung in rates if rung.startswith("PyTorch")), key=rates.__getitem__)
+    known = not summary["hardware"]["gpus"] or any("CUDA graph" in rung for rung in rates)
+    over = rates[SHIPPED] / rates[champion] if known else None
+    return Sides(rates[EAGER], champion, rates[champion], rates[SHIPPED], over)
+
+
+def in_print(over: float | None) -> str:
+    """The ratio over PyTorch's best."""
+    return "no graph" if over is None else f"**{over:.2f}**"
+
+
 def short_table(summary: dict[str, Any]) -> str:
     """A row for each algorithm: what ships on both sides, and the best that PyTorch reaches."""
     lines = [
@@ -174,14 +207,28 @@ def short_table(summary: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, found in summary["algorithms"].items():
-        rates = {rung: best(found, rung) for rung in found["rungs"]}
-        ours, share = rates[SHIPPED], found["rungs"][SHIPPED]["share_of_matmul_peak"]
-        champion = max((rung for rung in rates if rung.startswith("PyTorch")), key=rates.__getitem__)
+        of, share = sides(summary, name), found["rungs"][SHIPPED]["share_of_matmul_peak"]
         lines.append(
-            f"| {name} | {found['gflop_per_update']:.2f} | {rates[EAGER]:.1f} "
-            f"| {rates[champion]:.1f} ({champion.removeprefix('PyTorch').strip(', ')}) | {ours:.1f} | {share:.0%} "
-            f"| **{ours / rates[EAGER]:.2f}** | {ours / rates[champion]:.2f} |"
+            f"| {name} | {found['gflop_per_update']:.2f} | {of.eager:.1f} "
+            f"| {of.fastest:.1f} ({of.champion.removeprefix('PyTorch').strip(', ')}) | {of.ours:.1f} | {share:.0%} "
+            f"| {of.ours / of.eager:.2f} | {in_print(of.over)} |"
         )
+    return "\n".join(lines)
+
+
+def side_by_side(summaries: Sequence[dict[str, Any]]) -> str:
+    """A row for each algorithm that all of these machines have timed: what ships, and PyTorch's best."""
+    header, names = "| algorithm | GFLOP per update |", set.intersection(*(set(of["algorithms"]) for of in summaries))
+    for summary in summaries:
+        machine = summary["hardware"]
+        header += f" {(machine['gpus'] or [machine['cpu']])[0]} | over PyTorch's best |"
+    lines = [header, "|---|---|" + "---|---|" * len(summaries)]
+    for name in sorted(names):
+        cells = [name, f"{summaries[0]['algorithms'][name]['gflop_per_update']:.2f}"]
+        for summary in summaries:
+            of = sides(summary, name)
+            cells += [f"{of.eager:.1f}, {of.fastest:.1f}, {of.ours:.1f}", in_print(of.over)]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -13,6 +13,11 @@ from shared.frameworks import torch_data, torch_side
 
 Metrics = dict[str, torch.Tensor]
 
+# How often `torch.compile` may compile a function, as it does Adam's step for each optimiser of each rung in a process.
+# Beyond the limit, which is 8 by default, PyTorch would go on without a compiler and only warn.
+torch._dynamo.config.recompile_limit = 64
+torch._dynamo.config.fail_on_recompile_limit_hit = True
+
 # `torch.compile` has no gradient of a gradient, which EDAC's critics need. It also keeps the temperature of CQL and
 # Cal-QL for the backward passes, before which the temperature takes its own step. The temperatures of MOPO and COMBO
 # get no gradient there at all.
@@ -84,8 +89,23 @@ def eager(subject: Subject) -> Callable[[], Any]:
 
 
 def compiled(subject: Subject) -> Callable[[], Any]:
-    """The twin's own loop over compiled code."""
-    return _unsynced(compiled_loop(subject), subject.updates)
+    """The twin's own loop over compiled code, which takes a learning rate as a tensor: a number is compiled in."""
+    made = compiled_loop(subject)
+    for optimizer in optimizers(made.trainer):
+        optimizer.step = with_rates_as_tensors(optimizer)
+    return _unsynced(made, subject.updates)
+
+
+def with_rates_as_tensors(optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+    """The optimiser's step for learning rates that change, for which it would be compiled anew each time."""
+    step = optimizer.step
+
+    def stepped() -> None:
+        for group in optimizer.param_groups:
+            group["lr"] = torch.as_tensor(group["lr"])
+        step()
+
+    return stepped
 
 
 def _unsynced(loop: Loop, updates: int) -> Callable[[], Any]:

@@ -1,8 +1,8 @@
 """How the C library keeps memory that was freed, for programs that soon ask for as much again.
 
 On a CPU, XLA takes the scratch memory of a compiled program in each call, and frees it after the call. From 32 MB on,
-glibc has such a block from the kernel and returns it there. So the next call meets empty pages, each of which costs a
-fault. An online step of CQL with CORL's settings needs 70 MB: 17,000 faults, and a quarter of the processor's time.
+glibc has such a block from the kernel and returns it there. So the next call meets empty pages, and each page of 4 KB
+costs a fault. An online step of CQL with CORL's settings needs 70 MB, which are 17,000 faults.
 
 A scan of many updates asks once. So this is for loops that make a call in each step.
 """

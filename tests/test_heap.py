@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-# A call with 64 MB of scratch memory, which is 16,384 pages, in a fresh process; the median of its faults. A call may come
-# before the last one's memory is free, so the heap takes some calls to be large enough.
+# A call with 64 MB of scratch memory, which is 16,384 pages, in a fresh process; the median of its faults. A call may
+# come before the last one's memory is free, so the heap takes some calls to be large enough.
 CALLS = """
 import resource
 import statistics

@@ -37,7 +37,29 @@ def test_a_place_is_filled_again_and_the_rest_stays() -> None:
 
 def test_an_unknown_table_is_an_error() -> None:
     with pytest.raises(KeyError):
-        report.filled("<!-- speed -->\n<!-- /speed -->")
+        report.filled("<!-- pace -->\n<!-- /pace -->")
+
+
+def test_a_gpu_without_a_graph_says_nothing_of_pytorchs_best() -> None:
+    """All machines stand beside each other, with what they have all timed."""
+
+    def machine(gpus: list[str], names: list[str], **rates: float) -> dict:
+        timed = {name.replace("_", " "): {"updates_per_second": {"max": rate}} for name, rate in rates.items()}
+        rungs = {results.EAGER: {"updates_per_second": {"max": 50.0}}, **timed}
+        rungs[results.SHIPPED] = {"updates_per_second": {"max": 300.0}}
+        found = {"gflop_per_update": 1.0, "rungs": rungs}
+        return {"hardware": {"gpus": gpus, "cpu": "Xeon"}, "algorithms": dict.fromkeys(names, found)}
+
+    host = machine([], ["bc", "iql"], PyTorch_compiled=100.0)
+    bare = machine(["H200"], ["iql", "dqn"], PyTorch_compiled=100.0)
+    graph = machine(["H200"], ["iql"], **{"PyTorch,_a_CUDA_graph_an_update": 400.0})
+    assert results.side_by_side([host, bare, graph]).splitlines() == [
+        "| algorithm | GFLOP per update | Xeon | over PyTorch's best | H200 | over PyTorch's best "
+        "| H200 | over PyTorch's best |",
+        "|---|---|---|---|---|---|---|---|",
+        "| iql | 1.00 | 50.0, 100.0, 300.0 | **3.00** | 50.0, 100.0, 300.0 | no graph "
+        "| 50.0, 400.0, 300.0 | **0.75** |",
+    ]
 
 
 def test_every_chart_is_that_of_its_results_file() -> None:

@@ -118,6 +118,17 @@ def test_what_is_compiled_is_the_update(name: str, monkeypatch: pytest.MonkeyPat
         check_torch(torch_rungs.compiled, name, {"float32": 1e-4, "float64": TOLERANCE}[precision])
 
 
+def test_a_learning_rate_that_changes_compiles_nothing_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """IQL's falls in every update."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    torch._dynamo.reset()
+    block, found = torch_rungs.compiled(small("iql")), torch._dynamo.utils.counters["stats"]
+    block()
+    graphs = found["unique_graphs"]
+    block()
+    assert found["unique_graphs"] == graphs > 0
+
+
 def test_every_rung_does_about_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
     updates = {name: rung.updates(Subject("td3_bc", 500)) for name, rung in RUNGS.items()}
     assert updates == dict.fromkeys(RUNGS, 500) | {"JAX scan, 16 seeds": 496}
