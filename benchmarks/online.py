@@ -19,14 +19,14 @@ import torch
 from tqdm import tqdm
 
 from benchmarks.blocks import Processes
-from benchmarks.results import write
+from benchmarks.results import ROOT, called, write_rows
 from benchmarks.subjects import ACTION_DIM, STATE_DIM, made_up_rows
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
 from shared.data.online import OnlineExperience
 from shared.envs.stepping import Stepper
 from shared.frameworks import jax_data, jax_online, torch_data, torch_online
-from shared.runs.machine import load, versions
+from shared.runs.machine import hardware, load, versions
 from shared.runs.task import load_task, training_environment
 
 ENV_ID = "d4rl/halfcheetah-v2"
@@ -173,20 +173,20 @@ def table(summary: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Prints the table; of all pairs of the family, writes `benchmarks/results/online-<machine>.json`."""
+    """Prints the table, and writes each pair's row into `benchmarks/results/online-<machine>.json`."""
     family = [name for name, pair in PAIRS.items() if pair.explores]
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("algorithm", nargs="*", help="pairs (default: all that go online)")
     names = parser.parse_args().algorithm
     if unknown := [name for name in names if name not in family]:
         parser.error(f"{', '.join(unknown)}: choose from {', '.join(family)}")
-    before, processes = load(), Processes()
-    measured = {name: processes.run(measure, name) for name in tqdm(names or family, disable=None)}
+    facts = {**called("online"), "load_before": load(), "versions": versions("jax", "torch", "numpy", "mujoco")}
+    processes = Processes()
+    rows = {name: processes.run(measure, name) | {"measured": facts} for name in tqdm(names or family, disable=None)}
     processes.close()
-    summary = {"versions": versions("jax", "torch", "numpy", "mujoco"), "load_before": before, "algorithms": measured}
+    summary = {"hardware": hardware(), "algorithms": rows}
     print(table(summary))
-    if not names:
-        write("online", "online", summary)
+    print(write_rows("online", summary).relative_to(ROOT))
 
 
 if __name__ == "__main__":

@@ -82,8 +82,8 @@ def _each(values: Iterable[str]) -> str:
 
 def _without_choice(command: str) -> str:
     """A benchmark's command without the algorithms and rungs that it was told."""
-    together = "python -m benchmarks.together"
-    return together if command.startswith(together) else "pytest --benchmark-only"
+    module = re.match(r"python -m benchmarks\.\w+", command)
+    return module[0] if module else "pytest --benchmark-only"
 
 
 def updates(name: str | None) -> str:
@@ -255,7 +255,7 @@ def replayed(_: str | None) -> str:
 def played(_: str | None) -> str:
     """Steps per second of the online phase, on every machine that measured them."""
     summaries = [json.loads(path.read_text()) for path in files("online")]
-    return "\n".join(f"{benchmarked(summary)}:\n\n{online.table(summary)}\n" for summary in summaries)
+    return "\n".join(f"{row_by_row(summary)}:\n\n{online.table(summary)}\n" for summary in summaries)
 
 
 def searched(_: str | None) -> str:

@@ -119,9 +119,7 @@ class Results:
         rows = {name: row for name, row in summary["algorithms"].items() if self.complete([name])}
         if not rows:
             return None
-        path = results_file(self.climb.kind, summary["hardware"])
-        before = json.loads(path.read_text())["algorithms"] if path.exists() else {}
-        return _written(self.climb.kind, {**summary, "algorithms": dict(sorted((before | rows).items()))})
+        return write_rows(self.climb.kind, {**summary, "algorithms": rows})
 
     def table(self) -> str:
         """The results as Markdown."""
@@ -262,17 +260,32 @@ def results_file(kind: str, machine: dict[str, Any]) -> Path:
     return FOLDER / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
 
 
+def write_rows(kind: str, summary: Mapping[str, Any]) -> Path:
+    """Writes a summary's algorithms into the file of its machine, where others' rows stay as they are."""
+    path = results_file(kind, summary["hardware"])
+    before = json.loads(path.read_text())["algorithms"] if path.exists() else {}
+    return _written(kind, {**summary, "algorithms": dict(sorted((before | summary["algorithms"]).items()))})
+
+
+def called(module: str) -> dict[str, str]:
+    """When a module of ours measures, and by what command line.
+
+    Args:
+        module: Such as `seeds`, which was called as `python -m benchmarks.seeds`.
+    """
+    command = shlex.join(["python", "-m", f"benchmarks.{module}", *sys.argv[1:]])
+    return {"date": datetime.now(UTC).date().isoformat(), "command": command}
+
+
 def write(kind: str, module: str, measured: Mapping[str, Any]) -> None:
     """Writes what a module of ours measured, with date, command line and hardware; prints which file it is in.
 
     Args:
         kind: What the file's name begins with; a file of the same kind and machine is replaced.
-        module: Such as `seeds`, which was called as `python -m benchmarks.seeds`.
+        module: As `called` takes it.
         measured: What JSON can hold.
     """
-    command = shlex.join(["python", "-m", f"benchmarks.{module}", *sys.argv[1:]])
-    date = datetime.now(UTC).date().isoformat()
-    path = _written(kind, {"date": date, "command": command, "hardware": hardware(), **measured})
+    path = _written(kind, {**called(module), "hardware": hardware(), **measured})
     print(path.relative_to(ROOT))
 
 

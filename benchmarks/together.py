@@ -8,8 +8,6 @@ measured.
 
 import argparse
 import os
-import shlex
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -17,7 +15,7 @@ from functools import partial
 from multiprocessing import get_context
 
 from benchmarks.blocks import prepare, timed_block
-from benchmarks.results import SHIPPED_BLOCKS, WHAT_SHIPS, WHOLE_LADDER, Climb, Results, updates_per_second
+from benchmarks.results import SHIPPED_BLOCKS, WHAT_SHIPS, WHOLE_LADDER, Climb, Results, called, updates_per_second
 from benchmarks.rungs import RUNGS, rungs_of
 from benchmarks.subjects import UPDATES, subject
 from benchmarks.work import full_precision, gflop_per_update
@@ -95,7 +93,7 @@ def main() -> None:
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(UPDATES)}")
     workers = Workers(options.algorithms or UPDATES)
     ready = workers.prepare(options.rungs, 60 * options.minutes)
-    command = shlex.join(["python", "-m", "benchmarks.together", *sys.argv[1:]])
+    command = called("together")["command"]
     for name, rungs in ready.items():
         climb = climb_of(name, rungs, options.rungs)
         results = Results(command, climb)
