@@ -7,11 +7,13 @@ evaluations. The two frameworks count as equal if their means are within one poo
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,21 +32,37 @@ from shared.runs.machine import load, on_threads
 AROUND = ("before_online", "after_online")
 
 
-def whole_run(framework: str, name: str, settings: list[str], environment: Mapping[str, str]) -> dict[str, Any]:
+def whole_run(
+    framework: str, name: str, settings: Sequence[str], environment: Mapping[str, str], folder: Path
+) -> dict[str, Any]:
     """One run in a process of its own; what its `result.json` holds, and under `curve` the evaluations by step.
+
+    Args:
+        framework: `torch` or `jax`.
+        name: The algorithm's.
+        settings: The run's flags.
+        environment: Variables that its process has besides ours.
+        folder: Where the run goes. One that has ended there before is not made again.
 
     Raises:
         subprocess.CalledProcessError: The run failed.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        script = [sys.executable, f"corl_{framework}/{name}.py", "--runs_path", folder, *settings]
+    if (ended := _ended(folder, name)) is None:
+        shutil.rmtree(folder, ignore_errors=True)
+        script = [sys.executable, f"corl_{framework}/{name}.py", "--runs_path", str(folder), *settings]
         subprocess.run(script, cwd=ROOT, env=os.environ | environment, check=True, stdout=subprocess.DEVNULL)
-        # A model-based run has made that of its model beside it.
-        results = {path: json.loads(path.read_text()) for path in Path(folder).glob("*/result.json")}
-        (path,) = (path for path, result in results.items() if result["algorithm"] == name)
-        evaluated = read_run(path.parent)
-        assert evaluated is not None, "a run that ended was evaluated"
-        return results[path] | {"curve": evaluated.values, "switch": evaluated.switch}
+        ended = _ended(folder, name)
+    assert ended is not None, "a run that ended has a result"
+    evaluated = read_run(ended)
+    assert evaluated is not None, "a run that ended was evaluated"
+    result = json.loads((ended / "result.json").read_text())
+    return result | {"curve": evaluated.values, "switch": evaluated.switch}
+
+
+def _ended(folder: Path, name: str) -> Path | None:
+    """The algorithm's run in a folder. A model-based one has made that of its model beside it."""
+    results = (path for path in folder.glob("*/result.json") if json.loads(path.read_text())["algorithm"] == name)
+    return next((path.parent for path in results), None)
 
 
 def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -155,6 +173,7 @@ def main() -> None:
     parser.add_argument("algorithm", choices=UPDATES)
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds, from 0, at least 2 (default: 5)")
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side, sharing the cores (default: 1)")
+    parser.add_argument("--kept", type=Path, metavar="FOLDER", help="keeps runs; another call makes only those missing")
     args, settings = parser.parse_known_args()
     if args.seeds < 2:
         parser.error("one seed has no deviation to compare by: ask for --seeds 2 or more")
@@ -162,13 +181,15 @@ def main() -> None:
     cases = [(framework, str(seed)) for seed in range(args.seeds) for framework in FRAMEWORKS]
     before = load()
 
-    def run(case: tuple[str, str]) -> dict[str, Any]:
+    def run(case: tuple[str, str], folder: Path) -> dict[str, Any]:
         framework, seed = case
-        return whole_run(framework, args.algorithm, ["--seed", seed, *settings], on_threads(threads))
+        flags = ["--seed", seed, *settings]
+        place = folder / " ".join([args.algorithm, framework, *flags]).replace("/", "-")
+        return whole_run(framework, args.algorithm, flags, on_threads(threads), place)
 
     try:
-        with ThreadPoolExecutor(args.jobs) as pool:
-            runs = list(pool.map(run, cases))
+        with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.jobs) as pool:
+            runs = list(pool.map(partial(run, folder=(args.kept or Path(folder)).resolve()), cases))
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)  # the run itself has said why
     by_framework = {

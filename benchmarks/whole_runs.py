@@ -28,9 +28,10 @@ def timed(framework: str, name: str, cache: Path, settings: list[str]) -> dict[s
     Raises:
         subprocess.CalledProcessError: The run failed.
     """
-    begin = time.perf_counter()
-    found = whole_run(framework, name, settings, {"JAX_COMPILATION_CACHE_DIR": str(cache)})
-    wall = time.perf_counter() - begin
+    with tempfile.TemporaryDirectory() as folder:
+        begin = time.perf_counter()
+        found = whole_run(framework, name, settings, {"JAX_COMPILATION_CACHE_DIR": str(cache)}, Path(folder))
+        wall = time.perf_counter() - begin
     times = {key: found["seconds"][key] for key in ("to_first_update", "training", "evaluating")}
     return {
         "seconds": {"process": wall, **times},

@@ -1,10 +1,21 @@
 """What several seeds say: their curves, and the online phase's gain beside what it was before."""
 
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.seeds import equivalence, gains, kept_as, later_scores, lowest_later, over_the_data, summarise
+from benchmarks.seeds import (
+    equivalence,
+    gains,
+    kept_as,
+    later_scores,
+    lowest_later,
+    over_the_data,
+    summarise,
+    whole_run,
+)
 
 
 def summary(algorithm: str, **sides: Any) -> dict[str, Any]:
@@ -72,3 +83,14 @@ def test_scores_stand_over_the_datas_weakest_policy() -> None:
     with_data = runs | {"data_policies": {"expert": 90.0, "medium": 35.5}}
     assert [over_the_data(with_data, "torch"), over_the_data(with_data, "torch", "jax")] == ["+4.5", "-5.5"]
     assert over_the_data(runs | {"data_policies": {}}, "torch") == "no data"
+
+
+def test_a_run_that_has_ended_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a run left that was stopped goes away, and a run that ended is read."""
+    (tmp_path / "BC-stopped").mkdir()
+    flags = ["--max_timesteps", "20", "--eval_freq", "10", "--n_episodes", "1"]
+    made = whole_run("torch", "any_percent_bc", flags, {}, tmp_path)
+    assert not (tmp_path / "BC-stopped").exists()
+    assert list(made["curve"]) == [10, 20]
+    monkeypatch.setattr(subprocess, "run", lambda *args, **named: pytest.fail("made again"))
+    assert whole_run("torch", "any_percent_bc", flags, {}, tmp_path) == made
