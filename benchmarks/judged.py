@@ -5,9 +5,12 @@ both frameworks. Beside its measures stand the policy's score, and what it earns
 """
 
 import argparse
+import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import numpy as np
 
 from benchmarks.results import write
 from shared.envs.evaluation import ContextPolicy
+from shared.files import write_atomically
 from shared.frameworks.saved import Saved, find
 from shared.frameworks.twins import FRAMEWORKS, load_twin
 from shared.runs.configs import dataset_row
@@ -131,20 +135,28 @@ def _rankings(summary: dict[str, Any]) -> Iterator[str]:
             yield f"| {dataset} | {other} | {FRAMEWORKS[framework]} | {' | '.join(cells)} |"
 
 
+def once(path: Path, make: Callable[[], Any]) -> Any:
+    """What the file holds; where there is none, what is made now and kept there."""
+    if not path.exists():
+        write_atomically(path, json.dumps(make(), default=float).encode())
+    return json.loads(path.read_text())
+
+
 def main() -> None:
     """Prints the table, and writes `benchmarks/results/judged-<machine>.json`."""
-    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
-    before = load()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--kept", type=Path, metavar="FOLDER", help="keeps what is done; another call does the rest")
+    options, before = parser.parse_args(), load()
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        policies = {policy: trained(policy, folder) for policy in POLICIES}
-        rows = [
-            {"policy": policy, "dataset": dataset, "framework": framework}
-            | {"measures": judged(framework, policies[policy]["path"], dataset, folder)}
-            for dataset in DATASETS
-            for policy in policies
-            for framework in FRAMEWORKS
-        ]
+        folder = (options.kept or Path(name)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        policies = {policy: once(folder / f"{policy}.json", partial(trained, policy, folder)) for policy in POLICIES}
+        rows = []
+        for dataset, policy, framework in product(DATASETS, policies, FRAMEWORKS):
+            row = {"policy": policy, "dataset": dataset, "framework": framework}
+            path = folder / f"{' '.join(row.values())}.json".replace("/", "-")
+            measures = once(path, partial(judged, framework, policies[policy]["path"], dataset, folder))
+            rows.append(row | {"measures": measures})
     for found in policies.values():
         del found["path"]
     packages = versions("jax", "torch", "numpy", "mujoco")
