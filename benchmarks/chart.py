@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, PercentFormatter
 
 from benchmarks.growth import AXES, along, share_of_peak
-from benchmarks.results import best
+from benchmarks.results import best, sides
 from benchmarks.rungs import EAGER, RUNGS, SHIPPED
 from benchmarks.starts import STARTS, start_of
 from shared.frameworks.twins import FRAMEWORKS
@@ -43,22 +43,45 @@ def staircases(summary: dict[str, Any]) -> str:
         return svg(figure, "chart")
 
 
+def over_best(summary: dict[str, Any]) -> str:
+    """A results file as an SVG: updates per second of the JAX scan over PyTorch's best rung, where that is known."""
+    found = {name: sides(summary, name).over for name in summary["algorithms"]}
+    ratios = dict(sorted(((name, over) for name, over in found.items() if over), key=itemgetter(1), reverse=True))
+    with _both_themes():
+        figure = Figure(figsize=(_WIDTH, 0.2 * len(ratios) + 0.6), layout="constrained")
+        axis = figure.subplots()
+        colours = [_COLOURS["JAX" if over > 1.0 else "PyTorch"] for over in ratios.values()]
+        bars = axis.barh(list(ratios), list(ratios.values()), 0.75, color=colours)
+        axis.bar_label(bars, [f"{over:.2f}" for over in ratios.values()], padding=2)
+        axis.invert_yaxis()
+        axis.margins(y=0.01)
+        axis.axvline(1.0, color=_GREY, linewidth=0.8, linestyle=":")
+        axis.set_xlabel("updates per second over PyTorch's best rung")
+        axis.spines[["top", "right"]].set_visible(False)
+        return svg(figure, "chart")
+
+
 def seeds(summary: dict[str, Any]) -> str:
-    """A results file as an SVG: updates per second of all seeds together over those of one alone, by their number."""
+    """A results file as an SVG: updates per second of all seeds together over those of one alone, by their number.
+
+    It shows each algorithm whose largest number of seeds was timed.
+    """
     timed = {rung for found in summary["algorithms"].values() for rung in found["rungs"]}
     many = {RUNGS[rung].seeds: rung for rung in RUNGS if rung in timed and RUNGS[rung].seeds > 1}
-    shown = {name: found for name, found in summary["algorithms"].items() if {*many.values()} <= {*found["rungs"]}}
+    shown = {name: found for name, found in summary["algorithms"].items() if many[max(many)] in found["rungs"]}
     with _both_themes():
-        figure = Figure(figsize=(_WIDTH, 0.45 * len(shown) + 0.9), layout="constrained")
+        figure = Figure(figsize=(_WIDTH, 0.225 * len(many) * len(shown) + 0.9), layout="constrained")
         axis = figure.subplots()
         for number, (count, rung) in enumerate(many.items()):
-            places = [row + (number - (len(many) - 1) / 2) * 0.38 for row in range(len(shown))]
-            lengths = [best(found, rung) / best(found, SHIPPED) for found in shown.values()]
+            rows = {row: found for row, found in enumerate(shown.values()) if rung in found["rungs"]}
+            places = [row + (number - (len(many) - 1) / 2) * 0.38 for row in rows]
+            lengths = [best(found, rung) / best(found, SHIPPED) for found in rows.values()]
             face = _COLOURS["JAX"] if number == len(many) - 1 else "none"
             bars = axis.barh(places, lengths, 0.34, color=face, edgecolor=_COLOURS["JAX"], label=f"{count} seeds")
             axis.bar_label(bars, [f"{length:.2f}" for length in lengths], padding=2)
         axis.set_yticks(range(len(shown)), shown)
         axis.invert_yaxis()
+        axis.margins(y=0.01)
         axis.axvline(1.0, color=_GREY, linewidth=0.8, linestyle=":")
         axis.set_xlabel("updates per second of all seeds over one seed's")
         axis.spines[["top", "right"]].set_visible(False)

@@ -312,7 +312,9 @@ def charts() -> dict[str, str]:
     found: dict[str, str] = {}
     for path in files("updates"):
         summary = json.loads(path.read_text())
-        found |= {path.stem: chart.staircases(summary), f"{path.stem}-seeds": chart.seeds(summary)}
+        # On a GPU, ratios over PyTorch eager tell of launches alone.
+        drawn = chart.over_best if summary["hardware"]["gpus"] else chart.staircases
+        found |= {path.stem: drawn(summary), f"{path.stem}-seeds": chart.seeds(summary)}
     for path in files("seeds"):
         if has_curves(summary := json.loads(path.read_text())):
             found[path.stem] = chart.learning(summary)
