@@ -61,13 +61,18 @@ def over_best(summary: dict[str, Any]) -> str:
         return svg(figure, "chart")
 
 
+def many_seeds(summary: dict[str, Any]) -> dict[int, str]:
+    """The rungs of a results file that advance several seeds at once, by their number, fewest first."""
+    timed = {rung for found in summary["algorithms"].values() for rung in found["rungs"]}
+    return {RUNGS[rung].seeds: rung for rung in RUNGS if rung in timed and RUNGS[rung].seeds > 1}
+
+
 def seeds(summary: dict[str, Any]) -> str:
     """A results file as an SVG: updates per second of all seeds together over those of one alone, by their number.
 
     It shows each algorithm whose largest number of seeds was timed.
     """
-    timed = {rung for found in summary["algorithms"].values() for rung in found["rungs"]}
-    many = {RUNGS[rung].seeds: rung for rung in RUNGS if rung in timed and RUNGS[rung].seeds > 1}
+    many = many_seeds(summary)
     shown = {name: found for name, found in summary["algorithms"].items() if many[max(many)] in found["rungs"]}
     with _both_themes():
         figure = Figure(figsize=(_WIDTH, 0.225 * len(many) * len(shown) + 0.9), layout="constrained")

@@ -314,7 +314,9 @@ def charts() -> dict[str, str]:
         summary = json.loads(path.read_text())
         # On a GPU, ratios over PyTorch eager tell of launches alone.
         drawn = chart.over_best if summary["hardware"]["gpus"] else chart.staircases
-        found |= {path.stem: drawn(summary), f"{path.stem}-seeds": chart.seeds(summary)}
+        found[path.stem] = drawn(summary)
+        if chart.many_seeds(summary):
+            found[f"{path.stem}-seeds"] = chart.seeds(summary)
     for path in files("seeds"):
         if has_curves(summary := json.loads(path.read_text())):
             found[path.stem] = chart.learning(summary)

@@ -71,6 +71,17 @@ def test_every_chart_is_that_of_its_results_file() -> None:
         assert (report.ROOT / "docs" / f"{name}.svg").read_text(encoding="utf-8") == text
 
 
+@pytest.mark.parametrize("gpus", [[], ["H200"]])
+def test_a_ladder_of_two_rungs_is_drawn(gpus: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nobody need time many seeds at once, nor a graph."""
+    rung = {"updates_per_second": {"max": 50.0}, "share_of_matmul_peak": 0.5}
+    timed = {"gflop_per_update": 1.0, "rungs": {results.EAGER: rung, results.SHIPPED: rung}}
+    ladder = {"hardware": {"gpus": gpus, "cpu": "Xeon"}, "algorithms": {"iql": timed}}
+    (tmp_path / "updates-machine.json").write_text(json.dumps(ladder))
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    assert list(report.charts()) == ["updates-machine"]
+
+
 def test_tables_are_of_the_algorithm_that_is_asked_for() -> None:
     assert "td3_bc" in report.updates("td3_bc")
     assert "cql" not in report.updates("td3_bc").replace("benchmark", "")
