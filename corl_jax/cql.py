@@ -88,6 +88,8 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
 
     group: str = "CQL-D4RL"
     name: str = "CQL"
+    # Dataset: mini/pendulum-replay, a D4RL id, minari:NAME, ogbench:NAME, or a file
+    env: str = "mini/pendulum-replay"
     # Orthogonal initialisation of the critics
     orthogonal_init: bool = True
     # Normalise states to mean 0 and standard deviation 1

@@ -75,6 +75,8 @@ class TrainConfig(Hyperparameters, EvalSeedConfig, EpochsConfig, TransitionsConf
 
     group: str = "rebrac"
     name: str = "rebrac"
+    # Dataset: mini/pendulum-replay, a D4RL id, minari:NAME, ogbench:NAME, or a file
+    env: str = "mini/pendulum-replay"
     buffer_size: int = bounded(10_000_000, low=1)
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False

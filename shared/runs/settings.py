@@ -179,8 +179,8 @@ class EpochsConfig(RunConfig):
 class EnsembleConfig(DeterministicConfig, EpochsConfig, TransitionsConfig):
     """A run of an algorithm with many critics."""
 
-    # Dataset: mini/hopper-medium-replay, a D4RL id, minari:NAME, ogbench:NAME, or a file
-    env: str = "mini/hopper-medium-replay"
+    # Dataset: mini/pendulum-replay, a D4RL id, minari:NAME, ogbench:NAME, or a file
+    env: str = "mini/pendulum-replay"
     buffer_size: int = bounded(1_000_000, low=1)
     seed: int = bounded(10, low=0, high=2**32 - 1)
     # Updates between two records in CORL, without effect here: we average over them all; kept so that its files load
