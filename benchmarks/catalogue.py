@@ -9,7 +9,7 @@ from parity_tests.listing import of_family, short
 from parity_tests.pair import Pair
 from shared.frameworks.twins import page_of
 
-COLUMNS = ["algorithm", "when to use it", "GFLOP an update", "score in PyTorch, in JAX", "paper"]
+COLUMNS = ["algorithm", "when to use it", "GFLOP an update", "data", "score in PyTorch, in JAX", "paper"]
 
 
 def table() -> str:
@@ -23,9 +23,10 @@ def table() -> str:
     return "\n\n".join(parts)
 
 
-def _row(pair: Pair, costs: dict[str, float], scores: dict[str, str]) -> str:
+def _row(pair: Pair, costs: dict[str, float], scores: dict[str, tuple[str, str]]) -> str:
     cost = f"{costs[pair.name]:.2f}" if pair.name in costs else ""
-    cells = [f"[{short(pair)}]({page_of(pair.name)}.md)", pair.use, cost, scores.get(pair.name, "")]
+    data, means = scores.get(pair.name, ("", ""))
+    cells = [f"[{short(pair)}]({page_of(pair.name)}.md)", pair.use, cost, data, means]
     return f"| {' | '.join([*cells, f'[{pair.paper}]({pair.url})'])} |"
 
 
@@ -36,10 +37,10 @@ def _costs() -> dict[str, float]:
     return {name: timed["gflop_per_update"] for name, timed in found}
 
 
-def _scores() -> dict[str, str]:
-    """The mean scores of default runs over seeds, in both frameworks, by algorithm."""
+def _scores() -> dict[str, tuple[str, str]]:
+    """What default runs learn from, and their mean scores over seeds, in both frameworks, by algorithm."""
     summaries = [json.loads(path.read_text()) for path in results.files("seeds")]
-    return {found["algorithm"]: _means(found) for found in summaries if seeds.is_default(found)}
+    return {found["algorithm"]: (seeds.data(found), _means(found)) for found in summaries if seeds.is_default(found)}
 
 
 def _means(summary: dict[str, Any]) -> str:

@@ -198,16 +198,17 @@ def scores(_: str | None) -> str:
 def compared(_: str | None) -> str:
     """Default runs of five seeds or more, and whether they show that both frameworks score the same."""
     lines = [
-        f"| algorithm | seeds | PyTorch | JAX | equal within {statistics.MARGIN:g} points "
+        f"| algorithm | data | seeds | PyTorch | JAX | equal within {statistics.MARGIN:g} points "
         "| lowest evaluation after a third | minutes a run, PyTorch and JAX |",
-        "|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for summary in (json.loads(path.read_text()) for path in files("seeds")):
         sides = [summary["frameworks"][framework] for framework in seeds.FRAMEWORKS]
         number = len(sides[0]["seeds"])
         if number >= 5 and seeds.is_default(summary):
             lines.append(
-                f"| {PAIRS[summary['algorithm']].title} | {number} | {means(summary)} | {seeds.equivalence(summary)} "
+                f"| {PAIRS[summary['algorithm']].title} | {seeds.data(summary)} | {number} | {means(summary)} "
+                f"| {seeds.equivalence(summary)} "
                 f"| {', '.join(map(seeds.lowest_later, sides))} | {minutes(summary)} |"
             )
     return "\n".join(lines) + "\n"

@@ -94,6 +94,11 @@ def is_default(summary: dict[str, Any]) -> bool:
     return run == (dataset, config.max_timesteps)
 
 
+def data(summary: dict[str, Any]) -> str:
+    """The dataset's name in a table of default runs, all of which learn from bundled ones."""
+    return summary["dataset"]["name"].removeprefix("mini/")
+
+
 def kept_as(name: str, updates: int, settings: Sequence[str]) -> str:
     """What the name of the results file begins with: runs with settings of their own are no default runs."""
     return f"forms-{name}-{' '.join(settings)}" if settings else f"seeds-{name}-{updates}-updates"

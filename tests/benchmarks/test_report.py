@@ -124,5 +124,5 @@ def test_costs_and_scores_are_those_of_results_files(monkeypatch: pytest.MonkeyP
         (tmp_path / f"seeds-{name}.json").write_text(json.dumps(runs))
     monkeypatch.setattr(results, "FOLDER", tmp_path)
     rows = {row.split("]")[0].split("[")[1]: row for row in catalogue.table().splitlines() if row.startswith("| [")}
-    assert " | 0.41 | 91.2, 91.2 | " in rows["TD3+BC"]
-    assert " |  |  | [Wang" in rows["CRR"]
+    assert " | 0.41 | hopper-mostly-expert | 91.2, 91.2 | " in rows["TD3+BC"]
+    assert " |  |  |  | [Wang" in rows["CRR"]

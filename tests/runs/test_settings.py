@@ -78,7 +78,7 @@ def test_the_comment_is_that_of_the_class_that_says_it_last(capsys: pytest.Captu
     assert found["run"]["name"] == "First part of the run's name"
     assert found["run"]["n_episodes"] == "Episodes, said anew"
     assert found["run"]["seed"] == "Seed of the weights, the batches and the noise"
-    assert found["run"]["env"].startswith("Dataset: mini/hopper-medium-replay, ")
+    assert found["run"]["env"].startswith("Dataset: mini/pendulum-replay, ")
     assert found["run"]["log_every"].startswith("Updates between two records in CORL, ")
 
 
