@@ -113,16 +113,17 @@ def shipped(_: str | None) -> str:
 
 
 def seeds_of(name: str | None) -> str:
-    """Whole runs over seeds: of one algorithm, or of all."""
-    found = []
+    """Whole runs over seeds, of one algorithm or of all; default runs first."""
+    found: dict[bool, list[str]] = {True: [], False: []}
     for path in files("seeds"):
         summary = json.loads(path.read_text())
         if name in (None, summary["algorithm"]):
             verdict = f"The means are {summary['means_apart']:.1f} apart, the pooled standard deviation is "
             verdict += f"{summary['pooled_std']:.1f}."
             verdict += f" In `{summary['dataset']['name']}` itself, {data_scores(summary)}."
-            found.append(f"{measured(summary)}:\n\n{seeds.table(summary)}\n\n{verdict}\n{curves(path, summary)}")
-    return "\n".join(found)
+            text = f"{measured(summary)}:\n\n{seeds.table(summary)}\n\n{verdict}\n{curves(path, summary)}"
+            found[seeds.is_default(summary)].append(text)
+    return "\n".join([*found[True], *found[False]])
 
 
 def data_scores(summary: dict[str, Any]) -> str:

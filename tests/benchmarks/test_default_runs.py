@@ -1,26 +1,29 @@
 """Default runs learn: what the results files of several seeds say about each of them."""
 
 import json
+from itertools import product
 from typing import Any
 
 import pytest
 
 from benchmarks import results, seeds
+from shared.frameworks.twins import FRAMEWORKS
 
-# Of the score of the data's better policy: what every run's last three evaluations reach on average. PyTorch's runs of
-# CQL and ReBRAC are not among them. Of five seeds, one of CQL reaches 0.78. An evaluation each of both lies below the
-# weaker policy.
+# Of the score of the policy that the data's best episodes come from, what every run's last three evaluations reach on
+# average. Decision Transformer is not among them: of five seeds in each framework, two reach 0.7.
 REACHED = {
-    ("any_percent_bc", "torch"): 0.9,
-    ("any_percent_bc", "jax"): 0.9,
-    ("td3_bc", "torch"): 0.9,
-    ("td3_bc", "jax"): 0.9,
-    ("iql", "torch"): 0.9,
-    ("iql", "jax"): 0.9,
-    ("cql", "jax"): 0.8,
-    ("rebrac", "jax"): 0.8,
+    "any_percent_bc": 0.9,
+    "td3_bc": 0.9,
+    "iql": 0.9,
+    "cql": 0.8,
+    "rebrac": 0.8,
+    "sac_n": 0.8,
+    "edac": 0.8,
+    "lb_sac": 0.8,
 }
-RUNS = pytest.mark.parametrize(("name", "framework"), REACHED)
+# A replay's training ended at the expert, who scores 100; its episodes' mean is that of a far weaker policy.
+EXPERT = {"mini/pendulum-replay": 100.0}
+RUNS = pytest.mark.parametrize(("name", "framework"), product(REACHED, FRAMEWORKS))
 
 
 def default_runs(name: str) -> dict[str, Any]:
@@ -35,7 +38,8 @@ def test_every_seed_reaches_its_share_of_the_better_policy(name: str, framework:
     summary = default_runs(name)
     scores = summary["frameworks"][framework]["mean_of_last_3"]
     assert len(scores) >= 5
-    assert min(scores) >= REACHED[name, framework] * max(summary["data_policies"].values())
+    better = EXPERT.get(summary["dataset"]["name"], max(summary["data_policies"].values()))
+    assert min(scores) >= REACHED[name] * better
 
 
 @RUNS
