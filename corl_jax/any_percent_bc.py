@@ -23,11 +23,11 @@ from shared.data.transitions import Batch
 from shared.envs.spaces import Shape, axes
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
-from shared.frameworks.jax_encoders import convolutions
+from shared.frameworks.jax_encoders import convolutions, crop
 from shared.frameworks.jax_layers import Linear, Network
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
-from shared.runs.fields import bounded
+from shared.runs.fields import bounded, later
 from shared.runs.run import Run
 from shared.runs.settings import ImagesConfig, ImitationConfig
 from shared.runs.task import load_task
@@ -41,6 +41,9 @@ class Hyperparameters:
 
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
+    # Pixels by which an update moves each image at most, at random: it is padded by its edges, then cropped. DrQ has 4,
+    # for images of 84 x 84
+    crop_padding: int = later(bounded(0, low=0, high=64))
 
 
 @dataclass(frozen=True)
@@ -91,13 +94,20 @@ class Actor(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch: nothing."""
+    """What an update draws besides its batch."""
+
+    # With crop_padding: row and column where padded images are cropped, (B, 2)
+    crops: Array | None = None
 
 
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int) -> tuple[Array, Noise]:
-    """An update's batch indices (B,), which depend on the key and on the update's number alone."""
-    indices = jax.random.randint(jax.random.fold_in(key, step), (hp.batch_size,), 0, dataset_size)
-    return indices, Noise()
+    """An update's batch indices (B,) and its crops, which depend on the key and on the update's number alone."""
+    key = jax.random.fold_in(key, step)
+    noise = Noise()
+    if hp.crop_padding:
+        key, crops_key = jax.random.split(key)
+        noise = Noise(jax.random.randint(crops_key, (hp.batch_size, 2), 0, 2 * hp.crop_padding + 1))
+    return jax.random.randint(key, (hp.batch_size,), 0, dataset_size), noise
 
 
 # ---- losses and update ---------------------------------------------------------------------------------------------
@@ -125,7 +135,9 @@ class BC(struct.PyTreeNode):
         return square(actions - batch.actions).mean(), {}
 
     def update(self, batch: Batch, noise: Noise) -> tuple["BC", dict[str, Array]]:
-        """One gradient step."""
+        """One gradient step, perhaps on cropped images."""
+        if noise.crops is not None:
+            batch = batch._replace(observations=crop(batch.observations, noise.crops, self.hp.crop_padding))
         (loss, _), gradient = value_and_grad(self.actor_loss, has_aux=True)(self.actor, batch)
         return gradient_step(self, "actor", gradient), {"actor_loss": loss}
 

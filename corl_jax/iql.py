@@ -27,11 +27,11 @@ from shared.data.transitions import Batch
 from shared.envs.spaces import Shape, axes
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
-from shared.frameworks.jax_encoders import convolutions
+from shared.frameworks.jax_encoders import convolutions, cropped
 from shared.frameworks.jax_layers import Linear, Network, clamp, dropout_mask, is_key
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
-from shared.runs.fields import bounded, positive
+from shared.runs.fields import bounded, later, positive
 from shared.runs.run import Run
 from shared.runs.settings import ImagesConfig, TransitionsConfig
 from shared.runs.task import load_task
@@ -63,6 +63,9 @@ class Hyperparameters:
     actor_lr: float = positive(3e-4)
     # Dropout rate behind the policy's hidden layers; null: no dropout
     actor_dropout: float | None = bounded(None, low=0, high=0.99)
+    # Pixels by which an update moves each image at most, at random: it is padded by its edges, then cropped. DrQ has 4,
+    # for images of 84 x 84
+    crop_padding: int = later(bounded(0, low=0, high=64))
 
 
 @dataclass(frozen=True)
@@ -185,16 +188,22 @@ class Noise(NamedTuple):
 
     # What the policy's two hidden layers are multiplied by, (B, 256) each, or a key to draw it; None without dropout
     dropout: Array | tuple[Array, ...] | None
+    # With crop_padding: row and column where padded images are cropped, (2, B, 2), observations first, then next ones
+    crops: Array | None = None
 
 
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int, action_dim: int) -> tuple[Array, Noise]:
-    """An update's batch indices (B,) and a key for its dropout, which depend on the key and the update's number alone.
+    """An update's batch indices (B,), crops and a key for its dropout; the key and the update's number decide them.
 
     Masks of a whole interval would fill the memory, so an update draws its own.
     """
-    index_key, dropout_key = jax.random.split(jax.random.fold_in(key, step))
+    key, crops = jax.random.fold_in(key, step), None
+    if hp.crop_padding:
+        key, crops_key = jax.random.split(key)
+        crops = jax.random.randint(crops_key, (2, hp.batch_size, 2), 0, 2 * hp.crop_padding + 1)
+    index_key, dropout_key = jax.random.split(key)
     indices = jax.random.randint(index_key, (hp.batch_size,), 0, dataset_size)
-    return indices, Noise(dropout=None if hp.actor_dropout is None else dropout_key)
+    return indices, Noise(None if hp.actor_dropout is None else dropout_key, crops)
 
 
 def dropout_masks(noise: Noise, hp: Hyperparameters) -> tuple[Array, ...] | None:
@@ -298,6 +307,7 @@ class IQL(struct.PyTreeNode):
     def update(self, batch: Batch, noise: Noise) -> tuple["IQL", dict[str, Array]]:
         """One gradient step: every loss at the parameters before it, then every step; last the target critics."""
         state, hp = self, self.hp
+        batch = cropped(batch, noise.crops, hp.crop_padding)
         (value_loss, aux), vf_gradient = value_and_grad(state.value_loss, has_aux=True)(state.vf, batch)
         (q_loss, _), qf_gradient = value_and_grad(state.q_loss, has_aux=True)(state.qf, batch)
         (actor_loss, _), actor_gradient = value_and_grad(state.actor_loss, has_aux=True)(

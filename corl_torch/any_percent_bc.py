@@ -20,9 +20,9 @@ from shared.data.transitions import Batch
 from shared.envs.spaces import Shape
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
-from shared.frameworks.torch_encoders import convolutions
+from shared.frameworks.torch_encoders import convolutions, crop
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
-from shared.runs.fields import bounded
+from shared.runs.fields import bounded, later
 from shared.runs.run import Run
 from shared.runs.settings import ImagesConfig, ImitationConfig
 from shared.runs.task import load_task
@@ -36,6 +36,9 @@ class Hyperparameters:
 
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
+    # Pixels by which an update moves each image at most, at random: it is padded by its edges, then cropped. DrQ has 4,
+    # for images of 84 x 84
+    crop_padding: int = later(bounded(0, low=0, high=64))
 
 
 @dataclass(frozen=True)
@@ -85,13 +88,19 @@ class Actor(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch: nothing."""
+    """What an update draws besides its batch."""
+
+    # With crop_padding: row and column where padded images are cropped, (B, 2)
+    crops: Tensor | None = None
 
 
 def draw_noise(hp: Hyperparameters, dataset_size: int, device: torch.device) -> tuple[Tensor, Noise]:
-    """An update's batch indices (B,), from NumPy's global generator as in CORL."""
+    """An update's batch indices (B,), from NumPy's global generator as in CORL, and its crops, from torch's."""
     indices = np.random.randint(0, dataset_size, size=hp.batch_size)
-    return index_tensor(indices, device), Noise()
+    noise = Noise()
+    if hp.crop_padding:
+        noise = Noise(torch.randint(2 * hp.crop_padding + 1, (hp.batch_size, 2), device=device))
+    return index_tensor(indices, device), noise
 
 
 # ---- losses and update ---------------------------------------------------------------------------------------------
@@ -123,7 +132,9 @@ class BC:
         return square(actions - batch.actions).mean(), {}
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
-        """One gradient step."""
+        """One gradient step, perhaps on cropped images."""
+        if noise.crops is not None:
+            batch = batch._replace(observations=crop(batch.observations, noise.crops, self.hp.crop_padding))
         self.total_it += 1
         loss, _ = self.actor_loss(batch)
         gradient_step(loss, self.actor_optimizer)

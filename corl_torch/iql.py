@@ -24,10 +24,10 @@ from shared.data.transitions import Batch
 from shared.envs.spaces import Shape
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
-from shared.frameworks.torch_encoders import convolutions
+from shared.frameworks.torch_encoders import convolutions, cropped
 from shared.frameworks.torch_layers import dropout_mask
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
-from shared.runs.fields import bounded, positive
+from shared.runs.fields import bounded, later, positive
 from shared.runs.run import Run
 from shared.runs.settings import ImagesConfig, TransitionsConfig
 from shared.runs.task import load_task
@@ -59,6 +59,9 @@ class Hyperparameters:
     actor_lr: float = positive(3e-4)
     # Dropout rate behind the policy's hidden layers; null: no dropout
     actor_dropout: float | None = bounded(None, low=0, high=0.99)
+    # Pixels by which an update moves each image at most, at random: it is padded by its edges, then cropped. DrQ has 4,
+    # for images of 84 x 84
+    crop_padding: int = later(bounded(0, low=0, high=64))
 
 
 @dataclass(frozen=True)
@@ -174,15 +177,19 @@ class Noise(NamedTuple):
 
     # What the policy's two hidden layers are multiplied by, (B, 256) each; None without dropout
     dropout: tuple[Tensor, ...] | None
+    # With crop_padding: row and column where padded images are cropped, (2, B, 2), observations first, then next ones
+    crops: Tensor | None = None
 
 
 def draw_noise(hp: Hyperparameters, dataset_size: int, action_dim: int, device: torch.device) -> tuple[Tensor, Noise]:
-    """An update's batch indices (B,), from NumPy's global generator as in CORL, and its dropout, from torch's."""
+    """An update's batch indices (B,), from NumPy's global generator as in CORL, and its noise, from torch's."""
     indices = np.random.randint(0, dataset_size, size=hp.batch_size)
-    masks = None
+    crops = masks = None
+    if hp.crop_padding:
+        crops = torch.randint(2 * hp.crop_padding + 1, (2, hp.batch_size, 2), device=device)
     if hp.actor_dropout is not None:
         masks = tuple(dropout_mask(hp.actor_dropout, (hp.batch_size, 256), device) for _ in range(2))
-    return index_tensor(indices, device), Noise(dropout=masks)
+    return index_tensor(indices, device), Noise(masks, crops)
 
 
 # ---- losses and update ---------------------------------------------------------------------------------------------
@@ -279,6 +286,7 @@ class IQL:
         """One gradient step: every loss at the parameters before it, then every step; last the target critics."""
         hp = self.hp
         self.total_it += 1
+        batch = cropped(batch, noise.crops, hp.crop_padding)
         value_loss, aux = self.value_loss(batch)
         q_loss, _ = self.q_loss(batch)
         actor_loss, _ = self.actor_loss(batch, noise, aux["adv"])

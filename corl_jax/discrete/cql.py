@@ -25,7 +25,7 @@ from shared.data.transitions import Batch
 from shared.envs.spaces import Shape, axes
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
-from shared.frameworks.jax_encoders import convolutions, crop
+from shared.frameworks.jax_encoders import convolutions, cropped
 from shared.frameworks.jax_layers import ImplicitQuantiles, Linear, Network
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
@@ -202,18 +202,6 @@ def gradient_step(state: "CQL", gradient: Network) -> "CQL":
     return state.replace(critics=optax.apply_updates(state.critics, change), critics_optimizer=moments)
 
 
-def cropped(batch: Batch, noise: Noise, padding: int) -> Batch:
-    """The batch with each image moved its own way, before and after the step; all passes see the same.
-
-    Yarats et al., Image Augmentation Is All You Need, 2020, https://arxiv.org/abs/2004.13649
-    """
-    if noise.crops is None:
-        return batch
-    now, then = noise.crops
-    observations = crop(batch.observations, now, padding)
-    return batch._replace(observations=observations, next_observations=crop(batch.next_observations, then, padding))
-
-
 def huber(error: Array) -> Array:
     """Half the square of errors below 1, and the absolute error less a half of all others."""
     return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
@@ -269,7 +257,7 @@ class CQL(struct.PyTreeNode):
 
     def critic_loss(self, critics: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """Huber's loss of all critics against one target, added up, and the conservative term with its weight."""
-        batch = cropped(batch, noise, self.hp.crop_padding)
+        batch = cropped(batch, noise.crops, self.hp.crop_padding)
         target = self.td_target(batch, noise)
         quantiles = critics(batch.observations, noise.error)
         q = value(quantiles, batch.actions)

@@ -28,7 +28,7 @@ from shared.envs.spaces import Shape, axes
 from shared.errors import InputError
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, store, take, to_device
-from shared.frameworks.jax_encoders import convolutions
+from shared.frameworks.jax_encoders import convolutions, cropped
 from shared.frameworks.jax_layers import ImplicitQuantiles, Linear, Network, clamp, softplus
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
 from shared.runs.fields import bounded, choice, later, positive
@@ -59,6 +59,9 @@ class Hyperparameters:
     n_greedy_quantiles: int = later(bounded(32, low=1))
     # With iqn: cosines of a fraction
     embed_size: int = later(bounded(64, low=1))
+    # Pixels by which an update moves each image at most, at random: it is padded by its edges, then cropped. DrQ has 4,
+    # for images of 84 x 84
+    crop_padding: int = later(bounded(0, low=0, high=64))
 
 
 @dataclass(frozen=True)
@@ -191,17 +194,24 @@ class Noise(NamedTuple):
     target_fractions: Array | None = None
     # With iqn, likewise: for the value of the data's action
     error_fractions: Array | None = None
+    # With crop_padding: row and column where padded images are cropped, (2, B, 2), observations first, then next ones
+    crops: Array | None = None
 
 
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, size: Array, action_dim: int) -> tuple[Array, Noise]:
     """An update's batch indices (B,) below `size`, and its noise; the key and the update's number decide the rest."""
+    key, crops = jax.random.fold_in(key, step), None
+    if hp.crop_padding:
+        key, crops_key = jax.random.split(key)
+        crops = jax.random.randint(crops_key, (2, hp.batch_size, 2), 0, 2 * hp.crop_padding + 1)
     count = 5 if hp.critic == "iqn" else 3
-    index_key, target_key, actor_key, *fraction_keys = jax.random.split(jax.random.fold_in(key, step), count)
+    index_key, target_key, actor_key, *fraction_keys = jax.random.split(key, count)
     indices = jax.random.randint(index_key, (hp.batch_size,), 0, size)
     target = jax.random.normal(target_key, (hp.batch_size, action_dim))
     actor = jax.random.normal(actor_key, (hp.batch_size, action_dim))
     shape = 2, hp.batch_size, hp.n_quantiles
-    return indices, Noise(target, actor, *(jax.random.uniform(each, shape) for each in fraction_keys))
+    drawn = (jax.random.uniform(each, shape) for each in fraction_keys)
+    return indices, Noise(target, actor, *drawn, crops=crops)
 
 
 class Exploration(NamedTuple):
@@ -315,6 +325,7 @@ class SAC(struct.PyTreeNode):
     def update(self, batch: Batch, noise: Noise) -> tuple["SAC", dict[str, Array]]:
         """One gradient step: the critics; the actor, on the new critics; the temperature; the targets."""
         state, hp = self, self.hp
+        batch = cropped(batch, noise.crops, hp.crop_padding)
         alpha, critics = state.alpha(), (state.critic_1, state.critic_2)
         (critic_loss, aux), gradients = value_and_grad(state.critic_loss, has_aux=True)(critics, batch, noise)
         metrics = {"critic_loss": critic_loss, "alpha": alpha, **aux}

@@ -24,7 +24,7 @@ from shared.data.transitions import Batch
 from shared.envs.spaces import Shape
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
-from shared.frameworks.torch_encoders import convolutions, crop
+from shared.frameworks.torch_encoders import convolutions, cropped
 from shared.frameworks.torch_layers import ImplicitQuantiles, probe
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, choice, later, positive, widths
@@ -200,18 +200,6 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
     optimizer.step()
 
 
-def cropped(batch: Batch, noise: Noise, padding: int) -> Batch:
-    """The batch with each image moved its own way, before and after the step; all passes see the same.
-
-    Yarats et al., Image Augmentation Is All You Need, 2020, https://arxiv.org/abs/2004.13649
-    """
-    if noise.crops is None:
-        return batch
-    now, then = noise.crops
-    observations = crop(batch.observations, now, padding)
-    return batch._replace(observations=observations, next_observations=crop(batch.next_observations, then, padding))
-
-
 def huber(error: Tensor) -> Tensor:
     """Half the square of errors below 1, and the absolute error less a half of all others."""
     return where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)
@@ -273,7 +261,7 @@ class CQL:
 
     def critic_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """Huber's loss of all critics against one target, added up, and the conservative term with its weight."""
-        critics, batch = self.critics, cropped(batch, noise, self.hp.crop_padding)
+        critics, batch = self.critics, cropped(batch, noise.crops, self.hp.crop_padding)
         target = self.td_target(batch, noise)
         q = value(critics(batch.observations, noise.error), batch.actions)
         assert q.shape[1] == len(target)

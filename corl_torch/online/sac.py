@@ -26,7 +26,7 @@ from shared.envs.spaces import Shape
 from shared.errors import InputError
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, restore_generators, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, store, take, to_device
-from shared.frameworks.torch_encoders import convolutions
+from shared.frameworks.torch_encoders import convolutions, cropped
 from shared.frameworks.torch_layers import ImplicitQuantiles, Scalar
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, choice, later, positive
@@ -57,6 +57,9 @@ class Hyperparameters:
     n_greedy_quantiles: int = later(bounded(32, low=1))
     # With iqn: cosines of a fraction
     embed_size: int = later(bounded(64, low=1))
+    # Pixels by which an update moves each image at most, at random: it is padded by its edges, then cropped. DrQ has 4,
+    # for images of 84 x 84
+    crop_padding: int = later(bounded(0, low=0, high=64))
 
 
 @dataclass(frozen=True)
@@ -181,17 +184,22 @@ class Noise(NamedTuple):
     target_fractions: Tensor | None = None
     # With iqn, likewise: for the value of the data's action
     error_fractions: Tensor | None = None
+    # With crop_padding: row and column where padded images are cropped, (2, B, 2), observations first, then next ones
+    crops: Tensor | None = None
 
 
 def draw_noise(hp: Hyperparameters, size: int, action_dim: int, device: torch.device) -> tuple[Tensor, Noise]:
     """An update's batch indices (B,) below `size`, from NumPy's global generator, and its noise, from torch's."""
     indices = index_tensor(np.random.randint(0, size, size=hp.batch_size), device)
+    crops = None
+    if hp.crop_padding:
+        crops = torch.randint(2 * hp.crop_padding + 1, (2, hp.batch_size, 2), device=device)
     target = torch.randn(hp.batch_size, action_dim, device=device)
     shape, passes = (2, hp.batch_size, hp.n_quantiles), 2 if hp.critic == "iqn" else 0
     # The critics learn before the policy, and their fractions are drawn before its noise.
     drawn = [torch.rand(shape, device=device) for _ in range(passes)]
     actor = torch.randn(hp.batch_size, action_dim, device=device)
-    return indices, Noise(target, actor, *drawn)
+    return indices, Noise(target, actor, *drawn, crops=crops)
 
 
 class Exploration(NamedTuple):
@@ -308,6 +316,7 @@ class SAC:
         """One gradient step: the critics; the actor, on the new critics; the temperature; the targets."""
         hp = self.hp
         self.total_it += 1
+        batch = cropped(batch, noise.crops, hp.crop_padding)
         alpha = self.alpha()
         critic_loss, aux = self.critic_loss(batch, noise)
         metrics = {"critic_loss": critic_loss, "alpha": alpha, **aux}

@@ -2,6 +2,7 @@
 
 from parity_tests.families import Family
 from parity_tests.pair import Loss, Mistake, Pair
+from parity_tests.pairs import crops
 
 PAIR = Pair(
     name="any_percent_bc",
@@ -13,7 +14,7 @@ PAIR = Pair(
     benchmark_updates=1000,
     outputs=lambda twin, batch: {"actor": twin.actor(batch.observations)},
     losses={"actor_loss": Loss(of=("actor",), inputs=("batch",))},
-    variants={"default": {}, "images": {"encoder": "minatar", "frame_stack": 2}},
+    variants={"default": {}, "images": {"encoder": "minatar", "frame_stack": 2, "crop_padding": 2}},
     draw_inputs=lambda dataset, action_dim: (len(dataset[0]),),
 )
 
@@ -41,4 +42,12 @@ MISTAKES = [
             "draws"),
     Mistake("rows beyond the data", "(hp.batch_size,), 0, dataset_size)",
             "(hp.batch_size,), dataset_size, 2 * dataset_size)", "draws"),
+    Mistake("images as they are", "if noise.crops is not None:", "if False:", "update", "images"),
+    Mistake("one crop for the whole batch", "batch.observations, noise.crops,",
+            "batch.observations, noise.crops[:1] + 0 * noise.crops,", "update", "images"),
+    Mistake("rows and columns exchanged", "batch.observations, noise.crops,",
+            "batch.observations, noise.crops[:, ::-1],", "update", "images"),
+    Mistake("images that only move one way", "noise.crops, self.hp.crop_padding)", "noise.crops, 0)", "update",
+            "images"),
+    *crops.DRAWN,
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair, load_choices
-from parity_tests.pairs import quantiles
+from parity_tests.pairs import crops, quantiles
 
 SMALL = {"hidden_dims": (64, 48), "target_update_interval": 2, "learning_rate": 1e-3}
 
@@ -101,22 +101,9 @@ MISTAKES = [
             "optax.adam(hp.learning_rate)", "update", "double"),
     Mistake("same rows at every update", "key = jax.random.fold_in(key, step)",
             "key = jax.random.fold_in(key, 0 * step)", "draws"),
-    Mistake("one crop for the whole batch", "crop(batch.observations, now, padding)",
-            "crop(batch.observations, now[:1].repeat(len(now), axis=0), padding)", "loss", "images"),
-    Mistake("the next images cropped like the others", "now, then = noise.crops",
-            "now, then = noise.crops[:1].repeat(2, axis=0)", "loss", "images"),
-    Mistake("the next images as they are", "crop(batch.next_observations, then, padding)", "batch.next_observations",
-            "loss", "images"),
-    Mistake("rows and columns exchanged", "crop(batch.observations, now, padding)",
-            "crop(batch.observations, now[:, ::-1], padding)", "loss", "images"),
-    Mistake("images that only move one way", "crop(batch.observations, now, padding)",
-            "crop(batch.observations, now, 0)", "loss", "images"),
-    Mistake("acting on cropped images", "    return greedy(critics(observations))",
-            "    return greedy(critics(crop(observations, jnp.zeros((len(observations), 2), int), 2)))", "act",
+    Mistake("acting on images upside down", "    return greedy(critics(observations))",
+            "    return greedy(critics(observations[:, :, ::-1]))", "act",
             "images"),
-    Mistake("crops that never reach the last place", "0, 2 * hp.crop_padding + 1)", "0, 2 * hp.crop_padding)", "draws",
-            "images"),
-    Mistake("rows and crops from one key", "key, crops_key = jax.random.split(key)", "crops_key = key", "draws",
-            "images"),
+    *crops.mistakes("self.hp.crop_padding", "loss"),
     *quantiles.MISTAKES,
 ]  # fmt: skip

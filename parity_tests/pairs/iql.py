@@ -9,6 +9,7 @@ from torch import nn
 
 from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair, unlikelihood
+from parity_tests.pairs import crops
 
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
@@ -57,9 +58,9 @@ PAIR = Pair(
         "other": {"discount": 0.9, "tau": 0.1, "beta": 20.0, "iql_tau": 0.9, "iql_deterministic": True}
         | {"max_timesteps": 40, "vf_lr": 1e-3, "qf_lr": 1e-4, "actor_lr": 1e-3},
         "dropout": {"actor_dropout": 0.1},
-        "images": {"encoder": "minatar", "frame_stack": 2},
+        "images": {"encoder": "minatar", "frame_stack": 2, "crop_padding": 2},
     },
-    drawn_inside=lambda twin, noise, hp: twin.Noise(twin.dropout_masks(noise, hp)),
+    drawn_inside=lambda twin, noise, hp: noise._replace(dropout=twin.dropout_masks(noise, hp)),
     extra_inputs=advantages,
     facts=Facts(rewarded="q_loss", target_inputs=("batch",), imitation=unlikelihood, sharp={"beta": 100.0}),
 )
@@ -107,4 +108,5 @@ MISTAKES = [
             "steps = jnp.arange(num_updates)", "shipped path"),
     Mistake("same noise at every update", "jax.random.fold_in(key, step)", "jax.random.fold_in(key, 0 * step)",
             "draws"),
+    *crops.mistakes("hp.crop_padding", "update"),
 ]  # fmt: skip

@@ -4,7 +4,7 @@ from typing import Any
 
 from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Mistake, Pair
-from parity_tests.pairs import quantiles
+from parity_tests.pairs import crops, quantiles
 
 # Learning begins within the first block of the short runs, after a few uniform actions.
 SMALL = {"hidden_dim": 64, "random_steps": 3, "update_every": 5}
@@ -44,7 +44,7 @@ PAIR = Pair(
         "fast": SMALL | {"discount": 0.9, "tau": 0.1, "learning_rate": 1e-2},
         "quantiles": SMALL | {"critic": "qr", "n_quantiles": 5, "learning_rate": 3e-3},
         "implicit": SMALL | {"critic": "iqn", "n_quantiles": 6, "n_greedy_quantiles": 4, "embed_size": 8},
-        "images": SMALL | {"encoder": "minatar", "frame_stack": 2, "hidden_dim": 24},
+        "images": SMALL | {"encoder": "minatar", "frame_stack": 2, "crop_padding": 2, "hidden_dim": 24},
     },
     corner=corner,
     extra_inputs=lambda rng, size: {"log_prob": rng.normal(size=size)},
@@ -120,4 +120,5 @@ MISTAKES = [
             "actions, noise.error_fractions)", "loss", "implicit"),
     Mistake("the first critic's fractions for both", "zip(critics, given, strict=True)",
             "zip(critics, [given[0]] * 2, strict=True)", "loss", "implicit"),
+    *crops.mistakes("hp.crop_padding", "update"),
 ]  # fmt: skip

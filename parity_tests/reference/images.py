@@ -71,3 +71,12 @@ def shown(choices: Batch, settings: Any) -> Batch:
     generator = torch.Generator().manual_seed(0)
     images = [torch.randint(0, 256, (ROWS, *shape), dtype=torch.uint8, generator=generator) for _ in range(2)]
     return choices._replace(observations=images[0], next_observations=images[1])
+
+
+def moved(images: Tensor, padding: int) -> Tensor:
+    """Each image padded by its edges, then a part of it as large as it was, which torch's generator chooses."""
+    padded = torch.nn.functional.pad(images.float(), [padding] * 4, mode="replicate").to(images.dtype)
+    *_, height, width = images.shape
+    corners = torch.randint(0, 2 * padding + 1, (len(images), 2)).tolist()
+    cut = [image[:, y : y + height, x : x + width] for image, (y, x) in zip(padded, corners, strict=True)]
+    return torch.stack(cut)

@@ -23,7 +23,7 @@ from parity_tests.reference.common import (
     mlp,
     same_draws,
 )
-from parity_tests.reference.images import reader, shape_of, shown
+from parity_tests.reference.images import moved, reader, shape_of, shown
 from shared.data.transitions import Batch
 from shared.frameworks.torch_data import take
 
@@ -34,10 +34,12 @@ def network(encoder: str = "none") -> nn.Sequential:
     return nn.Sequential(eyes, mlp(features, 256, 256, ACTION_DIM, end=nn.Tanh()))
 
 
-@pytest.mark.parametrize(("max_action", "encoder"), [(1.0, "none"), (2.0, "none"), (2.0, "minatar")])
-def test_any_percent_bc(dataset: Batch, max_action: float, encoder: str) -> None:
+@pytest.mark.parametrize(
+    ("max_action", "encoder", "padding"), [(1.0, "none", 0), (2.0, "none", 0), (2.0, "minatar", 0), (2.0, "minatar", 2)]
+)
+def test_any_percent_bc(dataset: Batch, max_action: float, encoder: str, padding: int) -> None:
     """The policy, and how it acts afterwards."""
-    settings: dict[str, Any] = {"encoder": encoder}
+    settings: dict[str, Any] = {"encoder": encoder, "crop_padding": padding}
     dataset = shown(dataset, settings)
     config = any_percent_bc.TrainConfig(device="cpu", **settings)
     trainer = any_percent_bc.create_trainer(config, shape_of(settings), ACTION_DIM, max_action)
@@ -51,6 +53,7 @@ def test_any_percent_bc(dataset: Batch, max_action: float, encoder: str) -> None
     same_draws()
     for _ in range(UPDATES):
         s, a, _, _, _ = columns_of(dataset, config.batch_size)
+        s = moved(s, padding) if padding else s
         loss = mse_loss(max_action * actor(s), a)
         optimizer.zero_grad()
         loss.backward()

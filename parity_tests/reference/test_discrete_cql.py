@@ -10,7 +10,7 @@ from corl_torch.discrete import cql
 from parity_tests.reference.common import assert_same_weights
 from parity_tests.reference.d3rlpy import stepped
 from parity_tests.reference.finite import Critics, assert_acts, assert_six_updates, both, optimizer_of
-from parity_tests.reference.images import IMAGES, shown
+from parity_tests.reference.images import IMAGES, moved, shown
 from shared.data.transitions import Batch
 
 SMALL: dict[str, Any] = {"hidden_dims": (40, 30), "learning_rate": 1e-2, "target_update_interval": 3}
@@ -32,15 +32,6 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "cropped images": SMALL | IMAGES["images"] | {"crop_padding": 1},
 }
-
-
-def moved(images: Tensor, padding: int) -> Tensor:
-    """Each image padded by its edges, then a part of it as large as it was, which torch's generator chooses."""
-    padded = torch.nn.functional.pad(images.float(), [padding] * 4, mode="replicate").to(images.dtype)
-    *_, height, width = images.shape
-    corners = torch.randint(0, 2 * padding + 1, (len(images), 2)).tolist()
-    cut = [image[:, y : y + height, x : x + width] for image, (y, x) in zip(padded, corners, strict=True)]
-    return torch.stack(cut)
 
 
 class Reference(Critics):

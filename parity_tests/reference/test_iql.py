@@ -1,4 +1,4 @@
-"""IQL: six updates in five settings, equal to the last bit."""
+"""IQL: six updates in six settings, equal to the last bit."""
 
 import copy
 from types import ModuleType
@@ -28,7 +28,7 @@ from parity_tests.reference.common import (
     polyak,
     same_draws,
 )
-from parity_tests.reference.images import reader, shape_of, shown
+from parity_tests.reference.images import moved, reader, shape_of, shown
 from shared.data.transitions import Batch
 from shared.frameworks.torch_data import take
 from shared.runs.encoders import encoder_of
@@ -78,6 +78,8 @@ class ReferenceIQL:
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
         """One update in CORL's order; returns what CORL logs of it."""
         c = self.c
+        if padding := getattr(c, "crop_padding", 0):
+            s, s2 = (moved(images, padding) for images in (s, s2))
         with torch.no_grad():
             next_v = self.v(s2).squeeze(-1)
             target_q = torch.min(*(q(s, a).squeeze(-1) for q in self.q_t))
@@ -118,8 +120,16 @@ class ReferenceIQL:
         {"iql_deterministic": True, "tau": 0.001, "discount": 0.9, "batch_size": 64},
         {"iql_deterministic": True, "actor_dropout": 0.3, "vf_lr": 1e-3, "qf_lr": 1e-4, "actor_lr": 1e-2},
         {"encoder": "minatar", "actor_dropout": 0.1, "batch_size": 64},
+        {"encoder": "minatar", "actor_dropout": 0.1, "batch_size": 64, "crop_padding": 2},
     ],
-    ids=["default", "dropout past the cosine's end", "deterministic", "deterministic with dropout", "images"],
+    ids=[
+        "default",
+        "dropout past the cosine's end",
+        "deterministic",
+        "deterministic with dropout",
+        "images",
+        "cropped images",
+    ],
 )
 def test_iql(dataset: Batch, settings: dict[str, Any]) -> None:
     """IQL: both critics, their targets, V and the policy; six updates also end at the same learning rate."""

@@ -30,7 +30,7 @@ from parity_tests.reference.common import (
     same_draws,
 )
 from parity_tests.reference.d3rlpy import huber_of_quantiles, implicit, middles, stepped
-from parity_tests.reference.images import reader, shape_of, shown
+from parity_tests.reference.images import moved, reader, shape_of, shown
 from shared.data.transitions import Batch
 from shared.frameworks.torch_data import take
 
@@ -119,6 +119,8 @@ class Reference:
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
         """The critics; the policy on the new ones; the temperature; the targets."""
         temperature = self.log_temperature.exp().detach()
+        if padding := self.config.crop_padding:
+            s, s2 = (moved(images, padding) for images in (s, s2))
         with torch.no_grad():
             y = self.target(s2, r, d, temperature)
         values = [self.quantiles(q, s, a) for q in self.critics]
@@ -142,6 +144,7 @@ QR = OTHER | {"critic": "qr", "n_quantiles": 5}
 IQN = OTHER | {"critic": "iqn", "n_quantiles": 7, "n_greedy_quantiles": 4, "embed_size": 9}
 IMAGES = OTHER | {"encoder": "minatar", "hidden_dim": 20}
 CASES = {"default": ({}, 1.0), "fast": (OTHER, 2.0), "qr": (QR, 2.0), "iqn": (IQN, 2.0), "images": (IMAGES, 2.0)}
+CASES["cropped images, iqn"] = IMAGES | IQN | {"crop_padding": 2}, 2.0
 
 
 @pytest.mark.parametrize(("settings", "bound"), CASES.values(), ids=CASES)
