@@ -190,12 +190,12 @@ class Noise(NamedTuple):
     target: Array
     # Standard normal, (B, A): the policy's actions in the current states
     actor: Array
+    # With crop_padding: row and column where padded images are cropped, (2, B, 2), observations first, then next ones
+    crops: Array | None = None
     # With iqn, fractions uniform in [0, 1), (2, B, K): for the value of the next action under the targets
     target_fractions: Array | None = None
     # With iqn, likewise: for the value of the data's action
     error_fractions: Array | None = None
-    # With crop_padding: row and column where padded images are cropped, (2, B, 2), observations first, then next ones
-    crops: Array | None = None
 
 
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, size: Array, action_dim: int) -> tuple[Array, Noise]:
@@ -211,7 +211,7 @@ def draw_noise(key: Array, step: Array, hp: Hyperparameters, size: Array, action
     actor = jax.random.normal(actor_key, (hp.batch_size, action_dim))
     shape = 2, hp.batch_size, hp.n_quantiles
     drawn = (jax.random.uniform(each, shape) for each in fraction_keys)
-    return indices, Noise(target, actor, *drawn, crops=crops)
+    return indices, Noise(target, actor, crops, *drawn)
 
 
 class Exploration(NamedTuple):

@@ -180,12 +180,12 @@ class Noise(NamedTuple):
     target: Tensor
     # Standard normal, (B, A): the policy's actions in the current states
     actor: Tensor
+    # With crop_padding: row and column where padded images are cropped, (2, B, 2), observations first, then next ones
+    crops: Tensor | None = None
     # With iqn, fractions uniform in [0, 1), (2, B, K): for the value of the next action under the targets
     target_fractions: Tensor | None = None
     # With iqn, likewise: for the value of the data's action
     error_fractions: Tensor | None = None
-    # With crop_padding: row and column where padded images are cropped, (2, B, 2), observations first, then next ones
-    crops: Tensor | None = None
 
 
 def draw_noise(hp: Hyperparameters, size: int, action_dim: int, device: torch.device) -> tuple[Tensor, Noise]:
@@ -199,7 +199,7 @@ def draw_noise(hp: Hyperparameters, size: int, action_dim: int, device: torch.de
     # The critics learn before the policy, and their fractions are drawn before its noise.
     drawn = [torch.rand(shape, device=device) for _ in range(passes)]
     actor = torch.randn(hp.batch_size, action_dim, device=device)
-    return indices, Noise(target, actor, *drawn, crops=crops)
+    return indices, Noise(target, actor, crops, *drawn)
 
 
 class Exploration(NamedTuple):
