@@ -19,7 +19,7 @@ from tests.runs.test_resume import disturb, stop_after
 pytestmark = pytest.mark.usefixtures("in_haste")
 
 of_each_side = pytest.mark.parametrize("side", ["torch", "jax"])
-SEEN: dict[str, Any] = {"encoder": "nature", "frame_stack": 3}
+SEEN: dict[str, Any] = {"encoder": "nature", "frame_stack": 3, "crop_padding": 4}
 IN_ENVIRONMENT = SEEN | {"env": "silhouettes/hopper-v2", "hidden_dim": 16, "random_steps": 3, "update_every": 4}
 
 
