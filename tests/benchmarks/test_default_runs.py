@@ -23,7 +23,7 @@ REACHED = {
 }
 # A replay's training ended at the expert, who scores 100; its episodes' mean is that of a far weaker policy.
 EXPERT = {"mini/pendulum-replay": 100.0}
-RUNS = pytest.mark.parametrize(("name", "framework"), product(REACHED, FRAMEWORKS))
+RUNS = pytest.mark.parametrize(("name", "framework"), list(product(REACHED, FRAMEWORKS)))
 
 
 def default_runs(name: str) -> dict[str, Any]:
