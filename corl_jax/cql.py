@@ -1,6 +1,4 @@
-"""CQL in JAX: a soft actor-critic whose critics are pushed down on actions that the data does not show.
-
-Its twin is `corl_torch/cql.py`.
+"""CQL in JAX: critics are pushed down on actions that the data does not show. Its twin is `corl_torch/cql.py`.
 
 Kumar et al., Conservative Q-Learning for Offline Reinforcement Learning, 2020, https://arxiv.org/abs/2006.04779
 """

@@ -1,6 +1,4 @@
-"""CQL in PyTorch: a soft actor-critic whose critics are pushed down on actions that the data does not show.
-
-Its twin is `corl_jax/cql.py`.
+"""CQL in PyTorch: critics are pushed down on actions that the data does not show. Its twin is `corl_jax/cql.py`.
 
 Kumar et al., Conservative Q-Learning for Offline Reinforcement Learning, 2020, https://arxiv.org/abs/2006.04779
 """
