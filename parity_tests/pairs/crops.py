@@ -14,14 +14,17 @@ def mistakes(padding: str, rung: str) -> list[Mistake]:
     planted = {
         "images as they are": "batch",
         "the next images as they are": f"{call}._replace(next_observations=batch.next_observations)",
-        "one crop for the whole batch": call.replace(
-            "noise.crops", "noise.crops[:, :1].repeat(len(batch.actions), axis=1)"
-        ),
-        "the next images cropped like the others": call.replace("noise.crops", "noise.crops[:1].repeat(2, axis=0)"),
-        "rows and columns exchanged": call.replace("noise.crops", "noise.crops[..., ::-1]"),
+        "one crop for the whole batch": _with(call, "noise.crops[:, :1].repeat(len(batch.actions), axis=1)"),
+        "the next images cropped like the others": _with(call, "noise.crops[:1].repeat(2, axis=0)"),
+        "rows and columns exchanged": _with(call, "noise.crops[..., ::-1]"),
         "images that only move one way": call.replace(padding, "0"),
     }
     return [Mistake(name, call, new, rung, "images") for name, new in planted.items()] + DRAWN
+
+
+def _with(call: str, crops: str) -> str:
+    """The call with other crops, where there are any."""
+    return call.replace("noise.crops", f"None if noise.crops is None else {crops}")
 
 
 DRAWN = [
