@@ -19,7 +19,7 @@ def mistakes(padding: str, rung: str) -> list[Mistake]:
         "rows and columns exchanged": _with(call, "noise.crops[..., ::-1]"),
         "images that only move one way": call.replace(padding, "0"),
     }
-    return [Mistake(name, call, new, rung, "images") for name, new in planted.items()] + DRAWN
+    return [Mistake(name, call, new, rung, "images") for name, new in planted.items()]
 
 
 def _with(call: str, crops: str) -> str:
@@ -27,6 +27,7 @@ def _with(call: str, crops: str) -> str:
     return call.replace("noise.crops", f"None if noise.crops is None else {crops}")
 
 
+# In how crops are drawn
 DRAWN = [
     Mistake("crops that never reach the last place", "0, 2 * hp.crop_padding + 1)", "0, 2 * hp.crop_padding)", "draws",
             "images"),

@@ -105,5 +105,6 @@ MISTAKES = [
             "    return greedy(critics(observations[:, :, ::-1]))", "act",
             "images"),
     *crops.mistakes("self.hp.crop_padding", "loss"),
+    *crops.DRAWN,
     *quantiles.MISTAKES,
 ]  # fmt: skip

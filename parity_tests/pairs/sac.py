@@ -121,4 +121,5 @@ MISTAKES = [
     Mistake("the first critic's fractions for both", "zip(critics, given, strict=True)",
             "zip(critics, [given[0]] * 2, strict=True)", "loss", "implicit"),
     *crops.mistakes("hp.crop_padding", "update"),
+    *crops.DRAWN,
 ]  # fmt: skip

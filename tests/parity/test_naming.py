@@ -25,10 +25,6 @@ ALGORITHMS = ("td3_bc", "cql", "awac", "iql", "dt")
 OUTSIDE = {
     # The weight of an advantage of 0 is multiplied by 0: neither the loss nor its gradient knows it.
     ("iql", "a tie counted as a loss"),
-    # Whether two samples have one distribution, and whether a key is used twice, are figures of 0 or 1. They count as
-    # too near to a right port here.
-    ("iql", "crops that never reach the last place"),
-    ("iql", "rows and crops from one key"),
     # The checker hands windows over; how they are taken from the data is not in the contract.
     ("dt", "steps counted from the window's start"),
     ("dt", "a window runs into the next trajectory"),
