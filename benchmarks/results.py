@@ -1,10 +1,10 @@
 """Results files: what was measured, on what, and how."""
 
+import argparse
 import json
 import os
 import re
 import shlex
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
@@ -268,15 +268,14 @@ def write_rows(kind: str, summary: Mapping[str, Any]) -> Path:
 
 
 def called(module: str) -> dict[str, str]:
-    """When a module of ours measures, and by what command line; where it kept unfinished work is nobody's concern.
+    """When a module of ours measures, and by what command line, without the folder of this machine that keeps its runs.
 
     Args:
         module: Such as `seeds`, which was called as `python -m benchmarks.seeds`.
     """
-    flags = sys.argv[1:]
-    if "--kept" in flags:
-        kept = flags.index("--kept")
-        del flags[kept : kept + 2]
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--kept")
+    _, flags = parser.parse_known_args()
     command = shlex.join(["python", "-m", f"benchmarks.{module}", *flags])
     return {"date": datetime.now(UTC).date().isoformat(), "command": command}
 

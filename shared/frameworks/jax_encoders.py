@@ -15,7 +15,7 @@ from jax import Array
 from jax.nn.initializers import Initializer, glorot_uniform, lecun_normal, ones, variance_scaling, zeros
 from jax.numpy import sqrt, square
 
-from shared.data.transitions import Batch
+from shared.frameworks import crops
 from shared.frameworks.jax_layers import torch_bias
 from shared.runs.encoders import ENCODERS, NO_ENCODER, Filter, Impala, ResNet
 
@@ -120,21 +120,8 @@ def crop(images: Array, offsets: Array, padding: int) -> Array:
     return images[each[:, None, None, None], channels[:, None, None], rows[:, None, :, None], columns[:, None, None]]
 
 
-def cropped(batch: Batch, crops: Array | None, padding: int) -> Batch:
-    """The batch with each image moved its own way, before and after the step; all passes see the same.
-
-    Yarats et al., Image Augmentation Is All You Need, 2020, https://arxiv.org/abs/2004.13649
-
-    Args:
-        batch: Its observations are images, (B, C, H, W).
-        crops: Row and column where padded images are cropped, (2, B, 2), observations first; None: nothing moves.
-        padding: Pixels on each side.
-    """
-    if crops is None:
-        return batch
-    now, then = crops
-    observations = crop(batch.observations, now, padding)
-    return batch._replace(observations=observations, next_observations=crop(batch.next_observations, then, padding))
+# Of batches
+cropped = partial(crops.cropped, crop)
 
 
 def convolutions(name: str) -> Layers:

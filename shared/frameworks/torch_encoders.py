@@ -1,14 +1,15 @@
 """Convolutions that read images, in PyTorch. `shared/frameworks/jax_encoders.py` holds the same names for JAX."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn, relu, sqrt, square
 from torch.nn.functional import conv2d
 from torch.nn.init import trunc_normal_, xavier_uniform_, zeros_
 
-from shared.data.transitions import Batch
 from shared.envs.spaces import Shape
+from shared.frameworks import crops
 from shared.runs.encoders import ENCODERS, Filter, Impala, ResNet, features, halved
 
 
@@ -35,21 +36,8 @@ def crop(images: Tensor, offsets: Tensor, padding: int) -> Tensor:
     return images[each[:, None, None, None], channels[:, None, None], rows[:, None, :, None], columns[:, None, None]]
 
 
-def cropped(batch: Batch, crops: Tensor | None, padding: int) -> Batch:
-    """The batch with each image moved its own way, before and after the step; all passes see the same.
-
-    Yarats et al., Image Augmentation Is All You Need, 2020, https://arxiv.org/abs/2004.13649
-
-    Args:
-        batch: Its observations are images, (B, C, H, W).
-        crops: Row and column where padded images are cropped, (2, B, 2), observations first; None: nothing moves.
-        padding: Pixels on each side.
-    """
-    if crops is None:
-        return batch
-    now, then = crops
-    observations = crop(batch.observations, now, padding)
-    return batch._replace(observations=observations, next_observations=crop(batch.next_observations, then, padding))
+# Of batches
+cropped = partial(crops.cropped, crop)
 
 
 def convolutions(name: str, shape: Shape) -> tuple[Sequence[nn.Module], int]:

@@ -97,7 +97,8 @@ def test_a_run_that_has_ended_is_not_made_again(tmp_path: Path, monkeypatch: pyt
     assert whole_run("torch", "any_percent_bc", flags, {}, tmp_path) == made
 
 
-def test_a_command_names_no_folder_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kept", [["--kept", "/home/me/runs"], ["--kept=/home/me/runs"], []])
+def test_a_command_names_no_folder_of_ours(kept: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A results file tells how to measure again, and that folder is this machine's."""
-    monkeypatch.setattr("sys.argv", ["seeds.py", "cql", "--kept", "/home/me/runs", "--jobs", "2"])
+    monkeypatch.setattr("sys.argv", ["seeds.py", "cql", *kept, "--jobs", "2"])
     assert results.called("seeds")["command"] == "python -m benchmarks.seeds cql --jobs 2"

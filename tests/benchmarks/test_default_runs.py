@@ -1,7 +1,6 @@
 """Default runs learn: what the results files of several seeds say about each of them."""
 
 import json
-from itertools import product
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from benchmarks import results, seeds
 from shared.frameworks.twins import FRAMEWORKS
 
 # Of the score of the policy that the data's best episodes come from, what every run's last three evaluations reach on
-# average. Decision Transformer is not among them: of five seeds in each framework, two reach 0.7.
+# average. Decision Transformer is not among them: in each framework, two seeds of five end between 0.7 and 0.8.
 REACHED = {
     "any_percent_bc": 0.9,
     "td3_bc": 0.9,
@@ -23,7 +22,6 @@ REACHED = {
 }
 # A replay's training ended at the expert, who scores 100; its episodes' mean is that of a far weaker policy.
 EXPERT = {"mini/pendulum-replay": 100.0}
-RUNS = pytest.mark.parametrize(("name", "framework"), list(product(REACHED, FRAMEWORKS)))
 
 
 def default_runs(name: str) -> dict[str, Any]:
@@ -33,7 +31,8 @@ def default_runs(name: str) -> dict[str, Any]:
     return summary
 
 
-@RUNS
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("name", REACHED)
 def test_every_seed_reaches_its_share_of_the_better_policy(name: str, framework: str) -> None:
     summary = default_runs(name)
     scores = summary["frameworks"][framework]["mean_of_last_3"]
@@ -42,7 +41,8 @@ def test_every_seed_reaches_its_share_of_the_better_policy(name: str, framework:
     assert min(scores) >= REACHED[name] * better
 
 
-@RUNS
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("name", [*REACHED, "dt"])
 def test_no_later_evaluation_lies_below_the_weaker_policy(name: str, framework: str) -> None:
     """After the first third of the run."""
     summary = default_runs(name)
