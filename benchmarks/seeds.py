@@ -24,6 +24,7 @@ from benchmarks.subjects import UPDATES
 from parity_tests.pairs import PAIRS
 from shared.commands import statistics
 from shared.commands.plot import read_run
+from shared.commands.sweeping.processes import paths
 from shared.frameworks.twins import FRAMEWORKS
 from shared.runs.configs import dataset_row
 from shared.runs.machine import load, on_threads
@@ -50,7 +51,9 @@ def whole_run(
     if (ended := _ended(folder, name)) is None:
         shutil.rmtree(folder, ignore_errors=True)
         script = [sys.executable, f"corl_{framework}/{name}.py", "--runs_path", str(folder), *settings]
-        subprocess.run(script, cwd=ROOT, env=os.environ | environment, check=True, stdout=subprocess.DEVNULL)
+        # This checkout's packages, whichever one is installed
+        variables = os.environ | {"PYTHONPATH": paths()} | environment
+        subprocess.run(script, cwd=ROOT, env=variables, check=True, stdout=subprocess.DEVNULL)
         ended = _ended(folder, name)
     assert ended is not None, "a run that ended has a result"
     evaluated = read_run(ended)

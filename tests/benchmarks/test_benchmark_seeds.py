@@ -87,14 +87,18 @@ def test_scores_stand_over_the_datas_weakest_policy() -> None:
 
 
 def test_a_run_that_has_ended_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a run left that was stopped goes away, and a run that ended is read."""
-    (tmp_path / "BC-stopped").mkdir()
+    """What a run left that was stopped goes away, and a run that ended is read. No other checkout's package runs."""
+    folder, other = tmp_path / "runs", tmp_path / "other" / "shared" / "__init__.py"
+    (folder / "BC-stopped").mkdir(parents=True)
+    other.parent.mkdir(parents=True)
+    other.write_text("raise AssertionError('of another checkout')")
+    monkeypatch.setenv("PYTHONPATH", str(other.parent.parent))
     flags = ["--max_timesteps", "20", "--eval_freq", "10", "--n_episodes", "1"]
-    made = whole_run("torch", "any_percent_bc", flags, {}, tmp_path)
-    assert not (tmp_path / "BC-stopped").exists()
+    made = whole_run("torch", "any_percent_bc", flags, {}, folder)
+    assert not (folder / "BC-stopped").exists()
     assert list(made["curve"]) == [10, 20]
     monkeypatch.setattr(subprocess, "run", lambda *args, **named: pytest.fail("made again"))
-    assert whole_run("torch", "any_percent_bc", flags, {}, tmp_path) == made
+    assert whole_run("torch", "any_percent_bc", flags, {}, folder) == made
 
 
 @pytest.mark.parametrize("kept", [["--kept", "/home/me/runs"], ["--kept=/home/me/runs"], []])
