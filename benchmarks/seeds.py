@@ -52,7 +52,7 @@ def whole_run(
         shutil.rmtree(folder, ignore_errors=True)
         script = [sys.executable, f"corl_{framework}/{name}.py", "--runs_path", str(folder), *settings]
         # This checkout's packages, whichever one is installed
-        variables = os.environ | {"PYTHONPATH": paths()} | environment
+        variables = os.environ | {"PYTHONPATH": paths(), **environment}
         subprocess.run(script, cwd=ROOT, env=variables, check=True, stdout=subprocess.DEVNULL)
         ended = _ended(folder, name)
     assert ended is not None, "a run that ended has a result"
