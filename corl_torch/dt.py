@@ -69,6 +69,8 @@ class TrainConfig(Hyperparameters, DeterministicConfig, OfflineConfig):
 
     group: str = "DT-D4RL"
     name: str = "DT"
+    # Dataset: mini/pendulum-medium-expert, a D4RL id, minari:NAME, ogbench:NAME, or a file
+    env: str = "mini/pendulum-medium-expert"
     max_timesteps: int = bounded(100_000, low=1)
     eval_freq: int = bounded(10_000, low=1)
     n_episodes: int = bounded(100, low=1)
