@@ -9,13 +9,14 @@ from benchmarks import results, seeds
 from shared.frameworks.twins import FRAMEWORKS
 
 # Of the score of the policy that the data's best episodes come from, what every run's last three evaluations reach on
-# average. Decision Transformer is not among them: in each framework, two seeds of five end between 0.7 and 0.8.
+# average.
 REACHED = {
     "any_percent_bc": 0.9,
     "td3_bc": 0.9,
     "iql": 0.9,
     "cql": 0.8,
     "rebrac": 0.8,
+    "dt": 0.8,
     "sac_n": 0.8,
     "edac": 0.8,
     "lb_sac": 0.8,
@@ -42,7 +43,7 @@ def test_every_seed_reaches_its_share_of_the_better_policy(name: str, framework:
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize("name", [*REACHED, "dt"])
+@pytest.mark.parametrize("name", REACHED)
 def test_no_later_evaluation_lies_below_the_weaker_policy(name: str, framework: str) -> None:
     """After the first third of the run."""
     summary = default_runs(name)
