@@ -304,7 +304,9 @@ def test_stopped_and_killed_a_sweep_ends_with_the_same_bits(
     assert len(list(folder.glob("*/config.yaml"))) == 1
     second = started()
     wait_until(lambda: running_run(folder) is not None)
-    os.kill(running_run(folder) or 0, signal.SIGKILL)
+    running = running_run(folder)
+    assert running is not None
+    os.kill(running, signal.SIGKILL)
     assert "failed: any_percent_bc (torch)" in second.communicate(timeout=240)[0]
     assert second.returncode == 1
     third = started()
