@@ -125,7 +125,7 @@ def test_a_checkpoint_alone_knows_its_settings(said: Callable, tmp_path: Path) -
 
 
 def test_a_transformer_is_asked_for_a_return(said: Callable, tmp_path: Path) -> None:
-    folder = run_folder(tmp_path, dt, embedding_dim=8, seq_len=4, episode_len=7)
+    folder = run_folder(tmp_path, dt, env="mini/hopper-mostly-expert", embedding_dim=8, seq_len=4, episode_len=7)
     status, printed, _ = said(folder, "--episodes", 2)
     assert (status, lengths(printed)) == (0, [7, 7])
 

@@ -118,7 +118,10 @@ def finite_hopper(folder: Path) -> Path:
 
 FAULTS: dict[str, tuple[Callable[[Path], fqe.TrainConfig], str]] = {
     "missing": (lambda folder: config(folder / "none"), "there is no checkpoint at"),
-    "a sequence model": (lambda folder: config(run_folder(folder / "run", dt)), "is of a sequence model, which acts"),
+    "a sequence model": (
+        lambda folder: config(run_folder(folder / "run", dt, env="mini/hopper-mostly-expert")),
+        "is of a sequence model, which acts",
+    ),
     "no policy": (
         lambda folder: config(run_folder(folder / "run", fqe)),
         "learns no policy: name the run that it judg",
