@@ -138,9 +138,11 @@ def test_a_checkpoint_says_what_it_belongs_to(whole: tuple[str, str, Path]) -> N
     assert (content["algorithm"], content["step"]) == (name, 12)
     assert content["settings"].items() >= PAIRS[name].lasting(12).items()
     assert content["settings"]["seed"] == 1
-    env_id = IN_AN_ENVIRONMENT.get(name, "CartPole-v1" if is_finite(name) else "d4rl/hopper-v2")
-    state_dim, action_dim = {"d4rl/hopper-v2": (11, 3), "CartPole-v1": (4, 2)}[env_id]
-    sizes = {"state_dim": state_dim, "action_dim": action_dim, "max_action": 1.0}
+    robot = "Pendulum-v1" if "pendulum" in content["settings"]["env"] else "d4rl/hopper-v2"
+    env_id = IN_AN_ENVIRONMENT.get(name, "CartPole-v1" if is_finite(name) else robot)
+    known = {"d4rl/hopper-v2": (11, 3, 1.0), "Pendulum-v1": (3, 1, 2.0), "CartPole-v1": (4, 2, 1.0)}
+    state_dim, action_dim, max_action = known[env_id]
+    sizes = {"state_dim": state_dim, "action_dim": action_dim, "max_action": max_action}
     sizes |= returns_for_0_and_100(name, env_id, content["settings"]["env"])
     assert content["environment"] == sizes | {"id": env_id}
     assert {"python", "numpy", "torch" if side == "torch" else "jax"} <= content["versions"].keys()
