@@ -8,8 +8,7 @@ import pytest
 from benchmarks import results, seeds
 from shared.frameworks.twins import FRAMEWORKS
 
-# Of the score of the policy that the data's best episodes come from, what every run's last three evaluations reach on
-# average.
+# What every run's last three evaluations reach on average, as a share of the score of the data's better policy
 REACHED = {
     "any_percent_bc": 0.9,
     "td3_bc": 0.9,

@@ -137,7 +137,7 @@ def test_the_memory_is_the_commands_own(tmp_path: Path) -> None:
 
 
 def test_a_peak_can_be_forgotten() -> None:
-    """Whatever a process has had before; in one of its own, where no thread of another test frees memory meanwhile."""
+    """Whatever a process has had before; in one of its own, as a point is measured."""
     subprocess.run([sys.executable, "-c", _FORGETS], check=True)
 
 

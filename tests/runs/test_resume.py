@@ -15,7 +15,7 @@ import pytest
 import torch
 import yaml
 
-from parity_tests.pairs import PAIRS, is_finite
+from parity_tests.pairs import PAIRS
 from shared.data import sources
 from shared.envs.evaluation import Evaluator
 from shared.errors import InputError, Stopped
@@ -138,12 +138,12 @@ def test_a_checkpoint_says_what_it_belongs_to(whole: tuple[str, str, Path]) -> N
     assert (content["algorithm"], content["step"]) == (name, 12)
     assert content["settings"].items() >= PAIRS[name].lasting(12).items()
     assert content["settings"]["seed"] == 1
-    robot = "Pendulum-v1" if "pendulum" in content["settings"]["env"] else "d4rl/hopper-v2"
-    env_id = IN_AN_ENVIRONMENT.get(name, "CartPole-v1" if is_finite(name) else robot)
+    dataset = content["settings"]["env"]
+    env_id = IN_AN_ENVIRONMENT.get(name) or sources.read(dataset).attributes["env_id"]
     known = {"d4rl/hopper-v2": (11, 3, 1.0), "Pendulum-v1": (3, 1, 2.0), "CartPole-v1": (4, 2, 1.0)}
     state_dim, action_dim, max_action = known[env_id]
     sizes = {"state_dim": state_dim, "action_dim": action_dim, "max_action": max_action}
-    sizes |= returns_for_0_and_100(name, env_id, content["settings"]["env"])
+    sizes |= returns_for_0_and_100(name, env_id, dataset)
     assert content["environment"] == sizes | {"id": env_id}
     assert {"python", "numpy", "torch" if side == "torch" else "jax"} <= content["versions"].keys()
     if name in IN_AN_ENVIRONMENT:
