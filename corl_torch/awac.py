@@ -52,6 +52,8 @@ class TrainConfig(Hyperparameters, DeterministicConfig, TransitionsConfig):
 
     group: str = "AWAC-D4RL"
     name: str = "AWAC"
+    # Dataset: mini/pendulum-replay, a D4RL id, minari:NAME, ogbench:NAME, or a file
+    env: str = "mini/pendulum-replay"
     eval_freq: int = bounded(1000, low=1)
     seed: int = bounded(42, low=0, high=2**32 - 1)
     eval_seed: int = bounded(69, low=0)
