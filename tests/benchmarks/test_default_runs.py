@@ -13,6 +13,7 @@ REACHED = {
     "any_percent_bc": 0.9,
     "td3_bc": 0.9,
     "iql": 0.9,
+    "awac": 0.9,
     "cql": 0.8,
     "rebrac": 0.8,
     "dt": 0.8,
