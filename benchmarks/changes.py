@@ -28,6 +28,8 @@ class Trick:
     flags: str = ""
 
 
+_YNNPACK = [("@partial(EigenProgram, ", "@partial(jax.jit, ")]
+_EIGEN = "--xla_cpu_experimental_ynn_fusion_type="
 _DRAWS_AHEAD = """\
     draws = jax.vmap(lambda step: draw_noise(key, step, hp, len(dataset), state.actor.module.action_dim))(steps)
 """
@@ -88,6 +90,8 @@ TRICKS = {
         "self.network(inputs.reshape(-1, inputs.shape[-1])).reshape(actions.shape[:-1])",
         "self.network(inputs).reshape(actions.shape[:-1])",
     )]),
+    "products by YNNPACK": Trick("bcq", _YNNPACK),
+    "an ensemble's products by YNNPACK": Trick("model_based/dynamics", _YNNPACK),
     "Adam over one flat vector": Trick("td3_bc", [
         ("ADAM = optax.adam(3e-4)", "ADAM = optax.flatten(optax.adam(3e-4))"),
     ]),
@@ -132,6 +136,8 @@ TRICKS = {
         "        value_loss, q_loss, actor_loss = losses\n"
         "        vf_gradient, qf_gradient, actor_gradient = gradients\n",
     )]),
+    "products by Eigen": Trick("cql", flags=_EIGEN),
+    "critics' products by Eigen": Trick("sac_n", flags=_EIGEN),
     "XLA's scheduler for concurrency": Trick("td3_bc", flags="--xla_cpu_enable_concurrency_optimized_scheduler=true"),
 }  # fmt: skip
 

@@ -25,6 +25,7 @@ from shared.envs.evaluation import SampledPolicy
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
 from shared.frameworks.jax_layers import Linear, Network, clamp, pick
+from shared.frameworks.jax_products import EigenProgram
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
@@ -343,7 +344,7 @@ def act(acting: dict[str, Network], observations: Array, noise: Array) -> Array:
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
-@partial(jax.jit, static_argnames=("num_updates", "vae_updates"), donate_argnames="state")
+@partial(EigenProgram, static_argnames=("num_updates", "vae_updates"), donate_argnames="state")
 def train_interval(
     state: BCQ, key: Array, dataset: PackedDataset, start: Array, num_updates: int, vae_updates: int
 ) -> tuple[BCQ, list[dict[str, Array]]]:

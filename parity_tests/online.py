@@ -12,7 +12,7 @@ import torch
 from parity_tests.errors import error, errors
 from parity_tests.interpreter import interpreted
 from parity_tests.scene import Scene
-from shared.frameworks import jax_online, torch_online
+from shared.frameworks import jax_ring, torch_online
 from shared.frameworks.exchange import named, part_names, torch_part
 
 Errors = dict[str, float]
@@ -51,7 +51,7 @@ def online(scene: Scene) -> Errors:
     given, key, single = scene.state(), jax.random.key(1), replace(scene, engine=interpreted)
     columns, rows, apart = torch_side_columns(scene), len(scene.dataset[0]), scene.pair.two_buffers
     capacity = ROOM if apart else rows + ROOM
-    ring = jax_online.Ring.create(scene.jax_dataset, capacity, keeps_dataset=not apart)
+    ring = jax_ring.Ring.create(scene.jax_dataset, capacity, keeps_dataset=not apart)
     reference = torch_online.Ring(columns, capacity, keeps_dataset=not apart)
     rng, start, found = np.random.default_rng(3), scene.config.switch, Errors()
     expected, shared, stored = given, [scene.jax_dataset] if apart else [], 0

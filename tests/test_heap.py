@@ -49,3 +49,20 @@ def test_scratch_memory_stays_with_the_process() -> None:
     pages = SCRATCH / resource.getpagesize()
     assert faults_of_a_call("") >= pages
     assert faults_of_a_call("Online(*[None] * 5)") < pages / 100
+
+
+# What loads every pair, and twins that learn from rows of a ring but never go online
+STAYS_OFFLINE = """
+import sys
+import benchmarks.subjects
+import corl_jax.model_based.combo
+import corl_jax.model_based.mopo
+assert "shared.frameworks.jax_ring" in sys.modules
+print("shared.heap" in sys.modules)
+"""
+
+
+def test_who_stays_offline_shares_no_heap() -> None:
+    """Where threads share a heap, a scan of many updates takes longer (a dynamics ensemble's by a fifth)."""
+    done = subprocess.run([sys.executable, "-c", STAYS_OFFLINE], capture_output=True, text=True)
+    assert done.stdout.strip() == "False", done.stderr

@@ -30,8 +30,9 @@ from shared.data.transitions import Batch
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
 from shared.frameworks.jax_layers import Linear, Network, clamp, softplus, torch_bias
-from shared.frameworks.jax_online import Online, Ring, push, take_both, take_either
+from shared.frameworks.jax_online import Online
 from shared.frameworks.jax_priorities import fill, find, no_priorities, write
+from shared.frameworks.jax_ring import Ring, push, take_both, take_either
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device

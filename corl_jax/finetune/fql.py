@@ -32,7 +32,8 @@ from shared.envs.evaluation import SampledPolicy
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
 from shared.frameworks.jax_layers import Linear, Network, clamp
-from shared.frameworks.jax_online import Online, Ring, push
+from shared.frameworks.jax_online import Online
+from shared.frameworks.jax_ring import Ring, push
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device

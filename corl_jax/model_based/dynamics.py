@@ -36,6 +36,7 @@ from shared.envs.terminations import Terminated, termination
 from shared.frameworks.jax_checkpoints import load_checkpoint, read_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
 from shared.frameworks.jax_layers import Network, softplus
+from shared.frameworks.jax_products import EigenProgram
 from shared.frameworks.jax_side import enable_compilation_cache, mean_metrics, narrow, resolve_device
 from shared.runs.fields import bounded, choice, numbers, positive, widths
 from shared.runs.modelling import check_model, load_modelled, settings_of
@@ -381,7 +382,7 @@ def predict(
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
-@partial(jax.jit, static_argnames="num_updates", donate_argnames="state")
+@partial(EigenProgram, static_argnames="num_updates", donate_argnames="state")
 def train_interval(
     state: Dynamics, key: Array, dataset: Parts, start: Array, num_updates: int
 ) -> tuple[Dynamics, list[dict[str, Array]]]:

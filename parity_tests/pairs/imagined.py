@@ -14,7 +14,7 @@ from parity_tests.errors import errors
 from parity_tests.interpreter import interpreted
 from shared.data.dynamics import Draws, ModelSizes, extract_known
 from shared.data.transitions import Batch
-from shared.frameworks import jax_data, jax_online, torch_online
+from shared.frameworks import jax_data, jax_ring, torch_online
 from shared.frameworks.exchange import blank_state, to_jax
 from shared.frameworks.twins import load_twin
 
@@ -61,8 +61,8 @@ def ready(twin: Any, dataset: Any, config: Any) -> Any:
     columns = Batch(
         *(jnp.asarray(column)[None] for column in synthetic(jax_data.take(dataset, jnp.arange(len(dataset)))))
     )
-    empty = jax_online.Ring.create(dataset, CAPACITY, keeps_dataset=False)
-    return jax_online.Sources(dataset, jax_online.push_kept(empty, columns, jnp.ones((1, SEEN), bool)))
+    empty = jax_ring.Ring.create(dataset, CAPACITY, keeps_dataset=False)
+    return jax_ring.Sources(dataset, jax_ring.push_kept(empty, columns, jnp.ones((1, SEEN), bool)))
 
 
 def take(twin: Any, sources: Any, indices: Any, config: Any) -> Batch:
@@ -110,7 +110,7 @@ def rolled_out(twin: Any, batch: Batch) -> dict[str, Any]:
     if isinstance(starts, torch.Tensor):
         return _torch_rolled_out(twin, batch, starts, length, capacity)
     blank = jax_data.PackedDataset(jnp.zeros((1, width), starts.dtype), Batch, _shapes(), (False,) * 5, {})
-    ring = jax_online.Ring.create(blank, capacity, keeps_dataset=False)
+    ring = jax_ring.Ring.create(blank, capacity, keeps_dataset=False)
     model = models(torch.float64 if starts.dtype == jnp.float64 else torch.float32)[1]
     for number in range(ROLLOUTS):
         noise, normals, chosen = (jnp.asarray(column) for column in drawn(number, length, len(starts)))
@@ -119,7 +119,7 @@ def rolled_out(twin: Any, batch: Batch) -> dict[str, Any]:
         def draw(step: Any, noise: Any = noise, normals: Any = normals, chosen: Any = chosen) -> Any:
             return _Drawn(noise[step], Draws(normals[step], chosen[step]))
 
-        ring = jax_online.push_kept(ring, *twin.roll_out(model, starts + 0.1 * number, draw))
+        ring = jax_ring.push_kept(ring, *twin.roll_out(model, starts + 0.1 * number, draw))
     return {"rows": ring.rows, "size": ring.size, "pointer": ring.pointer}
 
 
@@ -164,7 +164,7 @@ def in_parts(twin: Any, state: Any, model: Any, rows: Any, ring: Any, key: Any, 
         "rollout_reward": (kept * columns.rewards).sum() / kept.sum(),
         "rollout_largest": (flags * numbers).max(),
     }
-    return jax_online.push_kept(ring, columns, kept), logged
+    return jax_ring.push_kept(ring, columns, kept), logged
 
 
 class Shifted(NamedTuple):
@@ -188,7 +188,7 @@ def shipped(scene: Any) -> dict[str, float]:
     starts = {int(row) for seed in range(20) for row in twin.draw_starts(jax.random.key(seed), hp, 20).indices}
     found = {"first states": float(starts != set(range(20)))}
     model, number = models(torch.get_default_dtype())[1], hp.rollout_batch_size * hp.rollout_length
-    ring = jax_online.Ring.create(rows, number + 10, keeps_dataset=False)
+    ring = jax_ring.Ring.create(rows, number + 10, keeps_dataset=False)
     # Once a state is the largest number, and once a reward below 0; the states of no transition are larger than others
     for step, more in ((0, 0.0), (8, -100.0 * FAR)):
         given = scene.state(), Shifted(model, jnp.asarray(more, dtype=float)), rows, ring, jax.random.key(4), step

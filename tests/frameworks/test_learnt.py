@@ -11,7 +11,7 @@ import torch
 from parity_tests.pairs.imagined import MODEL
 from shared.data.transitions import Batch
 from shared.errors import InputError, RunError
-from shared.frameworks import jax_online, learnt, torch_online
+from shared.frameworks import jax_ring, learnt, torch_online
 from shared.frameworks.jax_data import to_device
 from shared.frameworks.twins import load_twin
 from shared.runs.configs import from_settings
@@ -121,13 +121,13 @@ def test_both_rings_hold_the_same_rows_in_the_same_order() -> None:
     """Blocks of which some rows do not count, more than once round; and again after a checkpoint."""
     rng, kind = np.random.default_rng(0), rows(3, 0)
     theirs = torch_online.Ring(Batch(*map(torch.as_tensor, kind)), CAPACITY, keeps_dataset=False)
-    ours, held, place = jax_online.Ring.create(to_device(kind), CAPACITY, keeps_dataset=False), [0.0] * CAPACITY, 0
+    ours, held, place = jax_ring.Ring.create(to_device(kind), CAPACITY, keeps_dataset=False), [0.0] * CAPACITY, 0
     for block in range(8):
         given, kept = rows(12, 100 * block), rng.random((3, 4)) < 0.6
         counted = [column[kept.ravel()] for column in given]
         theirs.extend(Batch(*map(torch.as_tensor, counted)))
         shaped = (jnp.asarray(column).reshape(3, 4, *column.shape[1:]) for column in given)
-        ours = jax_online.push_kept(ours, Batch(*shaped), jnp.asarray(kept))
+        ours = jax_ring.push_kept(ours, Batch(*shaped), jnp.asarray(kept))
         for value in counted[2]:
             held[place] = float(value)
             place = (place + 1) % CAPACITY
@@ -141,7 +141,7 @@ def test_both_rings_hold_the_same_rows_in_the_same_order() -> None:
         again.go_on_from("file", {"synthetic": other})
         assert all(torch.equal(a, b) for a, b in zip(again.rows, theirs.rows, strict=True))
         assert (again.size, again.content()["pointer"]) == (theirs.size, place)
-        refilled = jax_online.Ring.create(to_device(kind), CAPACITY, keeps_dataset=False).refilled(
+        refilled = jax_ring.Ring.create(to_device(kind), CAPACITY, keeps_dataset=False).refilled(
             "file", {"synthetic": mine}
         )
         assert np.array_equal(refilled.rows, ours.rows)
@@ -168,7 +168,7 @@ def test_a_spoilt_ring_is_refused(fault: str) -> None:
     with pytest.raises(InputError, match="holds no roll-outs of 7 numbers a row, 12 rows at most"):
         torch_online.Ring(Batch(*map(torch.as_tensor, kind)), CAPACITY, keeps_dataset=False).go_on_from("x", content)
     with pytest.raises(InputError, match="holds no roll-outs of 7 numbers a row, 12 rows at most"):
-        jax_online.Ring.create(to_device(kind), CAPACITY, keeps_dataset=False).refilled("x", content)
+        jax_ring.Ring.create(to_device(kind), CAPACITY, keeps_dataset=False).refilled("x", content)
 
 
 def test_a_run_says_what_its_roll_outs_gave(tmp_path: Path) -> None:

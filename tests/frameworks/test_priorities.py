@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from parity_tests.precision import both_in
 from shared.data.transitions import Batch
-from shared.frameworks import jax_online, jax_priorities, sums, torch_online, torch_priorities
+from shared.frameworks import jax_priorities, jax_ring, sums, torch_online, torch_priorities
 from shared.frameworks.jax_data import to_device
 from shared.frameworks.torch_data import to_device as to_torch
 
@@ -110,11 +110,11 @@ def test_a_batch_of_either_buffer() -> None:
     expected = [np.concatenate(pair)[indices] for pair in zip(dataset, seen, strict=True)]
     cpu = torch.device("cpu")
     theirs = torch_online.take_either(to_torch(dataset, cpu), to_torch(seen, cpu), torch.as_tensor(indices))
-    ring = jax_online.push(
-        jax_online.Ring.create(to_device(dataset), 4, keeps_dataset=False),
+    ring = jax_ring.push(
+        jax_ring.Ring.create(to_device(dataset), 4, keeps_dataset=False),
         jnp.asarray(np.concatenate([np.reshape(column, (3, -1)) for column in seen], axis=1)),
     )
-    ours = jax_online.take_either(to_device(dataset), ring, jnp.asarray(indices))
+    ours = jax_ring.take_either(to_device(dataset), ring, jnp.asarray(indices))
     for column, torchs, jaxs in zip(expected, theirs, ours, strict=True):
         np.testing.assert_array_equal(torchs, column)
         np.testing.assert_array_equal(jaxs, column)

@@ -1,0 +1,113 @@
+"""A ring of rows on the device, and batches of it: experience that grows, synthetic rows of a learnt model.
+
+`shared/frameworks/torch_online.py` holds the same in PyTorch.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from shared.frameworks.jax_data import PackedDataset, take
+from shared.runs.facts import stored_rows
+
+
+class Ring(PackedDataset):
+    """Transitions on the device: when it is full, the oldest are overwritten, those of the dataset first.
+
+    Attributes:
+        size: Rows that are there, (); those beyond hold nothing.
+        pointer: Where the next row goes, ().
+    """
+
+    size: Array
+    pointer: Array
+
+    @classmethod
+    def create(cls, dataset: PackedDataset, capacity: int, keeps_dataset: bool = True) -> Self:
+        """Begins with the dataset, or empty; one's `capacity` is N rows or more where the dataset is kept."""
+        rows = jnp.zeros((capacity, dataset.rows.shape[1]), dataset.rows.dtype)
+        kept = len(dataset) if keeps_dataset else 0
+        if kept:
+            rows = _in_front(rows, dataset.rows)
+        size, pointer = jnp.asarray(kept, jnp.int32), jnp.asarray(kept % capacity, jnp.int32)
+        facts = {name: getattr(dataset, name) for name in ("kind", "shapes", "whole", "images")}
+        return cls(rows=rows, size=size, pointer=pointer, **facts)
+
+    def content(self) -> dict[str, Any]:
+        """What a checkpoint holds of it: the rows that are there, (size, W), and where the next one goes."""
+        return {"rows": np.asarray(self.rows[: int(self.size)]), "pointer": int(self.pointer)}
+
+    def refilled(self, path: str, content: Mapping[str, Any]) -> Self:
+        """The ring with what a checkpoint holds under `synthetic`.
+
+        Raises:
+            InputError: It holds nothing like that, or does not fit.
+        """
+        capacity, width = self.rows.shape
+        rows, pointer = stored_rows(content.get("synthetic"), capacity, width, path)
+        filled = _in_front(jnp.zeros_like(self.rows), jnp.asarray(rows, self.rows.dtype))
+        return self.replace(
+            rows=filled, size=jnp.asarray(len(rows), jnp.int32), pointer=jnp.asarray(pointer, jnp.int32)
+        )
+
+
+@partial(jax.jit, donate_argnames="rows")
+def _in_front(rows: Array, first: Array) -> Array:
+    return jax.lax.dynamic_update_slice(rows, first, (0, 0))
+
+
+def push(ring: Ring, rows: Array) -> Ring:
+    """The ring with rows (n, W) stored, the oldest first."""
+    capacity = len(ring)
+
+    def store(ring: Ring, row: Array) -> tuple[Ring, None]:
+        # One at a time, so that a slice never lies across the end, where XLA would move it.
+        place = ring.pointer, jnp.zeros_like(ring.pointer)
+        stored = jax.lax.dynamic_update_slice(ring.rows, row[None].astype(ring.rows.dtype), place)
+        size, pointer = jnp.minimum(ring.size + 1, capacity), (ring.pointer + 1) % capacity
+        return ring.replace(rows=stored, size=size, pointer=pointer), None
+
+    return jax.lax.scan(store, ring, rows)[0]
+
+
+def push_kept(ring: Ring, columns: Any, kept: Array) -> Ring:
+    """The ring with those rows of columns (h, n, ...) stored that are kept, (h, n), one step's after the other's.
+
+    They are no more than its capacity. What is not kept is sent beyond the end, where XLA drops it.
+    """
+    capacity, kept = len(ring), kept.ravel()
+    rows = jnp.concatenate([column.reshape(len(kept), -1) for column in columns], axis=1)
+    number = kept.sum()
+    places = (ring.pointer + jnp.cumsum(kept) - 1) % capacity
+    stored = ring.rows.at[jnp.where(kept, places, capacity)].set(rows.astype(ring.rows.dtype), mode="drop")
+    size, pointer = jnp.minimum(ring.size + number, capacity), (ring.pointer + number) % capacity
+    return ring.replace(rows=stored, size=size.astype(jnp.int32), pointer=pointer.astype(jnp.int32))
+
+
+class Sources(NamedTuple):
+    """What batches of two buffers are taken from."""
+
+    rows: PackedDataset
+    ring: Ring
+
+
+def take_both(dataset: PackedDataset, ring: Ring, indices: Array, offline: int) -> Any:
+    """A batch of two buffers: `offline` of the indices (B,) are of the dataset, those behind them count on from it."""
+    parts = take(dataset, indices[:offline]), take(ring, indices[offline:] - len(dataset))
+    return dataset.kind(*(jnp.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def take_either(dataset: PackedDataset, ring: Ring, indices: Array) -> Any:
+    """A batch of two buffers in any order: indices (B,) below the dataset's size are of it, others count on from it."""
+    size = len(dataset)
+    old, new = take(dataset, jnp.minimum(indices, size - 1)), take(ring, jnp.maximum(indices - size, 0))
+
+    def chosen(old: Array, new: Array) -> Array:
+        return jnp.where((indices < size).reshape(-1, *[1] * (old.ndim - 1)), old, new)
+
+    return dataset.kind(*map(chosen, old, new))
