@@ -11,6 +11,7 @@ from functools import cached_property
 from benchmarks.subjects import Subject
 from parity_tests.pair import Pair, edited
 from parity_tests.pairs import PAIRS
+from shared.frameworks.jax_products import NONE_FOR_YNNPACK
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Trick:
 
 
 _YNNPACK = [("@partial(EigenProgram, ", "@partial(jax.jit, ")]
-_EIGEN = "--xla_cpu_experimental_ynn_fusion_type="
+_EIGEN = " ".join(f"--{option}={value}" for option, value in NONE_FOR_YNNPACK.items())
 _DRAWS_AHEAD = """\
     draws = jax.vmap(lambda step: draw_noise(key, step, hp, len(dataset), state.actor.module.action_dim))(steps)
 """

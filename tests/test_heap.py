@@ -63,6 +63,6 @@ print("shared.heap" in sys.modules)
 
 
 def test_who_stays_offline_shares_no_heap() -> None:
-    """Where threads share a heap, a scan of many updates takes longer (a dynamics ensemble's by a fifth)."""
+    """Where threads share a heap, a scan of many updates takes longer."""
     done = subprocess.run([sys.executable, "-c", STAYS_OFFLINE], capture_output=True, text=True)
     assert done.stdout.strip() == "False", done.stderr

@@ -38,7 +38,7 @@ _WAITING = 256
 _push = jax.jit(push, donate_argnames="ring")
 
 # Whoever goes online imports this module before JAX has any thread. Nobody else may: where threads share a heap, they
-# wait for each other. A dynamics ensemble's scan takes a fifth longer then.
+# wait for each other, and a scan of many updates takes longer.
 share_one_heap()
 
 

@@ -10,18 +10,19 @@ from typing import Any
 
 import jax
 
-_NONE_FOR_YNNPACK = {"xla_cpu_experimental_ynn_fusion_type": ""}
+# The option of XLA by which no product goes to YNNPACK
+NONE_FOR_YNNPACK = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
 
 @cache
 def eigen_alone() -> dict[str, str] | None:
-    """The option of XLA by which no product goes to YNNPACK; None for a jaxlib that has no such option."""
-    program: Any = jax.jit(lambda: 0, compiler_options=_NONE_FOR_YNNPACK)
+    """`NONE_FOR_YNNPACK`; None for a jaxlib that has no such option."""
+    program: Any = jax.jit(lambda: 0, compiler_options=NONE_FOR_YNNPACK)
     try:
         program.lower().compile()
     except jax.errors.JaxRuntimeError:
         return None
-    return _NONE_FOR_YNNPACK
+    return NONE_FOR_YNNPACK
 
 
 class EigenProgram:

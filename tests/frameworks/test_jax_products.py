@@ -30,7 +30,7 @@ def compiled(program: Any) -> str:
 @pytest.fixture
 def no_option(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A jaxlib that has no such option."""
-    monkeypatch.setattr(jax_products, "_NONE_FOR_YNNPACK", {"xla_cpu_no_such_option": ""})
+    monkeypatch.setattr(jax_products, "NONE_FOR_YNNPACK", {"xla_cpu_no_such_option": ""})
     eigen_alone.cache_clear()
     yield
     eigen_alone.cache_clear()
