@@ -142,7 +142,7 @@ def best(found: dict[str, Any], rung: str) -> float:
     return found["rungs"][rung]["updates_per_second"]["max"]
 
 
-def _rate(value: float) -> str:
+def as_rate(value: float) -> str:
     """Updates per second in print; a rate below 1 with two more digits."""
     return f"{value:.1f}" if value >= 1.0 else f"{value:.3f}"
 
@@ -158,7 +158,7 @@ def table(summary: dict[str, Any]) -> str:
             rate = values["updates_per_second"]
             over = f"{rate['max'] / best(found, EAGER):.2f}" if EAGER in found["rungs"] else "not measured"
             lines.append(
-                f"| {name} | {rung} | {_rate(rate['min'])}, {_rate(rate['median'])}, **{_rate(rate['max'])}** "
+                f"| {name} | {rung} | {as_rate(rate['min'])}, {as_rate(rate['median'])}, **{as_rate(rate['max'])}** "
                 f"| {values['share_of_matmul_peak']:.0%} | {over} |"
             )
     return "\n".join(lines)
@@ -240,7 +240,7 @@ def shipped_table(summary: dict[str, Any]) -> str:
     for name, found in summary["algorithms"].items():
         sides = [found["rungs"][rung] for rung in (EAGER, SHIPPED)]
         rates = [side["updates_per_second"] for side in sides]
-        cells = [f"{_rate(rate['min'])}, {_rate(rate['median'])}, **{_rate(rate['max'])}**" for rate in rates]
+        cells = [f"{as_rate(rate['min'])}, {as_rate(rate['median'])}, **{as_rate(rate['max'])}**" for rate in rates]
         undisturbed = ", ".join(f"{side['blocks_undisturbed']} of {side['blocks']}" for side in sides)
         lines.append(
             f"| {name} | {' | '.join(cells)} | {sides[1]['share_of_matmul_peak']:.0%} "

@@ -18,7 +18,7 @@ from benchmarks import jax_rungs
 from benchmarks.blocks import Processes, timed
 from benchmarks.changes import TRICKS, Tried
 from benchmarks.regression import Busy, undisturbed
-from benchmarks.results import BLOCKS, Block, numerics, spread, write
+from benchmarks.results import BLOCKS, Block, as_rate, numerics, spread, write
 from benchmarks.subjects import UPDATES
 from benchmarks.work import full_precision
 from shared.runs.machine import load, versions
@@ -76,7 +76,8 @@ def table(summary: Mapping[str, Any]) -> str:
     for name, found in summary["tricks"].items():
         ours, tried = (found["updates_per_second"][side]["max"] for side in (SHIPPED, "tried"))
         lines.append(
-            f"| {name} | {found['algorithm']} | {tried:.1f} | {ours:.1f} | {found['times_as_long']:.2f} times as long |"
+            f"| {name} | {found['algorithm']} | {as_rate(tried)} | {as_rate(ours)} "
+            f"| {found['times_as_long']:.2f} times as long |"
         )
     return "\n".join(lines)
 

@@ -108,7 +108,7 @@ def mean_metrics(history: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
     """The mean of each metric over the updates that reported it.
 
     Each mapping's values may be scalars or, out of a scan, arrays with one entry per update. This is a program of its
-    own. As the end of the program that trains, it slows the scan before it on a CPU (IQL's by a sixteenth).
+    own. As the end of the program that trains, it has slowed the scan before it on a CPU.
     """
     names = sorted({name for metrics in history for name in metrics})
     values = {name: jnp.concatenate([jnp.ravel(m[name]) for m in history if name in m]) for name in names}
