@@ -54,3 +54,7 @@ class EigenProgram:
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """As the same method of a `jax.jit`: the whole program, lowered."""
         return self.whole.lower(*args, **kwargs)
+
+    def _cache_size(self) -> int:
+        """As the same method of a `jax.jit`: how many programs were compiled, parts of others left out."""
+        return int(self.whole._cache_size())

@@ -67,3 +67,11 @@ def test_its_state_is_given_up() -> None:
     ours(given, times=1).block_until_ready()
     assert given.is_deleted()
     assert ours.__name__ == "square"
+
+
+def test_its_programs_are_counted() -> None:
+    """One for each value of a static name."""
+    ours = EigenProgram(square, static_argnames="times")
+    for times in (1, 2, 2):
+        ours(ONES, times=times)
+    assert ours._cache_size() == 2
