@@ -91,8 +91,12 @@ TRICKS = {
         "self.network(inputs.reshape(-1, inputs.shape[-1])).reshape(actions.shape[:-1])",
         "self.network(inputs).reshape(actions.shape[:-1])",
     )]),
-    "products by YNNPACK": Trick("bcq", _YNNPACK),
-    "an ensemble's products by YNNPACK": Trick("model_based/dynamics", _YNNPACK),
+    "BCQ's products by YNNPACK": Trick("bcq", _YNNPACK),
+    "CQL's products by YNNPACK": Trick("cql", _YNNPACK),
+    "EDAC's products by YNNPACK": Trick("edac", _YNNPACK),
+    "ReBRAC's products by YNNPACK": Trick("rebrac", _YNNPACK),
+    "SAC-N's products by YNNPACK": Trick("sac_n", _YNNPACK),
+    "a dynamics ensemble's products by YNNPACK": Trick("model_based/dynamics", _YNNPACK),
     "Adam over one flat vector": Trick("td3_bc", [
         ("ADAM = optax.adam(3e-4)", "ADAM = optax.flatten(optax.adam(3e-4))"),
     ]),
@@ -137,8 +141,8 @@ TRICKS = {
         "        value_loss, q_loss, actor_loss = losses\n"
         "        vf_gradient, qf_gradient, actor_gradient = gradients\n",
     )]),
-    "products by Eigen": Trick("cql", flags=_EIGEN),
-    "critics' products by Eigen": Trick("sac_n", flags=_EIGEN),
+    "TD3+BC's products by Eigen": Trick("td3_bc", flags=_EIGEN),
+    "XQL's products by Eigen": Trick("xql", flags=_EIGEN),
     "XLA's scheduler for concurrency": Trick("td3_bc", flags="--xla_cpu_enable_concurrency_optimized_scheduler=true"),
 }  # fmt: skip
 
