@@ -344,7 +344,6 @@ def act(acting: dict[str, Network], observations: Array, noise: Array) -> Array:
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
-# Large products: on a CPU, Eigen takes less time for them than what XLA would choose.
 @partial(EigenProgram, static_argnames=("num_updates", "vae_updates"), donate_argnames="state")
 def train_interval(
     state: BCQ, key: Array, dataset: PackedDataset, start: Array, num_updates: int, vae_updates: int

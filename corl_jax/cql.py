@@ -366,7 +366,6 @@ def act(actor: Network, observations: Array) -> Array:
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
-# Large products: on a CPU, Eigen takes less time for them than what XLA would choose.
 @partial(EigenProgram, static_argnames=("num_updates", "phase", "bc_updates"), donate_argnames="state")
 def train_interval(
     state: CQL, key: Array, dataset: PackedDataset, start: Array, num_updates: int, phase: int, bc_updates: int
@@ -395,7 +394,6 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     """Fresh networks with PyTorch's initialisation."""
     inputs = jnp.zeros((1, state_dim)), jnp.zeros((1, action_dim))
     critic_1_key, critic_2_key, actor_key = jax.random.split(key, 3)
-    # The actor has no use for orthogonal_init, as in CORL.
     actor_module = Actor(action_dim, max_action, config.hidden_dim, config.policy_log_std_multiplier)
     layers = config.hidden_dim, config.orthogonal_init
     parts: dict[str, Any] = {

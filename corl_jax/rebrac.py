@@ -270,7 +270,6 @@ def act(actor: Network, observations: Array) -> Array:
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
-# Large products: on a CPU, Eigen takes less time for them than what XLA would choose.
 @partial(EigenProgram, static_argnames=("num_updates", "phase"), donate_argnames="state")
 def train_interval(
     state: ReBRAC, key: Array, dataset: PackedDataset, start: Array, num_updates: int, phase: int

@@ -285,7 +285,6 @@ def act(actor: Network, observations: Array) -> Array:
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
-# Large products: on a CPU, Eigen takes less time for them than what XLA would choose.
 @partial(EigenProgram, static_argnames="num_updates", donate_argnames="state")
 def train_interval(
     state: SAC_N, key: Array, dataset: PackedDataset, start: Array, num_updates: int

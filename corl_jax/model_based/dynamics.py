@@ -382,7 +382,6 @@ def predict(
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
-# Large products: on a CPU, Eigen takes less time for them than what XLA would choose.
 @partial(EigenProgram, static_argnames="num_updates", donate_argnames="state")
 def train_interval(
     state: Dynamics, key: Array, dataset: Parts, start: Array, num_updates: int

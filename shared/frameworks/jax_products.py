@@ -1,7 +1,7 @@
 """Whose matrix products a compiled program uses on a CPU.
 
-jaxlib 0.10 hands some products to the library YNNPACK and the rest to Eigen. `python -m benchmarks.tricks` compares an
-update with and without YNNPACK's.
+jaxlib 0.10 hands some products to the library YNNPACK and the rest to Eigen. Twins whose updates are mostly large
+products ask for Eigen's alone, since they are faster. `python -m benchmarks.tricks` shows by how much.
 """
 
 from collections.abc import Callable
