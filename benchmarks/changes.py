@@ -94,7 +94,6 @@ TRICKS = {
     "BCQ's products by YNNPACK": Trick("bcq", _YNNPACK),
     "CQL's products by YNNPACK": Trick("cql", _YNNPACK),
     "EDAC's products by YNNPACK": Trick("edac", _YNNPACK),
-    "ReBRAC's products by YNNPACK": Trick("rebrac", _YNNPACK),
     "SAC-N's products by YNNPACK": Trick("sac_n", _YNNPACK),
     "a dynamics ensemble's products by YNNPACK": Trick("model_based/dynamics", _YNNPACK),
     "Adam over one flat vector": Trick("td3_bc", [

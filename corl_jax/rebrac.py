@@ -28,7 +28,6 @@ from shared.data.transitions import SarsaBatch, extract_sarsa
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
 from shared.frameworks.jax_layers import Linear, Network
-from shared.frameworks.jax_products import EigenProgram
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
@@ -270,7 +269,7 @@ def act(actor: Network, observations: Array) -> Array:
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
-@partial(EigenProgram, static_argnames=("num_updates", "phase"), donate_argnames="state")
+@partial(jax.jit, static_argnames=("num_updates", "phase"), donate_argnames="state")
 def train_interval(
     state: ReBRAC, key: Array, dataset: PackedDataset, start: Array, num_updates: int, phase: int
 ) -> tuple[ReBRAC, list[dict[str, Array]]]:
