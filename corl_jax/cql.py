@@ -89,7 +89,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     name: str = "CQL"
     # Dataset: mini/pendulum-replay, a D4RL id, minari:NAME, ogbench:NAME, or a file
     env: str = "mini/pendulum-replay"
-    # Orthogonal initialisation of the critics
+    # Orthogonal initialisation of the critics; the actor has none, as in CORL
     orthogonal_init: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = True

@@ -84,7 +84,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     name: str = "CQL"
     # Dataset: mini/pendulum-replay, a D4RL id, minari:NAME, ogbench:NAME, or a file
     env: str = "mini/pendulum-replay"
-    # Orthogonal initialisation of the critics
+    # Orthogonal initialisation of the critics; the actor has none, as in CORL
     orthogonal_init: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = True
@@ -395,7 +395,6 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
     layers = config.hidden_dim, config.orthogonal_init
     critic_1 = Critic(state_dim, action_dim, config.q_n_hidden_layers, *layers)
     critic_2 = Critic(state_dim, action_dim, 3, *layers)
-    # The actor has no use for orthogonal_init, as in CORL.
     actor = Actor(state_dim, action_dim, max_action, config.hidden_dim, config.policy_log_std_multiplier)
     device = resolve_device(config.device)
     return CQL(config, actor.to(device), critic_1.to(device), critic_2.to(device))

@@ -12,10 +12,9 @@ pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).resolve().parents[2]
 UPDATES, INTERVAL = 50_000, 1_000
-# Over the last 40 intervals. The learning curve is drawn every ten seconds. The first ten drawings take 15 MB in all,
-# later ones none. A slow machine draws more often within these intervals. One train state of 0.8 MB kept at each would
-# be 34.
-BOUND = 20 * 2**20
+# Over the last 40 intervals: the learning curve, drawn every ten seconds, takes 3 MB once, and settles. One train state
+# of 0.8 MB kept at each interval would be 34.
+BOUND = 12 * 2**20
 # Memory that one thread has given back serves the others, too. With an arena a thread, drawings settle only after
 # minutes.
 ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
