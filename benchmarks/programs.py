@@ -16,7 +16,8 @@ from benchmarks.subjects import UPDATES, Subject
 from benchmarks.work import full_precision
 from shared.runs.machine import versions
 
-# Updates of the interval that is compiled, and rows that it learns from; neither changes what an update is.
+# Updates of the interval that is compiled, and rows that it learns from. Neither changes what an update is, but for a
+# dynamics ensemble, whose update is an epoch over all rows.
 INTERVAL, ROWS = 200, 1000
 
 _COMPUTATION = re.compile(r"(?P<entry>ENTRY )?%?(?P<name>[\w.-]+) \(")
