@@ -19,8 +19,8 @@ from shared.runs import record
 record._SECONDS_BETWEEN_DRAWINGS = 0.0
 runpy.run_path("corl_jax/any_percent_bc.py", run_name="__main__")
 """
-# Over the last 40 intervals a run takes up to 3 MB. A train state of 0.8 MB kept at each interval would be 34 MB;
-# figures that wait for Python's collector come to 36 MB at times.
+# Over the last 40 intervals a run takes up to 3 MB. A train state of 0.8 MB kept at each interval would be 34 MB.
+# Figures that wait for Python's collector come to 36 MB at times.
 BOUND = 8 * 2**20
 
 
