@@ -318,7 +318,7 @@ class Record:
                 picture = draw_curve(self._curve(), title, f"{self._unit}s")
                 write_atomically(self.folder / PICTURE, picture)
                 self._draw_model(title)
-            # A figure is 4 MB of objects that point at one another. Left to itself, Python keeps a dozen of them.
+            # A figure is 4 MB of objects that point at one another. Left to itself, Python keeps some ten of them.
             gc.collect(1)
             self._drawn = time.perf_counter()
 
