@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import torch
 
-from benchmarks.subjects import ACTION_DIM, Subject
+from benchmarks.subjects import Subject
 from shared.frameworks import jax_data, jax_side, torch_data
 
 DRAWS_SEED, WEIGHTS_SEED = 1, 0
@@ -23,12 +23,13 @@ def _config(subject: Subject) -> Any:
 
 
 def _fresh_state(subject: Subject, key: jax.Array) -> Any:
-    return subject.pair.jax.create_train_state(key, _config(subject), subject.shape, ACTION_DIM, 1.0)
+    sizes = subject.shape, subject.action_dim, subject.max_action
+    return subject.pair.jax.create_train_state(key, _config(subject), *sizes)
 
 
 def _draw(subject: Subject, state: Any, key: jax.Array, step: jax.Array, statics: dict[str, Any]) -> tuple[Any, Any]:
     """What the twin draws for an update; its number counts from 0 here."""
-    inputs = subject.pair.draw_inputs(subject.columns, ACTION_DIM)
+    inputs = subject.pair.draw_inputs(subject.columns, subject.action_dim)
     return subject.pair.jax.draw_noise(key, step, state.hp, *inputs, **statics)
 
 
@@ -44,17 +45,17 @@ def _one_by_one(subject: Subject, updates: Callable[[Any, int], tuple[Any, Any]]
     return block
 
 
-def _statics(subject: Subject, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the number of an update, here from 0, decides about its draws and about itself."""
-    config = _config(subject)
-    return subject.pair.draw_statics(config, step + 1), subject.pair.update_statics(config, step + 1)
+def _statics(subject: Subject, config: Any, step: int) -> tuple[tuple, tuple]:
+    """What the number of an update, here from 0, decides about its draws and about itself: names and values."""
+    statics = subject.pair.draw_statics(config, step + 1), subject.pair.update_statics(config, step + 1)
+    return tuple(statics[0].items()), tuple(statics[1].items())
 
 
 def host_batches(subject: Subject) -> Callable[[], Any]:
     """An update a call, on a batch that the host gathers from its own memory and hands over."""
-    pair, config = subject.pair, _config(subject)
+    pair, twin, config = subject.pair, subject.pair.torch, _config(subject)
     key = jax.random.key(DRAWS_SEED)
-    dataset = pair.ready(pair.torch, torch_data.to_device(subject.columns, torch.device("cpu")), config)
+    dataset = pair.ready(twin, torch_data.to_device(subject.columns, torch.device("cpu")), config)
 
     @cache
     def programs(draw_statics: tuple, update_statics: tuple) -> tuple[Callable, Callable]:
@@ -62,9 +63,9 @@ def host_batches(subject: Subject) -> Callable[[], Any]:
         return draw, jax.jit(lambda *args: args[0].update(*args[1:], **dict(update_statics)), donate_argnums=0)
 
     def update(state: Any, step: int) -> tuple[Any, Any]:
-        draw, learn = programs(*(tuple(statics.items()) for statics in _statics(subject, step)))
+        draw, learn = programs(*_statics(subject, config, step))
         indices, noise = draw(state, step)
-        rows = pair.take(pair.torch, dataset, torch.as_tensor(np.array(indices)), config)
+        rows = pair.take(twin, dataset, torch.as_tensor(np.array(indices)), config)
         return learn(state, jax.tree.map(lambda column: column.numpy(), rows), noise, *pair.number(step + 1))
 
     return _one_by_one(subject, update)
@@ -73,6 +74,7 @@ def host_batches(subject: Subject) -> Callable[[], Any]:
 def device_batches(subject: Subject) -> Callable[[], Any]:
     """An update a call, which draws and gathers its batch on the device."""
     pair, config = subject.pair, _config(subject)
+    key = jax.random.key(DRAWS_SEED)
     dataset = pair.ready(pair.jax, jax_data.to_device(subject.columns), config)
 
     @cache
@@ -86,8 +88,8 @@ def device_batches(subject: Subject) -> Callable[[], Any]:
         return update
 
     def update(state: Any, step: int) -> tuple[Any, Any]:
-        statics = (tuple(statics.items()) for statics in _statics(subject, step))
-        return program(*statics)(state, jax.random.key(DRAWS_SEED), dataset, step, *pair.number(step + 1))
+        learn = program(*_statics(subject, config, step))
+        return learn(state, key, dataset, step, *pair.number(step + 1))
 
     return _one_by_one(subject, update)
 
@@ -118,7 +120,7 @@ def seeds(count: int, subject: Subject) -> Callable[[], Any]:
     """As many runs in one program, each with weights and draws of its own: the interval under `vmap`."""
     train, (_, _, dataset, start) = interval(subject)
     states = jax.vmap(partial(_fresh_state, subject))(seed_keys(WEIGHTS_SEED, count))
-    holder = {"states": states}
+    holder, keys = {"states": states}, seed_keys(DRAWS_SEED, count)
 
     @partial(jax.jit, donate_argnums=0)
     def train_all(states: Any, keys: jax.Array, dataset: Any) -> tuple[Any, Any]:
@@ -126,7 +128,7 @@ def seeds(count: int, subject: Subject) -> Callable[[], Any]:
         return states, history
 
     def block() -> Any:
-        holder["states"], history = train_all(holder["states"], seed_keys(DRAWS_SEED, count), dataset)
+        holder["states"], history = train_all(holder["states"], keys, dataset)
         return jax.block_until_ready((holder["states"], jax.vmap(jax_side.mean_metrics)(history)))[0]
 
     return block

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -67,14 +68,16 @@ def torch_side_of(pair: Pair, config: Any, task: Any) -> Side:
             if pair.drawn_batch:
                 size = len(dataset.rewards)
                 trainer.enter(size + (experience.size - 1) % len(ring.rows.rewards), size)
-            trainer.update(*torch_draws(pair, config, trainer, dataset, ring))
+            trainer.update(*torch_draws(pair, twin, config, trainer, dataset, ring))
 
     return Side(block, experience)
 
 
-def torch_draws(pair: Pair, config: Any, trainer: Any, dataset: Any, ring: torch_online.Ring) -> tuple[Any, Any]:
+def torch_draws(
+    pair: Pair, twin: ModuleType, config: Any, trainer: Any, dataset: Any, ring: torch_online.Ring
+) -> tuple[Any, Any]:
     """An online update's batch and noise, from one buffer or from two."""
-    twin, device = pair.torch, torch.device("cpu")
+    device = torch.device("cpu")
     if not pair.two_buffers:
         indices, noise = twin.draw_noise(config, ring.size, ACTION_DIM, device, *pair.torch_phase(trainer))
         return torch_data.take(ring.rows, indices), noise

@@ -77,6 +77,16 @@ class Subject:
         """Of an observation."""
         return STATE_DIM if self.frames is None else shape_of(self.columns.observations)
 
+    @property
+    def action_dim(self) -> int:
+        """Components of an action, or how many actions there are."""
+        return ACTION_DIM
+
+    @property
+    def max_action(self) -> float:
+        """The bound of each component."""
+        return 1.0
+
 
 def subject(name: str) -> Subject:
     """An algorithm at the benchmark's size."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks.subjects import ACTION_DIM, Subject
+from benchmarks.subjects import Subject
 from shared.frameworks import torch_data, torch_side
 
 Metrics = dict[str, torch.Tensor]
@@ -36,18 +36,18 @@ class Loop(NamedTuple):
 
 def loop(subject: Subject) -> Loop:
     """A fresh trainer, and what its `train` does for each update without anything around it."""
-    pair = subject.pair
-    config = pair.torch.TrainConfig(**subject.settings)
-    trainer = pair.torch.create_trainer(config, subject.shape, ACTION_DIM, 1.0)
+    pair, twin = subject.pair, subject.pair.torch
+    config = twin.TrainConfig(**subject.settings)
+    trainer = twin.create_trainer(config, subject.shape, subject.action_dim, subject.max_action)
     device = torch_side.resolve_device(config.device)
-    dataset = pair.ready(pair.torch, torch_data.to_device(subject.columns, device), config)
-    draws = pair.torch_draws(config, subject.columns, ACTION_DIM, device)
+    dataset = pair.ready(twin, torch_data.to_device(subject.columns, device), config)
+    draws = pair.torch_draws(config, subject.columns, subject.action_dim, device)
 
     def draw() -> tuple[torch.Tensor, Any]:
         return draws(**pair.draw_statics(config, trainer.total_it + 1))
 
     def learn(indices: torch.Tensor, noise: Any) -> Metrics:
-        return trainer.update(pair.take(pair.torch, dataset, indices, config), noise)
+        return trainer.update(pair.take(twin, dataset, indices, config), noise)
 
     return Loop(trainer, draw, learn)
 

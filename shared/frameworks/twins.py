@@ -5,6 +5,7 @@ its folder: its checkpoints and tables call it `sac`, and `online/sac` is unders
 """
 
 import importlib
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -52,6 +53,7 @@ def page_of(algorithm: str) -> str:
     return algorithm.replace("/", "_")
 
 
+@cache
 def load_twin(framework: str, algorithm: str) -> ModuleType:
     """The module of a twin, imported.
 

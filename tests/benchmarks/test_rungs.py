@@ -1,6 +1,7 @@
 """Every rung of the benchmark's ladders makes the updates that ship: the same numbers, faster or slower."""
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from parity_tests.pairs import PAIRS
 from parity_tests.precision import both_in
 from shared.frameworks import torch_side
 from shared.frameworks.exchange import blank_state, named, part_names, torch_part
+from shared.frameworks.twins import load_twin
 from tests.benchmarks.uncompiled import compile_nothing
 
 SETTINGS = {"batch_size": 8, "device": "cpu"}
@@ -124,6 +126,54 @@ def test_nothing_is_left_uncompiled_where_several_rungs_share_a_process(monkeypa
     torch._dynamo.reset()
     for _ in range(3):
         torch_rungs.compiled(small("iql"))()
+
+
+# What Python tells an audit hook of that no update needs: files, folders, modules and processes
+_OUTSIDE = ("open", "import", "os.", "pathlib.", "glob.", "shutil.", "subprocess.", "socket.", "marshal.")
+_heard: list[str] | None = None
+
+
+def _listen(event: str, given: tuple[Any, ...]) -> None:
+    if _heard is not None and event.startswith(_OUTSIDE):
+        _heard.append(f"{event} {given[:1]}")
+
+
+# A hook stays for the rest of the process, so there is one.
+sys.addaudithook(_listen)
+
+
+def heard(work: Callable[[], Any]) -> list[str]:
+    """What a piece of work asks of the file system or the import system."""
+    global _heard
+    _heard = []
+    try:
+        work()
+        return _heard
+    finally:
+        _heard = None
+
+
+def test_a_look_at_the_disk_is_heard() -> None:
+    """The mistake that the next test is for: a twin's file was looked for at every update."""
+    twin = load_twin("torch", "td3_bc")
+    assert heard(lambda: load_twin.__wrapped__("torch", "td3_bc"))
+    assert not heard(lambda: load_twin("torch", "td3_bc"))
+    assert load_twin("torch", "td3_bc") is twin
+
+
+# The model's rows and the neighbours of PRDC are not gathered from a packed dataset, so no host hands over batches.
+@pytest.mark.parametrize("name", [*EACH_KIND, "any_percent_bc", "prdc", "awr", "discrete/bcq", "model_based/dynamics"])
+def test_no_timed_block_looks_at_the_disk(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but updates is timed: what a block asks of the file system, or imports, is charged to its framework."""
+    compile_nothing(monkeypatch)
+    subject = small(name, updates=3)
+    makers = [torch_rungs.synced, torch_rungs.eager, jax_rungs.device_batches, jax_rungs.scan]
+    if name in EACH_KIND:
+        makers.append(jax_rungs.host_batches)
+    for make in makers:
+        block = make(subject)
+        block()
+        assert not heard(block), make.__name__
 
 
 def test_every_rung_does_about_as_much(monkeypatch: pytest.MonkeyPatch) -> None:

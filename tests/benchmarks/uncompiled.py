@@ -41,7 +41,7 @@ def compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         return partial(interpreted_jit(shipped.func), **shipped.keywords), arguments
 
     def fresh_state(subject: Subject, key: jax.Array) -> Any:
-        sizes = subject.shape, jax_rungs.ACTION_DIM, 1.0
+        sizes = subject.shape, subject.action_dim, subject.max_action
         return fresh(subject.pair.jax, subject.pair.jax.TrainConfig(**subject.settings), *sizes)
 
     monkeypatch.setattr(jax_rungs, "jax", Uncompiled())

@@ -1,0 +1,264 @@
+"""`python -m benchmarks.loops [td3_bc ...]`: are the timed loops as fast as the loop that ships?
+
+For each pair and framework, three loops make updates on the data of the pair's default run: the benchmark's rung, a
+bare loop written out here, and the twin's own `train`. They take turns of some tenths of a second, so the median of
+their ratios holds on a machine that others use, too. A rung more than 5% from `train` is an error: it charges a
+framework for work that no run does, or spares it some.
+"""
+
+import argparse
+import contextlib
+import inspect
+import io
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import jax
+from tqdm import tqdm
+
+from benchmarks.blocks import Processes
+from benchmarks.results import called, numerics, write_rows
+from benchmarks.rungs import EAGER, RUNGS, SHIPPED
+from benchmarks.subjects import UPDATES, Subject
+from parity_tests.pairs import PAIRS
+from shared.envs.spaces import Shape
+from shared.frameworks import jax_data, torch_data, torch_side
+from shared.frameworks.twins import FRAMEWORKS
+from shared.runs.machine import hardware, load, versions
+from shared.runs.record import Record
+from shared.runs.run import Run
+from shared.runs.task import Task
+
+# How far a loop may be from the run's own
+TOLERANCE = 0.05
+# At most so many turns, and about so many seconds of them
+TURNS, SECONDS = 40, 30
+# A turn's share of the benchmark's blocks
+PARTS = {"torch": 10, "jax": 3}
+SIDES = {"torch": EAGER, "jax": SHIPPED}
+# The pairs that are compared unless others are named: an update of 1 to 100 ms, and one of finite actions
+DEFAULT = ("any_percent_bc", "discrete/bc", "td3_bc", "iql", "awac", "rebrac", "edac")
+
+
+@dataclass(frozen=True)
+class OfTask(Subject):
+    """An algorithm on the data of its default run."""
+
+    task: Any = None
+
+    @property
+    def columns(self) -> Any:  # type: ignore[override]  # the base class caches what it makes
+        """What the run itself learns from."""
+        return self.task.dataset
+
+    @property
+    def shape(self) -> Shape:
+        """Of an observation."""
+        return self.task.shape
+
+    @property
+    def action_dim(self) -> int:
+        """Components of an action, or how many actions there are."""
+        return self.task.action_dim
+
+    @property
+    def max_action(self) -> float:
+        """The bound of each component."""
+        return self.task.max_action
+
+
+class Turns:
+    """Lets other loops take turns with a run's own, a few updates each, and times them all."""
+
+    def __init__(self, updates: int, others: Mapping[str, Callable[[], Any]]) -> None:
+        self.updates = updates
+        self.others = others
+        self.seconds: dict[str, list[float]] = defaultdict(list)
+        self._left = updates
+        self._begun: float | None = None
+
+    def after(self, updates: int) -> None:
+        """The run has made so many updates more; when its turn is over, the others have theirs."""
+        self._left -= updates
+        if self._left > 0:
+            return
+        if self._begun is not None:
+            self.seconds["train"].append(time.perf_counter() - self._begun)
+            for name, block in self.others.items():
+                begin = time.perf_counter()
+                block()
+                self.seconds[name].append(time.perf_counter() - begin)
+        self._left, self._begun = self.updates, time.perf_counter()
+
+    def rates(self) -> dict[str, float]:
+        """Updates per second of each loop, by its name: the median over the turns, which saw the same machine."""
+        return {name: self.updates / statistics.median(seconds) for name, seconds in self.seconds.items()}
+
+    def over(self, name: str) -> float:
+        """How often as fast a loop is as the run's own, turn by turn: the median."""
+        turns = zip(self.seconds["train"], self.seconds[name], strict=True)
+        return statistics.median(ours / other for ours, other in turns)
+
+
+def train(twin: ModuleType, settings: dict[str, Any], turns: Turns) -> None:
+    """A run of a twin's own `train`, which saves and evaluates nothing, since no update does."""
+
+    class Timed(Run):
+        """Tells `turns` of its updates."""
+
+        def evaluate(self, *args: Any, **named: Any) -> None:
+            """Nothing."""
+
+        def save(self, *args: Any, **named: Any) -> None:
+            """Nothing."""
+
+        def advance(self, updates: int, steps: int | None = None) -> None:
+            """As a run does."""
+            super().advance(updates, steps)
+            turns.after(updates)
+
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        stack.enter_context(mock.patch.object(twin, "Run", Timed))
+        stack.enter_context(mock.patch.object(Record, "summarise"))
+        stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        twin.train(twin.TrainConfig(**settings, n_episodes=1, runs_path=folder))
+
+
+def task_of(twin: ModuleType, settings: dict[str, Any]) -> Task:
+    """What a run under these settings learns from."""
+    tasks: list[Task] = []
+    load_task = twin.load_task
+
+    class Known(Exception):
+        """Nothing more is needed."""
+
+    def kept(*args: Any, **named: Any) -> Task:
+        tasks.append(load_task(*args, **named))
+        raise Known
+
+    with mock.patch.object(twin, "load_task", kept), contextlib.suppress(Known):
+        twin.train(twin.TrainConfig(**settings))
+    return tasks[0]
+
+
+def bare_torch(subject: Subject) -> Callable[[], Any] | None:
+    """PyTorch's loop as a reader would write it; None where a draw depends on more than settings and sizes."""
+    twin = subject.pair.torch
+    config, device = twin.TrainConfig(**subject.settings), torch_side.resolve_device("cpu")
+    sizes = {"dataset_size": len(subject.columns[0]), "action_dim": subject.action_dim}
+    asked = [name for name in inspect.signature(twin.draw_noise).parameters if name not in ("hp", "device")]
+    if not set(asked) <= sizes.keys() or not hasattr(twin, "take"):
+        return None
+    trainer = twin.create_trainer(config, subject.shape, subject.action_dim, subject.max_action)
+    dataset = torch_data.to_device(subject.columns, device)
+
+    def block() -> None:
+        for _ in range(subject.updates):
+            indices, noise = twin.draw_noise(config, *(sizes[name] for name in asked), device)
+            metrics = trainer.update(twin.take(dataset, indices), noise)
+        next(iter(metrics.values())).item()
+
+    return block
+
+
+def bare_jax(subject: Subject) -> Callable[[], Any] | None:
+    """JAX's loop as a reader would write it: a call of the compiled interval, until its metrics are there."""
+    twin = subject.pair.jax
+    config, key = twin.TrainConfig(**subject.settings), jax.random.key(0)
+    statics = subject.pair.interval_statics(config, 0, subject.updates)
+    if not set(statics) <= {"phase"} or not hasattr(twin, "take"):
+        return None
+    sizes = subject.shape, subject.action_dim, subject.max_action
+    states = [twin.create_train_state(key, config, *sizes)]
+    dataset = jax_data.to_device(subject.columns)
+
+    def block() -> None:
+        state, history = twin.train_interval(states.pop(), key, dataset, 0, subject.updates, *statics.values())
+        states.append(state)
+        jax.block_until_ready(history)
+
+    return block
+
+
+BARE = {"torch": bare_torch, "jax": bare_jax}
+
+
+def measured(name: str, side: str) -> dict[str, dict[str, float]]:
+    """What each loop does, by its name; meant for a process of its own."""
+    pair = PAIRS[name]
+    twin = getattr(pair, side)
+    # Some tenths of a second: JAX's loop waits for its metrics after each turn.
+    updates = max(1, UPDATES[name] // PARTS[side])
+    settings = {**pair.timed, "eval_freq": updates, "device": "cpu"}
+    subject = OfTask(name, updates, {**pair.timed, "device": "cpu"}, task=task_of(twin, settings))
+    blocks = {"rung": RUNGS[SIDES[side]].make(subject), "bare": BARE[side](subject)}
+    ready = {kind: block for kind, block in blocks.items() if block}
+    for block in ready.values():
+        block()
+    begin = time.perf_counter()
+    for block in ready.values():
+        block()
+    count = min(TURNS, max(3, round(SECONDS / 1.5 / (time.perf_counter() - begin))))
+    turns = Turns(updates, ready)
+    train(twin, {**settings, "max_timesteps": updates * (count + 1)}, turns)
+    return {kind: {"updates_per_second": rate, "over_train": turns.over(kind)} for kind, rate in turns.rates().items()}
+
+
+def apart(loops: Mapping[str, Mapping[str, float]]) -> str:
+    """Which loops are too far from the run's own, in words; empty if none is."""
+    faults = [
+        f"{kind} makes {found['over_train']:.2f} of the {loops['train']['updates_per_second']:.1f} updates/s of train"
+        for kind, found in loops.items()
+        if abs(found["over_train"] - 1.0) > TOLERANCE
+    ]
+    return "; ".join(faults)
+
+
+def table(summary: dict[str, Any]) -> str:
+    """A results file as a Markdown table."""
+    lines = [
+        "| algorithm | framework | `train`, updates/s | rung | bare loop | rung over `train` | bare over `train` |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, row in summary["algorithms"].items():
+        for side, framework in FRAMEWORKS.items():
+            found = {kind: row[side].get(kind) for kind in ("train", "rung", "bare")}
+            cells = [f"{loop['updates_per_second']:.1f}" if loop else "" for loop in found.values()]
+            cells += [f"{loop['over_train']:.2f}" if loop else "" for loop in (found["rung"], found["bare"])]
+            lines.append(f"| {name} | {framework} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measures, prints the table, writes `loops-<machine>.json`, and fails if two loops are too far apart."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("algorithms", nargs="*", metavar="ALGORITHM", help="pairs (default: seven of different weight)")
+    names = parser.parse_args().algorithms or DEFAULT
+    if unknown := [name for name in names if name not in PAIRS]:
+        parser.error(f"{', '.join(unknown)}: choose from {', '.join(PAIRS)}")
+    facts = {**called("loops"), "load_before": load(), "versions": versions("torch", "jax", "jaxlib"), **numerics()}
+    rows: dict[str, dict[str, Any]] = {}
+    for name in tqdm(names, unit="pair", disable=None):
+        rows[name] = {"measured": facts}
+        for side in SIDES:
+            with contextlib.closing(Processes()) as processes:
+                rows[name][side] = processes.run(measured, name, side)
+    summary = {"hardware": hardware(), "algorithms": rows}
+    print(table(summary))
+    print(write_rows("loops", summary).name)
+    faults = [f"{name}, {side}: {text}" for name, row in rows.items() for side in SIDES if (text := apart(row[side]))]
+    if faults:
+        sys.exit("\n".join([f"more than {TOLERANCE:.0%} apart:", *faults]))
+
+
+if __name__ == "__main__":
+    main()
