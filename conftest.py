@@ -7,8 +7,8 @@ from typing import Any
 import psutil
 import pytest
 
-from parity_tests.compilation import share_programs
-from parity_tests.scene import forget_programs, forget_results
+from parity_tests.engine.caches import forget
+from parity_tests.engine.compilation import share_programs
 from shared.runs.machine import hardware
 from tests import shares
 
@@ -33,15 +33,14 @@ def few_programs() -> Iterator[None]:
     """Programs are kept in memory for a while, since tests share them, but not for ever."""
     yield
     if next(_tests) % 50 == 0:
-        forget_programs()
+        forget()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def no_programs_of_other_files() -> Iterator[None]:
     """A file's programs and results are of no use to the next one."""
     yield
-    forget_results()
-    forget_programs()
+    forget()
 
 
 # ---- a share of all tests -------------------------------------------------------------------------------------------

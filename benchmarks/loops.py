@@ -55,7 +55,7 @@ class OfTask(Subject):
     task: Any = None
 
     @property
-    def columns(self) -> Any:  # type: ignore[override]  # the base class caches what it makes
+    def columns(self) -> Any:
         """What the run itself learns from."""
         return self.task.dataset
 

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from parity_tests.precision import both_in
+from parity_tests.engine.precision import both_in
 
 SOLUTIONS = Path(__file__).parent / "solutions"
 

@@ -23,7 +23,7 @@ from lessons.case_studies import CASES
 from lessons.measured import Error, Figure
 from lessons.ten_steps.board import GREEN, NUMBERS, PAIR, ROWS, climb, in_words, step_module
 from lessons.traps import TRAPS
-from parity_tests.precision import both_in
+from parity_tests.engine.precision import both_in
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "docs" / f"{name}.md" for name in ("ten_steps", "traps", "case_studies")]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from parity_tests.precision import both_in
+from parity_tests.engine.precision import both_in
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ COMMANDS = {
     "convert": ("shared.commands.convert", "turn a checkpoint of one framework into one of the other"),
     "datasets": ("shared.commands.datasets", "list, describe, verify and download datasets"),
     "collect": ("shared.commands.collect", "make a dataset as D4RL's were made, with an agent trained here"),
-    "check": ("parity_tests.checker.process", "check a JAX port of your own against the PyTorch twin"),
+    "check": ("port_checker.process", "check a JAX port of your own against the PyTorch twin"),
     "tables": ("benchmarks.report", "print what was measured: speed, scores, and how alike the twins are"),
 }
 

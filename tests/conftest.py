@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from parity_tests.compilation import hardly_optimised
+from parity_tests.engine.compilation import hardly_optimised
 
 ROWS = 60
 

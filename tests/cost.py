@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from parity_tests.ladder import RUNGS
+from parity_tests.ladder.rungs import RUNGS
 from parity_tests.pairs import PAIRS
 from shared.errors import InputError
 
 NONE = "none named"
 _PAIR = re.compile(rf"\b({'|'.join(PAIRS)})\b")
-_LADDER = "parity_tests/test_ladder.py"
+_LADDER = "parity_tests/ladder/test_ladder.py"
 
 
 class Timed(NamedTuple):

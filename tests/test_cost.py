@@ -14,10 +14,10 @@ from tests import cost
 MADE_UP = """<?xml version="1.0" encoding="utf-8"?>
 <testsuites name="pytest tests"><testsuite name="pytest" tests="8" time="30.4" timestamp="2026-11-22T04:00:00">
 <properties><property name="hardware" value="Abacus, 3 cores"/><property name="workers" value="2 workers"/></properties>
-<testcase classname="parity_tests.test_ladder" name="test_twins_agree[sac_n-a-b-float64-update]" time="8.0"/>
-<testcase classname="parity_tests.test_ladder" name="test_twins_agree[sac-a-b-float64-update]" time="4.0"/>
-<testcase classname="parity_tests.test_ladder" name="test_twins_agree[sac-a-b-float32-shipped path]" time="2.0"/>
-<testcase classname="parity_tests.test_run" name="test_runs_agree[iql-update]" time="1.0"/>
+<testcase classname="parity_tests.ladder.test_ladder" name="test_twins_agree[sac_n-a-b-float64-update]" time="8.0"/>
+<testcase classname="parity_tests.ladder.test_ladder" name="test_twins_agree[sac-a-b-float64-update]" time="4.0"/>
+<testcase classname="parity_tests.ladder.test_ladder" name="test_twins_agree[sac-a-b-float32-shipped path]" time="2.0"/>
+<testcase classname="parity_tests.ladder.test_run" name="test_runs_agree[iql-update]" time="1.0"/>
 <testcase classname="tests.runs.test_resume" name="test_resume[torch-sac_n]" time="16.0"><skipped/></testcase>
 <testcase classname="tests.runs.test_resume.TestCut" name="test_cut[rucksac-sacrifice]" time="0.5"/>
 <testcase classname="tests.test_seals" name="test_seal" time="0.5"/>
@@ -49,7 +49,7 @@ def test_rooms_and_files_what_costs_most_first(made_up: Path) -> None:
     ]
     assert rows("file", made_up)[:2] == [
         "| tests/runs/test_resume.py | 2 | 16.5 | 51.6% |",
-        "| parity_tests/test_ladder.py | 3 | 14.0 | 43.8% |",
+        "| parity_tests/ladder/test_ladder.py | 3 | 14.0 | 43.8% |",
     ]
 
 

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import jax
 
-from parity_tests.ladder import RUNGS, Errors, interval
+from parity_tests.engine.precision import both_in
+from parity_tests.ladder.program import count, drawn, equations, program, scans
+from parity_tests.ladder.rungs import RUNGS, Errors, interval
+from parity_tests.ladder.scene import Scene
 from parity_tests.pairs import PAIRS
-from parity_tests.precision import both_in
-from parity_tests.program import count, drawn, equations, program, scans
-from parity_tests.scene import Scene
 from shared.frameworks import jax_data
 
 PAIR = PAIRS["td3_bc"]

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 
-from parity_tests.ladder import RUNGS, Errors, tolerance
+from parity_tests.engine.caches import forget
+from parity_tests.engine.precision import both_in
+from parity_tests.ladder.rungs import RUNGS, Errors, tolerance
+from parity_tests.ladder.scene import DATASETS, Scene
 from parity_tests.mutants.operators import Mutant
 from parity_tests.mutants.planting import ENDLESS, IMPORT, PATIENCE, EndlessError, limited, lines_of, planted
 from parity_tests.mutants.results import ORDER, proof, source_of
 from parity_tests.pairs import PAIRS
-from parity_tests.precision import both_in
-from parity_tests.scene import DATASETS, Scene, forget_programs
 
 # Mutants after which compiled programs are dropped, lest they fill the memory: 40 leave 1.6 GiB and 2800 memory maps
 ROUND = 200
@@ -50,7 +51,7 @@ def climb(
     for i, mutant in enumerate(mutants, start=1):
         tell(mutant, noticed(name, mutant, shortly=not everywhere and bool(proof(name, "jax", mutant.name))))
         if i % ROUND == 0:
-            forget_programs()
+            forget()
 
 
 def noticed(name: str, mutant: Mutant, shortly: bool = False) -> str:

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
+from parity_tests.engine.interpreter import interpreted
 from parity_tests.errors import errors
-from parity_tests.interpreter import interpreted
 from shared.data.dynamics import Draws, ModelSizes, extract_known
 from shared.data.transitions import Batch
 from shared.frameworks import jax_data, jax_ring, torch_online

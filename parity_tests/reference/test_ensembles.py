@@ -11,7 +11,7 @@ from torch.distributions import Normal
 from torch.nn.functional import layer_norm, linear, relu
 
 from corl_torch import edac, lb_sac
-from parity_tests.precision import both_in
+from parity_tests.engine.precision import both_in
 from parity_tests.reference.common import (
     ACTION_DIM,
     CPU,

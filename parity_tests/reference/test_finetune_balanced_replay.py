@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from corl_torch.finetune import balanced_replay as twin
-from parity_tests.precision import both_in
+from parity_tests.engine.precision import both_in
 from parity_tests.reference import finetune
 from parity_tests.reference.balanced_replay import Derivation
 from parity_tests.reference.common import ACTION_DIM, CPU, STATE_DIM, UPDATES, assert_same_log, same_draws

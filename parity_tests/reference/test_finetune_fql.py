@@ -16,7 +16,7 @@ from torch import Tensor
 
 from corl_jax.finetune import fql as jax_twin
 from corl_torch.finetune import fql
-from parity_tests.precision import both_in
+from parity_tests.engine.precision import both_in
 from parity_tests.reference.common import ACTION_DIM, CPU, ROWS, STATE_DIM, UPDATES, assert_same_log, same_draws
 from parity_tests.reference.finetune import (
     ANTMAZE_ID,

@@ -16,7 +16,7 @@ import torch
 
 from corl_jax.finetune import rebrac as jax_twin
 from corl_torch.finetune import rebrac
-from parity_tests.precision import both_in
+from parity_tests.engine.precision import both_in
 from parity_tests.reference import finetune, test_rebrac
 from parity_tests.reference.common import ACTION_DIM, CPU, ROWS, STATE_DIM, UPDATES, assert_same_log, same_draws
 from parity_tests.reference.finetune import (

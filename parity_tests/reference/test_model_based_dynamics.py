@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from corl_torch.model_based import dynamics
-from parity_tests.precision import both_in
+from parity_tests.engine.precision import both_in
 from parity_tests.reference.common import CPU, same_draws
 from shared.data.dynamics import Draws, fit_scaler
 from shared.data.transitions import Batch

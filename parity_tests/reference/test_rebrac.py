@@ -14,8 +14,8 @@ from torch import nn
 
 from corl_jax import rebrac as jax_twin
 from corl_torch import rebrac
-from parity_tests.interpreter import interpreted
-from parity_tests.precision import both_in
+from parity_tests.engine.interpreter import interpreted
+from parity_tests.engine.precision import both_in
 from parity_tests.reference.common import ACTION_DIM, CPU, ROWS, STATE_DIM, UPDATES, assert_same_log, same_draws
 from shared.data.transitions import SarsaBatch
 from shared.frameworks.torch_data import take, to_device

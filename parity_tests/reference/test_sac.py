@@ -13,7 +13,7 @@ from torch.distributions.transforms import TanhTransform
 from torch.nn.functional import mse_loss
 
 from corl_torch.online import sac
-from parity_tests.precision import both_in
+from parity_tests.engine.precision import both_in
 from parity_tests.reference.common import (
     ACTION_DIM,
     CPU,

@@ -17,7 +17,7 @@ from torch.nn.functional import dropout, mse_loss, relu
 from torch.nn.utils import spectral_norm
 
 from corl_torch import uwac
-from parity_tests.precision import both_in
+from parity_tests.engine.precision import both_in
 from parity_tests.reference.common import (
     ACTION_DIM,
     CPU,

@@ -17,8 +17,8 @@ from benchmarks import cuda_graphs, torch_rungs
 from benchmarks.jax_rungs import interval
 from benchmarks.subjects import Subject
 from benchmarks.torch_rungs import loop
+from parity_tests.engine.precision import both_in
 from parity_tests.pairs import PAIRS
-from parity_tests.precision import both_in
 from shared.frameworks import torch_side
 from tests.benchmarks.test_rungs import check, small, torch_parts
 

@@ -14,10 +14,10 @@ from benchmarks import jax_rungs, torch_rungs
 from benchmarks.results import DISTURBED, WHAT_SHIPS, Block, Results
 from benchmarks.rungs import COMPILED, EAGER, RUNGS, SHIPPED, rungs_of
 from benchmarks.subjects import ACTION_DIM, STATE_DIM, UPDATES, Subject
-from parity_tests.compilation import hardly_optimised
+from parity_tests.engine.compilation import hardly_optimised
+from parity_tests.engine.precision import both_in
 from parity_tests.errors import errors
 from parity_tests.pairs import PAIRS
-from parity_tests.precision import both_in
 from shared.frameworks import torch_side
 from shared.frameworks.exchange import blank_state, named, part_names, torch_part
 from shared.frameworks.twins import load_twin

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import images, jax_rungs
 from benchmarks.rungs import EAGER, SHIPPED
 from benchmarks.subjects import Subject
-from parity_tests.precision import both_in
+from parity_tests.engine.precision import both_in
 
 NAME = "discrete/bc"
 

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import jax_rungs
 from benchmarks.changes import TRICKS, Tried
-from parity_tests.precision import both_in
+from parity_tests.engine.precision import both_in
 from tests.benchmarks.test_rungs import check, jax_parts, small
 from tests.benchmarks.uncompiled import compile_nothing
 

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import jax_rungs
 from benchmarks.subjects import Subject
-from parity_tests.interpreter import interpreted, interpreted_jit
+from parity_tests.engine.interpreter import interpreted, interpreted_jit
 
 
 class Uncompiled:

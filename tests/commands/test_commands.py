@@ -19,8 +19,8 @@ pytestmark = pytest.mark.usefixtures("in_haste")
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = [f"corl_{side}/{name}.py" for side in ("torch", "jax") for name in ("td3_bc", "cql")]
-# One of each framework, for what is not of a twin's own making. Each twin's own loop: `parity_tests/test_run.py` holds
-# the rows that it writes, `tests/runs/test_resume.py` its checkpoints and its result.
+# One of each framework, for what is not of a twin's own making. Each twin's own loop has tests of its own: of the rows
+# that it writes (`parity_tests/ladder/test_run.py`), of its checkpoints and its result (`tests/runs/test_resume.py`).
 ANY = SCRIPTS[::2]
 SHORT = ["--max_timesteps", "10", "--eval_freq", "5", "--n_episodes", "2", "--batch_size", "8"]
 

@@ -16,7 +16,7 @@ import onnxruntime
 import pytest
 import torch
 
-from parity_tests.ladder import RUNGS
+from parity_tests.ladder.rungs import RUNGS
 from parity_tests.pairs import PAIRS, is_finite
 from parity_tests.pictures import pictures
 from shared.commands import convert, export

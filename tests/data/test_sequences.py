@@ -14,7 +14,7 @@ import torch
 
 from corl_jax import dt as jax_dt
 from corl_torch import dt
-from parity_tests.interpreter import interpreted
+from parity_tests.engine.interpreter import interpreted
 from shared.data import sequences, transitions
 from shared.data.sequences import PromptedPolicy, Trajectories
 from shared.envs.evaluation import ContextPolicy, Evaluator

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from jax import Array
 
+from parity_tests.engine.precision import both_in
 from parity_tests.errors import error
-from parity_tests.precision import both_in
 from shared.frameworks import jax_encoders
 from shared.frameworks.jax_layers import Network
 from tests.frameworks.test_encoders import changed, images, in_jax, reference

@@ -16,9 +16,9 @@ import torch
 from flax import linen as nn
 from jax import Array
 
+from parity_tests.engine.interpreter import interpreted
+from parity_tests.engine.precision import both_in
 from parity_tests.errors import error
-from parity_tests.interpreter import interpreted
-from parity_tests.precision import both_in
 from shared.errors import InputError
 from shared.frameworks import jax_encoders, torch_encoders
 from shared.frameworks.jax_checkpoints import params_from_torch, params_to_torch

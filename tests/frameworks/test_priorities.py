@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity_tests.precision import both_in
+from parity_tests.engine.precision import both_in
 from shared.data.transitions import Batch
 from shared.frameworks import jax_priorities, jax_ring, sums, torch_online, torch_priorities
 from shared.frameworks.jax_data import to_device

@@ -9,7 +9,7 @@ import pytest
 
 from lessons import measured, pages
 from lessons.case_studies import CASES
-from parity_tests.precision import both_in
+from parity_tests.engine.precision import both_in
 
 PAGE = (pages.ROOT / "docs" / "case_studies.md").read_text()
 

@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from parity_tests import check
-from parity_tests.checker.template import template
+from parity_tests.engine.precision import both_in
 from parity_tests.pairs import PAIRS
-from parity_tests.precision import both_in
+from port_checker import check
+from port_checker.finding.template import template
 
 ROOT = Path(__file__).resolve().parents[2]
 EXERCISES = ROOT / "exercises"

@@ -7,7 +7,7 @@ import pytest
 from lessons import measured, pages
 from lessons.measured import Error
 from lessons.traps import TRAPS
-from parity_tests.ladder import RUNGS
+from parity_tests.ladder.rungs import RUNGS
 from parity_tests.pairs import MISTAKES
 
 PAGE = (pages.ROOT / "docs" / "traps.md").read_text()

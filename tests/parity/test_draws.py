@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from parity_tests.checker.answers import answer
-from parity_tests.checker.figures import Figures
-from parity_tests.checker.loading import load_module
-from parity_tests.checker.naming import Diagnosis, diagnose
-from parity_tests.checker.port import Port
-from parity_tests.checker.questions import questions
+from parity_tests.engine.precision import both_in
 from parity_tests.pairs import PAIRS
-from parity_tests.precision import both_in
+from port_checker.explaining.naming import Diagnosis, diagnose
+from port_checker.finding.answers import answer
+from port_checker.finding.figures import Figures
+from port_checker.finding.loading import load_module
+from port_checker.finding.port import Port
+from port_checker.finding.questions import questions
 from shared.errors import InputError
 
 pytestmark = pytest.mark.thorough

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from jax import lax
 
-from parity_tests.interpreter import RULES, interpreted
+from parity_tests.engine.interpreter import RULES, interpreted
+from parity_tests.engine.precision import both_in
+from parity_tests.ladder.scene import Scene
 from parity_tests.pairs import PAIRS
-from parity_tests.precision import both_in
-from parity_tests.scene import Scene
 
 X = np.linspace(-2.0, 3.0, 24).reshape(2, 3, 4)
 POSITIVE, INTEGERS, FLAGS = np.abs(X) + 0.1, np.arange(-12, 12).reshape(2, 3, 4), X > 0.5

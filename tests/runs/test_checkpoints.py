@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 from corl_torch import cql, td3_bc
+from parity_tests.ladder.scene import cornered_rows
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
-from parity_tests.scene import cornered_rows
 from shared.errors import InputError
 from shared.frameworks import jax_checkpoints, torch_data
 from shared.frameworks.exchange import blank_state, parameters, to_jax

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from parity_tests.errors import errors
+from parity_tests.ladder.scene import bundled_rows
 from parity_tests.pairs import PAIRS
-from parity_tests.scene import bundled_rows
 from shared.errors import InputError, RunError, Stopped
 from shared.frameworks.jax_data import to_device
 from shared.frameworks.twins import load_twin

@@ -1,1 +1,0 @@
-"""What `corl-twins check` is made of: it climbs the ladder with a file of somebody else's."""

@@ -1,0 +1,124 @@
+"""What the ladder asks of twins that go on in the environment: what they draw there, keep there, and do in one call."""
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from parity_tests.engine.interpreter import interpreted
+from parity_tests.errors import error, errors
+from parity_tests.ladder.scene import Scene
+from shared.frameworks import jax_ring, torch_online
+from shared.frameworks.exchange import named, part_names, torch_part
+
+Errors = dict[str, float]
+
+# Of a ring with room for a few rows more than the dataset has, so that it is full after a few calls
+ROOM = 3
+# Rows of each call, by which the ring overwrites its first ones
+CALLS = (1, 1, 2, 1)
+# XLA takes seconds for each kind of call, and a run makes calls of one step.
+COMPILED_CALLS = (1, 1)
+
+
+def torch_explored(scene: Scene, action_dim: int, rows: int = 1) -> Any:
+    """What the PyTorch twin draws for a step in the environment, or for so many, one below the other."""
+    draw = scene.pair.torch.draw_exploration
+    drawn = [draw(scene.config, action_dim, torch.device("cpu")) for _ in range(rows)]
+    return type(drawn[0])(*jax.tree.map(lambda *draws: torch.cat(draws), *map(tuple, drawn)))
+
+
+def explored(scene: Scene, key: Any, step: int, action_dim: int) -> Any:
+    """What the JAX twin draws for the step of this number."""
+    return scene.drawing(scene.jax_twin.draw_exploration, action_dim)(key, step)
+
+
+def to_jax_draws(scene: Scene, draws: Any) -> Any:
+    """The PyTorch twin's draws for a step as the JAX twin's."""
+    return scene.jax_twin.Exploration(*jax.tree.map(lambda draw: jnp.asarray(draw.numpy()), tuple(draws)))
+
+
+def online(scene: Scene) -> Errors:
+    """A few calls of the program that a run makes for each step in the environment, against its parts one by one.
+
+    The ring holds the same rows on both sides. What is stored can be drawn at once. The action follows from the weights
+    after the update.
+    """
+    given, key, single = scene.state(), jax.random.key(1), replace(scene, engine=interpreted)
+    columns, rows, apart = torch_side_columns(scene), len(scene.dataset[0]), scene.pair.two_buffers
+    capacity = ROOM if apart else rows + ROOM
+    ring = jax_ring.Ring.create(scene.jax_dataset, capacity, keeps_dataset=not apart)
+    reference = torch_online.Ring(columns, capacity, keeps_dataset=not apart)
+    rng, start, found = np.random.default_rng(3), scene.config.switch, Errors()
+    expected, shared, stored = given, [scene.jax_dataset] if apart else [], 0
+    for call, count in enumerate(CALLS if scene.engine is interpreted else COMPILED_CALLS):
+        new = type(scene.dataset)(*(rng.normal(size=(count, *column.shape[1:])) for column in scene.dataset))
+        packed = np.concatenate([np.reshape(column, (count, -1)) for column in new], axis=1)
+        reference.push(new)
+        expected = scene.pair.entered(expected, rows + (stored + np.arange(count)) % capacity, rows)
+        stored += count
+        observation = jnp.asarray(rng.normal(size=(1, scene.sizes[0])), dtype=float)
+        held = type(scene.dataset)(*(jnp.asarray(column.numpy()) for column in reference.rows))
+        if apart:
+            held = type(held)(*map(jnp.concatenate, zip(map(np.asarray, columns), held, strict=True)))
+        sizes = (rows, scene.sizes[1], reference.size) if apart else (reference.size, scene.sizes[1])
+        statics = scene.pair.call_statics(scene.config, start, count)
+        if of_a_call := getattr(scene.jax_twin, "of_a_call", None):
+            given_by_run = of_a_call(scene.jax_config, start, count)
+            found[f"call {call}: what is known beforehand"] = float(given_by_run != tuple(statics.values()))
+        # Steps of a warm-up count, and nothing is learnt in them.
+        if (idle := statics.get("idle", 0)) and hasattr(expected, "total_it"):
+            expected = expected.replace(total_it=expected.total_it + idle)
+        for step in range(start + idle + 1, start + count + 1):
+            of_draw = scene.pair.draw_statics(scene.config, step)
+            # That of the ring as it is comes with the sizes.
+            of_draw.pop("online_size", None)
+            indices, noise = scene.drawing(scene.jax_twin.draw_noise, *sizes, **of_draw)(key, step - 1)
+            if scene.pair.drawn_batch:
+                batch = scene.pair.drawn_batch(expected, scene.jax_twin, held, indices, noise)
+            else:
+                batch = type(held)(*(column[indices] for column in held))
+            update = scene.pair.update_statics(scene.config, step)
+            expected, _ = single.run(type(expected).update, expected, batch, noise, *scene.pair.number(step), **update)
+        # A compiled call takes the memory of its state and of its ring for its own.
+        copies = jax.tree.map(jnp.copy, (given, ring))
+        given, ring, action, _ = scene.run(
+            scene.jax_twin.train_online, copies[0], key, copies[1], start, jnp.asarray(packed, dtype=float),
+            observation, *shared, **statics,
+        )  # fmt: skip
+        start += count
+        found |= {f"call {call}: {name}": value for name, value in _states(given, expected).items()}
+        whole = np.concatenate([np.reshape(column, (capacity, -1)) for column in reference.rows], axis=1)
+        found[f"call {call}: ring"] = error(np.asarray(ring.rows), whole)
+        found[f"call {call}: size"] = float(int(ring.size) != reference.size)
+        draws = explored(scene, key, start, scene.sizes[1])
+        acted = single.run(type(expected).explore, expected, observation, draws)
+        found[f"call {call}: action"] = error(action, np.asarray(acted))
+    return found
+
+
+def gone_online(scene: Scene) -> Errors:
+    """The states after what happens at the switch alone, if anything does."""
+    state, trainer = scene.state(), copy.deepcopy(scene.trainer)
+    if not hasattr(trainer, "go_online"):
+        return {}
+    trainer.go_online()
+    after = scene.run(type(state).go_online, state)
+    pairs = {part: errors(named(getattr(after, part)), torch_part(trainer, part)) for part in part_names(after)}
+    return {f"switch: {part}.{leaf}": value for part, values in pairs.items() for leaf, value in values.items()}
+
+
+def torch_side_columns(scene: Scene) -> Any:
+    """The dataset as the PyTorch twin holds it."""
+    return type(scene.dataset)(
+        *(torch.as_tensor(np.asarray(c), dtype=torch.get_default_dtype()) for c in scene.dataset)
+    )
+
+
+def _states(ours: Any, theirs: Any) -> Errors:
+    pairs = {name: errors(named(getattr(ours, name)), named(getattr(theirs, name))) for name in part_names(ours)}
+    return {f"{part}.{leaf}": value for part, values in pairs.items() for leaf, value in values.items()}

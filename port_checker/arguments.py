@@ -1,0 +1,49 @@
+"""The command line of `corl-twins check`, and what its two processes know of each other."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from shared.commands.common import Parser, at_least
+from shared.frameworks.twins import algorithms
+
+# A right port is answered within a minute; a slow machine, or a debugger's file, may need ten times that.
+TIME_LIMIT = 600
+
+# What runs, by the word of a message, while the file is imported
+LOADING = "the file"
+
+# Sends a message, from its kind and its value: see `child.py`
+Tell = Callable[[str, Any], None]
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line; `--help` explains it.
+
+    Raises:
+        InputError: It cannot be used.
+    """
+    parser = Parser(
+        prog="corl-twins check",
+        description="Climbs the parity ladder with a JAX file of your own against our PyTorch twin. THE FILE IS "
+        "EXECUTED, like any that you import, in a process of its own: check only what you trust. It exits with 0 when "
+        "all rungs hold, with 1 when one fails or something is not written yet, with 2 when the file cannot be used. "
+        "docs/check.md says what it must hold.",
+    )
+    names = list(algorithms("jax"))
+    parser.add_argument("file", nargs="?", type=Path, help="the file to check")
+    parser.add_argument("--algorithm", choices=names, help="what it is a port of")
+    parser.add_argument("--template", choices=names, help="print a file to start from, and check nothing")
+    parser.add_argument("--settings", help="climb under one of the ladder's settings only, `default` say")
+    parser.add_argument(
+        "--time-limit",
+        type=at_least(1),
+        default=TIME_LIMIT,
+        metavar="SECONDS",
+        help=f"end the check after so long, {TIME_LIMIT} unless told otherwise",
+    )
+    options = parser.parse_args(arguments)
+    if not options.template and not (options.file and options.algorithm):
+        parser.error("give a file and its --algorithm, or --template")
+    return options

@@ -1,0 +1,222 @@
+"""Checks somebody's JAX port of an algorithm against our PyTorch twin: `corl-twins check my_td3_bc.py`.
+
+docs/check.md says what the file must hold. The command runs what is here in a process of its own
+(`process.py`); tests call it as it is.
+"""
+
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from parity_tests.engine.precision import both_in
+from parity_tests.pairs import PAIRS
+from port_checker.arguments import LOADING, Tell, parse_arguments
+from port_checker.explaining.changes import Change
+from port_checker.explaining.naming import RUNGS, Diagnosis, diagnose, place
+from port_checker.finding.answers import answer
+from port_checker.finding.figures import TOLERANCES, Figures, compare
+from port_checker.finding.loading import Ground, NotWrittenError, load_module
+from port_checker.finding.port import Port
+from port_checker.finding.questions import Question, questions
+from port_checker.finding.recognition import likelier
+from port_checker.finding.template import template
+from shared.errors import InputError
+
+# What is said of a port whose images are flattened
+CHANNELS_LAST = "images are flattened (H, W, C), and weights put in that order"
+EITHER_ORDER = "whether images are flattened (C, H, W) or (H, W, C): for another order define from_torch(part, weights)"
+
+
+@dataclass(frozen=True)
+class Climbed:
+    """How a rung went.
+
+    Attributes:
+        rung: Its name.
+        error: The largest error of all numbers.
+        worst: Which number that is, and in which question.
+        unwritten: What could not be compared since it is not written yet.
+        holds: Whether all that is written is within the tolerance.
+        told: What else there is to say.
+        diagnose: Finds out what is wrong, which takes seconds.
+    """
+
+    rung: str
+    error: float
+    worst: str
+    unwritten: tuple[str, ...]
+    holds: bool = True
+    told: str = ""
+    diagnose: Callable[[], Sequence[Diagnosis]] = tuple
+
+    @cached_property
+    def diagnoses(self) -> tuple[Diagnosis, ...]:
+        """What is wrong, where it fails."""
+        return tuple(self.diagnose())
+
+
+def climb(port: Port, variants: tuple[str, ...], asks: Callable[[str], None] = lambda what: None) -> Iterator[Climbed]:
+    """Climbs rung by rung, up to the first that fails.
+
+    Args:
+        port: The file.
+        variants: The settings under which it is asked.
+        asks: Told what is asked next.
+
+    Raises:
+        InputError: The file does not do what its contract says.
+        NotWrittenError: What the next rung needs is not written yet.
+    """
+    for rung in RUNGS:
+        asks(rung)
+        given = rung != "draws" or port.has("draw_noise")
+        asked = questions(port.pair.name, rung, variants) if given else []
+        answers = _answers(port, rung, asked, asks)
+        climbed = _judged(rung, asked, answers)
+        if rung == "forward" and not climbed.holds and any(port.flattens(question.given.start) for question in asked):
+            port.assume(channels_last=True)
+            otherwise = _judged(rung, asked, _answers(port, rung, asked, asks))
+            port.assume(channels_last=otherwise.holds)
+            climbed = replace(otherwise, told=CHANNELS_LAST) if otherwise.holds else replace(climbed, told=EITHER_ORDER)
+        if not climbed.holds:
+            asks(f"{rung}: which mistake gives these numbers")
+            yield replace(climbed, diagnose=partial(diagnose, port, rung, asked, answers, variants))
+            return
+        yield climbed
+
+
+def _answers(port: Port, rung: str, asked: Sequence[Question], asks: Callable[[str], None]) -> list[Figures]:
+    found = []
+    for question in asked:
+        asks(f"{rung}: {question.where}")
+        found.append(answer(port, question))
+    return found
+
+
+def _judged(rung: str, asked: Sequence, answers: Sequence[Figures]) -> Climbed:
+    worst, where = 0.0, ""
+    unwritten: dict[str, None] = {}
+    for question, figures in zip(asked, answers, strict=True):
+        unwritten |= dict.fromkeys(group for group, values in figures.items() if values is None)
+        for group, values in compare(rung, figures, question.expected).items():
+            for name, value in values.items():
+                if not where or not value <= worst:
+                    worst, where = value, f"{group} {name}".strip() + f" ({question.where})"
+    return Climbed(rung, worst, where, tuple(unwritten), holds=worst <= TOLERANCES[rung])
+
+
+# ---- in words ------------------------------------------------------------------------------------------------------
+
+
+def line(climbed: Climbed) -> str:
+    """A rung in one line: its largest error and where that is."""
+    if not climbed.worst:
+        nothing = f"not written yet: {', '.join(climbed.unwritten)}" if climbed.unwritten else "not given"
+        return f"{climbed.rung:<11} {nothing}"
+    what = f"{climbed.error:8.1e}  {climbed.worst}"
+    verdict = "holds" if climbed.holds else "FAILS"
+    unwritten = f"; not written yet: {', '.join(climbed.unwritten)}" if climbed.unwritten else ""
+    limit = "" if climbed.holds else f"; tolerance {TOLERANCES[climbed.rung]:g}"
+    return f"{climbed.rung:<11} {verdict}  {what}{limit}{unwritten}{climbed.told and f'; {climbed.told}'}"
+
+
+def explained(name: str, rung: str, diagnosis: Diagnosis) -> str:
+    """A diagnosis in words, with what differs in our twin."""
+    groups = diagnosis.groups if len(diagnosis.groups) <= 4 else (*diagnosis.groups[:3], "others")
+    subject = f"Your {rung} ({', '.join(groups)})"
+    if diagnosis.changes:
+        several = " of these changes in it; nothing tells them apart" if len(diagnosis.changes) > 1 else ""
+        head = f"  {subject}: just what the reference gives with {'any' + several if several else 'this change in it'}."
+        return "\n".join([head, *map(_change, diagnosis.changes)])
+    if not diagnosis.mistakes:
+        hints = "".join(f"\n  It may help: {hint}." for hint in diagnosis.hints)
+        return f"  {subject}: no mistake of the library gives these numbers.{hints}"
+    if len(diagnosis.mistakes) == 1:
+        head = f"  {subject}: just what the reference gives with this mistake in it."
+    else:
+        head = f"  {subject}: just what the reference gives with any of these mistakes in it; no rung tells them apart."
+    told = (Change(m.name, place(name, m), m.old, m.new) for m in diagnosis.mistakes)
+    return "\n".join([head, *map(_change, told)])
+
+
+def _change(change: Change) -> str:
+    old, new = (textwrap.indent(textwrap.dedent(text).strip("\n"), f"    {sign} ") for text, sign in
+                ((change.old, "-"), (change.new, "+")))  # fmt: skip
+    return f"  * {change.what} ({change.place})\n{old}\n{new}".rstrip()
+
+
+def check(path: Path, name: str, variants: tuple[str, ...], tell: Tell) -> int:
+    """Climbs the ladder with a file and tells of each rung; returns the command's exit status."""
+    ground = Ground()
+    tell("running", LOADING)
+    port = Port(path.name, load_module(path), PAIRS[name], partial(tell, "running"))
+    tell("running", "")
+    ground.check(path)
+    try:
+        return _climbed(port, variants, ground, tell)
+    except InputError as error:
+        # What it changes shows in other errors first.
+        ground.check(path)
+        if others := likelier(port):
+            raise InputError(
+                f"{path.name} looks like a port of {' or '.join(others)}, check it with --algorithm {others[0]}. As "
+                f"{name}: {error}"
+            ) from None
+        raise
+
+
+def _climbed(port: Port, variants: tuple[str, ...], ground: Ground, tell: Tell) -> int:
+    done, fails = [], False
+    unwritten: dict[str, None] = {}
+    try:
+        for climbed in climb(port, variants, partial(tell, "asked")):
+            ground.check(Path(port.name))
+            tell("line", line(climbed))
+            for diagnosis in climbed.diagnoses:
+                tell("line", explained(port.pair.name, climbed.rung, diagnosis))
+            done.append(climbed.rung)
+            unwritten |= dict.fromkeys(group.partition(" by ")[0] for group in climbed.unwritten)
+            fails = not climbed.holds
+    except NotWrittenError as missing:
+        unwritten[str(missing)] = None
+    left = RUNGS[len(done) :]
+    if left and unwritten:
+        tell("line", f"{left[0]:<11} not climbed yet: write {', '.join(unwritten)}")
+    elif left:
+        tell("line", f"not climbed: {', '.join(left)}")
+    if not fails and not unwritten:
+        tell("line", f"{port.name} is {port.pair.name}: all rungs hold")
+    return 1 if fails or unwritten else 0
+
+
+def _variants(name: str, settings: str | None) -> tuple[str, ...]:
+    known = tuple(PAIRS[name].variants)
+    if settings is not None and settings not in known:
+        raise InputError(f"--settings {settings} is none of {name}'s: choose from {', '.join(known)}")
+    return known if settings is None else (settings,)
+
+
+def _printed(kind: str, value: Any) -> None:
+    """Prints the lines of what is told."""
+    if kind == "line":
+        print(value, flush=True)
+
+
+def main(arguments: Sequence[str], tell: Tell = _printed) -> int:
+    """Checks in this process; returns the command's exit status.
+
+    Raises:
+        InputError: The command line or the file cannot be used.
+    """
+    options = parse_arguments(arguments)
+    with both_in("float64"), warnings.catch_warnings():
+        # PyTorch takes the copies of a trainer for optimisers that somebody has tampered with.
+        warnings.filterwarnings("ignore", message="Seems like `optimizer.step")
+        if options.template:
+            tell("line", template(PAIRS[options.template]).removesuffix("\n"))
+            return 0
+        return check(options.file, options.algorithm, _variants(options.algorithm, options.settings), tell)

@@ -1,0 +1,1 @@
+"""What explains a mistake: looks for the change of the reference that gives the port's numbers."""

@@ -1,0 +1,73 @@
+"""Changes of our twin made by machine, one of which may give somebody's numbers."""
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from parity_tests.mutants.operators import Mutant
+from parity_tests.mutants.planting import planted
+from parity_tests.mutants.results import mutants_of, source_of
+from parity_tests.pair import Pair
+from parity_tests.pairs import PAIRS
+from port_checker.explaining.changes import Change
+from port_checker.explaining.reference import figures_of
+from port_checker.finding.figures import Figures, wrong_in
+from port_checker.finding.port import OwnTwin
+from port_checker.finding.questions import Question
+
+# What is drawn is handed to a port at every rung but its own, and how weights start is no rung of the checker.
+OUTSIDE = re.compile(r"draw_noise.*|create_train_state.*|train_.*|act|take_.*")
+NETWORKS = ("__call__", "setup")
+
+
+def candidates(pair: Pair, rung: str, group: str) -> Iterator[Mutant]:
+    """The mutants of the functions on which a group of a rung's figures may depend."""
+    own = group.partition(" by ")[0]
+    for mutant in mutants_of(pair.name):
+        name = mutant.function.rpartition(".")[2]
+        if not name or OUTSIDE.fullmatch(name):
+            continue
+        if rung == "forward":
+            concerned = name in NETWORKS
+        elif rung in ("loss", "gradient"):
+            concerned = name not in (*NETWORKS, "update") and (name == own or name not in pair.losses)
+        else:
+            concerned = name not in (*NETWORKS, *pair.losses)
+        if concerned:
+            yield mutant
+
+
+def mechanical(
+    name: str, rung: str, group: str, asked: Sequence[Question], answers: Sequence[Figures], seconds: float
+) -> tuple[Change, ...]:
+    """The changes by machine that give all of a group's numbers."""
+    end, pair, source, found = time.monotonic() + seconds, PAIRS[name], source_of(name), []
+    pairs = [(q, figures) for q, figures in zip(asked, answers, strict=True) if figures.get(group)]
+    # Those first that our twin does not give
+    pairs.sort(key=lambda pair: group not in wrong_in(rung, pair[1], pair[0].expected))
+    for mutant in candidates(pair, rung, group):
+        if time.monotonic() > end:
+            break
+        with suppress(Exception):
+            # Many a mutant does not run at all.
+            twin = planted(f"a mutant of {name}", mutant.applied(source))
+            if _gives(OwnTwin(twin.__name__, twin, pair), group, pairs):
+                found.append(_told(pair, mutant))
+    return tuple(dict.fromkeys(found))[:3]
+
+
+def _gives(twin: OwnTwin, group: str, pairs: Sequence[tuple[Question, Figures]]) -> bool:
+    for question, figures in pairs:
+        theirs = figures_of(twin, question)
+        if theirs is None or not theirs.get(group):
+            return False
+        if wrong_in(question.rung, {group: figures[group]}, {group: theirs[group] or {}}):
+            return False
+    return True
+
+
+def _told(pair: Pair, mutant: Mutant) -> Change:
+    file = str(pair.jax.__file__)
+    place = "/".join(file.rsplit("/", 2)[1:])
+    return Change(f"in `{mutant.function}`", f"{place}:{mutant.line}", mutant.old, mutant.new)

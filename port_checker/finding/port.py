@@ -1,0 +1,347 @@
+"""Somebody's file behind the few names that the checker calls: the contract, which docs/check.md writes down.
+
+What the file's functions are given goes by their arguments' names, in any order, and they take what they need of it. A
+function may as well be a method of the state, which is how our own twins meet the contract.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+from itertools import islice
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from parity_tests.pair import Pair
+from port_checker.finding.fields import (
+    Optimizer,
+    argument,
+    arguments,
+    field,
+    is_train_state,
+    replaced,
+    weights_of,
+    with_weights,
+)
+from port_checker.finding.layout import Layout, find_layout, flattens
+from port_checker.finding.loading import NotWrittenError, described, unwritten
+from port_checker.finding.program import Traced, trajectory
+from shared.errors import InputError
+from shared.frameworks.exchange import Named, blank_state, part_names
+
+# From the parts' names, a network's or an optimiser's, to their tensors under PyTorch's names
+Parts = dict[str, Named]
+# S, A and the bound of every action component
+Sizes = tuple[int, int, float]
+
+
+def reference_parts(pair: Pair) -> list[str]:
+    """The names of a state's parts, as both twins have them."""
+    return part_names(inspect.signature(pair.jax.create_train_state).return_annotation)
+
+
+def joint_name(parts: Sequence[str]) -> str:
+    """What several parts that one loss is differentiated by are called together: `critics` of critic_1, critic_2."""
+    return f"{parts[0].rpartition('_')[0] or parts[0]}s" if len(parts) > 1 else parts[0]
+
+
+class Port:
+    """A file that is to be checked, or one of our own twins.
+
+    Attributes:
+        name: What to call it in messages.
+        module: The file, run.
+        pair: What it is a port of.
+        file: Where it stands.
+
+    Args:
+        runs: Told which function of the file runs from now on.
+    """
+
+    def __init__(
+        self, name: str, module: ModuleType, pair: Pair, runs: Callable[[str], None] = lambda what: None
+    ) -> None:
+        self.name, self.module, self.pair = name, module, pair
+        self._runs, self._now = runs, ""
+        self.file = getattr(module, "__file__", module.__name__)
+        self._fresh: dict[Any, Any] = {}
+        self._layouts: dict[Any, dict[str, Layout]] = {}
+        self._channels_last = False
+        self._traced = Traced()
+
+    # ---- calls into the file
+
+    def call(self, name: str, given: Mapping[str, Any], state: Any = None) -> Any:
+        """Calls a function of the file, or a method of its state, with those of the things given that it asks for.
+
+        Raises:
+            InputError: There is no such function, it asks for something else, or it raises an exception.
+            NotWrittenError: It raises NotImplementedError.
+        """
+        function = self._find(name, state)
+        wanted = inspect.signature(function).parameters.values()
+        named = [p for p in wanted if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        unknown = [p.name for p in named if p.default is p.empty and p.name not in given]
+        if unknown:
+            raise InputError(f"{name} asks for {', '.join(unknown)}: arguments go by name, out of {', '.join(given)}")
+        with self._running(name):
+            return function(**{p.name: given[p.name] for p in named if p.name in given})
+
+    def has(self, name: str) -> bool:
+        """Whether the file itself has such a function."""
+        return callable(getattr(self.module, name, None))
+
+    def _find(self, name: str, state: Any) -> Callable:
+        method = None if isinstance(state, Mapping) else getattr(state, name, None)
+        found = getattr(self.module, name, None) or method
+        if not callable(found):
+            raise InputError(f"{self.name} has no function {name}: expected {self.expected(name)}")
+        return found
+
+    def expected(self, name: str) -> str:
+        """How a function of the contract is called and what it gives."""
+        if name in self.pair.losses:
+            loss = self.pair.losses[name]
+            return f"{name}({', '.join([joint_name(loss.of), 'state', *loss.inputs])}) that gives a scalar"
+        return {
+            "create_train_state": "create_train_state(key, config, state_dim, action_dim, max_action), a state",
+            "outputs": "outputs(state, batch) that gives each network's output by name",
+            "update": "update(state, batch, noise, ...) that gives the next state",
+            "draw_noise": "draw_noise(key, step, config, dataset_size, action_dim) that gives (indices, noise)",
+        }[name]
+
+    @contextmanager
+    def _running(self, what: str) -> Iterator[None]:
+        outer = self._now
+        self._enter(what)
+        try:
+            yield
+        except (InputError, NotWrittenError, jax.errors.KeyReuseError):
+            raise
+        except (Exception, SystemExit) as error:
+            if (function := unwritten(error, self.file)) is not None:
+                raise NotWrittenError(function) from None
+            raise InputError(f"{what} stops with {described(error, self.file)}") from None
+        finally:
+            self._enter(outer)
+
+    def _enter(self, what: str) -> None:
+        self._now = what
+        self._runs(what)
+
+    # ---- states
+
+    @property
+    def created(self) -> Any:
+        """The first state that the file has created; None before that."""
+        return next(iter(self._fresh.values()), None)
+
+    def fresh(self, config: Any, sizes: Sizes) -> Any:
+        """The state that the file creates under this config."""
+        if (config, sizes) not in self._fresh:
+            given = dict(zip(("state_dim", "action_dim", "max_action"), sizes, strict=True))
+            state = self.call("create_train_state", {"key": jax.random.key(0), "config": config, **given})
+            if any(leaf is state for leaf in jax.tree.leaves(state)):
+                raise InputError(
+                    f"create_train_state gives {type(state).__name__}, which JAX takes for a single leaf: make the "
+                    f"state a NamedTuple, a flax.struct.dataclass or a dict"
+                )
+            self._fresh[config, sizes] = state
+        return self._fresh[config, sizes]
+
+    def state(self, config: Any, sizes: Sizes, parts: Parts) -> Any:
+        """The file's state with PyTorch's weights and moments in it."""
+        state = self.fresh(config, sizes)
+        layouts = self.layouts(config, sizes, parts)
+        for name, layout in layouts.items():
+            filled = with_weights(field(state, name), layout.to_tree(parts[name]))
+            state = replaced(state, {name: filled})
+        for optimizer in self.optimizers(state, parts):
+            state = self._filled(optimizer, state, layouts, parts)
+        return state
+
+    def layouts(self, config: Any, sizes: Sizes, parts: Parts) -> dict[str, Layout]:
+        """Where PyTorch's tensors stand in each network of the file's state."""
+        if (config, sizes) not in self._layouts:
+            state = self.fresh(config, sizes)
+            networks = {name: field(state, name) for name in parts if not name.endswith("_optimizer")}
+
+            def own(part: str, weights: Named) -> Any:
+                return self.call("from_torch", {"part": part, "weights": weights, "config": config})
+
+            way = own if self.has("from_torch") else None
+            self._layouts[config, sizes] = {
+                name: find_layout(name, parts[name], weights_of(part), way, self._channels_last)
+                for name, part in networks.items()
+            }
+        return self._layouts[config, sizes]
+
+    def flattens(self, parts: Parts) -> bool:
+        """Whether it is for the checker to find out in which order the file flattens images."""
+        networks = (values for name, values in parts.items() if not name.endswith("_optimizer"))
+        return not self.has("from_torch") and any(map(flattens, networks))
+
+    def assume(self, channels_last: bool) -> None:
+        """From now on, images are taken to be flattened (H, W, C), as flax's convolutions leave them, or (C, H, W)."""
+        self._channels_last = channels_last
+        self._layouts.clear()
+
+    def optimizers(self, state: Any, parts: Parts) -> list[Optimizer]:
+        """Of each part one, in a field of its own, in its TrainState, or in one for all that a loss moves together.
+
+        Raises:
+            InputError: A part has none.
+        """
+        joint = {joint_name(loss.of): tuple(loss.of) for loss in self.pair.losses.values() if len(loss.of) > 1}
+        names = state if isinstance(state, Mapping) else dir(state)
+        found = [Optimizer(f"{name}_optimizer", of) for name, of in joint.items() if f"{name}_optimizer" in names]
+        for name in [name.removesuffix("_optimizer") for name in parts if name.endswith("_optimizer")]:
+            if any(name in optimizer.of for optimizer in found):
+                continue
+            inside = is_train_state(field(state, name))
+            found.append(Optimizer(name if inside else f"{name}_optimizer", (name,)))
+        return found
+
+    def _filled(self, optimizer: Optimizer, state: Any, layouts: Mapping[str, Layout], parts: Parts) -> Any:
+        """The state with PyTorch's moments in this optimiser."""
+        values = {part: parts[f"{part}_optimizer"] for part in optimizer.of}
+        if "steps" not in values[optimizer.of[0]]:
+            momentum = [layouts[part].to_tree(_of_kind(values[part], "m")) for part in optimizer.of]
+            return optimizer.with_momentum(state, momentum)
+        m, v = ([layouts[part].to_tree(_of_kind(values[part], kind)) for part in optimizer.of] for kind in ("m", "v"))
+        return optimizer.with_moments(state, m, v, values[optimizer.of[0]]["steps"])
+
+    def read(self, state: Any, config: Any, sizes: Sizes, parts: Parts) -> Parts:
+        """The state's weights and moments under PyTorch's names.
+
+        Raises:
+            InputError: They have other shapes than those of the state that the file creates.
+        """
+        layouts = self.layouts(config, sizes, parts)
+        found = {name: layout.to_torch(weights_of(field(state, name)), name) for name, layout in layouts.items()}
+        for optimizer in self.optimizers(state, parts):
+            m, v, steps = optimizer.moments(state)
+            kinds = [("m", iter(jax.tree.leaves(m))), *([] if v is None else [("v", iter(jax.tree.leaves(v)))])]
+            for part in optimizer.of:
+                layout = layouts[part]
+                values = {} if v is None else {"steps": np.asarray(steps)}
+                for kind, leaves in kinds:
+                    named = layout.to_torch(list(islice(leaves, layout.num_leaves)), optimizer.field)
+                    values |= {f"{kind}/{name}": value for name, value in named.items()}
+                found[f"{part}_optimizer"] = values
+        return found
+
+    # ---- rungs
+
+    def outputs(self, state: Any, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Every network's output by its name in the adapter."""
+        return {name: np.asarray(value) for name, value in self.plain_outputs(state, given).items()}
+
+    def plain_outputs(self, state: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The same as JAX's arrays, for whoever traces it."""
+        if self.has("outputs"):
+            found = self.call("outputs", {"state": state, **given, **arguments(state, self.networks)})
+        elif all(callable(part) or isinstance(part, jax.Array) for part in (field(state, x) for x in self.networks)):
+            with self._running("a network"):
+                found = self.pair.outputs(state, given["batch"])
+        else:
+            raise InputError(f"{self.name} has no function outputs: expected {self.expected('outputs')}")
+        if not isinstance(found, Mapping):
+            raise InputError(f"outputs gives {type(found).__name__}: expected {self.expected('outputs')}")
+        return {name: value for name, value in found.items() if name not in self.pair.corners}
+
+    # Losses and updates are traced, as for whoever compiles them, and computed by NumPy. What JAX computes operation by
+    # operation it also compiles operation by operation. That takes longer than all of the rest.
+
+    def loss(self, name: str, state: Any, given: Mapping[str, Any], parts: Sequence[Any]) -> jax.Array:
+        """A loss where the parts that it is differentiated by are these.
+
+        Raises:
+            InputError: It does not ask for them, or gives no scalar.
+        """
+        with self._running(name):
+            return self._traced(name, partial(self.plain_loss, name), state, dict(given), list(parts))
+
+    def plain_loss(self, name: str, state: Any, given: Mapping[str, Any], parts: Sequence[Any]) -> jax.Array:
+        """The same, not traced here: for whoever traces it."""
+        of = self.pair.losses[name].of
+        by = {**dict(zip(of, parts, strict=True)), joint_name(of): parts[0] if len(of) == 1 else tuple(parts)}
+        by["params"] = by[joint_name(of)]
+        if not by.keys() & inspect.signature(self._find(name, state)).parameters.keys():
+            raise InputError(f"{name} asks for none of {', '.join(by)}, which it is differentiated by")
+        found = self.call(name, {"state": state, **given, **arguments(state, self.networks), **by}, state)
+        value = found[0] if isinstance(found, tuple) else found
+        if jnp.shape(value) != ():
+            raise InputError(f"{name} gives an array of shape {jnp.shape(value)}: expected a scalar, or (scalar, aux)")
+        return jnp.asarray(value)
+
+    def gradient(self, name: str, state: Any, given: Mapping[str, Any]) -> list[Any]:
+        """A loss's gradient by each of its parts, as trees."""
+
+        def gradient(state: Any, given: Mapping[str, Any]) -> list[Any]:
+            return jax.grad(partial(self.plain_loss, name, state, given))(self.differentiated(name, state))
+
+        with self._running(name):
+            return self._traced(f"gradient of {name}", gradient, state, dict(given))
+
+    def differentiated(self, name: str, state: Any) -> list[Any]:
+        """The parts that a loss is differentiated by, as they stand in the state."""
+        return [argument(field(state, part)) for part in self.pair.losses[name].of]
+
+    def update(self, state: Any, given: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+        """The next state, and the metrics if there are any."""
+        with self._running("update"):
+            return self._traced("update", self.plain_update, state, dict(given))
+
+    def plain_update(self, state: Any, given: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+        """The same, not traced here."""
+        found = self.call("update", {"state": state, **given, **arguments(state, self.networks)}, state)
+        after, metrics = found if type(found) is tuple and len(found) == 2 else (found, {})
+        if type(after) is not type(state) or not isinstance(metrics, Mapping):
+            raise InputError(f"update gives {type(after).__name__}: expected the next state, or (state, metrics)")
+        return after, dict(metrics)
+
+    def draws(self, given: Mapping[str, Any]) -> tuple[Any, Any]:
+        """An update's indices and noise."""
+        found = self.call("draw_noise", given)
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise InputError(f"draw_noise gives {type(found).__name__}: expected (indices, noise)")
+        return found
+
+    def trajectory(self, state: Any, inputs: Sequence[Mapping[str, Any]]) -> Any:
+        """The state after several updates, traced once for each set of what is fixed in an update."""
+        with self._running("update"):
+            return trajectory(self._traced, self.plain_update, state, inputs)
+
+    @cached_property
+    def networks(self) -> list[str]:
+        """The parts that are no optimisers."""
+        return [name for name in reference_parts(self.pair) if not name.endswith("_optimizer")]
+
+
+class OwnTwin(Port):
+    """One of our own twins, all of which can be traced: nothing of it is compiled.
+
+    A mistake of the library is planted into one, and hundreds of them are asked for each rung.
+    """
+
+    def fresh(self, config: Any, sizes: Sizes) -> Any:
+        """A state of the structure that the file creates, all zeros."""
+        if (config, sizes) not in self._fresh:
+            with self._running("create_train_state"):
+                self._fresh[config, sizes] = blank_state(self.module, config, *sizes)
+        return self._fresh[config, sizes]
+
+    def outputs(self, state: Any, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Every network's output by its name in the adapter."""
+        with self._running("a network"):
+            found = self._traced("outputs", self.pair.outputs, state, given["batch"])
+        return {name: np.asarray(value) for name, value in found.items() if name not in self.pair.corners}
+
+
+def _of_kind(values: Named, kind: str) -> Named:
+    return {name.removeprefix(f"{kind}/"): value for name, value in values.items() if name.startswith(f"{kind}/")}

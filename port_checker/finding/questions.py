@@ -1,0 +1,202 @@
+"""What the checker asks a port at each rung, and what PyTorch answers.
+
+A question holds everything that is needed to answer it: weights and moments to start from, inputs, and the reference's
+numbers. It is put to the file that is checked and, where that fails, to our own twin with one mistake after another.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+
+from parity_tests.ladder import rungs as ladder
+from parity_tests.ladder.draws import DRAWN_UPDATES, Draw, faultless
+from parity_tests.ladder.rungs import TRAJECTORY_UPDATES, reference_gradients
+from parity_tests.ladder.scene import Scene
+from parity_tests.ladder.stretching import FAR
+from parity_tests.pairs import MISTAKES, PAIRS
+from port_checker.finding.figures import Expected
+from port_checker.finding.port import Parts, Sizes, reference_parts
+from shared.frameworks.exchange import Named, torch_part
+
+Inputs = dict[str, Any]
+
+UPDATES = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a port is given.
+
+    Attributes:
+        config: Settings.
+        sizes: S, A and the bound of every action component.
+        start: Weights and moments to start from.
+        inputs: What the file's functions are given by name; in a trajectory, for each update.
+    """
+
+    config: Any
+    sizes: Sizes
+    start: Parts
+    inputs: list[Inputs]
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """One rung under one variant's settings on one dataset.
+
+    Attributes:
+        rung: The rung's name.
+        where: The variant and the dataset, for messages.
+        given: What it is to be answered from.
+        expected: PyTorch's figures.
+        drawn: What PyTorch draws, indices and noise update by update, where that is the question.
+    """
+
+    rung: str
+    where: str
+    given: Given
+    expected: Expected
+    drawn: Sequence[Draw] = ()
+
+
+def questions(name: str, rung: str, variants: tuple[str, ...]) -> list[Question]:
+    """All questions of a rung.
+
+    A trajectory is slow to compile. So it is asked for under the default settings, and under those that a mistake of
+    the library needs to show there.
+    """
+    if rung == "trajectory":
+        shown = {"default", *(mistake.variant for mistake in MISTAKES[name] if mistake.rung == rung)}
+        variants = tuple(v for v in variants if v in shown) or variants
+    return [question for variant in variants for question in _questions(name, variant)[rung]()]
+
+
+@cache
+def _questions(name: str, variant: str) -> Mapping[str, Callable[[], tuple[Question, ...]]]:
+    """For each rung what makes its questions, once, when they are first asked."""
+    pair = PAIRS[name]
+
+    def scene(dataset: str = "bundled", warm: bool = True) -> tuple[Scene, str]:
+        where = f"settings {variant!r}, {dataset} data"
+        return Scene.create(pair, pair.jax, variant, dataset, warm), where
+
+    def far() -> tuple[Scene, str]:
+        return scene()[0].stretched(FAR), f"settings {variant!r}, outputs beyond their bounds"
+
+    # The corners are the same under all settings.
+    datasets = ("bundled", "made-up") if variant == "default" else ("bundled",)
+
+    @cache
+    def updates() -> list[tuple[Question, Question]]:
+        # On made-up rows gradients are as large as clipping takes to show.
+        return [asked for dataset in datasets for asked in _updates(*scene(dataset))]
+
+    return {
+        "weights": cache(lambda: (_weights(*scene()),)),
+        "forward": cache(lambda: (*(_forward(*scene(x)) for x in datasets), _forward(*far()))),
+        "loss": cache(lambda: tuple(_loss(*scene(x)) for x in datasets)),
+        "gradient": cache(lambda: tuple(_gradient(*scene(x)) for x in datasets)),
+        "update": lambda: tuple(update for update, _ in updates()),
+        "log": lambda: tuple(log for _, log in updates()),
+        "trajectory": cache(lambda: (_trajectory(*scene(warm=False)),)),
+        "draws": cache(lambda: (_draws(*scene(warm=False)),)),
+    }
+
+
+def _parts(scene: Scene) -> Parts:
+    return {name: torch_part(scene.trainer, name) for name in reference_parts(scene.pair)}
+
+
+def _given(scene: Scene, indices: Any, noise: Any, step: int) -> Inputs:
+    """What an update is given: what a step's number decides is a bool and known when the program is compiled."""
+    return {
+        "config": scene.jax_config,
+        "batch": scene.jax_batch(indices),
+        "noise": scene.jax_noise(noise),
+        "step": np.asarray(step),
+        **scene.pair.update_statics(scene.config, step),
+    }
+
+
+def _from_here(scene: Scene, inputs: Inputs) -> Given:
+    """At the scene's weights."""
+    return Given(scene.jax_config, scene.sizes, _parts(scene), [{"config": scene.jax_config, **inputs}])
+
+
+def _weights(scene: Scene, where: str) -> Question:
+    parts = _parts(scene)
+    return Question("weights", where, _from_here(scene, {}), parts)
+
+
+def _forward(scene: Scene, where: str) -> Question:
+    indices, _ = next(scene.draws())
+    with torch.no_grad():
+        outputs = scene.pair.outputs(scene.trainer, scene.torch_batch(indices))
+    expected = {name: {"": value.numpy()} for name, value in outputs.items() if name not in scene.pair.corners}
+    return Question("forward", where, _from_here(scene, {"batch": scene.jax_batch(indices)}), expected)
+
+
+def _loss(scene: Scene, where: str) -> Question:
+    ours, given = ladder.inputs(scene)
+    expected = {}
+    for name, loss in scene.losses().items():
+        value, _ = getattr(scene.trainer, name)(*(given[x] for x in loss.inputs))
+        expected[name] = {"": value.detach().numpy()}
+    return Question("loss", where, _from_here(scene, ours), expected)
+
+
+def _gradient(scene: Scene, where: str) -> Question:
+    ours, given = ladder.inputs(scene)
+    expected: dict[str, Named] = {}
+    for name, loss in scene.losses().items():
+        parts = reference_gradients(scene.trainer, name, loss.of, [given[x] for x in loss.inputs])
+        expected |= {f"{name} by {part}": gradient for part, gradient in parts.items()}
+    return Question("gradient", where, _from_here(scene, ours), expected)
+
+
+def _updates(scene: Scene, where: str) -> list[tuple[Question, Question]]:
+    """Weights and moments after single updates of different phase, and their metrics.
+
+    Each update starts from PyTorch's own state: this is no trajectory.
+    """
+    draws, asked = scene.draws(), []
+    for step in range(scene.updates + 1, scene.updates + 1 + UPDATES):
+        indices, noise = next(draws)
+        given = Given(scene.jax_config, scene.sizes, _parts(scene), [_given(scene, indices, noise, step)])
+        metrics = scene.trainer.update(scene.torch_batch(indices), noise)
+        logged = {"metrics": {name: np.asarray(value) for name, value in metrics.items()}}
+        here = f"{where}, update {step}"
+        asked.append((Question("update", here, given, _parts(scene)), Question("log", here, given, logged)))
+    return asked
+
+
+def _trajectory(scene: Scene, where: str) -> Question:
+    given = Given(scene.jax_config, scene.sizes, _parts(scene), [])
+    for step, (indices, noise) in enumerate(islice(scene.draws(), TRAJECTORY_UPDATES), start=scene.updates + 1):
+        given.inputs.append(_given(scene, indices, noise, step))
+        scene.trainer.update(scene.torch_batch(indices), noise)
+    return Question("trajectory", where, given, _parts(scene))
+
+
+def _draws(scene: Scene, where: str) -> Question:
+    """What updates draw, then the first one again, and under another key."""
+    names = list(inspect.signature(scene.pair.jax.draw_noise).parameters)
+    sizes = scene.pair.draw_inputs(scene.dataset, scene.sizes[1])
+
+    def given(seed: int, step: int) -> Inputs:
+        key, number = jax.random.key(seed), np.asarray(step)
+        ours = {"key": key, "step": number, "config": scene.jax_config, "dataset_size": sizes[0]}
+        # Our twins call some of it otherwise.
+        twins = dict(zip(names, (key, number, scene.jax_config, *sizes), strict=False))
+        return {**ours, "action_dim": scene.sizes[1], **twins, **scene.pair.draw_statics(scene.config, step)}
+
+    inputs = [*(given(0, step) for step in range(1, 1 + DRAWN_UPDATES)), given(0, 1), given(1, 1)]
+    reference = list(islice(scene.draws(), DRAWN_UPDATES))
+    return Question("draws", where, Given(scene.jax_config, scene.sizes, {}, inputs), faultless(reference), reference)

@@ -1,0 +1,62 @@
+"""Which algorithm a file is rather a port of, where it cannot be the one that it is checked as."""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from parity_tests.ladder.scene import Scene
+from parity_tests.pair import Pair
+from parity_tests.pairs import PAIRS
+from port_checker.finding.fields import field, weights_of
+from port_checker.finding.port import Port, reference_parts
+from shared.errors import InputError
+from shared.frameworks.exchange import torch_part
+
+
+def likelier(port: Port) -> list[str]:
+    """The algorithms of which the file has every name and as many weights, where it does not of its own.
+
+    More than one are as near.
+    """
+    words = set(re.findall(r"\w+", Path(port.file).read_text(encoding="utf-8", errors="replace")))
+    near = [pair for pair in PAIRS.values() if _names(pair) <= words and _as_large(port, pair)]
+    found = len(_names(port.pair) & words)
+    most = max((len(_names(pair)) for pair in near), default=0)
+    if port.pair in near or most < found:
+        return []
+    return [pair.name for pair in near if len(_names(pair)) == most]
+
+
+@cache
+def _sizes(name: str) -> dict[str, int]:
+    """The number of weights in each of the reference's networks, under the ladder's default settings."""
+    pair = PAIRS[name]
+    trainer = Scene.create(pair, pair.jax, "default", "bundled", warm=False).trainer
+    return {part: _numbers(torch_part(trainer, part)) for part in _networks(pair)}
+
+
+def _as_large(port: Port, pair: Pair) -> bool:
+    """Whether the file's networks have as many weights as the reference's; true where it has made no state yet."""
+    try:
+        return port.created is None or all(
+            _numbers(weights_of(field(port.created, part))) == size for part, size in _sizes(pair.name).items()
+        )
+    except InputError:
+        return False
+
+
+def _numbers(tree: Any) -> int:
+    return sum(np.size(leaf) for leaf in jax.tree.leaves(tree))
+
+
+def _names(pair: Pair) -> set[str]:
+    """What a port has to call by the reference's names."""
+    return {*pair.losses, *_networks(pair)}
+
+
+def _networks(pair: Pair) -> list[str]:
+    return [name for name in reference_parts(pair) if not name.endswith("_optimizer")]
