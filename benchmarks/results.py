@@ -165,7 +165,7 @@ def table(summary: dict[str, Any]) -> str:
 
 
 class Sides(NamedTuple):
-    """The best rates of both frameworks, in updates per second.
+    """The best rates of both frameworks, in updates per second; None where a file has no such rung.
 
     Attributes:
         eager: PyTorch's, called plainly.
@@ -175,9 +175,9 @@ class Sides(NamedTuple):
         over: How often as many the scan makes; None on a GPU without a CUDA graph, where PyTorch's best is not known.
     """
 
-    eager: float
-    champion: str
-    fastest: float
+    eager: float | None
+    champion: str | None
+    fastest: float | None
     ours: float
     over: float | None
 
@@ -186,10 +186,12 @@ def sides(summary: dict[str, Any], name: str) -> Sides:
     """Of one algorithm in a results file."""
     found = summary["algorithms"][name]
     rates = {rung: best(found, rung) for rung in found["rungs"]}
-    champion = max((rung for rung in rates if rung.startswith("PyTorch")), key=rates.__getitem__)
-    known = not summary["hardware"]["gpus"] or any("CUDA graph" in rung for rung in rates)
-    over = rates[SHIPPED] / rates[champion] if known else None
-    return Sides(rates[EAGER], champion, rates[champion], rates[SHIPPED], over)
+    theirs = {rung: rate for rung, rate in rates.items() if rung.startswith("PyTorch")}
+    champion = max(theirs, key=theirs.__getitem__, default=None)
+    fastest = theirs[champion] if champion else None
+    known = fastest and (not summary["hardware"]["gpus"] or any("CUDA graph" in rung for rung in theirs))
+    over = rates[SHIPPED] / fastest if fastest and known else None
+    return Sides(rates.get(EAGER), champion, fastest, rates[SHIPPED], over)
 
 
 def in_print(over: float | None) -> str:
@@ -198,20 +200,23 @@ def in_print(over: float | None) -> str:
 
 
 def short_table(summary: dict[str, Any]) -> str:
-    """A row for each algorithm: what ships on both sides, and the best that PyTorch reaches."""
-    lines = [
-        "| algorithm | GFLOP per update | PyTorch eager | PyTorch's best rung | JAX scan | share of matmul peak "
-        "| over eager | over PyTorch's best |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    """A row for each algorithm: what ships on both sides, and the best that PyTorch reaches.
+
+    A file without PyTorch eager's rates has no columns for them.
+    """
+    has_eager = all(EAGER in found["rungs"] for found in summary["algorithms"].values())
+    header = ["algorithm", "GFLOP per update", EAGER, "PyTorch's best rung", SHIPPED, "share of matmul peak"]
+    header += ["over eager", "over PyTorch's best"]
+    rows = []
     for name, found in summary["algorithms"].items():
         of, share = sides(summary, name), found["rungs"][SHIPPED]["share_of_matmul_peak"]
-        lines.append(
-            f"| {name} | {found['gflop_per_update']:.2f} | {of.eager:.1f} "
-            f"| {of.fastest:.1f} ({of.champion.removeprefix('PyTorch').strip(', ')}) | {of.ours:.1f} | {share:.0%} "
-            f"| {of.ours / of.eager:.2f} | {in_print(of.over)} |"
-        )
-    return "\n".join(lines)
+        champion = f"{of.fastest:.1f} ({of.champion.removeprefix('PyTorch').strip(', ')})" if of.champion else ""
+        eager, over_eager = (f"{of.eager:.1f}", f"{of.ours / of.eager:.2f}") if of.eager else ("", "")
+        cells = [name, f"{found['gflop_per_update']:.2f}", eager, champion, f"{of.ours:.1f}", f"{share:.0%}"]
+        rows.append([*cells, over_eager, in_print(of.over)])
+    kept = [i for i, title in enumerate(header) if has_eager or title not in (EAGER, "over eager")]
+    lines = [[row[i] for i in kept] for row in (header, ["---"] * len(header), *rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines).replace("| --- ", "|---").replace("--- |", "---|")
 
 
 def side_by_side(summaries: Sequence[dict[str, Any]]) -> str:
@@ -225,7 +230,8 @@ def side_by_side(summaries: Sequence[dict[str, Any]]) -> str:
         cells = [name, f"{summaries[0]['algorithms'][name]['gflop_per_update']:.2f}"]
         for summary in summaries:
             of = sides(summary, name)
-            cells += [f"{of.eager:.1f}, {of.fastest:.1f}, {of.ours:.1f}", in_print(of.over)]
+            rates = [f"{rate:.1f}" for rate in (of.eager, of.fastest, of.ours) if rate]
+            cells += [", ".join(rates), in_print(of.over)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
