@@ -22,6 +22,8 @@ from benchmarks import (
     growth,
     images,
     judged,
+    lookups,
+    loops,
     online,
     programs,
     results,
@@ -334,10 +336,24 @@ def alike(_: str | None) -> str:
     return likeness.table() + "\n"
 
 
+def compared_loops(_: str | None) -> str:
+    """Whether the timed loops are as fast as the loops that ship, on every machine that compared them."""
+    summaries = [json.loads(path.read_text()) for path in files("loops")]
+    return "\n".join(f"{row_by_row(summary)}:\n\n{loops.table(summary)}\n" for summary in summaries)
+
+
+def corrected(_: str | None) -> str:
+    """What looking for a file at every update did to the ratio over PyTorch eager."""
+    summaries = [json.loads(path.read_text()) for path in files("lookups")]
+    return "\n".join(f"{measured(summary)}:\n\n{lookups.table(summary)}\n" for summary in summaries)
+
+
 TABLES: dict[str, Callable[[str | None], str]] = {
     "speed": speed,
     "updates": updates,
     "shipped": shipped,
+    "loops": compared_loops,
+    "corrections": corrected,
     "seeds": seeds_of,
     "runs": timed_runs,
     "programs": compiled,
