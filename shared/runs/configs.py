@@ -191,6 +191,10 @@ def _trained(train: Callable[[Config], Any], config: Config, number: int) -> lis
         raise RunError(f"{advice(config)}; {saved}") from error
 
 
+class _GivenTwiceError(yaml.YAMLError):
+    """A mapping has a key twice."""
+
+
 class _TextLoader(yaml.SafeLoader):
     """Leaves every plain scalar but `null` as the text it was written as; the field's type decodes it.
 
@@ -209,6 +213,18 @@ class _TextLoader(yaml.SafeLoader):
         for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
+    def compose_mapping_node(self, anchor: dict[Any, Any]) -> yaml.MappingNode:
+        """As PyYAML does, which would take the last of two equal keys without a word."""
+        node, lines = super().compose_mapping_node(anchor), dict[str, int]()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            line = key.start_mark.line + 1
+            if key.value in lines:
+                raise _GivenTwiceError(f"{key.value} is given at line {lines[key.value]} and again at line {line}")
+            lines[key.value] = line
+        return node
+
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML mapping whose scalars are text, but for `null`.
@@ -220,6 +236,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         content = yaml.load(path.read_bytes(), _TextLoader)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
+    except _GivenTwiceError as error:
+        raise InputError(f"{path}: {error}; keep one of them") from error
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f" at line {mark.line + 1}"

@@ -259,6 +259,8 @@ def test_a_bad_command_line_is_refused(args: list[str], message: str) -> None:
         ("normalize_reward: maybe", "normalize_reward must be true or false, not 'maybe'"),
         ("normalize_reward: yes", "normalize_reward must be true or false, not 'yes'"),
         ("learning_rate: .nan", "must be a number"),
+        ("{seed: 1, seed: 2}", "seed is given at line 1 and again at line 1"),
+        ("seed: 1\nname: a\nseed: 2", "seed is given at line 1 and again at line 3; keep one of them"),
         ("seed: 1\n: : [", "is not valid YAML at line 2"),
         ("- seed", "must hold lines such as"),
         ("name: \0", "is not valid YAML"),
