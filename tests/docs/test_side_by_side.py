@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import sys
-from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -101,18 +100,6 @@ def test_the_idioms_of_a_port_are_named() -> None:
     values = {"module-holds-weights", "weights-argument", "stop-gradient", "target-without-gradient", "draws"}
     steps = {"gradient-step", "value-and-grad", "polyak", "step-decides", "static-unroll", "scan", "gather"}
     assert values | steps <= named
-
-
-def test_what_differs_carries_notes() -> None:
-    """Of all runs of lines that differ, imports apart, nineteen in twenty hold a line that a note is about."""
-    runs = []
-    for pair in map(CHECKOUT.pair, CHECKOUT.names()):
-        pieces = [piece for section in pair.sections for piece in section.pieces if piece.name != "imports"]
-        for piece in pieces:
-            marked = {mark.row for found in pair.notes[piece.name] for mark in found.marks}
-            for different, run in groupby(enumerate(piece.rows), key=lambda pair: pair[1].kind is Kind.DIFFERENT):
-                runs += [bool(marked & {i for i, _ in run})] if different else []
-    assert sum(runs) / len(runs) > 0.95
 
 
 def test_lines_are_equal_renamed_or_different() -> None:

@@ -153,7 +153,7 @@ class PairCards(_Directive):
         idioms = {found.note.name for notes in pair.notes.values() for found in notes}
         return (
             f"````{{grid-item-card}} {pair.title}\n:link: /{FOLDER}/{page_of(pair.name)}\n:link-type: doc\n\n"
-            f"{len(idioms)} idioms\n````"
+            f"{len(idioms)} idioms, at {pair.noted():.0%} of what differs\n````"
         )
 
 

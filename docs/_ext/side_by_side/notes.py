@@ -7,6 +7,7 @@ about code that has gone is worse than none.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,11 +80,17 @@ def read_notes(path: Path, named: Mapping[str, Sequence[str]]) -> list[Note]:
         NoteError: A note lacks a title, a text or a pattern, or has an unknown key. Or it is for pages that name it,
             and none does. Or a page names a note that is not for such pages.
     """
-    entries = yaml.safe_load(path.read_text())
+    entries = _entries(path.read_text())
     for pair, names in named.items():
         if unknown := [name for name in names if not entries.get(name, {}).get("named")]:
             raise NoteError(f"{pair}: its page names {unknown}, which are no notes for pages that name them")
     return [_note(name, entry, named) for name, entry in entries.items()]
+
+
+@cache
+def _entries(text: str) -> Mapping[str, dict[str, Any]]:
+    """What a file of notes holds; a build asks for it with every piece of code that it shows."""
+    return yaml.safe_load(text)
 
 
 def _note(name: str, entry: dict[str, Any], named: Mapping[str, Sequence[str]]) -> Note:
