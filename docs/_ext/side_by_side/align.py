@@ -159,7 +159,7 @@ def _similar(torch: Sequence[Line], jax: Sequence[Line]) -> list[tuple[int, int]
 
 
 def _likeness(torch: Sequence[Line], jax: Sequence[Line]) -> list[list[float]]:
-    """For each line of JAX's, the share of characters that each of PyTorch's has in common with it, 0 where it is small."""
+    """For each line of JAX's, how much each of PyTorch's is like it: a share of characters, or 0."""
     # difflib prepares the second text, and compares many with it.
     matcher = SequenceMatcher(None, autojunk=False)
     # The first two are upper bounds of the third, and cheap.

@@ -4,6 +4,7 @@ A note names an idiom. It looks for a line in the PyTorch twin and for one in th
 about code that has gone is worse than none.
 """
 
+import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from side_by_side.align import Kind, TwinPiece, TwinSection
+from side_by_side.source import Piece
 
 SIDES = ("torch", "jax")
 
@@ -130,9 +132,27 @@ def place(notes: Sequence[Note], pair: str, sections: Sequence[TwinSection]) -> 
                 placed[piece.name].append(found)
     for piece in pieces:
         placed[piece.name].sort(key=lambda found: found.marks[0].row)
-        if piece.differs and not placed[piece.name]:
+        if piece.differs and not placed[piece.name] and _essence(piece.torch) != _essence(piece.jax):
             raise NoteError(f"{pair}: no note says how the twins differ in {piece.name}")
     return placed
+
+
+def _essence(piece: Piece | None) -> list[str] | None:
+    """A piece's lines without comments, without the names of what it binds itself, in no order; None where it has none.
+
+    A local variable under another name, a comment or two lines that changed places are no idiom of a framework.
+    """
+    if piece is None:
+        return None
+    try:
+        tree = ast.parse("\n".join(line.text for line in piece.lines))
+    except SyntaxError:  # the head of a class whose methods are pieces of their own
+        return [line.text for line in piece.lines]
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    bound = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    for node in names:
+        node.id = "_" if node.id in bound else node.id
+    return sorted(ast.unparse(tree).splitlines())
 
 
 def _find(note: Note, pair: str, pieces: Sequence[TwinPiece]) -> Iterator[tuple[TwinPiece, Found]]:

@@ -45,7 +45,7 @@ class Checkout(NamedTuple):
 
     Attributes:
         root: The folder that holds `corl_torch` and `corl_jax`.
-        docs: The folder of each algorithm's page, and of the notes.
+        docs: The folder of the notes, and of `algorithms`, where each has its page.
     """
 
     root: Path
@@ -64,13 +64,17 @@ class Checkout(NamedTuple):
         """The two files of a pair."""
         return algorithms("torch", self.root)[name], algorithms("jax", self.root)[name]
 
+    def page(self, name: str) -> Path:
+        """An algorithm's page."""
+        return self.docs / "algorithms" / f"{page_of(name)}.md"
+
     def title(self, name: str) -> str:
         """The title of an algorithm's page."""
-        return (self.docs / f"{page_of(name)}.md").read_text().splitlines()[0].removeprefix("# ")
+        return self.page(name).read_text().splitlines()[0].removeprefix("# ")
 
     def named_notes(self, name: str) -> list[str]:
         """The notes that an algorithm's page names, in a comment `<!-- notes: ... -->`."""
-        found = _NAMED.search((self.docs / f"{page_of(name)}.md").read_text())
+        found = _NAMED.search(self.page(name).read_text())
         return found[1].split() if found else []
 
     def notes(self) -> list[Note]:
