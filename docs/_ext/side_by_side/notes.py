@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from side_by_side.align import Kind, TwinPiece, TwinSection
+from side_by_side.align import RENAMED, Kind, TwinPiece, TwinSection
 from side_by_side.source import Piece
 
 SIDES = ("torch", "jax")
@@ -151,7 +151,7 @@ def _essence(piece: Piece | None) -> list[str] | None:
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     bound = {node.id for node in names if isinstance(node.ctx, ast.Store)}
     for node in names:
-        node.id = "_" if node.id in bound else node.id
+        node.id = "_" if node.id in bound else dict(RENAMED).get(node.id, node.id)
     return sorted(ast.unparse(tree).splitlines())
 
 
