@@ -1,5 +1,5 @@
 # make run: the default run. make test: what convinces on the spot. make test-all: every test. make docs: the site.
-# make pins: constraints.txt anew.
+# make derived: what is made from code and results anew. make pins: constraints.txt anew.
 # Each sets up .venv first, once.
 PYTHON ?= python3
 VENV := .venv
@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 
 SITE := docs/_build/html
 
-.PHONY: setup run test test-all test-thorough cost test-d4rl test-d3rlpy lint pins benchmark docs docs-serve
+.PHONY: setup run test test-all test-thorough cost test-d4rl test-d3rlpy lint pins derived benchmark docs docs-serve
 
 setup: $(READY)
 
@@ -61,6 +61,10 @@ lint: setup
 pins: setup
 	UV_CUSTOM_COMPILE_COMMAND='make pins' $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11.0 \
 		--no-python-downloads --no-build --no-annotate --no-emit-index-url --extra dev --output-file constraints.txt pyproject.toml
+
+# Tables, charts, drawings, excerpts and notebooks, where they are not what they should be. Commit what it writes.
+derived: setup
+	$(VENV)/bin/python docs/_ext/derived.py
 
 benchmark: setup
 	$(VENV)/bin/python -m pytest --benchmark-only

@@ -1,6 +1,6 @@
 """`corl-twins tables`: every results file as a table; `--write` puts them into the README and the docs.
 
-It draws two charts of each machine's ladders and the learning curves of runs over seeds beside the docs, too.
+It draws two charts of each machine's ladders and the learning curves of runs over seeds for the docs, too.
 
 A page has a place for a table between two comments, `<!-- updates -->` and `<!-- /updates -->`. The word is a key of
 `TABLES`. An algorithm's name or a side may follow the word, and the table is of that alone. What stands between the
@@ -42,7 +42,15 @@ from shared.commands.common import Parser
 from shared.errors import InputError
 from shared.files import write_atomically
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+# Those of `side_by_side` are made when the site is built.
+PAGES = [
+    *(ROOT / "README.md", DOCS / "index.md"),
+    *(path for path in sorted(DOCS.glob("*/*.md")) if path.parent.name != "side_by_side"),
+]
+FIGURES = DOCS / "figures"
+# What leads from a page to them
+_FIGURES = "../figures"
 # A table's place on a page: its kind, and of which algorithm or side
 PLACE = re.compile(r"(<!-- (\w+)(?: ([\w/]+))? -->\n)(.*?)(<!-- /\2 -->)", re.DOTALL)
 
@@ -155,7 +163,8 @@ def curves(path: Path, summary: dict[str, Any]) -> str:
     if not has_curves(summary):
         return ""
     name = PAIRS[summary["algorithm"]].title
-    return f"\n![Scores of {name} over the updates, each seed's and their mean, in both frameworks]({path.stem}.svg)\n"
+    text = f"Scores of {name} over the updates, each seed's and their mean, in both frameworks"
+    return f"\n![{text}]({_FIGURES}/{path.stem}.svg)\n"
 
 
 def timed_runs(_: str | None) -> str:
@@ -286,7 +295,7 @@ def grown(_: str | None) -> str:
     for path in files("growth"):
         summary = json.loads(path.read_text())
         of = f"of {summary['algorithm']}, by what is changed"
-        pictures = [f"![{words} {of}]({path.stem}{end}.svg)" for end, (_, words) in GROWN.items()]
+        pictures = [f"![{words} {of}]({_FIGURES}/{path.stem}{end}.svg)" for end, (_, words) in GROWN.items()]
         found.append("\n\n".join([f"{benchmarked(summary)}:", *pictures, growth.table(summary)]) + "\n")
     return "\n".join(found)
 
@@ -296,7 +305,9 @@ def left_idle(_: str | None) -> str:
     found = []
     for path in files("shipped"):
         summary = json.loads(path.read_text())
-        picture = f"![Share of the matmul peak of every algorithm, by the work of an update]({path.stem}-peak.svg)"
+        picture = (
+            f"![Share of the matmul peak of every algorithm, by the work of an update]({_FIGURES}/{path.stem}-peak.svg)"
+        )
         found.append(f"{row_by_row(summary)}:\n\n{picture}\n")
     return "\n".join(found)
 
@@ -306,13 +317,14 @@ def begun(_: str | None) -> str:
     found = []
     for path in files("starts"):
         summary = json.loads(path.read_text())
-        picture = f"![Seconds to the first update and memory of {summary['algorithm']}, by the rows]({path.stem}.svg)"
+        text = f"Seconds to the first update and memory of {summary['algorithm']}, by the rows"
+        picture = f"![{text}]({_FIGURES}/{path.stem}.svg)"
         found.append("\n\n".join([f"{benchmarked(summary)}:", picture, starts.table(summary)]) + "\n")
     return "\n".join(found)
 
 
 def charts() -> dict[str, str]:
-    """Every chart beside the docs as SVG, by its file's name."""
+    """Every chart of the docs as SVG, by its file's name."""
     found: dict[str, str] = {}
     for path in files("updates"):
         summary = json.loads(path.read_text())
@@ -388,17 +400,17 @@ def filled(page: str) -> str:
 
 
 def write_pages() -> None:
-    """Fills the tables of the README and the docs, and draws each machine's charts beside them.
+    """Fills the tables of the README and the docs, and draws each machine's charts.
 
     Raises:
         InputError: The pages are not here, as in an installed package.
     """
-    if not (ROOT / "docs").is_dir():
+    if not DOCS.is_dir():
         raise InputError("--write fills the README and the docs, which only a clone of the repository has")
     for page in PAGES:
         page.write_text(filled(page.read_text()))
     for name, drawn in charts().items():
-        write_atomically(ROOT / "docs" / f"{name}.svg", drawn.encode())
+        write_atomically(FIGURES / f"{name}.svg", drawn.encode())
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -411,7 +423,7 @@ def main(arguments: Sequence[str]) -> None:
         prog="corl-twins tables",
         description="Prints every results file as tables: scores, speed, and how alike the twins are.",
     )
-    parser.add_argument("--write", action="store_true", help="fill the tables of README.md and docs/*.md in a clone")
+    parser.add_argument("--write", action="store_true", help="fill the tables of README.md and docs/ in a clone")
     if parser.parse_args(arguments).write:
         write_pages()
     else:

@@ -17,8 +17,26 @@ extensions = [
     "repository",
     "side_by_side",
     "tables",
+    "sphinx_reredirects",
 ]
 exclude_patterns = ["_build"]
+
+# All pages once stood beside this file. Their addresses of then lead to where they stand now.
+_MOVED = {
+    "algorithms": (
+        "any_percent_bc awac awr bcq bear cql crr discrete_bc discrete_bcq discrete_cql discrete_iql "
+        "discrete_sac dt edac evaluation_fqe finetune_awac finetune_balanced_replay finetune_cal_ql "
+        "finetune_cql finetune_fql finetune_iql finetune_rebrac finetune_spot fql iql lb_sac "
+        "model_based_combo model_based_dynamics model_based_mopo online_ddpg online_dqn online_td3 plas prdc "
+        "rebrac sac sac_n td3_bc uwac xql"
+    ),
+    "guides": "data deploy environments runs scores sweeps",
+    "port": "case_studies check exercises primer side_by_side ten_steps traps",
+    "proof": "architecture mutants promises",
+    "speed": "growth speed",
+}
+redirects = {name: f"{folder}/{name}.html" for folder, names in _MOVED.items() for name in names.split()}
+redirects["algorithms"] = "algorithms/index.html"
 
 # A link to a heading is checked; so deep are the pages' headings.
 myst_heading_anchors = 3

@@ -26,7 +26,7 @@ from lessons.traps import TRAPS
 from parity_tests.engine.precision import both_in
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "docs" / f"{name}.md" for name in ("ten_steps", "traps", "case_studies")]
+PAGES = [ROOT / "docs" / "port" / f"{name}.md" for name in ("ten_steps", "traps", "case_studies")]
 _PLACE = re.compile(r"(<!-- lesson: (\w+)(?: ([\w.]+))? -->\n)(.*?)(<!-- /lesson -->)", re.DOTALL)
 
 

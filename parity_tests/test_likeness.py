@@ -1,15 +1,10 @@
-"""The twins stay alike: their diff is the lesson, so most of it must be what the frameworks differ in."""
+"""Equal lines are counted as `diff` counts them; the table of all pairs is on the site, and bounds nothing."""
 
 from pathlib import Path
 
 import pytest
 
-from parity_tests.likeness import equal_lines, mean_share, of_pair_without_settings, share, without_settings
-
-
-def test_the_twins_stay_as_alike_as_they_were() -> None:
-    """On average over the pairs, the settings left out: 46.5% before these were said once for all algorithms."""
-    assert mean_share(of_pair_without_settings) >= 0.465
+from parity_tests.likeness import equal_lines, share, without_settings
 
 
 def test_settings_are_left_out() -> None:

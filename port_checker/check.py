@@ -1,6 +1,6 @@
 """Checks somebody's JAX port of an algorithm against our PyTorch twin: `corl-twins check my_td3_bc.py`.
 
-docs/check.md says what the file must hold. The command runs what is here in a process of its own
+docs/port/check.md says what the file must hold. The command runs what is here in a process of its own
 (`process.py`); tests call it as it is.
 """
 

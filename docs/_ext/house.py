@@ -1,8 +1,8 @@
-"""`python docs/_ext/house.py`: draws the map of the house from the imports that are in it.
+"""The map of the house, drawn from the imports that are in it.
 
 A box is a room and says what its package's docstring says. An arrow leads from a room to one that it imports. Where
-other arrows lead there already, the arrow is left out. The picture remembers what it shows, and a test compares that
-with the imports of today.
+other arrows lead there already, the arrow is left out. The picture remembers what it shows, so that `make derived`
+draws it anew only when the imports have changed.
 """
 
 import importlib
@@ -15,12 +15,12 @@ from pathlib import Path
 import grimp
 import networkx as nx
 from matplotlib.figure import Figure
+from PIL import Image, PngImagePlugin
 
 from boxes import BLUE, ORANGE, arrow, box
-from remembering import save
 
 ROOT = Path(__file__).resolve().parents[2]
-PICTURE = ROOT / "docs" / "house.png"
+PICTURE = ROOT / "docs" / "figures" / "house.png"
 GROUND = "the ground"
 # What a picture remembers its rooms and arrows under
 TEXT = "house"
@@ -97,11 +97,14 @@ def draw(graph: nx.DiGraph) -> bytes:
     return image.getvalue()
 
 
-def main() -> None:
-    """Draws the picture anew."""
+def current() -> bytes:
+    """The picture: the one that is there, or another one where that shows other imports than those of today."""
     graph = rooms()
-    save(PICTURE, draw(graph), {TEXT: remembered(graph)})
-
-
-if __name__ == "__main__":
-    main()
+    with Image.open(PICTURE) as there:
+        if there.text.get(TEXT) == remembered(graph):
+            return PICTURE.read_bytes()
+    texts, drawn = PngImagePlugin.PngInfo(), io.BytesIO()
+    texts.add_itxt(TEXT, remembered(graph))
+    image = Image.open(io.BytesIO(draw(graph))).convert("P", palette=Image.Palette.ADAPTIVE)
+    image.save(drawn, "png", optimize=True, pnginfo=texts)
+    return drawn.getvalue()

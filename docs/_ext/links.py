@@ -24,13 +24,14 @@ _FETCHING_CSS = re.compile(r"@import|url\([\"']?(https?:)?//")
 
 
 class Page(HTMLParser):
-    """A page's anchors, its links, and what a browser fetches to show it."""
+    """A page's anchors, its links, what a browser fetches to show it, and where it leads at once, if anywhere."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.ids: list[str] = []
         self.links: list[str] = []
         self.fetched: list[str] = []
+        self.leads_to = ""
         self.feed(path.read_text())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -40,6 +41,9 @@ class Page(HTMLParser):
             self.ids.append(attributes["id"])
         if tag == "a" and "href" in attributes:
             self.links.append(attributes["href"])
+        if tag == "meta" and attributes.get("http-equiv") == "refresh":
+            self.leads_to = attributes["content"].partition("url=")[2]
+            self.links.append(self.leads_to)
         fetched = attributes.get(_FETCHED.get(tag, ""))
         if fetched and not (tag == "link" and attributes.get("rel") in _NAMES_ONLY):
             self.fetched.append(fetched)

@@ -1,46 +1,90 @@
-"""`python docs/_ext/picture.py FOLDER`: takes the README's picture of two twins from a built site.
+"""The README's picture of two twins: one loss in both files beside each other, its equal lines dimmed."""
 
-The picture remembers the text that it shows, and a test fails when the files have moved on. It needs Chromium and
-ChromeDriver, as the site's browser tests do.
-"""
-
-import shutil
-import sys
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
-from selenium import webdriver
-from selenium.webdriver.common.by import By
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from remembering import save
+from shared.frameworks.twins import FRAMEWORKS
+from shared.runs.curves import svg
+from side_by_side.align import Kind, Row
+from side_by_side.notes import SIDES
+from side_by_side.pairs import Checkout
 
 ROOT = Path(__file__).resolve().parents[2]
-PICTURE = ROOT / "docs" / "side_by_side.png"
-FLAGS = ("headless", "no-sandbox", "disable-gpu", "disable-background-networking", "hide-scrollbars")
-# Wide enough for two columns, drawn finely enough for a dense screen
-VIEWPORT = {"width": 1400, "height": 900, "deviceScaleFactor": 1.5, "mobile": False}
+PAIR, PIECE = "td3_bc", "actor_loss"
+# Letters of a line, and their size in points. A letter's width and a line's height are in inches.
+WIDE, SIZE, LETTER, LINE = 72, 9, 0.0753, 0.2
+# Of a side's name, of a line that differs, and of what differs in it
+COLOURS = {"torch": ("#c2410c", "#fdf0e8", "#f3c9b3"), "jax": ("#1d4ed8", "#eaf0fd", "#bccdf6")}
+INK, DIMMED = "#1f2328", "#767b81"
+
+# A letter, and whether it belongs to what differs
+Letters = list[tuple[str, bool]]
 
 
-def take(site: Path) -> None:
-    """Writes the picture of the piece on the site's first page."""
-    options = webdriver.ChromeOptions()
-    for flag in FLAGS:
-        options.add_argument(f"--{flag}")
-    with webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver"))) as browser:
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", VIEWPORT)
-        browser.get((site / "index.html").resolve().as_uri())
-        shown = browser.find_element(By.CSS_SELECTOR, ".twins")
-        save(PICTURE, shown.screenshot_as_png, shown_lines())
+def drawn() -> str:
+    """An SVG, the same text each time."""
+    sections = Checkout(ROOT, ROOT / "docs").pair(PAIR).sections
+    (piece,) = (piece for section in sections for piece in section.pieces if piece.name == PIECE)
+    rows = [[list(_pieces(_letters(row, side))) for side in SIDES] for row in piece.rows]
+    heights = [max(map(len, row)) for row in rows]
+    size = (2 * (WIDE + 2) * LETTER, (sum(heights) + 2) * LINE)
+    figure = Figure(figsize=size)
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, size[0]), ylim=(size[1], 0))
+    axes.set_axis_off()
+    _ground(axes, (0, 0), size, "white")
+    for side, left in zip(SIDES, (LETTER, size[0] / 2 + LETTER), strict=True):
+        name = f"{FRAMEWORKS[side]}: corl_{side}/{PAIR}.py"
+        axes.text(left, 0.75 * LINE, name, color=COLOURS[side][0], size=SIZE, weight="bold", va="center")
+    top = 1.5 * LINE
+    for row, texts, height in zip(piece.rows, rows, heights, strict=True):
+        for side, left, lines in zip(SIDES, (LETTER, size[0] / 2 + LETTER), texts, strict=True):
+            different = row.kind is Kind.DIFFERENT and bool(lines)
+            if different:
+                _ground(axes, (left - LETTER, top), (size[0] / 2, height * LINE), COLOURS[side][1])
+            for number, line in enumerate(lines):
+                _write(axes, (left, top + number * LINE), line, COLOURS[side][2] if different else "")
+        top += height * LINE
+    return svg(figure, PIECE)
 
 
-def shown_lines() -> dict[str, str]:
-    """The policy's loss of TD3+BC in each framework's file."""
-    found = {}
-    for framework in ("torch", "jax"):
-        text = (ROOT / f"corl_{framework}" / "td3_bc.py").read_text(encoding="utf-8")
-        start = text.index("    def actor_loss(")
-        found[framework] = text[start : text.index("\n\n", start)]
-    return found
+def _letters(row: Row, side: str) -> Letters:
+    """A side's line of a row."""
+    changed = row.changed[SIDES.index(side)] if row.changed else ()
+    tokens = getattr(row, side).tokens if getattr(row, side) else ()
+    return [(letter, i in changed) for i, (_, text) in enumerate(tokens) for letter in text]
 
 
-if __name__ == "__main__":
-    take(Path(sys.argv[1]))
+def _pieces(letters: Letters) -> Iterator[Letters]:
+    """A line in pieces that are short enough; all but the first stand deeper."""
+    text = "".join(letter for letter, _ in letters)
+    margin = [(" ", False)] * (len(text) - len(text.lstrip()) + 8)
+    while len(letters) > WIDE:
+        end = "".join(letter for letter, _ in letters).rindex(" ", 0, WIDE) + 1
+        yield letters[:end]
+        letters = margin + letters[end:]
+    if letters:
+        yield letters
+
+
+def _write(axes: Axes, place: tuple[float, float], letters: Letters, mark: str) -> None:
+    """A line whose upper left corner is at a place; what differs in it gets a ground of its own, if one is given."""
+    left, top = place
+    for changed, run in groupby(enumerate(letters), key=lambda numbered: numbered[1][1]):
+        places = [number for number, _ in run]
+        if changed and mark:
+            corner = (left + places[0] * LETTER, top + 0.1 * LINE)
+            _ground(axes, corner, (len(places) * LETTER, 0.8 * LINE), mark)
+    # An SVG's reader would draw several blanks as one.
+    text = "".join(letter for letter, _ in letters).replace(" ", "\N{NO-BREAK SPACE}")
+    colour = INK if mark else DIMMED
+    axes.text(left, top + LINE / 2, text, color=colour, size=SIZE, family="monospace", va="center")
+
+
+def _ground(axes: Axes, corner: tuple[float, float], size: tuple[float, float], colour: str) -> None:
+    """A rectangle without a line around it."""
+    (left, top), (width, height) = corner, size
+    axes.fill_between((left, left + width), top, top + height, color=colour, linewidth=0)

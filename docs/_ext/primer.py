@@ -1,9 +1,4 @@
-"""`python docs/_ext/primer.py`: draws the figures of the page that introduces JAX.
-
-An SVG is the same text each time, so that a test can compare it with the file.
-"""
-
-from pathlib import Path
+"""The figures of the page that introduces JAX. An SVG is the same text each time it is drawn."""
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,7 +6,6 @@ from matplotlib.figure import Figure
 from boxes import BLUE, GREEN, GREY, INK, ORANGE, PALE, arrow, box
 from shared.runs.curves import svg
 
-DOCS = Path(__file__).resolve().parents[1]
 # Half of a box's height, in the figures' units
 HALF = 0.34
 
@@ -85,13 +79,3 @@ def drawn(name: str) -> str:
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     figure.set_size_inches(0.75 * (right - left), 0.75 * (high - low))
     return svg(figure, name)
-
-
-def main() -> None:
-    """Draws all anew."""
-    for name in FIGURES:
-        (DOCS / f"{name}.svg").write_text(drawn(name), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -21,7 +21,8 @@ from remarks import remarks
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "docs" / "index.md",
+    *(path for path in sorted((ROOT / "docs").glob("*/*.md")) if path.parent.name != "side_by_side"),
     *sorted((ROOT / "exercises").glob("*/README.md")),
 ]
 LONGEST = 25

@@ -1,15 +1,10 @@
-"""`python docs/_ext/sketches.py`: draws the sketch of each algorithm's idea that its page shows.
-
-An SVG is the same text each time, so that a test can compare it with the file.
-"""
+"""The sketch of each algorithm's idea that its page shows. An SVG is the same text each time it is drawn."""
 
 from matplotlib.figure import Figure
 
-from primer import DOCS
 from shared.runs.curves import svg
 from sketching import discrete, ensembles, evaluation, models, offline, online, phases
 
-FOLDER = DOCS / "sketches"
 # By the name of the page
 SKETCHES = {
     drawing.__name__: drawing
@@ -63,14 +58,3 @@ def drawn(name: str) -> str:
     figure = Figure(layout="constrained")
     SKETCHES[name](figure)
     return svg(figure, name)
-
-
-def main() -> None:
-    """Draws all anew."""
-    FOLDER.mkdir(exist_ok=True)
-    for name in SKETCHES:
-        (FOLDER / f"{name}.svg").write_text(drawn(name), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

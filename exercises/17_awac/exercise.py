@@ -1,4 +1,4 @@
-"""AWAC in JAX: my port. docs/check.md says what each function is given and must give.
+"""AWAC in JAX: my port. docs/port/check.md says what each function is given and must give.
 
     corl-twins check THIS_FILE.py --algorithm awac
 

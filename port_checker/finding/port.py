@@ -1,4 +1,4 @@
-"""Somebody's file behind the few names that the checker calls: the contract, which docs/check.md writes down.
+"""Somebody's file behind the few names that the checker calls: the contract, which docs/port/check.md writes down.
 
 What the file's functions are given goes by their arguments' names, in any order, and they take what they need of it. A
 function may as well be a method of the state, which is how our own twins meet the contract.

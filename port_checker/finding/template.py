@@ -15,7 +15,7 @@ from parity_tests.pair import Pair
 from port_checker.finding.port import joint_name, reference_parts
 from shared.frameworks.exchange import Named, torch_part
 
-HEADER = '''"""{title} in JAX: my port. docs/check.md says what each function is given and must give.
+HEADER = '''"""{title} in JAX: my port. docs/port/check.md says what each function is given and must give.
 
     corl-twins check THIS_FILE.py --algorithm {name}
 

@@ -1,7 +1,7 @@
 """A small network's graph as a recipe that NumPy can follow: a list of steps, each a few words.
 
 A step is `[result, operation, *inputs]`. An input that is text names an earlier result, an array of the file or what
-the user gives. Any other input is a number. `docs/deploy.md` prints the operations and what carries them out.
+the user gives. Any other input is a number. `docs/guides/deploy.md` prints the operations and what carries them out.
 """
 
 import operator

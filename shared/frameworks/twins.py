@@ -49,7 +49,7 @@ def path_of(framework: str, algorithm: str) -> Path:
 
 
 def page_of(algorithm: str) -> str:
-    """The name of an algorithm's page in the docs; the pages lie beside each other."""
+    """The name of an algorithm's page in `docs/algorithms`; the pages lie beside each other."""
     return algorithm.replace("/", "_")
 
 

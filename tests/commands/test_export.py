@@ -82,8 +82,10 @@ def run_folder(
 
 @cache
 def docs_reader() -> type:
-    """The reader of recipes that docs/deploy.md prints."""
-    (code,) = re.findall(r"```python\n(import json.*?)```", (ROOT / "docs" / "deploy.md").read_text(), re.DOTALL)
+    """The reader of recipes that docs/guides/deploy.md prints."""
+    (code,) = re.findall(
+        r"```python\n(import json.*?)```", (ROOT / "docs" / "guides" / "deploy.md").read_text(), re.DOTALL
+    )
     names: dict[str, Any] = {}
     exec(code, names)
     return names["Policy"]

@@ -60,7 +60,7 @@ def test_a_trial_has_the_same_runs_with_other_values(tmp_path: Path) -> None:
 
 def test_the_examples_are_searches() -> None:
     """That of the help, and that of the page."""
-    page = (ROOT / "docs" / "sweeps.md").read_text()
+    page = (ROOT / "docs" / "guides" / "sweeps.md").read_text()
     shown = page.partition("# search.yaml\n")[2].partition("```")[0]
     for text in (tune._EXAMPLE.partition("a file:\n")[2].partition("\nA trial")[0], shown):
         values = yaml.load(text, yaml.BaseLoader)

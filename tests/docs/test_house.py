@@ -2,15 +2,8 @@
 
 import networkx as nx
 import pytest
-from PIL import Image
 
 import house
-
-
-def test_the_map_is_drawn_from_the_imports_of_today() -> None:
-    """`python docs/_ext/house.py` draws it anew."""
-    with Image.open(house.PICTURE) as image:
-        assert image.text[house.TEXT] == house.remembered(house.rooms())
 
 
 @pytest.mark.parametrize(

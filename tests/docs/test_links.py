@@ -12,6 +12,7 @@ import links
     [
         ('<a href="b.html">', "b.html leads nowhere"),
         ('<a href="#b">', "#b names no element"),
+        ('<meta http-equiv="refresh" content="0; url=b.html">', "b.html leads nowhere"),
         ('<p id="a"><p id="a">', "two elements have the id a"),
         ('<script src="https://example.org/a.js">', "fetches https://example.org/a.js"),
         ('<link rel="stylesheet" href="//example.org/a.css">', "fetches //example.org/a.css"),

@@ -1,5 +1,6 @@
 """The site as it is built: in a browser, on a phone's width and a desk's, by keyboard, in light and in dark."""
 
+import runpy
 import subprocess
 import sys
 import threading
@@ -24,9 +25,8 @@ from tests.browsing import DESK, PHONE, resize
 pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).resolve().parents[2]
-# Into so many parts all pages are split, so that no test has to open each of them.
-PARTS = 4
 PAIRS = Checkout(ROOT, ROOT / "docs").names()
+BESIDE_PAGES = {f"side_by_side/{page_of(name)}.html" for name in PAIRS}
 SECTIONS = ["config", "networks", "randomness", "losses-and-update", "training"]
 SOURCE = "corl_jax/td3_bc.py"
 LEFTOVERS = {".doctree", ".pickle", ".inv"}
@@ -75,22 +75,61 @@ def show(browser: webdriver.Chrome, url: str, size: tuple[int, int]) -> None:
 
 
 def pages(site: Path) -> list[str]:
-    """Every page's path within the site."""
-    return sorted(str(path.relative_to(site)) for path in site.rglob("*.html"))
+    """Every page's path within the site, but for those that lead on at once."""
+    found = {str(path.relative_to(site)): path for path in site.rglob("*.html")}
+    return sorted(name for name, path in found.items() if not links.Page(path).leads_to)
 
 
 def test_every_link_within_the_site_leads_somewhere(site: Path) -> None:
     """And no page needs anything from elsewhere."""
     assert list(links.faults(site)) == []
-    assert {f"side_by_side/{page_of(name)}.html" for name in PAIRS} | {"speed.html", "index.html"} <= set(pages(site))
+    assert BESIDE_PAGES | {"speed/speed.html", "index.html"} <= set(pages(site))
 
 
-@pytest.fixture(scope="module", params=range(PARTS))
-def faults(request: pytest.FixtureRequest, browser: webdriver.Chrome, address: str, site: Path) -> dict[str, list[str]]:
-    """What is wrong with a part's pages, by kind: each is opened on a phone, which then becomes as wide as a desk."""
-    found: dict[str, list[str]] = {"console": []}
-    for page in pages(site)[request.param :: PARTS]:
+def test_an_address_of_before_leads_to_its_page(site: Path) -> None:
+    """All pages once stood in one folder."""
+    moved = runpy.run_path(str(ROOT / "docs" / "conf.py"))["redirects"]
+    assert len(moved) >= 59
+    for name, target in moved.items():
+        assert links.Page(site / f"{name}.html").leads_to == target
+        assert target in pages(site), f"{name}.html leads nowhere"
+
+
+# What is seen on a pair's page: equal lines at one height and dimmed, PyTorch's on the left; nothing else is dimmed.
+BESIDE = """
+    const sides = (twin) => ["torch", "jax"].map((side) => [...twin.querySelectorAll(`.${side} .equal`)]);
+    const rows = [...document.querySelectorAll(".twin")].flatMap((twin) => {
+        const [left, right] = sides(twin);
+        return left.map((line, i) => [line, right[i]]).filter(([line]) => line.getBoundingClientRect().height > 0);
+    });
+    const faults = rows.length > 20 ? [] : [`only ${rows.length} equal lines`];
+    for (const [torch, jax] of rows) {
+        const [left, right] = [torch, jax].map((line) => line.getBoundingClientRect());
+        const [text, other] = [torch, jax].map((line) => line.querySelector(".src"));
+        if (Math.abs(left.top - right.top) >= 1) faults.push(`not at one height: ${text.textContent}`);
+        if (right.left - left.right <= -1) faults.push(`not on the left: ${text.textContent}`);
+        if (text.textContent !== other.textContent) faults.push(`not equal: ${text.textContent}`);
+        if (getComputedStyle(text).opacity >= 0.7) faults.push(`not dimmed: ${text.textContent}`);
+    }
+    for (const src of document.querySelectorAll(".different .src"))
+        if (getComputedStyle(src).opacity !== "1") faults.push(`dimmed: ${src.textContent}`);
+    for (const name of arguments[0])
+        if (!document.getElementById(name)?.getBoundingClientRect().height) faults.push(`no section ${name}`);
+    const notes = document.querySelectorAll(".note[id]").length;
+    return notes < 10 ? [...faults, `only ${notes} notes`] : faults;
+"""
+
+
+@pytest.fixture(scope="module")
+def faults(browser: webdriver.Chrome, address: str, site: Path) -> dict[str, list[str]]:
+    """What is wrong with the pages, by kind: each is opened once, on a phone, which then becomes as wide as a desk."""
+    found: dict[str, list[str]] = {"console": [], "beside": []}
+    for page in pages(site):
         show(browser, f"{address}/{page}", PHONE)
+        if page in BESIDE_PAGES:
+            # Before the look, which unfolds all lines and changes the theme
+            resize(browser, DESK)
+            found["beside"] += [f"{page}: {fault}" for fault in browser.execute_script(BESIDE, SECTIONS)]
         for size in (PHONE, DESK):
             resize(browser, size)
             for kind, faults in browser.execute_async_script(LOOK).items():
@@ -99,33 +138,23 @@ def faults(request: pytest.FixtureRequest, browser: webdriver.Chrome, address: s
     return found
 
 
-def test_no_page_complains(faults: dict[str, list[str]]) -> None:
-    assert faults["console"] == []
-
-
-def test_no_page_scrolls_sideways(faults: dict[str, list[str]]) -> None:
-    """Nor does a code block, a line, a table, a cell or a picture; a formula may, in its own box."""
-    assert faults["sideways"] == []
-
-
-def test_no_line_breaks_inside_a_name(faults: dict[str, list[str]]) -> None:
-    """Neither in a code block nor in a piece of code in a sentence."""
-    assert faults["broken"] == []
-
-
-def test_every_button_has_a_name_and_is_as_large_as_a_finger(faults: dict[str, list[str]]) -> None:
-    """At least 24 pixels each way: markers of notes, ways back, copy buttons, the theme's buttons, folds."""
-    assert (faults["nameless"], faults["small"]) == ([], [])
-
-
-def test_charts_are_read_on_a_phone_and_in_both_themes(faults: dict[str, list[str]]) -> None:
-    """Their letters have nine pixels or more, and a contrast of three to one or more with what lies below them."""
-    assert (faults["tiny"], faults["faint"]) == ([], [])
-
-
-def test_every_block_of_code_has_a_copy_button(faults: dict[str, list[str]]) -> None:
-    """Each side of a piece, too."""
-    assert faults["no button"] == []
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "console",  # no page complains
+        "beside",  # a pair has all sections beside each other, and its notes
+        "sideways",  # no page scrolls so, nor any part of it but a formula, in its own box
+        "broken",  # no line of code breaks inside a name
+        "nameless",  # every button has a name
+        "small",  # and is as large as a finger: at least 24 pixels each way
+        "tiny",  # letters of charts have nine pixels or more
+        "faint",  # and a contrast of three to one or more with what lies below them, in both themes
+        "no button",  # every block of code has a copy button, and each side of a piece
+    ],
+)
+def test_no_page_has_a_fault(faults: dict[str, list[str]], kind: str) -> None:
+    assert faults[kind] == []
 
 
 def test_a_file_that_is_linked_opens_as_a_page(browser: webdriver.Chrome, address: str) -> None:
@@ -146,8 +175,8 @@ def test_a_file_that_is_linked_opens_as_a_page(browser: webdriver.Chrome, addres
 
 def test_links_to_files_lead_to_their_pages(site: Path) -> None:
     """A notebook alone is there to be saved."""
-    text = (site / "check.html").read_text(encoding="utf-8")
-    assert 'href="source/' in text
+    text = (site / "port" / "check.html").read_text(encoding="utf-8")
+    assert 'href="../source/' in text
     assert {path.suffix for path in (site / "_downloads").rglob("*.*")} == {".ipynb"}
 
 
@@ -156,30 +185,6 @@ def test_nothing_but_the_site_is_served(site: Path) -> None:
     left = [path for path in site.rglob("*") if path.name.startswith((".", "_sources")) or path.suffix in LEFTOVERS]
     assert left == []
     assert "-d docs/_build/doctrees" in (ROOT / "Makefile").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("name", PAIRS)
-def test_a_pair_has_all_sections_beside_each_other(browser: webdriver.Chrome, address: str, name: str) -> None:
-    """Equal lines at one height and dimmed, PyTorch's on the left; every note that is pointed to is there."""
-    show(browser, f"{address}/side_by_side/{page_of(name)}.html", DESK)
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= DESK[0]
-    assert all(browser.find_element(By.ID, section).is_displayed() for section in SECTIONS)
-    rows = browser.execute_script("""
-        const box = line => line.getBoundingClientRect();
-        return [...document.querySelectorAll(".twin")].flatMap(twin => {
-            const sides = ["torch", "jax"].map(side => [...twin.querySelectorAll(`.${side} .equal`)]);
-            return sides[0].map((line, i) => [line, sides[1][i]]).filter(([line]) => box(line).height > 0)
-                .map(([torch, jax]) => [box(torch).top - box(jax).top, box(jax).left - box(torch).right,
-                    torch.querySelector(".src").textContent === jax.querySelector(".src").textContent,
-                    Number(getComputedStyle(torch.querySelector(".src")).opacity)]);
-        });
-    """)
-    assert len(rows) > 20
-    assert all(abs(apart) < 1 and gap > -1 and same and opacity < 0.7 for apart, gap, same, opacity in rows)
-    assert browser.execute_script("""
-        return [...document.querySelectorAll(".different .src")].every(src => getComputedStyle(src).opacity === "1");
-    """)
-    assert len(browser.find_elements(By.CSS_SELECTOR, ".note[id]")) >= 10
 
 
 def test_on_a_phone_changed_lines_follow_each_other(browser: webdriver.Chrome, address: str) -> None:

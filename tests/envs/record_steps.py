@@ -1,7 +1,7 @@
 """`python tests/envs/record_steps.py hopper-medium-v2` records steps that `tests/envs/test_physics.py` replays.
 
 It is meant for D4RL's own environments, on a Python of their time (3.8 to 3.10). Therefore it needs nothing of this
-project, and NumPy, `gym` and `d4rl` alone. docs/environments.md says how to set such a Python up.
+project, and NumPy, `gym` and `d4rl` alone. docs/guides/environments.md says how to set such a Python up.
 """
 
 from __future__ import annotations

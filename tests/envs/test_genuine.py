@@ -157,7 +157,7 @@ def test_a_broken_mujoco_py_is_answered_in_one_line(stubs: list[str], monkeypatc
         raise Exception("You appear to be missing MuJoCo.\nWe expected to find it here")
 
     monkeypatch.setattr(sys.modules["gym"], "make", fail)
-    with pytest.raises(InputError, match=r"missing MuJoCo\. We expected.*docs/environments\.md") as caught:
+    with pytest.raises(InputError, match=r"missing MuJoCo\. We expected.*docs/guides/environments\.md") as caught:
         make_env("gym/hopper-medium-v2")
     assert "\n" not in str(caught.value)
 

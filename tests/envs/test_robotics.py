@@ -110,7 +110,7 @@ def test_mazes_leave_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("name", REPLAYED)
 def test_mazes_step_as_recorded(name: str) -> None:
-    """How far they are is in docs/environments.md; maze2d hits walls, and passes the speed that it is cut to."""
+    """How far they are is in docs/guides/environments.md; maze2d hits walls, and passes the speed that it is cut to."""
     with np.load(RECORDED) as file:
         observation, reward, ends_differ = replay(file, name)
     assert observation.max() <= 1e-6

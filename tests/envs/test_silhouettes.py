@@ -96,6 +96,6 @@ def test_the_page_shows_what_is_drawn() -> None:
         states = read_hdf5(dataset_path(f"mini/{robot}-medium-expert"))["observations"][100:196:12]
         strips.append(np.concatenate(list(silhouettes.camera(f"d4rl/{robot}-v2")(states)[:, 0]), axis=1))
     drawn = np.kron(np.concatenate(strips), np.ones((2, 2)))
-    page = imageio.imread(Path(__file__).resolve().parents[2] / "docs" / "silhouettes.png")
+    page = imageio.imread(Path(__file__).resolve().parents[2] / "docs" / "figures" / "silhouettes.png")
     assert page.shape == drawn.shape
     assert np.abs(page - drawn).max() <= 1

@@ -7,24 +7,10 @@ import pytest
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
-import primer
 from lessons import cells
 from lessons.ten_steps.board import NUMBERS
 
 PAGE = "# A\n\n```python\nx = 2\n```\n\ntext\n\n```python\nprint(x)\n```\n\n```text\nold\n```\n\nend\n"
-
-
-def test_the_page_shows_what_its_code_prints() -> None:
-    """`python -m lessons --write` writes it anew."""
-    page = cells.PAGE.read_text()
-    assert cells.executed(page) == page
-
-
-@pytest.mark.parametrize("path", cells.NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_is_its_page(path: Path) -> None:
-    """`python -m lessons --write` writes it anew."""
-    assert path.read_text() == cells.as_text(path)
-    nbformat.validate(nbformat.read(path, as_version=4))
 
 
 def ran(path: Path) -> NotebookNode:
@@ -73,9 +59,3 @@ def test_a_notebook_has_text_and_code_in_turn() -> None:
         ("markdown", "end"),
     ]
     assert made[3].outputs[0].text == "2\n"
-
-
-@pytest.mark.parametrize("name", primer.FIGURES)
-def test_a_figure_is_as_it_is_drawn(name: str) -> None:
-    """`python docs/_ext/primer.py` draws it anew."""
-    assert (primer.DOCS / f"{name}.svg").read_text(encoding="utf-8") == primer.drawn(name)

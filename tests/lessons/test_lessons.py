@@ -1,8 +1,5 @@
 """The commands around the teaching pages."""
 
-import re
-from pathlib import Path
-
 import pytest
 
 from lessons import pages
@@ -42,15 +39,3 @@ def test_a_step_prints_its_board(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_unknown_step_is_refused(step: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([step]) == 2
     assert capsys.readouterr().err.startswith("error: argument step: invalid")
-
-
-@pytest.mark.parametrize("page", pages.PAGES, ids=[page.name for page in pages.PAGES])
-def test_links_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", page.read_text())
-    assert links
-    for path, fragment in links:
-        target = page.parent / path if path else page
-        assert target.exists(), path
-        if fragment:
-            headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
-            assert fragment in map(pages.anchor, headings), fragment

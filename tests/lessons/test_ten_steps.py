@@ -1,19 +1,13 @@
 """The port in ten steps: each step makes its rungs green, none makes another red, and the last is the twin."""
 
-import ast
-import inspect
-from types import ModuleType
-
 import pytest
 
-from lessons import pages
-from lessons.ten_steps.board import GREEN, NUMBERS, PAIR, ROWS, climb, step_module
+from lessons import carrying, pages
+from lessons.ten_steps.board import GREEN, NUMBERS, ROWS, climb
 
-PAGE = (pages.ROOT / "docs" / "ten_steps.md").read_text()
+PAGE = (pages.ROOT / "docs" / "port" / "ten_steps.md").read_text()
 # Lines that a step may add or take away; the first step is a whole file.
 FEW = 55
-# What the twin has besides: the settings, which the steps import, and what is neither a network nor an update
-NOT_PORTED = {"Hyperparameters", "TrainConfig", "act", "train"}
 
 
 @pytest.mark.thorough
@@ -38,30 +32,42 @@ def test_step_changes_a_few_lines(number: int) -> None:
     assert 0 < len(lines) <= FEW
 
 
-def definitions(module: ModuleType) -> dict[str, str]:
-    """The source of everything that a file defines at its top level, comments above it included, by name."""
-    source = inspect.getsource(module)
-    lines, found = source.splitlines(), {}
-    for node in ast.parse(source).body:
-        if not isinstance(node, ast.Assign | ast.FunctionDef | ast.ClassDef):
-            continue
-        first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))]) - 1
-        while lines[first - 1].startswith("# "):
-            first -= 1
-        name = ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else node.name
-        found[name] = "\n".join(lines[first : node.end_lineno])
-    return found
-
-
-def test_the_last_step_is_the_twin() -> None:
-    """Character by character, but for the settings and what runs a training; in the same order."""
-    twin = {name: text for name, text in definitions(PAIR.jax).items() if name not in NOT_PORTED}
-    assert list(definitions(step_module(10)).items()) == list(twin.items())
-
-
-@pytest.mark.thorough
-def test_page_is_filled() -> None:
-    """`python -m lessons --write` was run after the last change."""
-    assert pages.filled(PAGE) == PAGE
+def test_every_step_stands_on_the_page() -> None:
     for number in NUMBERS:
         assert PAGE.count(f"<!-- lesson: step {number} -->") == 1
+
+
+OLD = """import a
+
+# A constant
+RATE = 1
+
+
+def update(state):
+    noise = draw(state)
+    first = step(state, noise)
+    return second(first)
+"""
+STEP = OLD.replace("    first = step(state, noise)\n", "").replace("(first)", "(state)")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("noise", "drawn", STEP.replace("noise", "drawn")),
+        ("    return", "    # A comment\n    return", STEP),
+        ("    noise", "    # A comment\n    noise", STEP.replace("    noise", "    # A comment\n    noise")),
+        ("# A constant\nRATE = 1", "RATE = 2", STEP.replace("# A constant\nRATE = 1", "RATE = 2")),
+        ("first", "one", STEP),
+    ],
+)
+def test_a_change_of_the_twin_is_carried_into_a_step(before: str, after: str, expected: str) -> None:
+    """So far as the step holds the changed lines; a new line goes with the one below it."""
+    texts = (text.splitlines() for text in (STEP, OLD, OLD.replace(before, after)))
+    assert carrying.with_changes(*texts) == expected.splitlines()
+
+
+def test_a_change_that_a_step_holds_in_part_is_left_to_its_reader() -> None:
+    new = OLD.replace("    noise = draw(state)\n    first = step(state, noise)\n", "    first = step(state)\n")
+    with pytest.raises(carrying.NotCarried, match="noise = draw"):
+        carrying.with_changes(*(text.splitlines() for text in (STEP, OLD, new)))

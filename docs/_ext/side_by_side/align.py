@@ -139,10 +139,11 @@ def _changed(torch: Sequence[Line], jax: Sequence[Line]) -> Iterator[Row]:
 
 def _similar(torch: Sequence[Line], jax: Sequence[Line]) -> list[tuple[int, int]]:
     """The pairs of lines, in the order of both, whose likeness adds up to the most."""
+    alike = _likeness(torch, jax)
     best = [[(0.0, (0, 0))] * (len(jax) + 1) for _ in range(len(torch) + 1)]
     for i in reversed(range(len(torch))):
         for j in reversed(range(len(jax))):
-            likeness = _likeness(torch[i].text, jax[j].text)
+            likeness = alike[j][i]
             skip_torch, skip_jax, both = best[i + 1][j][0], best[i][j + 1][0], best[i + 1][j + 1][0] + likeness
             if likeness and both >= max(skip_torch, skip_jax):
                 best[i][j] = (both, (1, 1))
@@ -157,12 +158,20 @@ def _similar(torch: Sequence[Line], jax: Sequence[Line]) -> list[tuple[int, int]
     return pairs
 
 
-def _likeness(torch: str, jax: str) -> float:
-    """The share of characters that two lines have in common, 0 where it is small."""
-    matcher = SequenceMatcher(None, torch.strip(), jax.strip(), autojunk=False)
+def _likeness(torch: Sequence[Line], jax: Sequence[Line]) -> list[list[float]]:
+    """For each line of JAX's, how much each of PyTorch's is like it: a share of characters, or 0."""
+    # difflib prepares the second text, and compares many with it.
+    matcher = SequenceMatcher(None, autojunk=False)
     # The first two are upper bounds of the third, and cheap.
     ratios = (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio)
-    return matcher.ratio() if all(ratio() >= ALIKE for ratio in ratios) else 0.0
+    found = []
+    for line in jax:
+        matcher.set_seq2(line.text.strip())
+        found.append([])
+        for other in torch:
+            matcher.set_seq1(other.text.strip())
+            found[-1].append(matcher.ratio() if all(ratio() >= ALIKE for ratio in ratios) else 0.0)
+    return found
 
 
 def _marked(torch: Line, jax: Line) -> Row:

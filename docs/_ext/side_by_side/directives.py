@@ -26,8 +26,8 @@ hide-toc: true
 ---
 # {title}, side by side
 
-Both files, laid beside each other when this page was built. [What the algorithm does](../{page}.md), and how its twins
-differ from CORL, has a page of its own; [how to read this one](../side_by_side.md), too.
+Both files, laid beside each other when this page was built. [What the algorithm does](../algorithms/{page}.md), and how
+its twins differ from CORL, has a page of its own; [how to read this one](../port/side_by_side.md), too.
 
 ```{{side-by-side}} {name}
 ```
@@ -70,9 +70,10 @@ def write_pages(app: Sphinx) -> None:
 
 def link_to_pair(app: Sphinx, docname: str, source: list[str]) -> None:
     """Puts a link below the title of an algorithm's page, which as plain Markdown would lead nowhere."""
-    if docname in map(page_of, checkout(app.config, Path(app.srcdir)).names()):
+    folder, _, page = docname.rpartition("/")
+    if folder == "algorithms" and page in map(page_of, checkout(app.config, Path(app.srcdir)).names()):
         title, _, rest = source[0].partition("\n")
-        source[0] = f"{title}\n\n{{doc}}`Both files side by side <{FOLDER}/{docname}>`\n{rest}"
+        source[0] = f"{title}\n\n{{doc}}`Both files side by side </{FOLDER}/{page}>`\n{rest}"
 
 
 class _Directive(SphinxDirective):
@@ -153,7 +154,7 @@ class PairCards(_Directive):
         idioms = {found.note.name for notes in pair.notes.values() for found in notes}
         return (
             f"````{{grid-item-card}} {pair.title}\n:link: /{FOLDER}/{page_of(pair.name)}\n:link-type: doc\n\n"
-            f"{len(idioms)} idioms\n````"
+            f"{len(idioms)} idioms, at {pair.noted():.0%} of what differs\n````"
         )
 
 

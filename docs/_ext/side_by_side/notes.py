@@ -4,16 +4,19 @@ A note names an idiom. It looks for a line in the PyTorch twin and for one in th
 about code that has gone is worse than none.
 """
 
+import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
-from side_by_side.align import Kind, TwinPiece, TwinSection
+from side_by_side.align import RENAMED, Kind, TwinPiece, TwinSection
+from side_by_side.source import Piece
 
 SIDES = ("torch", "jax")
 
@@ -79,11 +82,17 @@ def read_notes(path: Path, named: Mapping[str, Sequence[str]]) -> list[Note]:
         NoteError: A note lacks a title, a text or a pattern, or has an unknown key. Or it is for pages that name it,
             and none does. Or a page names a note that is not for such pages.
     """
-    entries = yaml.safe_load(path.read_text())
+    entries = _entries(path.read_text())
     for pair, names in named.items():
         if unknown := [name for name in names if not entries.get(name, {}).get("named")]:
             raise NoteError(f"{pair}: its page names {unknown}, which are no notes for pages that name them")
     return [_note(name, entry, named) for name, entry in entries.items()]
+
+
+@cache
+def _entries(text: str) -> Mapping[str, dict[str, Any]]:
+    """What a file of notes holds; a build asks for it with every piece of code that it shows."""
+    return yaml.safe_load(text)
 
 
 def _note(name: str, entry: dict[str, Any], named: Mapping[str, Sequence[str]]) -> Note:
@@ -123,9 +132,27 @@ def place(notes: Sequence[Note], pair: str, sections: Sequence[TwinSection]) -> 
                 placed[piece.name].append(found)
     for piece in pieces:
         placed[piece.name].sort(key=lambda found: found.marks[0].row)
-        if piece.differs and not placed[piece.name]:
+        if piece.differs and not placed[piece.name] and _essence(piece.torch) != _essence(piece.jax):
             raise NoteError(f"{pair}: no note says how the twins differ in {piece.name}")
     return placed
+
+
+def _essence(piece: Piece | None) -> list[str] | None:
+    """A piece's lines without comments, without the names of what it binds itself, in no order; None where it has none.
+
+    A local variable under another name, a comment or two lines that changed places are no idiom of a framework.
+    """
+    if piece is None:
+        return None
+    try:
+        tree = ast.parse("\n".join(line.text for line in piece.lines))
+    except SyntaxError:  # the head of a class whose methods are pieces of their own
+        return [line.text for line in piece.lines]
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    bound = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    for node in names:
+        node.id = "_" if node.id in bound else dict(RENAMED).get(node.id, node.id)
+    return sorted(ast.unparse(tree).splitlines())
 
 
 def _find(note: Note, pair: str, pieces: Sequence[TwinPiece]) -> Iterator[tuple[TwinPiece, Found]]:

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Mapping
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
 from shared.frameworks.twins import algorithms, page_of
-from side_by_side.align import Misaligned, TwinSection, align
+from side_by_side.align import Kind, Misaligned, TwinSection, align
 from side_by_side.notes import Found, Note, place, read_notes
 from side_by_side.source import parse
 
@@ -29,13 +30,22 @@ class Pair(NamedTuple):
     sections: tuple[TwinSection, ...]
     notes: Mapping[str, list[Found]]
 
+    def noted(self) -> float:
+        """Of all runs of lines that differ, imports apart, the share that holds a line that a note is about."""
+        runs = []
+        for piece in (piece for section in self.sections for piece in section.pieces if piece.name != "imports"):
+            marked = {mark.row for found in self.notes[piece.name] for mark in found.marks}
+            for different, run in groupby(enumerate(piece.rows), key=lambda pair: pair[1].kind is Kind.DIFFERENT):
+                runs += [bool(marked & {i for i, _ in run})] if different else []
+        return sum(runs) / max(len(runs), 1)
+
 
 class Checkout(NamedTuple):
     """Where things are.
 
     Attributes:
         root: The folder that holds `corl_torch` and `corl_jax`.
-        docs: The folder of each algorithm's page, and of the notes.
+        docs: The folder of the notes, and of `algorithms`, where each has its page.
     """
 
     root: Path
@@ -54,13 +64,17 @@ class Checkout(NamedTuple):
         """The two files of a pair."""
         return algorithms("torch", self.root)[name], algorithms("jax", self.root)[name]
 
+    def page(self, name: str) -> Path:
+        """An algorithm's page."""
+        return self.docs / "algorithms" / f"{page_of(name)}.md"
+
     def title(self, name: str) -> str:
         """The title of an algorithm's page."""
-        return (self.docs / f"{page_of(name)}.md").read_text().splitlines()[0].removeprefix("# ")
+        return self.page(name).read_text().splitlines()[0].removeprefix("# ")
 
     def named_notes(self, name: str) -> list[str]:
         """The notes that an algorithm's page names, in a comment `<!-- notes: ... -->`."""
-        found = _NAMED.search((self.docs / f"{page_of(name)}.md").read_text())
+        found = _NAMED.search(self.page(name).read_text())
         return found[1].split() if found else []
 
     def notes(self) -> list[Note]:
@@ -78,14 +92,24 @@ class Checkout(NamedTuple):
             Misaligned: Its files cannot be laid beside each other.
             NoteError: A note has lost its code, or a difference has no note.
         """
+        texts = tuple(path.read_text() for path in self.files(name))
         try:
-            sections = _aligned(*(path.read_text() for path in self.files(name)))
+            sections = _aligned(*texts)
         except Misaligned as error:
             raise Misaligned(f"{name}: {error}") from None
-        return Pair(name, self.title(name), sections, place(self.notes(), name, sections))
+        return Pair(name, self.title(name), sections, _placed(tuple(self.notes()), name, *texts))
+
+
+# ---- what several pages show is made once ----------------------------------------------------------------------------
 
 
 @cache
 def _aligned(torch: str, jax: str) -> tuple[TwinSection, ...]:
-    """The sections of two files, which several pages show."""
+    """The sections of two files."""
     return tuple(align(parse(torch), parse(jax)))
+
+
+@cache
+def _placed(notes: tuple[Note, ...], name: str, torch: str, jax: str) -> Mapping[str, list[Found]]:
+    """The notes in each piece of two files."""
+    return place(notes, name, _aligned(torch, jax))

@@ -1,0 +1,89 @@
+"""`make derived`: makes anew all that stands in the repository and is made from code, results or other pages.
+
+A file is written only where it is not what it should be. `tests/docs/test_derived.py` names those that are not.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import house
+import picture
+import primer
+import sketches
+from benchmarks import report
+from lessons import carrying, cells
+from parity_tests.engine.precision import both_in
+from parity_tests.pairs import PAIRS
+from port_checker.finding.template import template
+
+ROOT = Path(__file__).resolve().parents[2]
+FIGURES = ROOT / "docs" / "figures"
+# A file, and what it should hold
+Made = tuple[Path, bytes]
+Kind = Callable[[], Iterator[Made]]
+
+
+def tables() -> Iterator[Made]:
+    """The pages with what was measured."""
+    for page in report.PAGES:
+        yield page, report.filled(page.read_text(encoding="utf-8")).encode()
+
+
+def figures() -> Iterator[Made]:
+    """Charts, drawings and the map of the house."""
+    drawn = report.charts() | {name: primer.drawn(name) for name in primer.FIGURES}
+    drawn |= {f"sketches/{name}": sketches.drawn(name) for name in sketches.SKETCHES}
+    for name, text in {**drawn, "side_by_side": picture.drawn()}.items():
+        yield FIGURES / f"{name}.svg", text.encode()
+    yield house.PICTURE, house.current()
+
+
+def exercise() -> Iterator[Made]:
+    """The exercise that begins with the checker's template."""
+    with both_in("float64"):
+        yield ROOT / "exercises" / "17_awac" / "exercise.py", template(PAIRS["awac"]).encode()
+
+
+def steps() -> Iterator[Made]:
+    """The ten steps, into which changes of the twin are carried."""
+    for path, text in carrying.carried().items():
+        yield path, text.encode()
+
+
+def lessons() -> Iterator[Made]:
+    """The teaching pages with their code and what it measures."""
+    # Not sooner, since it imports the steps.
+    from lessons import pages
+
+    for page in pages.PAGES:
+        yield page, pages.filled(page.read_text(encoding="utf-8")).encode()
+
+
+def notebooks() -> Iterator[Made]:
+    """The page that introduces JAX with what its code prints, and the notebooks."""
+    yield cells.PAGE, cells.executed(cells.PAGE.read_text(encoding="utf-8")).encode()
+    for notebook in cells.NOTEBOOKS:
+        yield notebook, cells.as_text(notebook).encode()
+
+
+# In this order: a notebook is made from a page that is made from a step.
+KINDS: tuple[Kind, ...] = (tables, figures, exercise, steps, lessons, notebooks)
+
+
+def stale(kind: Kind) -> Iterator[Made]:
+    """The files of a kind that are not what they should be, or not there."""
+    for path, content in kind():
+        if not path.exists() or path.read_bytes() != content:
+            yield path, content
+
+
+def main() -> None:
+    """Writes them."""
+    for kind in KINDS:
+        for path, content in stale(kind):
+            path.write_bytes(content)
+            print(f"made anew: {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
