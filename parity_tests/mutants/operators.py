@@ -112,7 +112,7 @@ def mutants(source: str, framework: str = "jnp") -> list[Mutant]:
         if mutant.new == mutant.old:
             continue
         found.setdefault((mutant.start, mutant.old, mutant.new), mutant)
-    return list(_numbered(sorted(found.values(), key=lambda m: (m.start, m.old, m.new))))
+    return list(_numbered(sorted(found.values(), key=lambda m: (m.start, m.name))))
 
 
 def _numbered(found: Sequence[Mutant]) -> Iterator[Mutant]:

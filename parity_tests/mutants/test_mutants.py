@@ -72,6 +72,7 @@ def test_a_mutant_is_noticed_and_another_computes_the_same() -> None:
 
 
 def test_what_survives_needs_a_reason_and_what_is_noticed_has_none() -> None:
+    """Either is told."""
     noticed, same = named("BC.actor_loss: v1 - v2.actions -> v1"), named("BC.actor_loss: v1 - v2.actions -> v2.")
     assert not list(complaints(TRIVIAL, "jax", {noticed.name: "loss", same.name: SURVIVED}))
     assert len(list(complaints(TRIVIAL, "jax", {noticed.name: SURVIVED, same.name: "loss"}))) == 2
