@@ -1,5 +1,6 @@
 # make run: the default run. make test: what convinces on the spot. make test-all: every test. make docs: the site.
 # make derived: what is made from code and results anew. make pins: constraints.txt anew.
+# make mutants: small changes of the twins, which tests must notice.
 # Each sets up .venv first, once.
 PYTHON ?= python3
 VENV := .venv
@@ -7,7 +8,7 @@ READY := $(VENV)/.ready
 
 SITE := docs/_build/html
 
-.PHONY: setup run test test-all test-thorough cost test-d4rl test-d3rlpy lint pins derived benchmark docs docs-serve
+.PHONY: setup run test test-all test-thorough cost test-d4rl test-d3rlpy mutants lint pins derived benchmark docs docs-serve
 
 setup: $(READY)
 
@@ -49,6 +50,11 @@ test-d3rlpy: setup
 		--target $(VENV)/d3rlpy -r requirements/d3rlpy.txt
 	PYTHONPATH=$(VENV)/d3rlpy $(VENV)/bin/python -c 'import d3rlpy'
 	PYTHONPATH=$(VENV)/d3rlpy $(VENV)/bin/python -m pytest -m d3rlpy parity_tests/reference tests/data/conformance
+
+# Every mutant of every twin, which takes days, or a sample of them: make mutants SAMPLE=60.
+mutants: setup
+	OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false \
+		$(VENV)/bin/python -m parity_tests.mutants $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
 
 lint: setup
 	$(VENV)/bin/ruff check .

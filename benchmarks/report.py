@@ -35,7 +35,6 @@ from benchmarks import (
 )
 from benchmarks.results import ROOT, files
 from parity_tests import likeness, listing
-from parity_tests.mutants import results as mutants
 from parity_tests.pairs import PAIRS
 from shared.commands import statistics
 from shared.commands.common import Parser
@@ -383,7 +382,6 @@ TABLES: dict[str, Callable[[str | None], str]] = {
     "peaks": left_idle,
     "starts": begun,
     "likeness": alike,
-    "mutants": lambda side: "\n\n".join(map(mutants.table, [side] if side else mutants.SIDES)) + "\n",
     "pairs": lambda _: listing.table() + "\n",
     "algorithms": lambda _: catalogue.table() + "\n",
     "pages": lambda _: listing.toctree() + "\n",

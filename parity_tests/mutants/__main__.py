@@ -1,81 +1,107 @@
-"""`python -m parity_tests.mutants cql`: every mutant of a JAX twin climbs the ladder; none may survive unproven.
+"""`python -m parity_tests.mutants cql`: tries small changes of both twins; what no test notices needs a reason.
 
-With `--side torch` the mutants are the PyTorch twin's, and meet the second derivation of its updates.
+A mutant of a JAX twin climbs the ladder, one of a PyTorch twin meets the second derivation of its updates. The exit
+status is 1 if some survive without a reason in `equivalent.yaml`.
 """
 
 import argparse
-import shlex
+import os
+import random
+import secrets
 import sys
-import time
 import warnings
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 
 from tqdm import tqdm
 
-from parity_tests.mutants import climbing, deriving
+from parity_tests.mutants import climbing, deriving, memory
 from parity_tests.mutants.operators import Mutant
-from parity_tests.mutants.results import SIDES, SURVIVED, mutants_of, path_of, read, tally, write
-from parity_tests.mutants.results import proof as proof_of
+from parity_tests.mutants.reasons import reason
+from parity_tests.mutants.twins import SIDES, SURVIVED, mutants_of
 from parity_tests.pairs import PAIRS
 
-# Mutants after which the results are kept: `--changed` goes on from there, should this process end.
-ROUND = 40
+# Mutants of one twin in a sample: what a twin needs before its first mutant takes longer than a mutant.
+TOGETHER = 10
+# Mutants that are tried by a process before another takes its place, as compiled programs fill the memory
+ROUND = 100
+Twin = tuple[str, str]
+CLIMBS = {"jax": climbing.climb, "torch": deriving.climb}
 
 
-def main() -> None:
-    """Climbs, prints and keeps the results; exits with 1 if a mutant survives that nobody has proven equivalent."""
+def main(arguments: Sequence[str]) -> int:
+    """Tries the mutants, prints what is wrong, and returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m parity_tests.mutants", description=__doc__)
     parser.add_argument("algorithm", nargs="*", help="pairs (default: all)")
-    parser.add_argument("--side", choices=[*SIDES, "both"], default="jax", help="whose mutants (default: jax)")
-    parser.add_argument("--changed", action="store_true", help="climb only with what is new, or has survived unproven")
-    parser.add_argument("--everywhere", action="store_true", help="climb all settings also with what is proven")
-    options = parser.parse_args()
+    parser.add_argument("--side", choices=[*SIDES, "both"], default="both", help="whose mutants (default: both)")
+    parser.add_argument("--sample", type=int, metavar="N", help=f"N mutants, {TOGETHER} of each of a few twins")
+    parser.add_argument("--seed", type=int, help="of the sample (default: another each time)")
+    options = parser.parse_args(arguments)
     if unknown := [name for name in options.algorithm if name not in PAIRS]:
         parser.error(f"{', '.join(unknown)}: choose from {', '.join(PAIRS)}")
+    sides = SIDES if options.side == "both" else [options.side]
+    twins = [(name, side) for name in options.algorithm or PAIRS for side in sides]
+    if options.sample:
+        seed = secrets.randbelow(10**6) if options.seed is None else options.seed
+        print(f"a sample: --sample {options.sample} --seed {seed}", flush=True)
+        chosen = sample(twins, options.sample, random.Random(seed))
+    else:
+        chosen = {(name, side): mutants_of(name, side) for name, side in twins}
+    wrong = [line for twin, steps in tried(chosen).items() for line in complaints(*twin, steps)]
+    number = sum(map(len, chosen.values()))
+    print("\n".join([*wrong, f"{number} mutants of {len(chosen)} twins, {len(wrong)} to look at"]))
+    return int(bool(wrong))
+
+
+def sample(twins: Sequence[Twin], number: int, draw: random.Random) -> dict[Twin, list[Mutant]]:
+    """A few twins, and a few mutants of each."""
+    few = draw.sample(twins, min(len(twins), -(-number // TOGETHER)))
+    return {twin: draw.sample(every := mutants_of(*twin), min(len(every), number // len(few))) for twin in few}
+
+
+def tried(chosen: Mapping[Twin, Sequence[Mutant]]) -> dict[Twin, dict[str, str]]:
+    """The step that notices each mutant, by its name; in as many processes as there are cores."""
+    jobs = [job for twin, mutants in chosen.items() for job in untried(*twin, mutants)]
+    with (
+        ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), max_tasks_per_child=1) as processes,
+        tqdm(total=sum(len(names) for _, _, names in jobs), disable=None) as progress,
+    ):
+        running = {processes.submit(climb, *job): job for job in jobs}
+        for done in as_completed(running):
+            done.result()
+            progress.update(len(running[done][2]))
+    found: dict[Twin, dict[str, str]] = {}
+    for twin, mutants in chosen.items():
+        steps = memory.known(*twin)
+        found[twin] = {mutant.name: steps[memory.key(*twin, mutant)] for mutant in mutants}
+    return found
+
+
+def untried(name: str, side: str, mutants: Sequence[Mutant]) -> Iterator[tuple[str, str, list[str]]]:
+    """Jobs for one process each: what is not remembered of a twin's mutants."""
+    steps = memory.known(name, side)
+    new = [mutant.name for mutant in mutants if memory.key(name, side, mutant) not in steps]
+    for start in range(0, len(new), ROUND):
+        yield name, side, new[start : start + ROUND]
+
+
+def climb(name: str, side: str, names: Sequence[str]) -> None:
+    """Tries some of a twin's mutants, and remembers what became of them."""
     # Mutants bring forth what a right twin does not: infinities, casts, steps in the wrong order.
     warnings.simplefilter("ignore")
-    survivors = [
-        mutant
-        for name in options.algorithm or PAIRS
-        for side in (SIDES if options.side == "both" else [options.side])
-        for mutant in climb(name, side, options.changed, options.everywhere)
-    ]
-    sys.exit(int(bool(survivors)))
+    mutants = [mutant for mutant in mutants_of(name, side) if mutant.name in names]
+    CLIMBS[side](name, mutants, lambda mutant, step: memory.keep(name, side, mutant, step))
 
 
-def climb(name: str, side: str, changed: bool, everywhere: bool) -> list[str]:
-    """Tries all mutants of a twin and keeps what became of them; returns the survivors."""
-    climb_side = partial(climbing.climb, everywhere=everywhere) if side == "jax" else deriving.climb
-    every, proof, begin = mutants_of(name, side), partial(proof_of, name, side), time.perf_counter()
-    # What contradicts a proof, or lacks one, is tried again: the tests may see more now.
-    known = {mutant: step for mutant, step in read(name, side).items() if changed and bool(step) != bool(proof(mutant))}
-    found = {mutant.name: known[mutant.name] for mutant in every if mutant.name in known}
-    new = [mutant for mutant in every if mutant.name not in known]
-    command = shlex.join(["python", "-m", "parity_tests.mutants", *sys.argv[1:]])
-    with tqdm(total=len(new), desc=f"{side}/{name}", disable=None) as progress:
-
-        def tell(mutant: Mutant, step: str) -> None:
-            found[mutant.name] = step
-            progress.update()
-            if not step and not proof(mutant.name):
-                progress.write(f"  survived: {mutant.name}")
-            if len(found) % ROUND == 0:
-                write(name, side, found, time.perf_counter() - begin, command)
-
-        climb_side(name, new, tell)
-    write(name, side, found, time.perf_counter() - begin, command)
-    survivors = [mutant for mutant, step in found.items() if step == SURVIVED and not proof(mutant)]
-    wrong = [mutant for mutant, step in found.items() if step != SURVIVED and proof(mutant)]
-    print(f"{side}/{name}: {len(found)} mutants: {shown(tally(name, side, found))} ({path_of(name, side).name})")
-    for mutant in wrong:
-        print(f"  proven equivalent, and yet noticed by {found[mutant]}: {mutant}")
-    return survivors + wrong
-
-
-def shown(counts: dict[str, int]) -> str:
-    """Counts in words, the largest first."""
-    return ", ".join(f"{count} {what}" for what, count in sorted(counts.items(), key=lambda item: -item[1]))
+def complaints(name: str, side: str, steps: Mapping[str, str]) -> Iterator[str]:
+    """The mutants that survive without a reason, or have one and do not survive."""
+    for mutant, step in steps.items():
+        if step == SURVIVED and not reason(name, side, mutant):
+            yield f"{side}/{name} survived, and nobody says why: {mutant}"
+        if step != SURVIVED and reason(name, side, mutant):
+            yield f"{side}/{name} has a reason to survive, and {step} notices it: {mutant}"
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -1,6 +1,6 @@
 """A mutant of a JAX twin on the ladder: the first rung that notices it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
@@ -11,11 +11,27 @@ from parity_tests.ladder.rungs import RUNGS, Errors, tolerance
 from parity_tests.ladder.scene import DATASETS, Scene
 from parity_tests.mutants.operators import Mutant
 from parity_tests.mutants.planting import ENDLESS, IMPORT, PATIENCE, EndlessError, limited, lines_of, planted
-from parity_tests.mutants.results import ORDER, proof, source_of
+from parity_tests.mutants.reasons import reason
+from parity_tests.mutants.twins import SURVIVED, source_of
 from parity_tests.pairs import PAIRS
 
 # Mutants after which compiled programs are dropped, lest they fill the memory: 40 leave 1.6 GiB and 2800 memory maps
 ROUND = 200
+# The rungs that a mutant climbs: what is cheap and sees much comes first. Numbers handed over and back are no business
+# of a twin's.
+ORDER = (
+    "forward",
+    "loss",
+    "gradient",
+    "update",
+    "log",
+    "act",
+    "rewards",
+    "draws",
+    "start",
+    "shipped path",
+    "trajectory",
+)
 # The dataset that reaches most
 FIRST = "cornered"
 
@@ -41,15 +57,13 @@ def steps(name: str) -> Iterator[Step]:
                     yield Step(rung, variant, dataset)
 
 
-def climb(
-    name: str, mutants: Sequence[Mutant], tell: Callable[[Mutant, str], None], *, everywhere: bool = False
-) -> None:
+def climb(name: str, mutants: Sequence[Mutant], tell: Callable[[Mutant, str], None]) -> None:
     """Has each mutant of a pair's JAX twin climb, and tells the step that notices it; empty: it survives.
 
-    Those that are proven equivalent climb a few steps alone, unless it shall be `everywhere`.
+    If somebody has written why a mutant computes the same, it climbs a few steps alone.
     """
     for i, mutant in enumerate(mutants, start=1):
-        tell(mutant, noticed(name, mutant, shortly=not everywhere and bool(proof(name, "jax", mutant.name))))
+        tell(mutant, noticed(name, mutant, shortly=bool(reason(name, "jax", mutant.name))))
         if i % ROUND == 0:
             forget()
 
@@ -72,19 +86,7 @@ def noticed(name: str, mutant: Mutant, shortly: bool = False) -> str:
                 continue
             if mutant.is_passed(passed(name, step)) and (found := _failed(name, twin, step)):
                 return found
-    return ""
-
-
-def climb_again(name: str, mutants: Sequence[Mutant], known: Mapping[str, str], tell: Callable) -> None:
-    """Has each mutant climb the one step that is known to notice it, and tells the step as `climb` does."""
-    by_name = {str(step): step for step in steps(name)}
-    with both_in("float64"):
-        for mutant in mutants:
-            if (twin := _twin_with(name, mutant)) is None:
-                tell(mutant, IMPORT)
-            else:
-                step = by_name.get(known[mutant.name].removesuffix(ENDLESS))
-                tell(mutant, _failed(name, twin, step) if step else "")
+    return SURVIVED
 
 
 def _twin_with(name: str, mutant: Mutant) -> ModuleType | None:
@@ -105,7 +107,7 @@ def _failed(name: str, twin: ModuleType, step: Step) -> str:
         return f"{step}{ENDLESS}"
     except Exception:
         return str(step)
-    return "" if all(value <= limit for value in found.values()) else str(step)
+    return SURVIVED if all(value <= limit for value in found.values()) else str(step)
 
 
 def errors_of(name: str, twin: ModuleType, step: Step) -> Errors:

@@ -9,7 +9,7 @@ import io
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +20,7 @@ import pytest
 from parity_tests import conftest as of_the_pairs
 from parity_tests.mutants.operators import Mutant
 from parity_tests.mutants.planting import ENDLESS, IMPORT, PATIENCE, EndlessError, limited, lines_of, planted
-from parity_tests.mutants.results import source_of
+from parity_tests.mutants.twins import SURVIVED, source_of
 from parity_tests.pairs import PAIRS
 from parity_tests.reference import conftest as of_the_derivations
 
@@ -40,26 +40,21 @@ WITHOUT = ("cacheprovider", "terminal", "warnings", "logging", "timeout", "xdist
 
 
 def climb(name: str, mutants: Sequence[Mutant], tell: Callable[[Mutant, str], None]) -> None:
-    """Runs each mutant of a pair's PyTorch twin, and tells the test that notices it; empty: it survives."""
-    if mutants:
-        _meet(_Derivation(name, mutants, tell))
+    """Runs each mutant of a pair's PyTorch twin, and tells the test that notices it; empty: it survives.
 
-
-def climb_again(name: str, mutants: Sequence[Mutant], known: Mapping[str, str], tell: Callable) -> None:
-    """Has each mutant meet the one test that is known to notice it, and tells the test as `climb` does."""
-    _meet(_Again(name, mutants, tell, known))
-
-
-def _meet(derivation: "_Derivation") -> None:
-    """Lets pytest collect the derivation's tests, and the plugin run them."""
-    name = derivation.name
-    file = FOLDER / f"test_{TOGETHER.get(name, name.replace('/', '_'))}.py"
-    options = [str(file), *OPTIONS, *(f"-pno:{plugin}" for plugin in WITHOUT)]
+    pytest collects the derivation's tests, and a plugin runs them.
+    """
+    options = [str(derivation_of(name)), *OPTIONS, *(f"-pno:{plugin}" for plugin in WITHOUT)]
     # Another pytest's end removes folders that none keeps from where they stand by default.
     with tempfile.TemporaryDirectory() as folder:
         options.append(f"--basetemp={folder}/tests")
-        code = pytest.main(options, plugins=[of_the_pairs, of_the_derivations, derivation])
+        code = pytest.main(options, plugins=[of_the_pairs, of_the_derivations, _Derivation(name, mutants, tell)])
     assert code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), f"pytest ended with {code!r}"
+
+
+def derivation_of(name: str) -> Path:
+    """The file of a pair's second derivation."""
+    return FOLDER / f"test_{TOGETHER.get(name, name.replace('/', '_'))}.py"
 
 
 class _Derivation:
@@ -73,24 +68,12 @@ class _Derivation:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """In place of pytest's own loop."""
-        self.prepare(session.items)
+        self.passed = self.measured(session.items)
         for mutant in self.mutants:
             self.tell(mutant, self.noticed(mutant, session.items))
         # A test that fails whatever the twin notices nothing.
-        self.measured(self.met(session.items))
+        self.measured(session.items)
         return True
-
-    def met(self, items: Sequence[pytest.Item]) -> Sequence[pytest.Item]:
-        """The tests that mutants may meet."""
-        return items
-
-    def prepare(self, items: Sequence[pytest.Item]) -> None:
-        """Finds out what each test comes by."""
-        self.passed = self.measured(items)
-
-    def tests_of(self, mutant: Mutant, items: Sequence[pytest.Item]) -> list[pytest.Item]:
-        """The tests that a mutant meets, the fastest first."""
-        return [item for item, lines in self.passed.items() if mutant.is_passed(lines)]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo) -> pytest.TestReport:
@@ -114,16 +97,16 @@ class _Derivation:
         return {item: passed[item] for item in sorted(items, key=lambda item: seconds[item]) if passed[item]}
 
     def noticed(self, mutant: Mutant, items: Sequence[pytest.Item]) -> str:
-        """The first test that notices the mutant."""
+        """The first test that notices the mutant, the fastest first; those that never come by its line are left out."""
         try:
             twin = planted(f"a mutant of {self.name}", mutant.applied(source_of(self.name, "torch")))
         except Exception:
             return IMPORT
-        for item in self.tests_of(mutant, items):
+        for item in [item for item, lines in self.passed.items() if mutant.is_passed(lines)]:
             self.run(item, items, twin)
             if self.error is not None:
                 return f"{item.name}{ENDLESS if isinstance(self.error, EndlessError) else ''}"
-        return ""
+        return SURVIVED
 
     def run(self, item: pytest.Item, items: Sequence[pytest.Item], twin: ModuleType) -> None:
         """Runs a test with this twin; what it prints is dropped."""
@@ -136,25 +119,6 @@ class _Derivation:
                     item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
             except EndlessError as error:
                 self.error = error
-
-
-class _Again(_Derivation):
-    """Runs the one test alone that is known to notice a mutant."""
-
-    def __init__(self, name: str, mutants: Sequence[Mutant], tell: Callable, known: Mapping[str, str]) -> None:
-        super().__init__(name, mutants, tell)
-        self.known = known
-
-    def prepare(self, items: Sequence[pytest.Item]) -> None:
-        """Nothing is to be found out."""
-
-    def met(self, items: Sequence[pytest.Item]) -> Sequence[pytest.Item]:
-        """The known ones."""
-        return [item for item in items if any(item in self.tests_of(mutant, items) for mutant in self.mutants)]
-
-    def tests_of(self, mutant: Mutant, items: Sequence[pytest.Item]) -> list[pytest.Item]:
-        """The known one."""
-        return [item for item in items if item.name == self.known[mutant.name].removesuffix(ENDLESS)]
 
 
 @contextmanager

@@ -6,6 +6,7 @@ A mutant is a text edit of one expression or statement, so that the rest of the 
 import ast
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -19,7 +20,9 @@ from parity_tests.mutants.syntax import (
     is_removable,
     is_target,
     line_range,
+    marked,
     name_of,
+    numbered,
     second_binding,
     targets,
 )
@@ -78,8 +81,8 @@ class Mutant:
         start: Where the changed text begins in the source.
         old: That text.
         new: What stands there instead.
-        text: The line as it was, without its indentation.
-        number: Of several such changes to equal lines of one function, which one, from 0.
+        name: What it is known by, however the file is laid out and its local variables are called:
+            `BC.update: v1 + 1 -> v1 - 1 | v2 = v1 + 1`. Behind the bar stands the statement around the change.
     """
 
     function: str
@@ -88,14 +91,7 @@ class Mutant:
     start: int
     old: str
     new: str
-    text: str
-    number: int = 0
-
-    @property
-    def name(self) -> str:
-        """What it is known by, wherever the line moves to."""
-        at = f" #{self.number + 1}" if self.number else ""
-        return f"{self.function}: {_one_line(self.old)} -> {_one_line(self.new)}{at} | {self.text}"
+    name: str
 
     def is_passed(self, lines: Collection[int]) -> bool:
         """Whether what comes by these lines comes by its own."""
@@ -109,10 +105,6 @@ class Mutant:
         return source[: self.start] + self.new + source[self.start + len(self.old) :]
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
 def mutants(source: str, framework: str = "jnp") -> list[Mutant]:
     """All mutants of a twin's source, in the order of their lines; `framework` is where functions are found by name."""
     found: dict[tuple[int, str, str], Mutant] = {}
@@ -120,16 +112,16 @@ def mutants(source: str, framework: str = "jnp") -> list[Mutant]:
         if mutant.new == mutant.old:
             continue
         found.setdefault((mutant.start, mutant.old, mutant.new), mutant)
-    return list(_numbered(sorted(found.values(), key=lambda m: (m.start, m.old, m.new))))
+    return list(_numbered(sorted(found.values(), key=lambda m: (m.start, m.name))))
 
 
 def _numbered(found: Sequence[Mutant]) -> Iterator[Mutant]:
-    """Mutants of the same name in the order of their places."""
-    seen: dict[str, int] = {}
+    """Mutants of the same name in the order of their places: the second one's name ends in `#2`."""
+    seen: Counter[str] = Counter()
     for mutant in found:
-        number = seen.setdefault(mutant.name, 0)
         seen[mutant.name] += 1
-        yield replace(mutant, number=number)
+        number = seen[mutant.name]
+        yield replace(mutant, name=f"{mutant.name} #{number}") if number > 1 else mutant
 
 
 class _Finder:
@@ -141,8 +133,12 @@ class _Finder:
         # Where the walk is: in which function, which names it sets, after which line its `state` is a new one
         self.function = ""
         self.names: set[str] = set()
+        self.local: set[str] = set()
         self.changed = math.inf
+        # The statement's lines and its text; the call that is its value
         self.statement = (0, 0)
+        self.context = ""
+        self.value: ast.AST | None = None
 
     def all(self) -> Iterator[Mutant]:
         """Every mutant, some of them twice."""
@@ -152,14 +148,18 @@ class _Finder:
                     yield from self.definition(statement)
             elif isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) not in OUTSIDE:
                 self.function = ""
+                self.enter(statement)
                 yield from (replace(mutant, lines=None) for mutant in self.within(statement.value))
 
     def definition(self, node: ast.FunctionDef | ast.ClassDef) -> Iterator[Mutant]:
         """Of a function or class: all but decorators, annotations, docstrings and assertions."""
         outer, self.function = self.function, f"{self.function}.{node.name}".lstrip(".")
         names, self.names = self.names, self.names | bound_names(node)
+        local = self.local
         self.changed = second_binding(node, "state") if "self" in self.names else math.inf
         if isinstance(node, ast.FunctionDef):
+            # `self` is called so everywhere.
+            self.local = local | bound_names(node) - {"self"}
             self.statement = (node.body[0].lineno, line_range(node)[1])
             yield from self.with_graphs(node.decorator_list)
             yield from self.block(node.body, {arg.arg for arg in node.args.args})
@@ -167,7 +167,7 @@ class _Finder:
             yield from (
                 replace(m, lines=None) if m.function == self.function else m for m in self.block(node.body, set())
             )
-        self.function, self.names = outer, names
+        self.function, self.names, self.local = outer, names, local
 
     def block(self, body: Sequence[ast.stmt], bound: set[str]) -> Iterator[Mutant]:
         """Of the statements of a function, a class or a branch; `bound` are the names that have a value before it."""
@@ -176,21 +176,21 @@ class _Finder:
                 if statement.name not in OUTSIDE:
                     yield from self.definition(statement)
             elif isinstance(statement, ast.If):
-                self.statement = line_range(statement.test)
+                self.enter(statement.test)
                 yield self.edit(statement.test, f"not ({self.text(statement.test)})")
                 yield from self.within(statement.test)
                 yield from self.block(statement.body, bound)
                 yield from self.block(statement.orelse, bound)
             elif isinstance(statement, ast.For):
-                self.statement = line_range(statement.iter)
+                self.enter(statement.iter)
                 yield from self.within(statement.iter)
                 yield from self.block(statement.body, bound)
             elif isinstance(statement, ast.With):
-                self.statement = line_range(statement)
+                self.enter(statement)
                 yield from self.with_graphs([item.context_expr for item in statement.items])
                 yield from self.block(statement.body, bound)
             elif not isinstance(statement, ast.Assert) and not is_docstring(statement):
-                self.statement = line_range(statement)
+                self.enter(statement)
                 if is_removable(statement, bound):
                     yield self.edit(statement, "pass")
                 for child in ast.iter_child_nodes(statement):
@@ -202,6 +202,7 @@ class _Finder:
         """Of a function's decorators or a block's contexts: what keeps no graph keeps one."""
         for context in contexts:
             if self.text(context) == NO_GRAPH:
+                self.context = NO_GRAPH
                 yield self.edit(context, GRAPH)
 
     def within(self, root: ast.AST) -> Iterator[Mutant]:
@@ -213,28 +214,37 @@ class _Finder:
         }  # fmt: skip
         if (change := kinds.get(type(root))) is not None and not is_target(root):
             yield from change(root)
+        context = self.context
         for child in ast.iter_child_nodes(root):
             if isinstance(child, ast.keyword) and child.arg in SPEED:
                 continue
+            if isinstance(child, ast.keyword) and root is self.value:
+                self.context = marked(child, self.local)
             if isinstance(child, ast.keyword) and child.arg in ("axis", "dim"):
                 yield from self.axis(child.value)
             elif isinstance(root, ast.UnaryOp) and isinstance(root.operand, ast.Constant):
                 continue
             elif not isinstance(child, ast.JoinedStr | ast.arguments):
                 yield from self.within(child)
+            self.context = context
+
+    def enter(self, statement: ast.expr | ast.stmt) -> None:
+        """Steps into a statement, or into what a branch or a loop asks.
+
+        Of a statement whose value is a call with keywords, a change within one of them is known by that one.
+        """
+        self.statement = line_range(statement)
+        self.context = "" if isinstance(statement, ast.With) else marked(statement, self.local)
+        value = getattr(statement, "value", None)
+        self.value = value if isinstance(value, ast.Call) and len(value.keywords) > 1 else None
 
     def edit(self, node: ast.expr | ast.stmt, new: str) -> Mutant:
         """The mutant in which other text stands in the node's place."""
-        source = self.source
-        return Mutant(
-            self.function,
-            node.lineno,
-            self.statement,
-            source.start(node),
-            source.text(node),
-            new,
-            source.first_line(node),
-        )
+        old, start = self.source.text(node), self.source.start(node)
+        other = ast.Pass() if new == "pass" else ast.parse(f"({new}\n)", mode="eval")
+        change = [f"{marked(node, self.local)} -> {marked(other, self.local)}"]
+        name = numbered(" | ".join(change if isinstance(node, ast.stmt) else [*change, self.context]))
+        return Mutant(self.function, node.lineno, self.statement, start, old, new, f"{self.function}: {name}")
 
     # ---- expressions
 

@@ -1,11 +1,15 @@
 """What the operators ask of a syntax tree: where a node stands in the text, what it names, what it sets."""
 
 import ast
+import copy
 import math
+import re
 from collections.abc import Collection
 from itertools import accumulate
 from typing import TypeGuard
 
+# Stands before local variables until they have numbers
+MARK = "local__"
 MODULES = {"jax", "jnp", "nn", "optax", "math", "torch", "np", "F", "struct", "copy"}
 
 
@@ -15,7 +19,6 @@ class Source:
     def __init__(self, text: str) -> None:
         assert text.isascii(), "offsets in bytes are offsets in characters"
         self.whole, self.tree = text, ast.parse(text)
-        self._lines = text.splitlines()
         self._starts = [0, *accumulate(len(line) for line in text.splitlines(keepends=True))]
 
     def text(self, node: ast.expr | ast.stmt | ast.keyword) -> str:
@@ -26,10 +29,6 @@ class Source:
     def start(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
         """Where a node's text begins."""
         return self._starts[node.lineno - 1] + node.col_offset
-
-    def first_line(self, node: ast.expr | ast.stmt) -> str:
-        """The line on which a node begins, without its indentation."""
-        return self._lines[node.lineno - 1].strip()
 
     def words(self) -> set[str]:
         """The names of all variables and fields."""
@@ -86,3 +85,20 @@ def is_removable(statement: ast.stmt, bound: Collection[str]) -> bool:
         return True
     names = targets(statement)
     return isinstance(statement, ast.Assign) and bool(names) and all(name in bound for name in names)
+
+
+def marked(node: ast.AST, local: Collection[str]) -> str:
+    """A node's text in one layout, with a mark before each of the local variables."""
+    node = copy.deepcopy(node)
+    for child in ast.walk(node):
+        if isinstance(child, ast.Name) and child.id in local:
+            child.id = MARK + child.id
+        elif isinstance(child, ast.arg):
+            child.arg = MARK + child.arg
+    return " ".join(ast.unparse(node).split())
+
+
+def numbered(text: str) -> str:
+    """A text in which marked variables are called v1, v2 and so on, in the order in which they appear."""
+    names = list(dict.fromkeys(re.findall(rf"{MARK}\w+", text)))
+    return re.sub(rf"{MARK}\w+", lambda name: f"v{names.index(name[0]) + 1}", text)

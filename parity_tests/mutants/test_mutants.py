@@ -1,70 +1,102 @@
-"""No small change of a twin passes its tests, but for those that are proven to change nothing.
+"""What mutants are known by, why some survive, and what is told of those that do; `make mutants` tries them."""
 
-`python -m parity_tests.mutants --side both` tries them all, which takes hours, and keeps what became of each. A mutant
-of a JAX twin climbs the ladder, and one of a PyTorch twin meets the derivation of its updates. Here the results are
-held to the twins as they are. A sample of each twin's mutants meets again the step that is known to notice them.
-"""
-
-from collections.abc import Callable
-from hashlib import sha256
+import ast
+import random
+import re
+from pathlib import Path
 
 import pytest
 
-from parity_tests.engine.caches import forget
-from parity_tests.mutants import climbing, deriving
-from parity_tests.mutants.operators import Mutant
-from parity_tests.mutants.results import SIDES, SURVIVED, equivalents, is_pending, mutants_of, proof, read
+from parity_tests.mutants import climbing, memory
+from parity_tests.mutants.__main__ import complaints, sample, tried, untried
+from parity_tests.mutants.operators import Mutant, mutants
+from parity_tests.mutants.reasons import reason, reasons
+from parity_tests.mutants.twins import SIDES, SURVIVED, mutants_of, source_of
 from parity_tests.pairs import PAIRS
 
-# Mutants of each twin that are tried here
-SAMPLE = 6
-CLIMBS: dict[str, Callable] = {"jax": climbing.climb_again, "torch": deriving.climb_again}
-each_twin = pytest.mark.parametrize(("name", "side"), [(name, side) for name in PAIRS for side in SIDES])
+TRIVIAL = "any_percent_bc"
 
 
-def test_thousands_have_been_tried() -> None:
-    """On each side."""
-    for side in SIDES:
-        assert sum(len(read(name, side)) for name in PAIRS) >= 3000
+def names(found: list[Mutant]) -> list[str]:
+    """In the order of their places."""
+    return [mutant.name for mutant in found]
 
 
-@each_twin
-def test_every_mutant_of_the_twin_has_been_tried(name: str, side: str) -> None:
-    """The results are of the source as it is; after a change, `python -m parity_tests.mutants --changed` mends them.
-
-    Where not all have been tried yet, some are missing, and none is too much.
-    """
-    tried, every = read(name, side).keys(), {mutant.name for mutant in mutants_of(name, side)}
-    assert tried < every if is_pending(name, side) else tried == every
+def named(start: str, name: str = TRIVIAL, side: str = "jax") -> Mutant:
+    """The first mutant of a twin whose name begins so."""
+    return next(mutant for mutant in mutants_of(name, side) if mutant.name.startswith(start))
 
 
-@each_twin
-def test_none_survives_without_a_proof(name: str, side: str) -> None:
-    """What nothing notices is proven equivalent, and what something notices is not."""
-    found = read(name, side)
-    assert not [mutant for mutant, step in found.items() if (step == SURVIVED) != bool(proof(name, side, mutant))]
+@pytest.mark.parametrize("side", SIDES)
+def test_names_stay_when_a_file_is_laid_out_anew(side: str) -> None:
+    """Comments go, and every line is broken elsewhere."""
+    source = source_of("td3_bc", side)
+    assert names(mutants(ast.unparse(ast.parse(source)), SIDES[side])) == names(mutants_of("td3_bc", side))
 
 
-def test_every_proof_is_needed() -> None:
-    """Each covers a mutant."""
-    names = [(name, side, mutant) for name in PAIRS for side in SIDES for mutant in read(name, side)]
-    for entry in equivalents():
-        assert any(entry.covers(*mutant) for mutant in names), entry.mutants
+@pytest.mark.parametrize("side", SIDES)
+def test_names_stay_when_a_local_variable_is_renamed(side: str) -> None:
+    """That of a function, and what a method is given."""
+    source, count = re.subn(
+        r"(?<!\.)\b(weight|batch|smoothing|target_key)\b(?!=)", r"other_\1", source_of("td3_bc", side)
+    )
+    assert count > 10
+    assert names(mutants(source, SIDES[side])) == names(mutants_of("td3_bc", side))
 
 
-@pytest.mark.thorough
-@each_twin
-def test_a_sample_is_noticed(name: str, side: str) -> None:
-    """The same mutants each time, from all over the twin."""
-    tried = [mutant for mutant in mutants_of(name, side) if mutant.name in read(name, side)]
-    unproven = [mutant for mutant in tried if not proof(name, side, mutant.name)]
-    sample = sorted(unproven, key=lambda mutant: sha256(mutant.name.encode()).digest())[:SAMPLE]
-    found: dict[str, str] = {}
+def test_names_change_with_what_is_computed() -> None:
+    """Of the mutants of one statement, and of no other."""
+    source = source_of("td3_bc")
+    other = source.replace("(1.0 - batch.terminals) * hp.discount", "(1.0 - batch.terminals) * hp.tau")
+    before, after = set(names(mutants_of("td3_bc"))), set(names(mutants(other)))
+    assert before - after
+    assert all(name.startswith("TD3_BC.td_target: ") and "discount" in name for name in before - after)
 
-    def tell(mutant: Mutant, step: str) -> None:
-        found[mutant.name] = step
 
-    CLIMBS[side](name, sample, read(name, side), tell)
-    assert len(found) == len(sample)
-    assert [mutant for mutant, step in found.items() if step == SURVIVED] == []
-    forget()
+def test_every_reason_is_of_a_mutant_of_todays_twins() -> None:
+    """Its pattern can be read, and matches one."""
+    every = [(name, side, mutant) for name in PAIRS for side in SIDES for mutant in names(mutants_of(name, side))]
+    assert [each.mutants for each in reasons() if not any(each.covers(*mutant) for mutant in every)] == []
+
+
+def test_a_mutant_is_noticed_and_another_computes_the_same() -> None:
+    """The second one has a reason."""
+    operand, order = (
+        named("BC.actor_loss: v1 - v2.actions -> v1"),
+        named("BC.actor_loss: v1 - v2.actions -> v2.actions -"),
+    )
+    assert climbing.noticed(TRIVIAL, operand).startswith("loss")
+    assert not reason(TRIVIAL, "jax", operand.name)
+    assert climbing.noticed(TRIVIAL, order) == SURVIVED
+    assert reason(TRIVIAL, "jax", order.name)
+
+
+def test_what_survives_needs_a_reason_and_what_is_noticed_has_none() -> None:
+    """Either is told."""
+    noticed, same = named("BC.actor_loss: v1 - v2.actions -> v1"), named("BC.actor_loss: v1 - v2.actions -> v2.")
+    assert not list(complaints(TRIVIAL, "jax", {noticed.name: "loss", same.name: SURVIVED}))
+    assert len(list(complaints(TRIVIAL, "jax", {noticed.name: SURVIVED, same.name: "loss"}))) == 2
+
+
+def test_a_mutant_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until its function or a test changes; another function's does not count."""
+    monkeypatch.setattr(memory, "FOLDER", tmp_path)
+    chosen = [named("BC.actor_loss: "), named("create_train_state: ")]
+    assert [job[2] for job in untried(TRIVIAL, "jax", chosen)] == [names(chosen)]
+    for mutant in chosen:
+        memory.keep(TRIVIAL, "jax", mutant, SURVIVED)
+    assert not list(untried(TRIVIAL, "jax", chosen))
+    assert tried({(TRIVIAL, "jax"): chosen}) == {(TRIVIAL, "jax"): dict.fromkeys(names(chosen), SURVIVED)}
+
+    changed = source_of(TRIVIAL).replace(".mean(), {}", ".sum(), {}")
+    assert changed != source_of(TRIVIAL)
+    monkeypatch.setattr(memory, "source_of", lambda name, side: changed)
+    assert [job[2] for job in untried(TRIVIAL, "jax", chosen)] == [names(chosen[:1])]
+
+
+def test_a_sample_is_drawn_by_its_seed() -> None:
+    """Ten mutants of each of a few twins."""
+    twins = [(name, "jax") for name in (TRIVIAL, "td3_bc", "iql")]
+    drawn = sample(twins, 20, random.Random(3))
+    assert [len(found) for found in drawn.values()] == [10, 10]
+    assert drawn == sample(twins, 20, random.Random(3)) != sample(twins, 20, random.Random(4))

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from parity_tests.mutants.operators import Mutant
 from parity_tests.mutants.planting import planted
-from parity_tests.mutants.results import mutants_of, source_of
+from parity_tests.mutants.twins import mutants_of, source_of
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
 from port_checker.explaining.changes import Change

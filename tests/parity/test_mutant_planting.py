@@ -4,16 +4,15 @@ import math
 import sys
 import time
 from dataclasses import replace
-from types import ModuleType
 
 import pytest
 import torch
 
 from corl_torch import any_percent_bc
-from parity_tests.mutants import climbing, deriving
+from parity_tests.mutants import deriving
 from parity_tests.mutants.operators import Mutant
-from parity_tests.mutants.planting import IMPORT, EndlessError, limited, lines_of, planted
-from parity_tests.mutants.results import SURVIVED, mutants_of, read
+from parity_tests.mutants.planting import EndlessError, limited, lines_of, planted
+from parity_tests.mutants.twins import mutants_of
 
 pytestmark = pytest.mark.thorough
 
@@ -49,9 +48,8 @@ def test_lines_are_those_of_the_planted_source() -> None:
 
 def test_a_derivation_meets_the_mutant_and_afterwards_the_twin() -> None:
     chosen = {
-        "BC.update: self.total_it += 1 -> pass | self.total_it += 1": True,
-        "BC.actor_loss: actions - batch.actions -> (batch.actions - actions) | "
-        "return square(actions - batch.actions).mean(), {}": False,
+        "BC.update: self.total_it += 1 -> pass": True,
+        "BC.actor_loss: v1 - v2.actions -> v2.actions - v1 | return (square(v1 - v2.actions).mean(), {})": False,
     }
     found: dict[str, str] = {}
 
@@ -61,19 +59,6 @@ def test_a_derivation_meets_the_mutant_and_afterwards_the_twin() -> None:
     deriving.climb("any_percent_bc", [m for m in mutants_of("any_percent_bc", "torch") if m.name in chosen], tell)
     assert {name: bool(step) for name, step in found.items()} == chosen
     assert sys.modules[any_percent_bc.__name__] is any_percent_bc
-
-
-@pytest.mark.parametrize(("side", "climbs"), [("jax", climbing), ("torch", deriving)])
-def test_a_mutant_meets_again_the_known_step_alone(side: str, climbs: ModuleType) -> None:
-    """What another step would notice is not told."""
-    results = read("any_percent_bc", side)
-    mutant = next(m for m in mutants_of("any_percent_bc", side) if ".update" in m.name and results[m.name])
-    others = set(results.values()) - {results[mutant.name], SURVIVED, IMPORT}
-    found: list[str] = []
-    for step in (results[mutant.name], *others):
-        climbs.climb_again("any_percent_bc", [mutant], {mutant.name: step}, lambda _, told: found.append(told))
-    assert found[0] == results[mutant.name]
-    assert SURVIVED in found[1:]
 
 
 def test_a_mutant_without_an_end_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
