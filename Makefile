@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 
 SITE := docs/_build/html
 
-.PHONY: setup run test test-all test-thorough cost test-d4rl test-d3rlpy mutants lint pins derived benchmark docs docs-serve
+.PHONY: setup run test test-all cost test-d4rl test-d3rlpy mutants lint pins derived benchmark docs docs-serve
 
 setup: $(READY)
 
@@ -27,12 +27,9 @@ PYTEST := OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false \
 test: setup
 	$(PYTEST) --junitxml=.tests/quick.xml
 
-test-all: test test-d3rlpy test-thorough
-
-# The tests that `make test` leaves out, or one share of them: make test-thorough SHARE=1/3.
-SHARE := 1/1
-test-thorough: setup
-	$(PYTEST) --junitxml=.tests/thorough.xml -m thorough --share $(SHARE)
+# All but the examination of the checker, a measurement whose figures stand in docs/check.md.
+test-all: setup test-d3rlpy
+	$(PYTEST) --junitxml=.tests/all.xml -m "not examination"
 
 # What the tests cost when they last ran: seconds by room, file, pair and rung.
 cost: setup

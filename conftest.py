@@ -10,7 +10,6 @@ import pytest
 from parity_tests.engine.caches import forget
 from parity_tests.engine.compilation import share_programs
 from shared.runs.machine import hardware
-from tests import shares
 
 _tests = itertools.count(1)
 _memory: dict[str, float] = {}
@@ -41,23 +40,6 @@ def no_programs_of_other_files() -> Iterator[None]:
     """A file's programs and results are of no use to the next one."""
     yield
     forget()
-
-
-# ---- a share of all tests -------------------------------------------------------------------------------------------
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--share`."""
-    parser.addoption("--share", default="1/1", metavar="K/N", help="run the K-th of N shares of the tests")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what is of other shares."""
-    number, of = shares.parsed(config.getoption("share"))
-    others = [item for item in items if not shares.is_in(item.nodeid, number, of)]
-    if others:
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if shares.is_in(item.nodeid, number, of)]
 
 
 # ---- what a JUnit file says of itself ------------------------------------------------------------------------------

@@ -110,9 +110,15 @@ def run_npz(path: Path) -> Callable[..., np.ndarray]:
 
 
 RUN = {"onnx": run_onnx, "torchscript": run_torchscript, "npz": run_npz}
-# A network alone, one with a tanh-squashed normal, one that samples, a transformer: on the spot. All others have layers
-# of their own too.
+# A network alone, one with a tanh-squashed normal, one that samples, a transformer: on the spot
 ON_THE_SPOT = ("td3_bc", "cql", "bcq", "dt")
+# These are exported in every format. The others compute nothing besides.
+EVERY_FORMAT = (
+    *ON_THE_SPOT,
+    *("rebrac", "fql", "crr", "uwac", "finetune/balanced_replay", "discrete/bcq", "discrete/cql"),
+)
+# Those that learn a policy
+ACTING = [name for name, pair in PAIRS.items() if hasattr(pair.torch, "policy")]
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:
@@ -120,14 +126,9 @@ def marks(name: str) -> list[pytest.MarkDecorator]:
     return [] if name in ON_THE_SPOT else [pytest.mark.thorough]
 
 
-# Those that learn a policy
-ACTING = [name for name, pair in PAIRS.items() if hasattr(pair.torch, "policy")]
-CASES = [
-    pytest.param(name, format, marks=marks(name))
-    for name in ACTING
-    for format in RUN
-    if (name, format) != ("dt", "npz")
-]
+def formats(name: str) -> list[str]:
+    """Those that hold such a policy."""
+    return [format for format in RUN if (name, format) != ("dt", "npz")]
 
 
 def exported(folder: Path, format: str) -> Callable[..., np.ndarray]:
@@ -171,7 +172,10 @@ def own_actions(source: Saved, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
     return np.asarray(PAIRS[source.algorithm].jax.act(acting(state), normal.astype(np.float32), *context))
 
 
-@pytest.mark.parametrize(("name", "format"), CASES)
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [pytest.param(name, format, marks=marks(name)) for name in EVERY_FORMAT for format in formats(name)],
+)
 def test_it_acts_as_the_run_on_a_thousand_observations(name: str, format: str, tmp_path: Path) -> None:
     folder = run_folder(tmp_path, name, "torch")
     inputs = given(name, OBSERVATIONS)
@@ -201,13 +205,38 @@ def test_scaled_actions_come_out_as_the_environment_takes_them(name: str, format
     np.testing.assert_allclose(exported(folder, format)(*inputs), expected, rtol=0, atol=2 * TOLERANCE)
 
 
+def operations(path: Path) -> set[tuple[str, int]]:
+    """What a recipe computes, and of how many inputs each."""
+    return {(operation, len(inputs)) for _, operation, *inputs in json.loads(str(np.load(path)["recipe"]))}
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, int]]:
+    """All that is computed by the policies that are exported in every format."""
+    found = set()
+    for name in (name for name in EVERY_FORMAT if "npz" in formats(name)):
+        folder = run_folder(tmp_path_factory.mktemp(name.replace("/", "-")), name, "torch")
+        exported(folder, "npz")
+        found |= operations(folder / "policy.npz")
+    return found
+
+
 @pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in ACTING])
-def test_a_jax_run_is_exported_too(name: str, tmp_path: Path) -> None:
-    """Through the PyTorch twin: what it is compared with is JAX's own computation."""
+def test_a_jax_run_is_exported_too(name: str, tried: set[tuple[str, int]], tmp_path: Path) -> None:
+    """Through the PyTorch twin: what it is compared with is JAX's own computation.
+
+    Every policy is, in one format. It computes nothing that was not tried in all of them.
+    """
+    format = formats(name)[-1]
     folder = run_folder(tmp_path, name, "jax")
     inputs = given(name, OBSERVATIONS)
     expected = own_actions(Saved.open(folder / "checkpoint.msgpack"), inputs)
-    np.testing.assert_allclose(exported(folder, "torchscript")(*inputs), expected, rtol=0, atol=TOLERANCE)
+    assert np.ptp(expected, axis=0).min() > 1e-3
+    found = exported(folder, format)(*inputs)
+    assert (found.dtype, found.shape) == (np.int64 if is_finite(name) else np.float32, expected.shape)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
+    if format == "npz":
+        assert operations(folder / "policy.npz") <= tried, "one more policy for EVERY_FORMAT"
 
 
 @pytest.mark.parametrize(
