@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 
 SITE := docs/_build/html
 
-.PHONY: setup run test test-all cost test-d4rl test-d3rlpy mutants lint pins derived benchmark docs docs-serve
+.PHONY: setup run test test-all test-thorough cost test-d4rl test-d3rlpy mutants lint pins derived benchmark docs docs-serve
 
 setup: $(READY)
 
@@ -27,9 +27,11 @@ PYTEST := OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false \
 test: setup
 	$(PYTEST) --junitxml=.tests/quick.xml
 
-# All but the examination of the checker, a measurement whose figures stand in docs/check.md.
-test-all: setup test-d3rlpy
-	$(PYTEST) --junitxml=.tests/all.xml -m "not examination"
+# All but the examination of the checker, a measurement whose figures docs/port/check.md has.
+test-all: test test-thorough test-d3rlpy
+
+test-thorough: setup
+	$(PYTEST) --junitxml=.tests/thorough.xml -m thorough
 
 # What the tests cost when they last ran: seconds by room, file, pair and rung.
 cost: setup
