@@ -1,9 +1,9 @@
 """`python -m benchmarks.loops [td3_bc ...]`: are the timed loops as fast as the loop that ships?
 
-Three loops make updates on the data of a pair's default run: the benchmark's rung, a bare loop written out here, and
-the twin's own `train`. They take turns of some tenths of a second, so the median of their ratios holds on a machine that
-others use, too. A rung more than 5% from `train` is an error. It charges a framework for work that no run does, or spares
-it some.
+Three loops make updates on the data of a pair's default run. They are the benchmark's rung, a bare loop written out
+here, and the twin's own `train`. They take turns of some tenths of a second, so the median of their ratios holds on a
+machine that others use, too. A rung more than 5% from `train` is an error. It charges a framework for work that no run
+does, or spares it some.
 """
 
 import argparse
