@@ -25,6 +25,8 @@ _COLUMNS = 2
 # These, and the grey of all words, show on a light ground and on a dark one.
 _COLOURS = {"PyTorch": "#ee4c2c", "JAX": "#8c7ae0"}
 _GREY = "#808080"
+# Of a rung that a file does not have, which is not drawn
+_UNKNOWN = {"share_of_matmul_peak": float("nan")}
 
 
 def staircases(summary: dict[str, Any]) -> str:
@@ -158,14 +160,14 @@ def growth(summary: dict[str, Any], value: str) -> str:
 def peaks(summary: dict[str, Any]) -> str:
     """A results file of what ships as an SVG: each algorithm's shares of the matmul peak, least work on top.
 
-    A line joins both frameworks' shares. Behind a name stand the GFLOP of an update.
+    A line joins both frameworks' shares. After a name come the GFLOP of an update.
     """
     found = sorted(summary["algorithms"].items(), key=lambda item: item[1]["gflop_per_update"])
     with _both_themes():
         figure = Figure(figsize=(_WIDTH, 0.19 * len(found) + 0.9), layout="constrained")
         axis = figure.subplots()
         shares = {
-            title: [algorithm["rungs"][rung]["share_of_matmul_peak"] for _, algorithm in found]
+            title: [algorithm["rungs"].get(rung, _UNKNOWN)["share_of_matmul_peak"] for _, algorithm in found]
             for title, rung in zip(FRAMEWORKS.values(), (EAGER, SHIPPED), strict=True)
         }
         axis.hlines(range(len(found)), shares["PyTorch"], shares["JAX"], color=_GREY, linewidth=0.8)

@@ -85,7 +85,8 @@ def main() -> None:
     algorithms: dict[str, Any] = {}
     for path in paths:
         if path.exists():
-            algorithms |= json.loads(path.read_text())["algorithms"]
+            found = json.loads(path.read_text())["algorithms"]
+            algorithms |= {name: row for name, row in found.items() if EAGER in row["rungs"]}
     if not algorithms:
         parser.error(f"this machine has no results file ({paths[0].name}): run `pytest --benchmark-only` once")
     if chosen and chosen not in algorithms:
