@@ -1,6 +1,6 @@
 """`make derived`: makes anew all that stands in the repository and is made from code, results or other pages.
 
-A file is written only where it is not what it should be. `tests/docs/test_derived.py` names those that are not.
+A file is written only where it is not what it should be. Tests name those that are not.
 """
 
 from collections.abc import Callable, Iterator
@@ -75,6 +75,11 @@ def stale(kind: Kind) -> Iterator[Made]:
     for path, content in kind():
         if not path.exists() or path.read_bytes() != content:
             yield path, content
+
+
+def named(kind: Kind) -> str:
+    """The names of those files."""
+    return ", ".join(path.relative_to(ROOT).as_posix() for path, _ in stale(kind))
 
 
 def main() -> None:
