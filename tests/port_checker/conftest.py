@@ -9,7 +9,7 @@ from port_checker import check
 from shared.commands.common import ended
 
 ROOT = Path(__file__).resolve().parents[2]
-PORTS = ROOT / "tests" / "parity" / "ports"
+PORTS = ROOT / "tests" / "port_checker" / "ports"
 PLAIN = PORTS / "plain_td3_bc.py"
 AWAC = ROOT / "exercises" / "solutions" / "17_awac.py"
 
