@@ -4,12 +4,15 @@
 are worth.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from pathlib import Path
+from types import ModuleType
 
 from benchmarks.subjects import Subject
-from parity_tests.pair import Pair, edited
+from parity_tests.mutants.planting import planted
+from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
 from shared.frameworks.jax_products import NONE_FOR_YNNPACK
 
@@ -158,6 +161,21 @@ class Tried(Subject):
         known = PAIRS[self.name]
 
         class Changed(Pair):
-            jax = edited(known, "a trick", self.changes)
+            jax = edited(known, self.changes)
 
         return Changed(**{part.name: getattr(known, part.name) for part in fields(Pair)})
+
+
+def edited(pair: Pair, changes: Iterable[tuple[str, str]]) -> ModuleType:
+    """A pair's JAX twin with texts of its source replaced by others.
+
+    Raises:
+        ValueError: A text to be changed does not stand in the source exactly once.
+    """
+    assert pair.jax.__file__ is not None
+    source = Path(pair.jax.__file__).read_text(encoding="utf-8")
+    for old, new in changes:
+        if (count := source.count(old)) != 1:
+            raise ValueError(f"{old!r} stands {count} times in {pair.jax.__file__}")
+        source = source.replace(old, new)
+    return planted(f"{pair.name} with a trick", source)

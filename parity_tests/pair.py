@@ -1,9 +1,8 @@
 """A pair as the ladder sees it: what cannot be read off the names that both twins share."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -238,50 +237,3 @@ class Pair:
     def jax(self) -> ModuleType:
         """The JAX twin."""
         return load_twin("jax", self.name)
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """A mistake to plant into the JAX twin's source: the ladder must catch it at this rung.
-
-    Attributes:
-        name: What went wrong, in a few words.
-        old: Text that stands in the source exactly once.
-        new: What a tired person might have written instead.
-        rung: A rung that fails, and passes without the mistake.
-        variant: The settings under which it shows.
-        breaks: The check without a reference that must catch it too (`test_properties.py`).
-    """
-
-    name: str
-    old: str
-    new: str
-    rung: str
-    variant: str = "default"
-    breaks: str = ""
-
-
-def with_mistake(pair: Pair, mistake: Mistake) -> ModuleType:
-    """The JAX twin with the mistake written into its source.
-
-    Raises:
-        ValueError: The text to be changed does not stand in the source exactly once.
-    """
-    return edited(pair, mistake.name, [(mistake.old, mistake.new)])
-
-
-def edited(pair: Pair, name: str, changes: Iterable[tuple[str, str]]) -> ModuleType:
-    """The JAX twin with texts of its source replaced by others.
-
-    Raises:
-        ValueError: A text to be changed does not stand in the source exactly once.
-    """
-    assert pair.jax.__file__ is not None
-    source = Path(pair.jax.__file__).read_text(encoding="utf-8")
-    for old, new in changes:
-        if (count := source.count(old)) != 1:
-            raise ValueError(f"{name}: its text stands {count} times in {pair.jax.__file__}")
-        source = source.replace(old, new)
-    twin = ModuleType(f"{pair.name} with {name}")
-    exec(compile(source, twin.__name__, "exec"), vars(twin))
-    return twin

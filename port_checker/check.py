@@ -16,7 +16,7 @@ from parity_tests.engine.precision import both_in
 from parity_tests.pairs import PAIRS
 from port_checker.arguments import LOADING, Tell, parse_arguments
 from port_checker.explaining.changes import Change
-from port_checker.explaining.naming import RUNGS, Diagnosis, diagnose, place
+from port_checker.explaining.naming import RUNGS, Diagnosis, change_of, diagnose
 from port_checker.finding.answers import answer
 from port_checker.finding.figures import TOLERANCES, Figures, compare
 from port_checker.finding.loading import Ground, NotWrittenError, load_module
@@ -124,7 +124,7 @@ def line(climbed: Climbed) -> str:
     return f"{climbed.rung:<11} {verdict}  {what}{limit}{unwritten}{climbed.told and f'; {climbed.told}'}"
 
 
-def explained(name: str, rung: str, diagnosis: Diagnosis) -> str:
+def explained(rung: str, diagnosis: Diagnosis) -> str:
     """A diagnosis in words, with what differs in our twin."""
     groups = diagnosis.groups if len(diagnosis.groups) <= 4 else (*diagnosis.groups[:3], "others")
     subject = f"Your {rung} ({', '.join(groups)})"
@@ -134,13 +134,12 @@ def explained(name: str, rung: str, diagnosis: Diagnosis) -> str:
         return "\n".join([head, *map(_change, diagnosis.changes)])
     if not diagnosis.mistakes:
         hints = "".join(f"\n  It may help: {hint}." for hint in diagnosis.hints)
-        return f"  {subject}: no mistake of the library gives these numbers.{hints}"
+        return f"  {subject}: no known mistake gives these numbers.{hints}"
     if len(diagnosis.mistakes) == 1:
         head = f"  {subject}: just what the reference gives with this mistake in it."
     else:
         head = f"  {subject}: just what the reference gives with any of these mistakes in it; no rung tells them apart."
-    told = (Change(m.name, place(name, m), m.old, m.new) for m in diagnosis.mistakes)
-    return "\n".join([head, *map(_change, told)])
+    return "\n".join([head, *(_change(change_of(mistake)) for mistake in diagnosis.mistakes)])
 
 
 def _change(change: Change) -> str:
@@ -177,7 +176,7 @@ def _climbed(port: Port, variants: tuple[str, ...], ground: Ground, tell: Tell) 
             ground.check(Path(port.name))
             tell("line", line(climbed))
             for diagnosis in climbed.diagnoses:
-                tell("line", explained(port.pair.name, climbed.rung, diagnosis))
+                tell("line", explained(climbed.rung, diagnosis))
             done.append(climbed.rung)
             unwritten |= dict.fromkeys(group.partition(" by ")[0] for group in climbed.unwritten)
             fails = not climbed.holds

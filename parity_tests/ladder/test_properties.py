@@ -1,7 +1,8 @@
 """Properties that need no reference: each would have caught a mistake that was once published.
 
 Both twins of a pair could share a mistake; the ladder would be silent. These say what an algorithm must do whatever the
-framework. They look at the JAX twin, to which the ladder ties the other, and each is tried on planted mistakes.
+framework. They look at the JAX twin, to which the ladder ties the other. `mutants/test_mistakes.py` tries each on
+planted mistakes.
 """
 
 import dataclasses
@@ -19,8 +20,7 @@ from parity_tests.engine.precision import both_in
 from parity_tests.families import Family
 from parity_tests.ladder.rungs import given_of, loss_of
 from parity_tests.ladder.scene import Scene, cornered_rows
-from parity_tests.pair import Mistake, with_mistake
-from parity_tests.pairs import MISTAKES, PAIRS
+from parity_tests.pairs import PAIRS
 from shared.frameworks import torch_data
 from shared.frameworks.exchange import blank_state, part_names
 
@@ -150,27 +150,6 @@ def test_property_holds(check: Callable[[str, ModuleType], None], name: str) -> 
     """In the JAX twin as it stands."""
     with both_in("float64"):
         check(name, PAIRS[name].jax)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("name", "planted"),
-    [
-        pytest.param(name, mistake, id=f"{mistake.breaks}-{name}-{mistake.name}")
-        for name, mistakes in MISTAKES.items()
-        for mistake in mistakes
-        if mistake.breaks
-    ],
-)
-def test_property_catches_a_mistake(name: str, planted: Mistake) -> None:
-    """The published mistakes, planted into our twins."""
-    with both_in("float64"), pytest.raises(AssertionError):
-        BY_NAME[planted.breaks](name, with_mistake(PAIRS[name], planted))
-
-
-def test_every_property_has_caught_a_mistake() -> None:
-    """One that has not could be asking for nothing."""
-    assert {mistake.breaks for mistakes in MISTAKES.values() for mistake in mistakes} - {""} == BY_NAME.keys()
 
 
 def test_a_time_limit_is_no_terminal() -> None:

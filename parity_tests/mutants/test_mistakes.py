@@ -5,30 +5,45 @@ import pytest
 from parity_tests.engine.precision import both_in
 from parity_tests.ladder.rungs import RUNGS
 from parity_tests.ladder.scene import Scene
-from parity_tests.pair import Mistake, with_mistake
-from parity_tests.pairs import MISTAKES, PAIRS
-
-pytestmark = pytest.mark.thorough
-
-CASES = [pytest.param(name, m, id=f"{name}-{m.name}") for name, mistakes in MISTAKES.items() for m in mistakes]
-
+from parity_tests.ladder.test_properties import BY_NAME
+from parity_tests.mutants.planted import MISTAKES, Mistake, edit_of, with_mistake
+from parity_tests.pairs import PAIRS
 
 # Beyond a rung's tolerance: what a mistake is off by, and no compiler
 FAR = 100.0
 
 
-@pytest.mark.parametrize(("name", "mistake"), CASES)
-def test_mistake_is_caught(name: str, mistake: Mistake) -> None:
+def named(mistakes: list[Mistake]) -> list:
+    """Cases of a test."""
+    return [pytest.param(mistake, id=f"{mistake.pair}-{mistake.name}") for mistake in mistakes]
+
+
+def test_each_mistake_can_be_planted() -> None:
+    """What it changes stands in the twin once, and no two mistakes of a pair have one name."""
+    places = {(mistake.pair, mistake.name): edit_of(mistake) for mistake in MISTAKES}
+    assert len(places) == len(MISTAKES)
+    assert all(edit.old != edit.new for edit in places.values())
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("mistake", named(MISTAKES))
+def test_mistake_is_caught(mistake: Mistake) -> None:
     """The rung fails in float64; the same rung passes without the mistake (see `test_ladder`)."""
-    pair = PAIRS[name]
     with both_in("float64"):
         rung = RUNGS[mistake.rung]
-        scene = Scene.create(pair, with_mistake(pair, mistake), mistake.variant, "cornered", rung.warm)
+        scene = Scene.create(PAIRS[mistake.pair], with_mistake(mistake), mistake.variant, "cornered", rung.warm)
         found = rung.climb(scene)
     assert any(not value <= FAR * rung.float64 for value in found.values()), found
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_there_are_enough_mistakes(name: str) -> None:
-    """At least ten for each pair."""
-    assert len({mistake.name for mistake in MISTAKES[name]}) >= 10
+@pytest.mark.thorough
+@pytest.mark.parametrize("mistake", named([mistake for mistake in MISTAKES if mistake.breaks]))
+def test_property_catches_a_mistake(mistake: Mistake) -> None:
+    """The published mistakes, planted into our twins."""
+    with both_in("float64"), pytest.raises(AssertionError):
+        BY_NAME[mistake.breaks](mistake.pair, with_mistake(mistake))
+
+
+def test_every_property_has_caught_a_mistake() -> None:
+    """One that has not could be asking for nothing."""
+    assert {mistake.breaks for mistake in MISTAKES} - {""} == BY_NAME.keys()

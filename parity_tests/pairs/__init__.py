@@ -8,7 +8,6 @@ from parity_tests.pair import load_choices
 MODULES = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
 _PAIRS = [module for module in MODULES if hasattr(module, "PAIR")]
 PAIRS = {module.PAIR.name: module.PAIR for module in _PAIRS}
-MISTAKES = {module.PAIR.name: module.MISTAKES for module in _PAIRS}
 
 
 def is_finite(name: str) -> bool:

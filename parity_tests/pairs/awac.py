@@ -1,7 +1,7 @@
 """AWAC on the ladder."""
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Mistake, Pair, unlikelihood
+from parity_tests.pair import Facts, Loss, Pair, unlikelihood
 
 SMALL = {"hidden_dim": 64}
 
@@ -30,42 +30,3 @@ PAIR = Pair(
     },
     facts=Facts(rewarded="critic_loss", imitation=unlikelihood, sharp={"awac_lambda": 0.01}),
 )
-
-MISTAKES = [
-    Mistake("another activation", "            nn.relu,\n            Linear(self.action_dim)",
-            "            nn.tanh,\n            Linear(self.action_dim)", "forward"),
-    Mistake("mean squashed", "mean = self._mlp(observations)", "mean = nn.tanh(self._mlp(observations))",
-            "forward"),
-    Mistake("deviation for its logarithm", "exp(clamp(self._log_std, -20.0, 2.0))",
-            "clamp(self._log_std, -20.0, 2.0)", "forward"),
-    Mistake("actions sampled in the current states", "sample(actor, batch.next_observations, noise.target)",
-            "sample(actor, batch.observations, noise.target)", "loss"),
-    Mistake("samples not cut", "return clamp(mean + noise * std, -1.0, 1.0)", "return mean + noise * std", "loss"),
-    Mistake("inverted done flag", "(1.0 - batch.terminals)", "batch.terminals", "loss", breaks="terminals_are_masked"),
-    Mistake("targets broadcast to (B, B)", "square(q1 - target).mean() + square(q2 - target).mean()",
-            "square(q1[:, None] - target).mean() + square(q2[:, None] - target).mean()", "loss",
-            breaks="rewards_belong_to_their_rows"),
-    Mistake("weights broadcast to (B, B): behaviour cloning", "(-log_probs * weights).mean()",
-            "(-log_probs * weights[:, None]).mean()", "gradient", breaks="actor_does_more_than_imitate"),
-    Mistake("no cap", "return minimum(exp((q - value) / self.hp.awac_lambda), MAX_WEIGHT)",
-            "return exp((q - value) / self.hp.awac_lambda)", "loss", "sharp"),
-    Mistake("temperature multiplied", "(q - value) / self.hp.awac_lambda", "(q - value) * self.hp.awac_lambda",
-            "loss", "sharp"),
-    Mistake("advantage over the target critics",
-            "actor, critic_1, critic_2 = self.actor, self.critic_1, self.critic_2\n",
-            "actor, critic_1, critic_2 = self.actor, self.critic_1_target, self.critic_2_target\n", "loss"),
-    Mistake("weights differentiated", "        weights = self.weights(batch, noise)\n",
-            "        weights = self.replace(actor=actor).weights(batch, noise)\n", "gradient"),
-    Mistake("mean over actions", "log_density.sum(axis=-1)", "log_density.mean(axis=-1)", "loss"),
-    Mistake("actor on the old critics", "value_and_grad(state.actor_loss, has_aux=True)",
-            "value_and_grad(self.actor_loss, has_aux=True)", "update"),
-    Mistake("target from the old critic", "soft_update(state.critic_1_target, state.critic_1, hp.tau)",
-            "soft_update(state.critic_1_target, self.critic_1, hp.tau)", "update"),
-    Mistake("one target not moved",
-            "            critic_2_target=soft_update(state.critic_2_target, state.critic_2, hp.tau),\n", "", "update",
-            breaks="targets_move_once_when_due"),
-    Mistake("every update from the first batch", "return state.update(take(dataset, indices), noise)",
-            "return state.update(take(dataset, draws[0][0]), noise)", "shipped path"),
-    Mistake("same noise at every update", "jax.random.fold_in(key, step)", "jax.random.fold_in(key, 0 * step)",
-            "draws"),
-]  # fmt: skip

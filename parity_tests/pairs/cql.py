@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Mistake, Pair
+from parity_tests.pair import Facts, Loss, Pair
 
 SMALL = {"cql_n_actions": 4, "hidden_dim": 32}
 
@@ -57,48 +57,3 @@ PAIR = Pair(
     },
     facts=Facts(rewarded="critic_loss", rate="soft_target_update_rate"),
 )
-
-MISTAKES = [
-    Mistake("log-std not clamped", "exp(clamp(log_std, -20.0, 2.0))", "exp(clamp(log_std, -20.0, -1.0))", "forward"),
-    Mistake("no tanh correction", "    log_prob = -2.0 * (math.log(2.0) - u - softplus(-2.0 * u))\n",
-            "    log_prob = 0.0\n", "loss"),
-    Mistake("mean for a sum over actions", "log_prob.sum(axis=-1)", "log_prob.mean(axis=-1)", "loss"),
-    Mistake("temperature loss without a sign", "return -(log_alpha * ", "return (log_alpha * ", "loss"),
-    Mistake("next samples judged in next states", "q_next = critic(batch.observations, next)",
-            "q_next = critic(batch.next_observations, next)", "loss"),
-    Mistake("densities swapped", "q_next - next_log_prob, q_current - current_log_prob",
-            "q_next - current_log_prob, q_current - next_log_prob", "loss"),
-    Mistake("count subtracted from the soft maximum", "ood = logsumexp(sampled / hp.cql_temp, axis=1) * hp.cql_temp",
-            "ood = (logsumexp(sampled / hp.cql_temp, axis=1) - math.log(sampled.shape[1])) * hp.cql_temp", "loss"),
-    Mistake("soft maximum over the batch", "logsumexp(sampled / hp.cql_temp, axis=1)",
-            "logsumexp(sampled / hp.cql_temp, axis=0).mean()[None].repeat(len(q))", "loss"),
-    Mistake("temperature applied once", "logsumexp(sampled / hp.cql_temp, axis=1) * hp.cql_temp",
-            "logsumexp(sampled / hp.cql_temp, axis=1)", "loss", "unweighted"),
-    Mistake("mean clipped, not the rows", "gap = clamp(ood - q, hp.cql_clip_diff_min, hp.cql_clip_diff_max).mean()",
-            "gap = clamp((ood - q).mean(), hp.cql_clip_diff_min, hp.cql_clip_diff_max)", "loss", "fixed temperature"),
-    Mistake("log-probability not of the best action",
-            "(take_along_axis(values, best, 1).squeeze(-1) for values in (next_q, log_prob))",
-            "take_along_axis(next_q, best, 1).squeeze(-1), log_prob[:, 0]", "loss", "fixed temperature"),
-    Mistake("entropy not in the target", "next_q = next_q - self.alpha() * log_prob", "pass", "loss", "unweighted"),
-    Mistake("policy samples not detached", "gap, own = self.gap(critic, batch, q, noise.random, (current, next))\n",
-            "moved = critic(batch.observations, next[0])\n"
-            "            moved = next[0], next[1] + moved - jax.lax.stop_gradient(moved)\n"
-            "            gap, own = self.gap(critic, batch, q, noise.random, (current, moved))\n", "gradient"),
-    Mistake("Lagrange without cql_alpha", "return alpha_prime * hp.cql_alpha * (gap", "return alpha_prime * (gap",
-            "loss", "antmaze"),
-    Mistake("biased standard deviation", "ddof=1", "ddof=0", "log"),
-    Mistake("actor sees the new critics",
-            '        state = gradient_step(state, "actor", actor_gradient, hp.policy_lr)\n'
-            '        state = gradient_step(state, "critic_1", gradients[0], hp.qf_lr)\n',
-            '        state = gradient_step(state, "critic_1", gradients[0], hp.qf_lr)\n'
-            "        actor_gradient = jax.grad(state.actor_loss, has_aux=True)(state.actor, batch, noise)[0]\n"
-            '        state = gradient_step(state, "actor", actor_gradient, hp.policy_lr)\n', "update"),
-    Mistake("learning rates swapped", '"critic_1", gradients[0], hp.qf_lr', '"critic_1", gradients[0], hp.policy_lr',
-            "update"),
-    Mistake("targets from the old critics", "soft_update(state.critic_1_target, state.critic_1,",
-            "soft_update(state.critic_1_target, critics[0],", "update", breaks="targets_move_once_when_due"),
-    Mistake("target period ignored", "move_targets = (phase + place + 1) % hp.target_update_period == 0",
-            "move_targets = True", "shipped path", "unweighted"),
-    Mistake("same noise at every update", "jax.random.fold_in(key, step)", "jax.random.fold_in(key, 0 * step)",
-            "draws"),
-]  # fmt: skip

@@ -1,8 +1,8 @@
 """CQL of finite actions on the ladder."""
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Mistake, Pair, load_choices
-from parity_tests.pairs import crops, quantiles
+from parity_tests.pair import Facts, Loss, Pair, load_choices
+from parity_tests.pairs import quantiles
 
 SMALL = {"hidden_dims": (64, 48), "target_update_interval": 2, "learning_rate": 1e-3}
 
@@ -35,76 +35,3 @@ PAIR = Pair(
     records_on_cpu=False,
     facts=Facts(rewarded="critic_loss", rate=""),
 )
-
-MISTAKES = [
-    Mistake("another activation", "(Linear(width), nn.relu)", "(Linear(width), nn.tanh)", "forward"),
-    Mistake("squared error", "where(abs(error) < 1.0, 0.5 * square(error), abs(error) - 0.5)", "square(error)", "loss"),
-    Mistake("a jump between square and line", "abs(error) - 0.5)", "abs(error))", "loss"),
-    Mistake("mean over critics", "target).mean(axis=1).sum()", "target).mean()", "loss", "double"),
-    Mistake("target broadcast to (B, B)", "q[:, :, None]", "q[:, None]", "loss"),
-    Mistake("soft maximum of the smallest critic", "values = expected(q)\n    return",
-            "values = stack([each.mean(axis=-1) for each in q]).min(axis=0)\n    return", "loss", "ensemble"),
-    Mistake("soft maximum of each critic", "logsumexp(values, axis=-1)",
-            "logsumexp(stack([each.mean(axis=-1) for each in q]), axis=-1).mean(axis=0)", "loss", "ensemble"),
-    Mistake("soft maximum of all quantiles", "logsumexp(values, axis=-1)",
-            "logsumexp(jnp.concatenate(q, axis=-1), axis=(1, 2))", "loss", "quantiles"),
-    Mistake("the mean over actions for the data's", "(values * one_hot(actions, values.shape[-1])).sum(axis=-1)",
-            "values.mean(axis=-1)", "loss"),
-    Mistake("soft maximum over the batch", "logsumexp(values, axis=-1)", "logsumexp(values, axis=0)[actions]", "loss"),
-    Mistake("the number of actions subtracted", "logsumexp(values, axis=-1) -",
-            "logsumexp(values, axis=-1) - jnp.log(values.shape[-1]) -", "loss"),
-    Mistake("the largest value, not the soft one", "logsumexp(values, axis=-1)", "values.max(axis=-1)", "loss"),
-    Mistake("no gradient through the data's action", "(values * one_hot", "(jax.lax.stop_gradient(values) * one_hot",
-            "gradient"),
-    Mistake("no gradient through the soft maximum", "logsumexp(values, axis=-1)",
-            "jax.lax.stop_gradient(logsumexp(values, axis=-1))", "gradient"),
-    Mistake("conservative about the targets", "gap(quantiles, batch.actions)",
-            "gap(self.critics_target(batch.observations), batch.actions)", "loss"),
-    Mistake("conservative in the next state", "gap(quantiles, batch.actions)",
-            "gap(critics(batch.next_observations), batch.actions)", "loss"),
-    Mistake("one pass for error and conservative term", "quantiles = critics(batch.observations, noise.conservative)",
-            "pass", "loss", "implicit"),
-    Mistake("sum over the batch", "gap(quantiles, batch.actions).mean()", "gap(quantiles, batch.actions).sum()",
-            "loss"),
-    Mistake("weight forgotten", "self.hp.cql_alpha * conservative_loss", "conservative_loss", "loss", "double"),
-    Mistake("both terms weighted", "td_loss + self.hp.cql_alpha * conservative_loss",
-            "self.hp.cql_alpha * (td_loss + conservative_loss)", "loss", "double"),
-    Mistake("half of the temporal difference", "td_loss + self.hp.cql_alpha", "0.5 * td_loss + self.hp.cql_alpha",
-            "loss"),
-    Mistake("the weighted term in the log", '"conservative_loss": conservative_loss}',
-            '"conservative_loss": self.hp.cql_alpha * conservative_loss}', "log", "double"),
-    Mistake("inverted done flag", "(1.0 - batch.terminals[:, None])", "batch.terminals[:, None]", "loss",
-            breaks="terminals_are_masked"),
-    Mistake("no discount", "hp.discount * next_q", "next_q", "loss"),
-    Mistake("largest target value", "argmin(q.mean(axis=-1), axis=0)", "argmax(q.mean(axis=-1), axis=0)", "loss",
-            "double"),
-    Mistake("choice by the smallest value", "argmax(expected(q), axis=-1)",
-            "argmax(stack([each.mean(axis=-1) for each in q]).min(axis=0), axis=-1)", "loss", "double"),
-    Mistake("worst action", "argmax(expected(q), axis=-1)", "argmin(expected(q), axis=-1)", "act"),
-    Mistake("Double DQN's choice by the target", "chooser = critics if hp.double else target", "chooser = target",
-            "loss", "double"),
-    Mistake("DQN's choice by the critics", "chooser = critics if hp.double else target", "chooser = critics", "loss"),
-    Mistake("gradient through the target",
-            "value_and_grad(state.critic_loss, has_aux=True)(state.critics, batch, noise)",
-            "value_and_grad(lambda critics: state.replace(critics_target=critics).critic_loss(critics, batch, noise), "
-            "has_aux=True)(state.critics)", "update"),
-    Mistake("actions counted from 1", "one_hot(actions, q[0].shape[1])", "one_hot(actions - 1, q[0].shape[1])", "loss"),
-    Mistake("target copied one update late", "copied = (step - start + phase) % hp.target_update_interval == 0",
-            "copied = (step - start + phase + 1) % hp.target_update_interval == 0", "shipped path"),
-    Mistake("phase forgotten", "(step - start + phase)", "(step - start)", "shipped path"),
-    Mistake("target copied at every update", "partial(where, copied)", "partial(where, True)", "update",
-            breaks="targets_move_once_when_due"),
-    Mistake("target from the old critics", "partial(where, copied), state.critics, state.critics_target)",
-            "partial(where, copied), self.critics, state.critics_target)", "update",
-            breaks="targets_move_once_when_due"),
-    Mistake("Adam's epsilon left at its default", "optax.adam(hp.learning_rate, eps=hp.adam_eps)",
-            "optax.adam(hp.learning_rate)", "update", "double"),
-    Mistake("same rows at every update", "key = jax.random.fold_in(key, step)",
-            "key = jax.random.fold_in(key, 0 * step)", "draws"),
-    Mistake("acting on images upside down", "    return greedy(critics(observations))",
-            "    return greedy(critics(observations[:, :, ::-1]))", "act",
-            "images"),
-    *crops.mistakes("self.hp.crop_padding", "loss"),
-    *crops.DRAWN,
-    *quantiles.MISTAKES,
-]  # fmt: skip

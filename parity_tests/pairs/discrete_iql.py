@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax.nn import log_softmax
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Mistake, Pair, load_choices
+from parity_tests.pair import Facts, Loss, Pair, load_choices
 
 SMALL = {"hidden_dims": (64, 48)}
 
@@ -74,65 +74,3 @@ PAIR = Pair(
         sharp={"beta": 100.0},
     ),
 )
-
-MISTAKES = [
-    Mistake("another activation", "(linear(width), nn.relu)", "(linear(width), nn.tanh)", "forward"),
-    Mistake("a tie counted as a gain", "where(adv > 0.0", "where(adv >= 0.0", "forward"),
-    Mistake("PyTorch's weights", "kernel_init=xavier_uniform(gain=1.0), bias_init=zeros", "bias_init=zeros", "start"),
-    Mistake("PyTorch's biases", "xavier_uniform(gain=1.0), bias_init=zeros", "xavier_uniform(gain=1.0)", "start"),
-    Mistake("a small last layer", "linear(output_dim)])", "Linear(output_dim, kernel_init=xavier_uniform(gain=0.1), "
-            "bias_init=zeros)])", "start"),
-    Mistake("expectile the wrong way round", "where(adv > 0.0", "where(adv < 0.0", "loss"),
-    Mistake("absolute error of V", "(self.expectile_weight(adv) * square(adv)).mean()",
-            "(self.expectile_weight(adv) * abs(adv)).mean()", "loss"),
-    Mistake("maximum for minimum", "amin(value(self.q_target(batch.observations), batch.actions), axis=0)",
-            "value(self.q_target(batch.observations), batch.actions).max(axis=0)", "loss"),
-    Mistake("smallest critic of all actions", "amin(value(self.q_target(batch.observations), batch.actions), axis=0)",
-            "self.q_target(batch.observations).min(axis=(0, 2))", "loss"),
-    Mistake("online critics in V's loss", "amin(value(self.q_target(", "amin(value(self.qf(", "loss"),
-    Mistake("target critics in the advantage", "q = amin(value(self.qf(batch", "q = amin(value(self.q_target(batch",
-            "loss"),
-    Mistake("inverted done flag", "(1.0 - batch.terminals)", "batch.terminals", "loss", breaks="terminals_are_masked"),
-    Mistake("no discount", "self.hp.discount * next_v", "next_v", "loss"),
-    Mistake("present states in the target", "self.vf(batch.next_observations)", "self.vf(batch.observations)", "loss"),
-    Mistake("mean over critics", "square(q - target).mean(axis=1).sum()", "square(q - target).mean()", "loss"),
-    Mistake("half of the squared error", "square(q - target).mean(axis=1).sum()",
-            "0.5 * square(q - target).mean(axis=1).sum()", "loss"),
-    Mistake("target broadcast to (B, B)", "square(q - target).mean(axis=1)",
-            "square(q[..., None] - target).mean(axis=(1, 2))", "loss"),
-    Mistake("actions counted from 1", "one_hot(actions, q.shape[-1])", "one_hot(actions - 1, q.shape[-1])", "loss"),
-    Mistake("weight not capped", "MAX_WEIGHT = 100.0", "MAX_WEIGHT = float('inf')", "loss"),
-    Mistake("capped before the exponential", "minimum(exp(self.hp.beta * adv), MAX_WEIGHT)",
-            "exp(minimum(self.hp.beta * adv, MAX_WEIGHT))", "loss"),
-    Mistake("divided by the inverse temperature", "exp(self.hp.beta * adv)", "exp(adv / self.hp.beta)", "loss"),
-    Mistake("no weight", "-(weights * log_prob).mean()", "-log_prob.mean()", "loss"),
-    Mistake("outputs for log-probabilities", "log_softmax(actor(batch.observations), axis=-1)",
-            "actor(batch.observations)", "loss"),
-    Mistake("log-probabilities over the batch", "log_softmax(actor(batch.observations), axis=-1)",
-            "log_softmax(actor(batch.observations), axis=0)", "loss"),
-    Mistake("gradient through the advantage", "value_and_grad(state.q_loss, has_aux=True)(state.qf, batch)",
-            "value_and_grad(lambda qf, batch: (state.q_loss(qf, batch)[0] + "
-            "state.replace(qf=qf).actor_loss(state.actor, batch)[0], {}), has_aux=True)(state.qf, batch)", "update"),
-    Mistake("critics learn from the new V", "value_and_grad(state.q_loss, has_aux=True)",
-            "value_and_grad(gradient_step(state, 'vf', vf_gradient).q_loss, has_aux=True)", "update"),
-    Mistake("policy sees the new critics", "value_and_grad(state.actor_loss, has_aux=True)",
-            "value_and_grad(gradient_step(state, 'qf', qf_gradient).actor_loss, has_aux=True)", "update"),
-    Mistake("target from the new critics", "soft_update(state.q_target, state.qf,",
-            "soft_update(state.q_target, gradient_step(state, 'qf', qf_gradient).qf,", "update",
-            breaks="targets_move_once_when_due"),
-    Mistake("tau the wrong way round", "(1.0 - tau) * old + tau * new", "tau * old + (1.0 - tau) * new", "update",
-            breaks="targets_move_once_when_due"),
-    Mistake("learning rates swapped", '"vf": hp.vf_lr, "qf": hp.qf_lr', '"vf": hp.qf_lr, "qf": hp.vf_lr', "update",
-            "other"),
-    Mistake("constant learning rate", '"actor": partial(actor_lr, hp)', '"actor": hp.actor_lr', "update", "other"),
-    Mistake("learning rate one step ahead", "math.pi * minimum(updates,", "math.pi * minimum(updates + 1,", "update",
-            "other"),
-    Mistake("learning rate rises again", "minimum(updates, hp.max_timesteps) / hp", "updates / hp", "trajectory",
-            "other"),
-    Mistake("a schedule that was not asked for", 'if hp.opt_decay_schedule == "none":', "if False:", "update",
-            "constant rate"),
-    Mistake("the unlikeliest action", "return argmax(actor(observations), axis=-1)",
-            "return jnp.argmin(actor(observations), axis=-1)", "act"),
-    Mistake("same rows at every update", "jax.random.fold_in(key, step)", "jax.random.fold_in(key, 0 * step)",
-            "draws"),
-]  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Mistake, Pair
+from parity_tests.pair import Facts, Loss, Pair
 from shared.data.transitions import SarsaBatch, extract_sarsa, normalise
 
 # Learnt in a moment: `corl_torch/online/td3.py --env mini/hopper-mostly-expert --actor_hidden_dims [16]
@@ -59,64 +59,3 @@ PAIR = Pair(
     metric="initial_state_value",
     facts=Facts(rewarded="critic_loss", target_inputs=("batch",)),
 )
-
-MISTAKES = [
-    Mistake("swapped input", "concatenate([observations, actions]", "concatenate([actions, observations]", "forward"),
-    Mistake("one critic for all", "[member(inputs).squeeze(-1) for member in self.members]",
-            "[self.members[0](inputs).squeeze(-1) + 0.0 * member(inputs).squeeze(-1) for member in self.members]",
-            "forward", "other"),
-    Mistake("an activation forgotten", "for layer in (Linear(width), nn.relu)]",
-            "for layer in (Linear(width), lambda x: x)]", "forward"),
-    Mistake("mean over critics", "square(q - target).mean(axis=1).sum()", "square(q - target).mean()", "loss", "other"),
-    Mistake("half the squared error", "square(q - target).mean(axis=1).sum()",
-            "0.5 * square(q - target).mean(axis=1).sum()", "loss"),
-    Mistake("Huber loss, as of finite actions", "square(q - target).mean(axis=1).sum()",
-            "optax.huber_loss(q - target).mean(axis=1).sum()", "loss"),
-    Mistake("broadcast to (B, B)", "square(q - target).mean(axis=1)",
-            "square(q[..., None] - target).mean(axis=(1, 2))", "loss"),
-    Mistake("inverted done flag", "(1.0 - batch.terminals)", "batch.terminals", "loss", breaks="terminals_are_masked"),
-    Mistake("terminals forgotten", "hp.discount * next_q * (1.0 - batch.terminals)", "hp.discount * next_q", "loss",
-            breaks="terminals_are_masked"),
-    Mistake("no discount", "hp.discount * next_q", "next_q", "loss"),
-    Mistake("discount of another setting", "hp.discount * next_q", "0.99 * next_q", "loss", "other"),
-    Mistake("mean of the target critics", "next_q = amin(", "next_q = jnp.mean(", "loss", "other"),
-    Mistake("largest target critic", "next_q = amin(", "next_q = jnp.amax(", "loss", "other"),
-    Mistake("online critics in the target", "self.hp, self.critics_target\n", "self.hp, self.critics\n", "loss"),
-    Mistake("action of the present state", "critics(batch.next_observations, batch.next_actions)",
-            "critics(batch.next_observations, batch.actions)", "loss"),
-    Mistake("present state in the target", "critics(batch.next_observations, batch.next_actions)",
-            "critics(batch.observations, batch.next_actions)", "loss"),
-    Mistake("value of the policy's action for the data's", "q = critics(batch.observations, batch.actions)",
-            "q = critics(batch.observations, batch.next_actions)", "loss"),
-    Mistake("gradient through the target", "value_and_grad(state.critic_loss, has_aux=True)(state.critics, batch)",
-            "value_and_grad(lambda critics: state.replace(critics_target=critics).critic_loss(critics, batch), "
-            "has_aux=True)(state.critics)", "update"),
-    Mistake("another learning rate", "optax.adam(hp.critic_lr)", "optax.adam(3e-4)", "update"),
-    Mistake("Adam's epsilon", "optax.adam(hp.critic_lr)", "optax.adam(hp.critic_lr, eps=1e-5)", "update"),
-    Mistake("moments not kept", "critics_optimizer=moments", "critics_optimizer=adam(state.hp).init(gradient)",
-            "update"),
-    Mistake("copy of the old critics", "critics_target=state.critics)", "critics_target=self.critics)", "update",
-            breaks="targets_move_once_when_due"),
-    Mistake("half a copy", "critics_target=state.critics)", "critics_target=jax.tree.map(lambda old, new: 0.5 * old + "
-            "0.5 * new, state.critics_target, state.critics))", "update", breaks="targets_move_once_when_due"),
-    Mistake("never copied", "critics_target=state.critics)", "critics_target=state.critics_target)", "update",
-            breaks="targets_move_once_when_due"),
-    Mistake("always copied", "        if copied:\n            state = ", "        if True:\n            state = ",
-            "trajectory", breaks="targets_move_once_when_due"),
-    Mistake("smallest critic for the value", "critics(observations, actions).mean(axis=0)",
-            "critics(observations, actions).min(axis=0)", "act", "other"),
-    Mistake("copy one update late", "before = -phase % period", "before = (1 - phase) % period", "shipped path"),
-    Mistake("phase forgotten", "before = -phase % period", "before = 0", "shipped path"),
-    Mistake("copied after the first regression alone", "partial(regress, length=period, copied=True)",
-            "partial(regress, length=period, copied=False)", "shipped path"),
-    Mistake("copied at the end of an interval", "start + num_updates - tail, tail, False)",
-            "start + num_updates - tail, tail, tail > 0)", "shipped path"),
-    Mistake("draws begin anew at each interval", "return draw_noise(key, step, hp, size)",
-            "return draw_noise(key, step - start, hp, size)", "shipped path"),
-    Mistake("regressions on the same batches", "starts = start + head + period * jnp.arange(whole)",
-            "starts = start + head + 0 * jnp.arange(whole)", "shipped path"),
-    Mistake("same batch at every update", "jax.random.fold_in(key, step)", "jax.random.fold_in(key, 0 * step)",
-            "draws"),
-    Mistake("rows beyond the data", "(hp.batch_size,), 0, dataset_size)",
-            "(hp.batch_size,), dataset_size, 2 * dataset_size)", "draws"),
-]  # fmt: skip

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Mistake, Pair
+from parity_tests.pair import Facts, Loss, Pair
 
 # As many sampled actions, members or components of an action as of another would hide an axis that is taken for it.
 SMALL = {"cql_n_actions": 5, "hidden_dim": 16, "n_ensemble": 2, "buffer_size": 200, "q_n_hidden_layers": 2}
@@ -143,93 +143,3 @@ PAIR = Pair(
     full_size={"buffer_size": 1000, "n_ensemble": 2},
     facts=Facts(rewarded="critic_loss", rate="soft_target_update_rate"),
 )
-
-WROTE = "state = state.replace(priorities=write(state.priorities, batch.places, priorities))"
-MIXED = "variance = (square(stds) + square(means - mean)).mean(axis=0)"
-VALUES = "return minimum(critic_1(observations, actions), critic_2(observations, actions)).mean(axis=0)"
-COMPARED = "offline_log_w = self.density(batch.compared_observations[:offline], batch.compared_actions[:offline])"
-RATIOS = "return exp(log_w / temperature - log_mean)"
-MEAN = "log_mean = logsumexp(offline_log_w / temperature, axis=0) - math.log(offline)"
-ENTERED = "ring, state = push(ring, rows), state.enter(places, len(dataset))"
-FOUND = "places = find(self.priorities, noise.row)"
-
-MISTAKES = [
-    Mistake("log-std not clamped", "exp(clamp(log_std, -20.0, 2.0))", "exp(log_std)", "forward"),
-    Mistake("no tanh correction", "log_prob = -2.0 * (math.log(2.0) - u - softplus(-2.0 * u))",
-            "log_prob = 0.0 * u", "loss"),
-    Mistake("the data's rows taken for the environment's", "slope = math.log(2.0) - softplus(-log_w[offline:])\n"
-            "        conjugate = softplus(log_w[:offline]) - math.log(2.0)",
-            "slope = math.log(2.0) - softplus(-log_w[:offline])\n"
-            "        conjugate = softplus(log_w[offline:]) - math.log(2.0)", "loss"),
-    Mistake("the bound made small", "return conjugate.mean() - slope.mean(), {}",
-            "return slope.mean() - conjugate.mean(), {}", "gradient"),
-    Mistake("a logarithm that stops", "return where(far, outputs, log(softplus(where(far, 0.0, outputs))))",
-            "return log(softplus(jnp.maximum(outputs, -40.0)))", "loss"),
-    Mistake("temperature forgotten", f"{MEAN}\n        {RATIOS}",
-            f"{MEAN}\n        {RATIOS}".replace(" / temperature", ""), "log"),
-    Mistake("ratios not normalised", RATIOS, "return exp(log_w / temperature)", "log"),
-    Mistake("normalised over the environment's rows", COMPARED, COMPARED.replace("[:offline]", "[offline:]"), "log"),
-    Mistake("normalised over the batch", MEAN,
-            MEAN.replace("offline_log_w", "log_w").replace("(offline)", "(len(log_w))"), "log"),
-    Mistake("normalised by the sum", MEAN, MEAN.removesuffix(" - math.log(offline)"), "log"),
-    Mistake("ratios of the network before its step", "priorities = state.ratios(batch)",
-            "priorities = self.ratios(batch)", "update"),
-    Mistake("priorities not written back", WROTE, "", "update"),
-    Mistake("written to other rows", WROTE, WROTE.replace("batch.places", "batch.places[::-1]"), "update"),
-    Mistake("new rows without a priority", ENTERED, "ring = push(ring, rows)", "shipped path"),
-    Mistake("a new row's priority beside it", ENTERED, ENTERED.replace("(places,", "(places + 1,"), "shipped path"),
-    Mistake("places counted from the ring", ENTERED, ENTERED.replace("(places,", "(places - len(dataset),"),
-            "shipped path"),
-    Mistake("the share taken for the odds", "odds = hp.online_share / (1.0 - hp.online_share)",
-            "odds = hp.online_share", "shipped path"),
-    Mistake("the warm-up's rows not counted", "odds * dataset_size / (hp.num_warmup_steps + 1)",
-            "odds * dataset_size", "shipped path"),
-    Mistake("rows drawn evenly", FOUND, "places = (noise.row * (len(dataset) + ring.size)).astype(int)",
-            "shipped path"),
-    Mistake("places without a row drawn", FOUND,
-            "places = find(self.begin(len(dataset) + len(ring) + 9).priorities, noise.row)", "shipped path"),
-    Mistake("members' distance left out of the deviation", MIXED, "variance = square(stds).mean(axis=0)", "loss"),
-    Mistake("deviation of the mean deviation", MIXED, "variance = square(stds.mean(axis=0))", "loss"),
-    Mistake("the greatest member's value", VALUES, VALUES.replace("mean", "max"), "loss"),
-    Mistake("the least member's value", VALUES, VALUES.replace("mean", "min"), "loss"),
-    Mistake("one critic of each pair", VALUES, "return critic_1(observations, actions).mean(axis=0)", "loss"),
-    Mistake("the greater value of each pair", VALUES, VALUES.replace("minimum", "jnp.maximum"), "loss"),
-    Mistake("the conservative term kept online", "            losses.append(td_loss.sum())\n",
-            "            losses.append(td_loss.sum() - self.hp.cql_alpha * q.mean(axis=1).sum())\n", "loss"),
-    Mistake("entropy left out of the target online", "next_value = next_q - self.alpha() * log_prob",
-            "next_value = next_q", "loss"),
-    Mistake("online critics in the target", "pessimistic(self.critic_1_target, self.critic_2_target,",
-            "pessimistic(self.critic_1, self.critic_2,", "loss"),
-    Mistake("mean over members in a loss", "losses.append(td_loss.sum())", "losses.append(td_loss.mean())", "loss"),
-    Mistake("temperature loss without a sign", "return -(log_alpha.mean()", "return (log_alpha.mean()", "loss"),
-    Mistake("the arithmetic mean of temperatures", "return exp(self.log_alpha.mean())",
-            "return exp(self.log_alpha).mean()", "log"),
-    Mistake("inverted done flag", "return batch.rewards + (1.0 - batch.terminals) * self.hp.discount * next_value",
-            "return batch.rewards + batch.terminals * self.hp.discount * next_value", "loss",
-            breaks="terminals_are_masked"),
-    Mistake("next samples judged in next states", "critic(batch.observations, next) - next_log_prob",
-            "critic(batch.next_observations, next) - next_log_prob", "loss", "offline"),
-    Mistake("densities swapped", "critic(batch.observations, current) - current_log_prob",
-            "critic(batch.observations, current) - next_log_prob", "loss", "offline"),
-    Mistake("one temperature of all members offline", "alpha = exp(self.log_alpha)[:, None]",
-            "alpha = self.alpha()", "loss", "offline"),
-    Mistake("the members share their noise", "each_actor=jax.random.normal(keys[1], each)",
-            "each_actor=jnp.broadcast_to(jax.random.normal(keys[1], one), each)", "draws"),
-    Mistake("same noise at every update", "keys = jax.random.split(jax.random.fold_in(key, step), 8)",
-            "keys = jax.random.split(jax.random.fold_in(key, 0 * step), 8)", "draws"),
-    Mistake("both buffers drawn from with one key", "jax.random.randint(keys[6], (online,)",
-            "jax.random.randint(keys[0], (online,)", "draws"),
-    Mistake("rows beyond what is stored", "(online,), 0, online_size)", "(online,), 0, online_size + 1)", "draws"),
-    Mistake("the same exploration at every step", "jax.random.split(jax.random.fold_in(key, step), 8)[7]",
-            "jax.random.split(jax.random.fold_in(key, 0 * step), 8)[7]", "draws"),
-    Mistake("policy explores with its mean", "sample(self.actor, observations, noise.action)",
-            "sample(self.actor, observations, 0.0 * noise.action)", "act"),
-    Mistake("the first member acts", "    mean, _ = mixture(actor, observations)\n    return",
-            "    mean = actor(observations)[0][0]\n    return", "act"),
-    Mistake("buffer overwritten from the wrong end", ENTERED,
-            ENTERED.replace("push(ring, rows)", "push(ring.replace(pointer=ring.pointer - 1), rows)"), "shipped path"),
-    Mistake("targets reset at the switch", ENTERED,
-            f"{ENTERED}\n    state = state.replace(critic_1_target=state.critic_1)", "shipped path"),
-    Mistake("updates in the warm-up", "start + idle, len(rows) - idle, ring)", "start, len(rows), ring)",
-            "shipped path"),
-]  # fmt: skip

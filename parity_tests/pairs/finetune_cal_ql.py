@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Loss, Mistake, Pair
+from parity_tests.pair import Loss, Pair
 from parity_tests.pairs import finetune_cql
 from parity_tests.pairs.finetune_cql import of_a_call
 from shared.data.returns import CalibrationBatch, extract_ended, unknown_returns, with_returns
@@ -87,43 +87,3 @@ PAIR = Pair(
     as_rows=unknown_returns,
     facts=finetune_cql.PAIR.facts,
 )
-# Of CQL's pair, as far as their texts stand here too
-SHARED = {
-    "log-std not clamped",
-    "temperature loss without a sign",
-    "next samples judged in next states",
-    "densities swapped",
-    "weight of the conservative term kept at the switch",
-    "multiplier learns by the offline weight",
-    "targets reset at the switch",
-    "buffer overwritten from the wrong end",
-    "policy explores with its mean",
-}
-FLOOR = "floor = jnp.full_like(batch.returns, -math.inf) if online else batch.returns"
-BOUND = "q_current, q_next = maximum(q_current, floor), maximum(q_next, floor)"
-RATES = "bound_current, bound_next = 1.0 * (q_current < earned), 1.0 * (q_next < earned)"
-
-MISTAKES = [
-    *(mistake for mistake in finetune_cql.MISTAKES if mistake.name in SHARED),
-    Mistake("calibrated online", FLOOR, "floor = batch.returns", "update", "other"),
-    Mistake("not calibrated offline", FLOOR, "floor = jnp.full_like(batch.returns, -math.inf)", "update"),
-    Mistake("calibrated by the reward", FLOOR, FLOOR.replace("else batch.returns", "else batch.rewards"), "update"),
-    Mistake("calibrated from above", BOUND, BOUND.replace("maximum", "minimum"), "loss"),
-    Mistake("current actions bounded alone", BOUND, "q_current = maximum(q_current, floor)", "loss"),
-    Mistake("random actions bounded too", BOUND, f"{BOUND}\n        q_random = maximum(q_random, floor)", "loss"),
-    Mistake("bound without a gradient", BOUND, "q_current, q_next = jax.lax.stop_gradient("
-            "(maximum(q_current, floor), maximum(q_next, floor)))", "gradient"),
-    Mistake("rates after the bound", f"{RATES}\n        {BOUND}", f"{BOUND}\n        {RATES}", "log"),
-    Mistake("rates the wrong way round", RATES, RATES.replace("<", ">"), "log"),
-    Mistake("mixing ratio inverted", "return offline, hp.batch_size - offline",
-            "return hp.batch_size - offline, offline", "draws", "other"),
-    Mistake("both buffers drawn from with one key", "jax.random.randint(keys[7], (online,)",
-            "jax.random.randint(keys[0], (online,)", "draws"),
-    Mistake("rows beyond what is stored", "(online,), 0, online_size)", "(online,), 0, online_size + 1)", "draws"),
-    Mistake("the same exploration at every step", "jax.random.split(jax.random.fold_in(key, step), 9)[8]",
-            "jax.random.split(jax.random.fold_in(key, 0 * step), 9)[8]", "draws"),
-    Mistake("batches of the dataset alone", "take(dataset, indices) if ring is None else",
-            "take(dataset, indices % len(dataset)) if ring is None or True else", "shipped path", "other"),
-    Mistake("the phase forgotten in a call", "state.actor.module.action_dim, ring is not None",
-            "state.actor.module.action_dim, False", "shipped path", "other"),
-]  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Mistake, Pair
+from parity_tests.pair import Facts, Loss, Pair
 from parity_tests.pairs import cql
 from parity_tests.pairs.finetune_iql import FILLED
 
@@ -75,55 +75,3 @@ PAIR = Pair(
     float32={"update": 5e-5},
     facts=Facts(rewarded="critic_loss", rate="soft_target_update_rate"),
 )
-
-# Of the offline twin, as far as their texts stand here too; some that say something of what is new
-SHARED = {
-    "log-std not clamped",
-    "no tanh correction",
-    "temperature loss without a sign",
-    "next samples judged in next states",
-    "densities swapped",
-    "count subtracted from the soft maximum",
-    "policy samples not detached",
-    "biased standard deviation",
-    "target period ignored",
-}
-
-# Where another variant reaches what the mistake is about
-OTHERWISE = {"target period ignored": "other"}
-
-MISTAKES = [
-    *(replace(mistake, breaks="", variant=OTHERWISE.get(mistake.name, mistake.variant))
-      for mistake in cql.MISTAKES if mistake.name in SHARED),
-    Mistake("same noise at every update", "keys = jax.random.split(jax.random.fold_in(key, step), 8)",
-            "keys = jax.random.split(jax.random.fold_in(key, 0 * step), 8)", "draws"),
-    Mistake("batches of what was there before", "start, num_updates, ring.size, phase",
-            "start, num_updates, ring.size - num_updates, phase", "shipped path"),
-    Mistake("weight of the conservative term kept at the switch",
-            "cql_alpha = hp.cql_alpha_online if online else hp.cql_alpha", "cql_alpha = hp.cql_alpha", "update",
-            "other"),
-    Mistake("online weight from the first update on", "cql_alpha = hp.cql_alpha_online if online else hp.cql_alpha",
-            "cql_alpha = hp.cql_alpha_online", "trajectory", "other"),
-    Mistake("multiplier learns by the offline weight", "(state.log_alpha_prime, *gaps, cql_alpha)",
-            "(state.log_alpha_prime, *gaps, hp.cql_alpha)", "log", "other"),
-    Mistake("Lagrange without cql_alpha", "return alpha_prime * cql_alpha * (gap", "return alpha_prime * (gap",
-            "loss", "other"),
-    Mistake("the phase forgotten in a call", "bc_updates, online=True)", "bc_updates, online=False)", "shipped path",
-            "other"),
-    Mistake("targets reset at the switch", "    ring, num_updates = push(ring, rows), len(rows)\n",
-            "    ring, num_updates = push(ring, rows), len(rows)\n"
-            "    state = state.replace(critic_1_target=state.critic_1)\n", "shipped path"),
-    Mistake("buffer overwritten from the wrong end", "ring, num_updates = push(ring, rows), len(rows)",
-            "ring, num_updates = push(ring.replace(pointer=ring.pointer - 1), rows), len(rows)", "shipped path"),
-    Mistake("last layer not orthogonal", "*(linear_init or [xavier_uniform(gain=1e-2)])", "xavier_uniform(gain=1e-2)",
-            "start"),
-    Mistake("policy explores with its mean", "sample(self.actor, observations, noise.action)",
-            "sample(self.actor, observations, 0.0 * noise.action)", "act"),
-    Mistake("the same exploration at every step", "jax.random.split(jax.random.fold_in(key, step), 8)[7]",
-            "jax.random.split(jax.random.fold_in(key, 0 * step), 8)[7]", "draws"),
-    Mistake("batches from the whole ring", "draw_noise(key, step, hp, size, action_dim, in_bc_steps)",
-            "draw_noise(key, step, hp, len(dataset), action_dim, in_bc_steps)", "shipped path"),
-    Mistake("updates within bc_steps end too soon",
-            "scan(partial(update, phase), partial(draw, True), state, start, bc_updates)\n",
-            "scan(partial(update, phase), partial(draw, False), state, start, bc_updates)\n", "shipped path", "other"),
-]  # fmt: skip

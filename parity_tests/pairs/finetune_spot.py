@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Mistake, Pair, squared_error
+from parity_tests.pair import Facts, Loss, Pair, squared_error
 from parity_tests.pairs.finetune_iql import FILLED
 
 SMALL = {"vae_hidden_dim": 32}
@@ -81,75 +81,3 @@ PAIR = Pair(
     explores=True,
     facts=Facts(rewarded="critic_loss", target_inputs=("batch", "noise", "discount"), imitation=squared_error),
 )
-
-MISTAKES = [
-    Mistake("deviation for its logarithm", "exp(clamp(self.log_std(encoded), -4.0, 15.0))",
-            "clamp(self.log_std(encoded), -4.0, 15.0)", "forward"),
-    Mistake("log-deviation not bounded", "exp(clamp(self.log_std(encoded), -4.0, 15.0))",
-            "exp(self.log_std(encoded))", "forward"),
-    Mistake("reconstruction not squashed", "self.max_action * tanh(", "self.max_action * (", "forward"),
-    Mistake("divergence weighs 1", "return error + self.hp.beta * kl,", "return error + kl,", "loss"),
-    Mistake("divergence summed over the code", "divergence(mean, std).mean()\n",
-            "divergence(mean, std).sum(-1).mean()\n", "loss"),
-    Mistake("variance for its square root", "log(square(std)) - square(mean) - square(std)",
-            "log(std) - square(mean) - std", "loss"),
-    Mistake("VAE on the mean of its codes", "noise.latent[:, :1])", "noise.latent.mean(1, keepdims=True))", "loss",
-            "vae"),
-    Mistake("code without noise in the constraint", "self.vae(observations, actions, latent)",
-            "self.vae(observations, actions, 0 * latent)", "loss"),
-    Mistake("the data's actions in the constraint", "self.neg_log_beta(batch.observations, actions, noise.latent)",
-            "self.neg_log_beta(batch.observations, batch.actions, noise.latent)", "gradient"),
-    Mistake("estimate not divided by the number of codes", "math.log(latent.shape[1]) - logsumexp",
-            "-logsumexp", "loss", "vae"),
-    Mistake("missing stop_gradient", "stop_gradient(jnp.abs(q).mean())", "jnp.abs(q).mean()", "gradient"),
-    Mistake("inverted done flag", "(1.0 - batch.terminals)", "batch.terminals", "loss"),
-    Mistake("noise of the target not clipped",
-            "clip(noise.target * (hp.policy_noise * max_action), -limit, limit)",
-            "noise.target * (hp.policy_noise * max_action)", "loss", "other"),
-    Mistake("VAE not frozen", '            state = gradient_step(state, "actor", gradient)\n',
-            '            state = gradient_step(state, "actor", gradient)\n'
-            "            _, by_vae = value_and_grad(state.vae_loss, has_aux=True)(state.vae, batch, noise)\n"
-            '            state = gradient_step(state, "vae", by_vae)\n', "update"),
-    Mistake("actor on the old critic", "value_and_grad(state.actor_loss,", "value_and_grad(self.actor_loss,",
-            "update"),
-    Mistake("target from the old critic", "soft_update(state.critic_1_target, state.critic_1, hp.tau)",
-            "soft_update(state.critic_1_target, self.critic_1, hp.tau)", "update"),
-    Mistake("policy's target not moved",
-            "                actor_target=soft_update(state.actor_target, state.actor, hp.tau),\n", "", "update"),
-    Mistake("lambd not cooled", "    if not hp.lambd_cool:\n", "    if True:\n", "log", "other"),
-    Mistake("the floor is of lambd, not of its share",
-            "hp.lambd * maximum(hp.lambd_end, 1.0 - online_it / max(hp.online_iterations, 1))",
-            "maximum(hp.lambd_end, hp.lambd * (1.0 - online_it / max(hp.online_iterations, 1)))", "log", "other"),
-    Mistake("lambd cools one update late", "online_it = maximum(step - hp.switch, 0)",
-            "online_it = maximum(step - hp.switch - 1, 0)", "trajectory", "other"),
-    Mistake("offline discount online", "jnp.where(online_it > 0, hp.online_discount, hp.discount)", "hp.discount",
-            "update", "other"),
-    Mistake("moments kept at the switch", "return self.replace(**fresh)", "return self", "update"),
-    Mistake("the VAE's moments dropped too at the switch", "self.replace(**fresh)",
-            'self.replace(vae_optimizer=adam("vae", self.hp).init(self.vae), **fresh)', "update", "vae"),
-    Mistake("the policy at the critics' rate", '"actor": hp.actor_lr', '"actor": hp.critic_lr', "update"),
-    Mistake("exploration without noise", "clip(hp.expl_noise * noise.action, -hp.noise_clip, hp.noise_clip)",
-            "0.0 * noise.action", "act"),
-    Mistake("noise of exploration not clipped",
-            "clip(hp.expl_noise * noise.action, -hp.noise_clip, hp.noise_clip)", "hp.expl_noise * noise.action", "act",
-            "other"),
-    Mistake("exploration not bounded", "return clip(max_action * action, -max_action, max_action)",
-            "return max_action * action", "act"),
-    Mistake("same noise at every update",
-            "index_key, target_key, latent_key, _ = jax.random.split(jax.random.fold_in(key, step), 4)",
-            "index_key, target_key, latent_key, _ = jax.random.split(jax.random.fold_in(key, 0 * step), 4)", "draws"),
-    Mistake("one key for both noises", "jax.random.normal(latent_key,", "jax.random.normal(target_key,", "draws"),
-    Mistake("the same exploration at every step", "jax.random.split(jax.random.fold_in(key, step), 4)[3]",
-            "jax.random.split(jax.random.fold_in(key, 0 * step), 4)[3]", "draws"),
-    Mistake("delayed one step early", "delayed = (phase + place + 1) % hp.policy_freq == 0",
-            "delayed = (phase + place) % hp.policy_freq == 0", "shipped path"),
-    Mistake("the period begins anew behind the VAE", "start, rest = start + vae_updates, num_updates - vae_updates",
-            "start, rest = start + vae_updates, num_updates - vae_updates\n    phase = 0", "shipped path"),
-    Mistake("the VAE's draws once more", "start, rest = start + vae_updates, num_updates - vae_updates",
-            "rest = num_updates - vae_updates", "shipped path"),
-    Mistake("batches from the whole ring", "draw_noise(key, step, hp, size, action_dim)",
-            "draw_noise(key, step, hp, len(dataset), action_dim)", "shipped path"),
-    Mistake("update before the step is stored", "ring, num_updates = push(ring, rows), len(rows)",
-            "before, ring, num_updates = ring, push(ring, rows), len(rows)\n"
-            "    ring = ring.replace(rows=before.rows)", "shipped path"),
-]  # fmt: skip

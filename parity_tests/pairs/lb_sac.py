@@ -1,8 +1,7 @@
 """LB-SAC on the ladder."""
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Mistake, Pair
-from parity_tests.pairs import ensemble
+from parity_tests.pair import Facts, Pair
 from parity_tests.pairs.ensemble import FLOAT32, FLOAT64, LOSSES, OTHER, SMALL, outputs
 from shared.data.transitions import extract_transitions
 
@@ -33,19 +32,3 @@ PAIR = Pair(
     float64=FLOAT64,
     facts=Facts(rewarded="critic_loss"),
 )
-
-MISTAKES = [
-    *ensemble.MISTAKES,
-    Mistake("sum over the ensemble", "square(q - target).mean()", "square(q - target).mean(axis=1).sum()", "loss"),
-    Mistake("targets broadcast to (B, B)", "square(q - target).mean()", "square(q[:, :, None] - target).mean()",
-            "loss"),
-    Mistake("LayerNorm's epsilon", "epsilon=1e-5", "epsilon=1e-6", "forward", "layer norm"),
-    Mistake("layer norm over the batch", "nn.LayerNorm, epsilon=1e-5", "nn.LayerNorm, reduction_axes=-2, epsilon=1e-5",
-            "forward", "layer norm"),
-    Mistake("noise of a chunk's updates alike", "return draw_noise(key, step, hp,",
-            "return draw_noise(key, start + (step - start) // CHUNK * CHUNK, hp,", "shipped path"),
-    Mistake("every chunk's noise alike", "return draw_noise(key, step, hp,",
-            "return draw_noise(key, start + (step - start) % CHUNK, hp,", "shipped path"),
-    Mistake("every update from the first row", "return state.update(take(dataset, indices), noise)",
-            "return state.update(take(dataset, 0 * indices), noise)", "shipped path"),
-]  # fmt: skip

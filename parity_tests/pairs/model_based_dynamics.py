@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from parity_tests.families import Family
-from parity_tests.pair import Loss, Mistake, Pair
+from parity_tests.pair import Loss, Pair
 from shared.data.dynamics import Split, extract_known, held_out_rows
 from shared.data.transitions import Batch
 from shared.envs.terminations import hopper
@@ -125,74 +125,3 @@ PAIR = Pair(
     float64={"recording": 5e-11},
     float32={"update": 2e-3, "shipped path": 5e-4},
 )
-
-MISTAKES = [
-    Mistake("hard log-variance bounds", "log_var = self.max_logvar - softplus(self.max_logvar - log_var)",
-            "log_var = jnp.minimum(log_var, self.max_logvar)", "forward"),
-    Mistake("lower bound first", "        log_var = self.max_logvar - softplus(self.max_logvar - log_var)\n"
-            "        return mean, self.min_logvar + softplus(log_var - self.min_logvar)",
-            "        log_var = self.min_logvar + softplus(log_var - self.min_logvar)\n"
-            "        return mean, self.max_logvar - softplus(self.max_logvar - log_var)", "forward"),
-    Mistake("log-variance first", "mean, log_var = jnp.split", "log_var, mean = jnp.split", "forward"),
-    Mistake("next state for its change", "batch.next_observations - batch.observations", "batch.next_observations",
-            "loss"),
-    Mistake("reward first", "concatenate([batch.next_observations - batch.observations, batch.rewards[..., None]]",
-            "concatenate([batch.rewards[..., None], batch.next_observations - batch.observations]", "loss"),
-    Mistake("half the likelihood", "* exp(-log_var)).mean(axis=(1, 2)).sum()",
-            "* exp(-log_var)).mean(axis=(1, 2)).sum() / 2", "loss"),
-    Mistake("mean over members", "loss = likelihood + log_var.mean(axis=(1, 2)).sum()",
-            "loss = likelihood + log_var.mean()", "loss"),
-    Mistake("decay without the half", "decay * 0.5 * square(weight).sum()", "decay * square(weight).sum()", "loss"),
-    Mistake("decay averaged over members", "decay * 0.5 * square(weight).sum()",
-            "decay * 0.5 * square(weight).mean(axis=0).sum()", "loss"),
-    Mistake("bounds as means", "hp.logvar_loss_coef * high.sum() -", "hp.logvar_loss_coef * high.mean() -", "loss"),
-    Mistake("bounds with swapped signs", "hp.logvar_loss_coef * high.sum() - hp.logvar_loss_coef * low.sum()",
-            "hp.logvar_loss_coef * low.sum() - hp.logvar_loss_coef * high.sum()", "loss"),
-    Mistake("another learning rate", "optax.adam(hp.dynamics_lr)", "optax.adam(1e-3)", "update", "other"),
-    Mistake("last short batch dropped", "        if rest.size:\n", "        if False:\n", "update"),
-    Mistake("batches of rows side by side", "reshape(members, number, size).swapaxes(0, 1)",
-            "reshape(members, size, number).transpose(2, 0, 1)", "update"),
-    Mistake("held-out rows learnt from", "members = split.training[split.bootstrap]", "members = split.bootstrap",
-            "update"),
-    Mistake("likelihood on held-out rows", "return square(mean - targets(holdout)).mean(axis=(1, 2))",
-            "return (square(mean - targets(holdout)) * exp(-_)).mean(axis=(1, 2))", "forward"),
-    Mistake("the last weights for the best", "where(improved[:, None, None], now, best) if now.ndim == 3 else now",
-            "now", "update"),
-    Mistake("bounds of the best epoch", "if now.ndim == 3 else now", "if now.ndim == 3 else best", "update"),
-    Mistake("all must improve", "where(improved.any(), 0,", "where(improved.all(), 0,", "update"),
-    Mistake("elites unsorted", "[: self.hp.n_elites]\n        return Model(self.best_dynamics, elites,",
-            "[: self.hp.n_elites]\n        return Model(self.best_dynamics, jnp.sort(elites),", "act", "other"),
-    Mistake("the last weights predict", "return Model(self.best_dynamics, elites,",
-            "return Model(self.dynamics, elites,", "act"),
-    Mistake("state added to the reward", "mean = concatenate([mean[..., :-1] + observations, mean[..., -1:]], axis=-1)",
-            "mean = mean + concatenate([observations, observations[..., -1:]], axis=-1)", "act"),
-    Mistake("variance for the deviation", "std = sqrt(exp(log_var))", "std = exp(log_var)", "act"),
-    Mistake("mean for a sample", "samples = (mean + draws.normals * std)", "samples = (mean + 0.0 * std)", "act"),
-    Mistake("one member for all rows", "samples[self.elites[draws.chosen], jnp.arange(rows)]",
-            "samples[self.elites[draws.chosen[0]], jnp.arange(rows)]", "act"),
-    Mistake("number of an elite for a member's", "samples[self.elites[draws.chosen],", "samples[draws.chosen,",
-            "act"),
-    Mistake("termination by the old state", "self.terminated(next_observations)", "self.terminated(observations)",
-            "act"),
-    Mistake("penalty of the mean member", "return amax(norm(stds), axis=0)", "return jnp.mean(norm(stds), axis=0)",
-            "act"),
-    Mistake("penalty without the reward's deviation", "return amax(norm(stds), axis=0)",
-            "return amax(norm(stds[..., :-1]), axis=0)", "act"),
-    Mistake("penalty from the variance", "uncertainty(mode, mean[..., :state_dim], std)",
-            "uncertainty(mode, mean[..., :state_dim], square(std))", "act"),
-    Mistake("penalty from elites alone", "uncertainty(mode, mean[..., :state_dim], std)",
-            "uncertainty(mode, mean[self.elites, :, :state_dim], std[self.elites])", "act"),
-    Mistake("disagreement on rewards too", "uncertainty(mode, mean[..., :state_dim], std)",
-            "uncertainty(mode, mean, std)", "act"),
-    Mistake("deviation of a sample", "return sqrt(square(apart).mean(axis=(0, 2)))",
-            "return sqrt(square(apart).sum(axis=0).mean(axis=-1) / (len(means) - 1))", "act"),
-    Mistake("the last batch's loss", "\"train_loss\": losses.mean()", "\"train_loss\": losses[-1]", "log"),
-    Mistake("held-out loss of all members", "jnp.sort(held_out)[: hp.n_elites].mean()", "held_out.mean()", "log"),
-    Mistake("uniform weights", "std * jax.random.truncated_normal(key, -2.0 / std, 2.0 / std, shape, dtype)",
-            "jax.random.uniform(key, shape, dtype, -std * 3.0**0.5, std * 3.0**0.5)", "start"),
-    Mistake("same order in every epoch", "jax.random.fold_in(key, step)", "jax.random.fold_in(key, 0 * step)", "draws"),
-    Mistake("drawn with replacement", "return argsort(uniforms, axis=-1), Noise()",
-            "return (size * square(uniforms)).astype(int), Noise()", "draws"),
-    Mistake("epochs begin anew at each interval", "order, noise = draw_noise(key, step, state.hp,",
-            "order, noise = draw_noise(key, step - start, state.hp,", "shipped path"),
-]  # fmt: skip

@@ -1,8 +1,7 @@
 """SAC-N on the ladder."""
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Mistake, Pair
-from parity_tests.pairs import ensemble
+from parity_tests.pair import Facts, Pair
 from parity_tests.pairs.ensemble import FLOAT32, FLOAT64, LOSSES, OTHER, SMALL, outputs
 from shared.data.transitions import extract_transitions
 
@@ -24,12 +23,3 @@ PAIR = Pair(
     float64=FLOAT64,
     facts=Facts(rewarded="critic_loss"),
 )
-
-MISTAKES = [
-    *ensemble.MISTAKES,
-    Mistake("mean over the ensemble", ".mean(axis=1).sum()", ".mean()", "loss"),
-    Mistake("targets broadcast to (B, B)", "square(q - target).mean(axis=1).sum()",
-            "square(q[:, :, None] - target).mean(axis=(1, 2)).sum()", "loss", breaks="rewards_belong_to_their_rows"),
-    Mistake("every update from the first batch", "return state.update(take(dataset, indices), noise)",
-            "return state.update(take(dataset, draws[0][0]), noise)", "shipped path"),
-]  # fmt: skip

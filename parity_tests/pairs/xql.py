@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Mistake, Pair, unlikelihood
+from parity_tests.pair import Facts, Loss, Pair, unlikelihood
 
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
@@ -75,65 +75,3 @@ PAIR = Pair(
     drawn_inside=lambda twin, noise, hp: noise._replace(dropout=twin.dropout_masks(noise, hp)),
     facts=Facts(rewarded="q_loss", target_inputs=("batch",), imitation=unlikelihood, sharp={"beta": 100.0}),
 )
-
-MISTAKES = [
-    Mistake("mean not squashed", "tanh(self.net(observations, masks))", "self.net(observations, masks)", "forward"),
-    Mistake("log-std bounded by -20", "clamp(self.log_std, -5.0, 2.0)", "clamp(self.log_std, -20.0, 2.0)", "forward"),
-    Mistake("swapped input", "concatenate([observations, actions], axis", "concatenate([actions, observations], axis",
-            "forward"),
-    Mistake("LayerNorm's epsilon of PyTorch", "epsilon=1e-6", "epsilon=1e-5", "forward"),
-    Mistake("Gumbel clip after exp",
-            "growth, unit = exp(z - largest), exp(-largest)",
-            "growth, unit = minimum(exp(error - largest), exp(hp.max_clip or 700.0)), exp(-largest)", "forward"),
-    Mistake("clip after the maximum", "maximum(stop_gradient(z.max()), -1.0)",
-            "maximum(stop_gradient(error.max()), -1.0)", "forward"),
-    Mistake("no floor below the maximum", "maximum(stop_gradient(z.max()), -1.0)", "stop_gradient(z.max())",
-            "forward"),
-    Mistake("maximum of each row", "stop_gradient(z.max())", "stop_gradient(z)", "loss"),
-    Mistake("not divided by the largest exponential", "growth, unit = exp(z - largest), exp(-largest)",
-            "growth, unit = exp(z), 1.0", "loss"),
-    Mistake("gradient through the maximum", "stop_gradient(z.max())", "z.max()", "gradient"),
-    Mistake("gradient through the slope", "(stop_gradient(slope) * error)", "(slope * error)", "gradient", "other"),
-    Mistake("slope of clipped errors 0", "(stop_gradient(slope) * error)", "(stop_gradient(slope) * z)", "gradient",
-            "other"),
-    Mistake("temperature multiplied", "(q - v) / self.hp.loss_temp", "(q - v) * self.hp.loss_temp", "loss", "other"),
-    Mistake("temperatures exchanged", "(q - v) / self.hp.loss_temp", "(q - v) / self.hp.beta", "loss"),
-    Mistake("online critics", "self.q_target(observations, actions)", "self.qf(observations, actions)", "loss"),
-    Mistake("maximum for minimum", "return minimum(q1, q2)", "return maximum(q1, q2)", "loss"),
-    Mistake("random actions in other rows' states", "noise.random.reshape(-1",
-            "noise.random.swapaxes(0, 1).reshape(-1", "loss", "other"),
-    Mistake("noise not clipped", "clamp(hp.noise_std * noise.action, -NOISE_CLIP, NOISE_CLIP)",
-            "hp.noise_std * noise.action", "loss", "other"),
-    Mistake("noisy actions not clipped", "actions = clamp(actions + max_action * change, -max_action, max_action)",
-            "actions = actions + max_action * change", "loss", "other"),
-    Mistake("weight not capped", "minimum(exp(self.hp.beta * adv), MAX_WEIGHT)", "exp(self.hp.beta * adv)", "loss",
-            "other"),
-    Mistake("cap before the exponential", "minimum(exp(self.hp.beta * adv), MAX_WEIGHT)",
-            "exp(minimum(self.hp.beta * adv, MAX_WEIGHT))", "loss", "other"),
-    Mistake("divided by the inverse temperature", "exp(self.hp.beta * adv)", "exp(adv / self.hp.beta)", "loss"),
-    Mistake("mean over action dimensions", "log_density.sum(axis=-1)", "log_density.mean(axis=-1)", "loss"),
-    Mistake("broadcast to (B, B)", "-(weights * log_prob).mean()", "-(weights[:, None] * log_prob).mean()", "loss"),
-    Mistake("inverted done flag", "(1.0 - batch.terminals)", "batch.terminals", "loss", breaks="terminals_are_masked"),
-    Mistake("present states in the target", "self.vf(batch.next_observations)", "self.vf(batch.observations)", "loss"),
-    Mistake("squared error for Huber's", "where(size <= HUBER_DELTA, square(error) / 2.0, "
-            "HUBER_DELTA * (size - HUBER_DELTA / 2.0))", "square(error) / 2.0", "loss"),
-    Mistake("mean over critics", "huber(q1 - target).mean() + huber(q2 - target).mean(), {}",
-            "(huber(q1 - target).mean() + huber(q2 - target).mean()) / 2.0, {}", "loss"),
-    Mistake("no dropout", "inputs * next(masks) if layer is dropout else", "inputs if layer is dropout else", "loss",
-            "dropout"),
-    Mistake("policy sees the old V", "value_and_grad(state.actor_loss,", "value_and_grad(self.actor_loss,", "update"),
-    Mistake("critics learn from the old V", "value_and_grad(state.q_loss,", "value_and_grad(self.q_loss,", "update"),
-    Mistake("one step of V", "range(hp.num_v_updates)", "range(1)", "update", "other"),
-    Mistake("target from the old critics", "soft_update(state.q_target, state.qf,",
-            "soft_update(state.q_target, self.qf,", "update", breaks="targets_move_once_when_due"),
-    Mistake("tau the wrong way round", "(1.0 - tau) * old + tau * new", "tau * old + (1.0 - tau) * new", "update"),
-    Mistake("learning rates swapped", '"vf": hp.vf_lr, "qf": hp.qf_lr', '"vf": hp.qf_lr, "qf": hp.vf_lr', "update",
-            "other"),
-    Mistake("constant learning rate", '"actor": partial(actor_lr, hp)', '"actor": hp.actor_lr', "update", "dropout"),
-    Mistake("learning rate rises again", "minimum(updates, hp.max_timesteps) / hp", "updates / hp", "trajectory",
-            "dropout"),
-    Mistake("draws begin anew at each interval", "steps = start + jnp.arange(num_updates)",
-            "steps = jnp.arange(num_updates)", "shipped path"),
-    Mistake("same noise at every update", "jax.random.fold_in(key, step)", "jax.random.fold_in(key, 0 * step)",
-            "draws"),
-]  # fmt: skip

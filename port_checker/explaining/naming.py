@@ -1,4 +1,4 @@
-"""Which mistake gives somebody's numbers: those of the library are planted into our twin until one does."""
+"""Which mistake gives somebody's numbers: planted ones are tried first, then changes made by machine."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from parity_tests.ladder.draws import FAULTS
-from parity_tests.pair import Mistake, with_mistake
-from parity_tests.pairs import MISTAKES, PAIRS
+from parity_tests.mutants.planted import Mistake, edit_of, mistakes_of, with_mistake
+from parity_tests.pairs import PAIRS
 from port_checker.explaining.changes import Change
 from port_checker.explaining.edits import FAR
 from port_checker.explaining.metrics import wrong_metrics
@@ -32,7 +32,7 @@ class Diagnosis:
 
     Attributes:
         groups: Which of them.
-        mistakes: The library's mistakes that give just these figures; more than one where nothing tells them apart.
+        mistakes: Planted mistakes that give just these figures; more than one where nothing tells them apart.
         changes: Other changes of our twin that do.
         hints: What the figures themselves show, in words.
     """
@@ -51,13 +51,13 @@ def candidates(name: str, rung: str) -> list[Mistake]:
     handed to a port at every rung but its own.
     """
     later = RUNGS[RUNGS.index(rung) :]
-    return [m for m in MISTAKES[name] if m.rung in later and (m.rung == "draws") == (rung == "draws")]
+    return [m for m in mistakes_of(name) if m.rung in later and (m.rung == "draws") == (rung == "draws")]
 
 
 @cache
-def planted(name: str, mistake: Mistake) -> Port:
+def planted(mistake: Mistake) -> Port:
     """Our twin with the mistake in it, as a port."""
-    return OwnTwin(mistake.name, with_mistake(PAIRS[name], mistake), PAIRS[name])
+    return OwnTwin(mistake.name, with_mistake(mistake), PAIRS[mistake.pair])
 
 
 def diagnose(
@@ -83,7 +83,7 @@ def _diagnosed(
     port: Port, rung: str, asked: Sequence[Question], answers: Sequence[Figures], variants: tuple[str, ...]
 ) -> list[Diagnosis]:
     name, wrong = port.pair.name, wrong_groups(rung, asked, answers)
-    given = {m: reproduced(name, m, asked, answers, wrong) for m in candidates(name, rung)}
+    given = {m: reproduced(m, asked, answers, wrong) for m in candidates(name, rung)}
     given = {m: found for m, found in given.items() if found[0] or found[1]}
     if rung in FURTHER_ASKED:
         given = _elsewhere_too(port, given, asked, wrong)
@@ -124,7 +124,7 @@ def _elsewhere_too(
         if figures is None:
             continue
         for mistake, (whole, groups) in list(found.items()):
-            theirs = figures_of(planted(port.pair.name, mistake), question)
+            theirs = figures_of(planted(mistake), question)
             other = set(wrong) if theirs is None else {x for x in wrong if not _alike(figures.get(x), theirs.get(x))}
             found[mistake] = whole and not other, groups - other
     return found
@@ -156,7 +156,7 @@ def wrong_groups(rung: str, asked: Sequence[Question], answers: Sequence[Figures
 
 
 def reproduced(
-    name: str, mistake: Mistake, asked: Sequence[Question], answers: Sequence[Figures], wrong: Sequence[str]
+    mistake: Mistake, asked: Sequence[Question], answers: Sequence[Figures], wrong: Sequence[str]
 ) -> tuple[bool, set[str]]:
     """Whether our twin with the mistake gives these figures in every question, and which of the wrong groups it gives.
 
@@ -165,7 +165,7 @@ def reproduced(
     whole, groups = True, set(wrong)
     for question, figures in zip(asked, answers, strict=True):
         try:
-            theirs = answer(planted(name, mistake), question)
+            theirs = answer(planted(mistake), question)
         except (InputError, NotWrittenError):
             return False, set()
         written = {group: values for group, values in theirs.items() if values is not None and figures.get(group)}
@@ -187,7 +187,7 @@ def _told_apart(port: Port, rung: str, mistakes: Sequence[Mistake], variants: tu
         except (InputError, NotWrittenError):
             break
         wrong = wrong_groups(above, asked, answers)
-        mistakes = [m for m in mistakes if reproduced(port.pair.name, m, asked, answers, wrong)[0]] or mistakes
+        mistakes = [m for m in mistakes if reproduced(m, asked, answers, wrong)[0]] or mistakes
     return tuple(mistakes)
 
 
@@ -197,8 +197,7 @@ def _faults(group: str, asked: Sequence[Question], answers: Sequence[Figures]) -
     return tuple(words for fault, words in FAULTS.items() if any(values[fault].any() for values in found))
 
 
-def place(name: str, mistake: Mistake) -> str:
-    """Where in our twin the mistake is planted, as `corl_jax/td3_bc.py:181`."""
-    path = Path(PAIRS[name].jax.__file__)
-    before = path.read_text(encoding="utf-8").partition(mistake.old)[0]
-    return f"{path.parent.name}/{path.name}:{before.count(chr(10)) + 1}"
+def change_of(mistake: Mistake) -> Change:
+    """What the mistake changes in our twin, and where, as `corl_jax/td3_bc.py:181`."""
+    path, edit = Path(str(PAIRS[mistake.pair].jax.__file__)), edit_of(mistake)
+    return Change(mistake.name, f"{path.parent.name}/{path.name}:{edit.line}", edit.old, edit.new)

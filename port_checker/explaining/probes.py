@@ -1,4 +1,4 @@
-"""What can be told of numbers that no mistake of the library gives.
+"""What can be told of numbers that no known mistake gives.
 
 Our twin is changed in one place until it gives them; where no change does, what the numbers show by themselves is said.
 """

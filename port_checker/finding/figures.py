@@ -11,8 +11,8 @@ Expected = Mapping[str, Named]
 Figures = Mapping[str, Named | None]
 
 # The tolerances of the ladder's own rungs are for twins written line by line alike. A right port may write the same
-# number another way (log(1 - tanh^2) for a stable form, a mean of means), which costs digits. Every mistake of the
-# library is off by a hundred times as much: tests/port_checker/test_naming.py holds the library to that.
+# number another way (log(1 - tanh^2) for a stable form, a mean of means), which costs digits. Every planted mistake is
+# off by a hundred times as much: tests/port_checker/test_naming.py holds them to that.
 TOLERANCES = {
     "weights": 0.0,
     "forward": 1e-10,

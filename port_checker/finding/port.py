@@ -326,7 +326,7 @@ class Port:
 class OwnTwin(Port):
     """One of our own twins, all of which can be traced: nothing of it is compiled.
 
-    A mistake of the library is planted into one, and hundreds of them are asked for each rung.
+    A mistake is planted into one, and hundreds of them are asked for each rung.
     """
 
     def fresh(self, config: Any, sizes: Sizes) -> Any:

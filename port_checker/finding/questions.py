@@ -20,7 +20,8 @@ from parity_tests.ladder.draws import DRAWN_UPDATES, Draw, faultless
 from parity_tests.ladder.rungs import TRAJECTORY_UPDATES, reference_gradients
 from parity_tests.ladder.scene import Scene
 from parity_tests.ladder.stretching import FAR
-from parity_tests.pairs import MISTAKES, PAIRS
+from parity_tests.mutants.planted import mistakes_of
+from parity_tests.pairs import PAIRS
 from port_checker.finding.figures import Expected
 from port_checker.finding.port import Parts, Sizes, reference_parts
 from shared.frameworks.exchange import Named, torch_part
@@ -69,11 +70,11 @@ class Question:
 def questions(name: str, rung: str, variants: tuple[str, ...]) -> list[Question]:
     """All questions of a rung.
 
-    A trajectory is slow to compile. So it is asked for under the default settings, and under those that a mistake of
-    the library needs to show there.
+    A trajectory is slow to compile. So it is asked for under the default settings, and under those that a planted
+    mistake needs to show there.
     """
     if rung == "trajectory":
-        shown = {"default", *(mistake.variant for mistake in MISTAKES[name] if mistake.rung == rung)}
+        shown = {"default", *(mistake.variant for mistake in mistakes_of(name) if mistake.rung == rung)}
         variants = tuple(v for v in variants if v in shown) or variants
     return [question for variant in variants for question in _questions(name, variant)[rung]()]
 

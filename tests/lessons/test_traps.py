@@ -4,7 +4,7 @@ import re
 
 from lessons import pages
 from lessons.traps import TRAPS
-from parity_tests.pairs import MISTAKES
+from parity_tests.mutants.planted import MISTAKES
 
 PAGE = (pages.ROOT / "docs" / "port" / "traps.md").read_text()
 
@@ -19,5 +19,5 @@ def test_every_trap_stands_on_the_page() -> None:
 def test_planted_mistakes_have_these_names() -> None:
     """Those that the page says are planted into the twins as well."""
     (planted,) = re.findall(r"also planted into our twins.*?\):\s(.*?)\.\n", PAGE, re.DOTALL)
-    names = {mistake.name for mistakes in MISTAKES.values() for mistake in mistakes}
+    names = {mistake.name for mistake in MISTAKES}
     assert set(re.findall(r"\*(.*?)\*", planted.replace("\n", " "))) <= names

@@ -11,7 +11,7 @@ import pytest
 from flax.training.train_state import TrainState
 
 from parity_tests.engine.precision import both_in
-from parity_tests.pair import edited
+from parity_tests.mutants.planted import Mistake, with_mistake
 from parity_tests.pairs import PAIRS
 from port_checker import check
 from port_checker.finding.answers import answer
@@ -39,20 +39,21 @@ def test_functions_over_dicts_hold(capsys: pytest.CaptureFixture) -> None:
     assert "\ndraws       not given\n" in printed
 
 
-RATE = "hp.learning_rate * jnp.minimum((updates + 1.0) / hp.warmup_steps, 1.0)"
+RATE = "_hp.learning_rate * jnp.minimum((_updates + 1.0) / _hp.warmup_steps, 1.0)"
 
 
 @pytest.mark.parametrize(
     ("rate", "right"),
     [
-        ("optax.linear_schedule(0.0, hp.learning_rate, hp.warmup_steps)(updates + 1)", True),
-        ("hp.learning_rate * jnp.minimum((updates + 1) / hp.warmup_steps, 1.0)", True),
-        ("hp.learning_rate * jnp.minimum((updates + 1) / (hp.warmup_steps + 1), 1.0)", False),
+        ("optax.linear_schedule(0.0, _hp.learning_rate, _hp.warmup_steps)(_updates + 1)", True),
+        ("_hp.learning_rate * jnp.minimum((_updates + 1) / _hp.warmup_steps, 1.0)", True),
+        ("_hp.learning_rate * jnp.minimum((_updates + 1) / (_hp.warmup_steps + 1), 1.0)", False),
     ],
 )
 def test_a_count_may_be_divided(rate: str, right: bool) -> None:
     """Optax counts in int32, which JAX divides in single precision."""
-    port = OwnTwin("dt", edited(PAIRS["dt"], "rate", [(RATE, rate)]), PAIRS["dt"])
+    changed = Mistake("dt", "rate", "update", "learning_rate", RATE, rate)
+    port = OwnTwin("dt", with_mistake(changed), PAIRS["dt"])
     with both_in("float64"):
         for rung in ("update", "log", "trajectory"):
             for question in questions("dt", rung, ("no dropout",)):
@@ -72,13 +73,14 @@ def test_a_train_state_has_made_as_many_steps_as_its_optimiser() -> None:
 @pytest.mark.parametrize(
     ("optimiser", "right"),
     [
-        ("optax.chain(optax.trace(MOMENTUM), optax.scale(-lr))", True),
-        ("optax.sgd(lr, momentum=0.8)", False),
+        ("optax.chain(optax.trace(MOMENTUM), optax.scale(-_lr))", True),
+        ("optax.sgd(_lr, momentum=0.8)", False),
     ],
 )
 def test_momentum_is_handed_over_and_read(optimiser: str, right: bool) -> None:
     """Gradient descent has one moment, and counts no steps."""
-    port = OwnTwin("awr", edited(PAIRS["awr"], "sgd", [("optax.sgd(lr, momentum=MOMENTUM)", optimiser)]), PAIRS["awr"])
+    changed = Mistake("awr", "sgd", "update", "", "optax.sgd(_lr, momentum=MOMENTUM)", optimiser)
+    port = OwnTwin("awr", with_mistake(changed), PAIRS["awr"])
     with both_in("float64"):
         (question, *_) = questions("awr", "update", ("default",))
         assert bool(wrong_in("update", answer(port, question), question.expected)) != right
@@ -97,33 +99,46 @@ def test_an_optimiser_without_momentum_is_refused() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("old", "new", "rung", "named"),
+    ("old", "new", "rung", "said"),
     [
         ("max_action * jnp.tanh(mlp(layers, observations))", "max_action * mlp(layers, observations)", "forward",
-         "tanh forgotten"),
+         "  * `tanh` left out (corl_jax/td3_bc.py:"),
         ("jnp.where(batch.terminals > 0, 0.0, next_q)", "jnp.where(batch.terminals > 0, next_q, 0.0)", "loss",
-         "inverted done flag"),
-        ("jax.lax.stop_gradient(jnp.abs(q).mean())", "jnp.abs(q).mean()", "gradient", "missing stop_gradient"),
-        ("optax.adam(3e-4)", "optax.adam(3e-4, eps=1e-5)", "update", "Adam's epsilon"),
-        ("t + tau * (s - t)", "s + tau * (t - s)", "update", "tau the wrong way round"),
+         "  * `1.0` left out (corl_jax/td3_bc.py:"),
+        ("batch.next_observations, actions).min(0)", "batch.next_observations, actions).max(0)", "loss",
+         "  * `maximum` for `minimum` (corl_jax/td3_bc.py:"),
+        ("- target).mean() * 2", "- target).mean()", "loss",
+         "your numbers are the reference's times 0.5"),
+        ("jax.lax.stop_gradient(jnp.abs(q).mean())", "jnp.abs(q).mean()", "gradient",
+         "  * missing stop_gradient (corl_jax/td3_bc.py:"),
+        ("optax.adam(3e-4)", "optax.adam(3e-4, eps=1e-5)", "update",
+         "  * Adam's epsilon (corl_jax/td3_bc.py:"),
+        ('actor_loss)(state["actor"], critics[0]', 'actor_loss)(state["actor"], before', "update",
+         "the gradient of `actor_loss` by `actor` is taken at `critic_1` as it was before its step"),
+        ("t + tau * (s - t)", "s + tau * (t - s)", "update",
+         "moved at a rate of 0.995 in place of 0.005"),
     ],
 )  # fmt: skip
-def test_a_mistake_in_another_style_is_named(checked: Callable, old: str, new: str, rung: str, named: str) -> None:
-    status, printed = checked(PLAIN, (old, new))
+def test_a_mistake_in_another_style_is_told(checked: Callable, old: str, new: str, rung: str, said: str) -> None:
+    changes = [(old, new)]
+    if "before" in new:
+        changes.append(('    critics = state["critic_1"], state["critic_2"]\n', '    before = state["critic_1"]\n'
+                        '    critics = state["critic_1"], state["critic_2"]\n'))  # fmt: skip
+    status, printed = checked(PLAIN, *changes)
     failed = [line.split()[0] for line in printed.splitlines() if " FAILS " in line]
     assert (status, failed) == (1, [rung]), printed
-    assert [line.split(" (corl_jax")[0] for line in printed.splitlines() if line.startswith("  * ")] == [f"  * {named}"]
+    assert said in printed, printed
 
 
 def test_a_wrong_metric_is_told_beside_one_that_is_not_logged(checked: Callable) -> None:
     status, printed = checked(PLAIN, ('metrics = {"critic_loss": loss}', 'metrics = {"critic_loss": 3.0 * loss}'))
     assert status == 1
-    assert "Your log (critic_loss): no mistake of the library gives these numbers." in printed
+    assert "Your log (critic_loss): no known mistake gives these numbers." in printed
     assert "It may help: `critic_loss`: your numbers are the reference's times 3." in printed
 
 
 @pytest.mark.thorough
-def test_two_mistakes_in_two_losses_are_both_named(checked: Callable) -> None:
+def test_two_mistakes_in_two_losses_are_both_told(checked: Callable) -> None:
     status, printed = checked(
         AWAC,
         ("(1.0 - batch.terminals)", "batch.terminals"),
@@ -132,9 +147,9 @@ def test_two_mistakes_in_two_losses_are_both_named(checked: Callable) -> None:
     )
     assert status == 1
     assert "Your loss (critic_loss): just what" in printed
-    assert "* inverted done flag (corl_jax/awac.py:" in printed
+    assert "* `1.0` left out (corl_jax/awac.py:" in printed
     assert "Your loss (actor_loss): just what" in printed
-    assert "* mean over actions (corl_jax/awac.py:" in printed
+    assert "* `mean` for `sum` (corl_jax/awac.py:" in printed
 
 
 DRAWS = """
@@ -154,7 +169,7 @@ def update(state"""
         ("", "", ["  Your draws (indices, noise.target): just what the reference gives with this mistake in it.",
                   "  * same noise at every update (corl_jax/td3_bc.py:"]),
         ("split(key)", "split(jax.random.fold_in(key, step // 2))",
-         ["  Your draws (indices, noise.target): no mistake of the library gives these numbers.",
+         ["  Your draws (indices, noise.target): no known mistake gives these numbers.",
           "  It may help: updates draw what others drew: fold `step` into the key."]),
         ("    keys", "    raise NotImplementedError\n    keys", ["draws       not climbed yet: write draw_noise"]),
     ],
@@ -171,7 +186,7 @@ def test_an_unknown_mistake_is_not_given_a_name(checked: Callable) -> None:
     """What the numbers show by themselves is said."""
     status, printed = checked(PLAIN, ("- target).mean() * 2", "- target).mean() * 6"))
     assert status == 1
-    assert "no mistake of the library gives these numbers" in printed
+    assert "no known mistake gives these numbers" in printed
     assert "your numbers are the reference's times 3" in printed
     assert "  * " not in printed
 

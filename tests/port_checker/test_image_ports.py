@@ -69,11 +69,11 @@ def test_a_port_with_channels_last_holds() -> None:
             marks=pytest.mark.thorough,
             id="sides exchanged",
         ),
-        pytest.param("config.beta * jnp", "jnp", "loss", "* weight of the penalty forgotten", id="weight forgotten"),
+        pytest.param("config.beta * jnp", "jnp", "loss", "* `hp.beta` left out", id="weight forgotten"),
     ],
 )
 def test_mistakes_are_found(checked: Checked, old: str, new: str, rung: str, said: str) -> None:
-    """In the order itself, and behind it: the library's mistakes are named of such ports too."""
+    """In the order itself, and behind it: the expression that is wrong is told of such ports too."""
     status, told = checked(PORT, (old, new), algorithm="discrete/bc", settings="images")
     assert status == 1, told
     assert f"{rung:<11} FAILS" in told, told
