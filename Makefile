@@ -60,6 +60,7 @@ lint: setup
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/mypy
+	$(VENV)/bin/python -m tests.contract
 	$(VENV)/bin/python docs/_ext/prose.py
 
 # For every Python and platform that pyproject.toml admits, of wheels only: nothing is built. A version that can stay, stays.

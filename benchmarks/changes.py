@@ -160,10 +160,8 @@ class Tried(Subject):
         """The ladder's adapter, around the changed twin."""
         known = PAIRS[self.name]
 
-        class Changed(Pair):
-            jax = edited(known, self.changes)
-
-        return Changed(**{part.name: getattr(known, part.name) for part in fields(Pair)})
+        changed = type("Changed", (type(known),), {"jax": edited(known, self.changes)})
+        return changed(**{part.name: getattr(known, part.name) for part in fields(Pair)})
 
 
 def edited(pair: Pair, changes: Iterable[tuple[str, str]]) -> ModuleType:

@@ -56,7 +56,7 @@ def graphs(length: int, subject: Subject) -> Callable[[], Any]:
 
 def on_device(subject: Subject) -> Subject:
     """The subject with settings under which its updates ask the host for nothing, which no graph could record."""
-    return replace(subject, settings={**subject.settings, **subject.pair.on_device})
+    return replace(subject, settings={**subject.settings, **subject.pair.settings.get("on device", {})})
 
 
 def recorded(made: Loop, length: int, subject: Subject, recorder: CudaGraphs) -> Callable[[], Any]:

@@ -198,8 +198,9 @@ def measured(name: str, side: str) -> dict[str, dict[str, float]]:
     twin = getattr(pair, side)
     # Some tenths of a second: JAX's loop waits for its metrics after each turn.
     updates = max(1, UPDATES[name] // PARTS[side])
-    settings = {**pair.timed, "eval_freq": updates, "device": "cpu"}
-    subject = OfTask(name, updates, {**pair.timed, "device": "cpu"}, task=task_of(twin, settings))
+    timed = {**pair.settings.get("timed", {}), "device": "cpu"}
+    settings = {**timed, "eval_freq": updates}
+    subject = OfTask(name, updates, timed, task=task_of(twin, settings))
     blocks = {"rung": RUNGS[SIDES[side]].make(subject), "bare": BARE[side](subject)}
     ready = {kind: block for kind, block in blocks.items() if block}
     for block in ready.values():

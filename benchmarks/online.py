@@ -56,7 +56,7 @@ def torch_side_of(pair: Pair, config: Any, task: Any) -> Side:
     dataset = torch_data.to_device(pair.as_rows(task.dataset), device)
     kept = 0 if apart else len(dataset.rewards)
     ring = torch_online.Ring(dataset, torch_online.room(config, kept), keeps_dataset=not apart)
-    if pair.drawn_batch:
+    if hasattr(trainer, "begin"):
         trainer.begin(len(dataset.rewards))
 
     def block() -> None:
@@ -65,7 +65,7 @@ def torch_side_of(pair: Pair, config: Any, task: Any) -> Side:
             action = trainer.explore(observation, twin.draw_exploration(config, ACTION_DIM, device))
             experience.step(action[0].numpy())
             ring.push(pair.as_rows(experience.last()))
-            if pair.drawn_batch:
+            if hasattr(trainer, "enter"):
                 size = len(dataset.rewards)
                 trainer.enter(size + (experience.size - 1) % len(ring.rows.rewards), size)
             trainer.update(*torch_draws(pair, twin, config, trainer, dataset, ring))
@@ -82,7 +82,7 @@ def torch_draws(
         indices, noise = twin.draw_noise(config, ring.size, ACTION_DIM, device, *pair.torch_phase(trainer))
         return torch_data.take(ring.rows, indices), noise
     indices, noise = twin.draw_noise(config, len(dataset.rewards), ACTION_DIM, device, ring.size)
-    if pair.drawn_batch:
+    if hasattr(trainer, "balanced"):
         return trainer.balanced(dataset, ring.rows, indices, noise), noise
     return torch_online.take_both(dataset, ring.rows, indices, twin.shares(config)[0]), noise
 
@@ -94,7 +94,7 @@ def jax_side_of(pair: Pair, config: Any, task: Any) -> Side:
     # Calls before the switch would be ones of a warm-up, which makes no update.
     held = {"state": twin.create_train_state(key, config, STATE_DIM, ACTION_DIM, 1.0), "step": config.switch}
     dataset = jax_data.to_device(pair.as_rows(task.dataset))
-    if pair.drawn_batch:
+    if hasattr(held["state"], "begin"):
         held["state"] = held["state"].begin(len(dataset))
 
     def statics(start: int, updates: int) -> tuple:
@@ -151,7 +151,13 @@ def sides_of(pair: Pair, path: Path) -> dict[str, Side]:
         for key, values in made_up_rows(ROWS).items():
             file[key] = values
         file.attrs["env_id"] = ENV_ID
-    settings = {"env": str(path), "device": "cpu", "offline_iterations": 1000, "n_episodes": 1, **pair.timed}
+    settings = {
+        "env": str(path),
+        "device": "cpu",
+        "offline_iterations": 1000,
+        "n_episodes": 1,
+        **pair.settings.get("timed", {}),
+    }
     sides = {}
     for side, twin, make in ((TORCH, pair.torch, torch_side_of), (JAX, pair.jax, jax_side_of)):
         config = twin.TrainConfig(**settings, online_iterations=(BLOCKS + 1) * STEPS)

@@ -90,4 +90,4 @@ class Subject:
 
 def subject(name: str) -> Subject:
     """An algorithm at the benchmark's size."""
-    return Subject(name, UPDATES[name], PAIRS[name].timed)
+    return Subject(name, UPDATES[name], PAIRS[name].settings.get("timed", {}))

@@ -78,10 +78,7 @@ def online(scene: Scene) -> Errors:
             # That of the ring as it is comes with the sizes.
             of_draw.pop("online_size", None)
             indices, noise = scene.drawing(scene.jax_twin.draw_noise, *sizes, **of_draw)(key, step - 1)
-            if scene.pair.drawn_batch:
-                batch = scene.pair.drawn_batch(expected, scene.jax_twin, held, indices, noise)
-            else:
-                batch = type(held)(*(column[indices] for column in held))
+            batch = scene.pair.drawn_batch(expected, scene.jax_twin, held, indices, noise)
             update = scene.pair.update_statics(scene.config, step)
             expected, _ = single.run(type(expected).update, expected, batch, noise, *scene.pair.number(step), **update)
         # A compiled call takes the memory of its state and of its ring for its own.

@@ -22,7 +22,7 @@ from parity_tests.errors import error, errors
 from parity_tests.ladder.draws import DRAWN_UPDATES, faults, reuses_key, shares_a_key
 from parity_tests.ladder.online import explored as jax_explored
 from parity_tests.ladder.online import gone_online, online, to_jax_draws, torch_explored
-from parity_tests.ladder.scene import Scene
+from parity_tests.ladder.scene import Scene, Statics
 from parity_tests.ladder.starting import start
 from parity_tests.ladder.stretching import FAR
 from parity_tests.pair import Pair
@@ -211,15 +211,14 @@ def interval(scene: Scene, state: Any, start: int, num_updates: int) -> tuple[Er
 def draws(scene: Scene) -> Errors:
     """Updates' indices and noise: of the torch twin's kinds, shapes and distributions, never the same twice."""
     rows, *_ = scene.pair.draw_inputs(scene.dataset, scene.sizes[1])
-    found = _draws(_offline(scene), rows + scene.pair.further_rows) | _other_draws(scene) | _drawn_once(scene)
+    found = _draws(scene, rows + scene.pair.further_rows, _offline(scene)) | _other_draws(scene) | _drawn_once(scene)
     if scene.pair.further_rows:
         drawn = [scene.jax_draw(jax.random.key(2), step, {})[0] for step in range(DRAWN_UPDATES)]
         # What lies within, the dataset's last row and the first one behind it
         found["ends within"] = float(not {rows - 1, rows} <= set(np.ravel(drawn).tolist()))
     if scene.pair.two_buffers:
-        mixing = replace(scene.pair, draw_statics=lambda config, step: {"online_size": SEEN})
-        scene = replace(scene, pair=mixing)
-        found |= {f"online {name}": value for name, value in _draws(scene, rows + SEEN).items()}
+        mixed = _draws(scene, rows + SEEN, lambda config, step: {"online_size": SEEN})
+        found |= {f"online {name}": value for name, value in mixed.items()}
         steps = range(DRAWN_UPDATES)
         drawn = [scene.jax_draw(jax.random.key(2), step, {"online_size": SEEN})[0] for step in steps]
         # What lies within, the last row of one buffer and the first one of the other
@@ -231,38 +230,38 @@ def draws(scene: Scene) -> Errors:
 SEEN = 50
 
 
-def _offline(scene: Scene) -> Scene:
-    """The scene whose draws are of the dataset alone, as where the first updates of a variant are."""
+def _offline(scene: Scene) -> Statics:
+    """What draws are told when they are of the dataset alone, as in the first updates of a variant."""
 
     def statics(config: Any, step: int) -> dict[str, Any]:
         given = scene.pair.draw_statics(config, step)
         return {name: value for name, value in given.items() if name != "online_size"}
 
-    return replace(scene, pair=replace(scene.pair, draw_statics=statics))
+    return statics
 
 
-def _draws(scene: Scene, num_rows: int) -> Errors:
+def _draws(scene: Scene, num_rows: int, statics_of: Statics) -> Errors:
     """Those of updates whose rows are so many."""
     steps = range(scene.updates + 1, scene.updates + 1 + DRAWN_UPDATES)
-    inputs, within = scene.pair.draw_inputs(scene.dataset, scene.sizes[1]), scene.pair.drawn_inside
+    inputs = scene.pair.draw_inputs(scene.dataset, scene.sizes[1])
 
     def drawn(key: Any, step: Any, hp: Any, *inputs: Any, **statics: Any) -> tuple[Any, Any]:
         indices, noise = scene.jax_twin.draw_noise(key, step, hp, *inputs, **statics)
         # An update draws the rest from a key that it is handed.
-        return indices, within(scene.jax_twin, noise, hp) if within else noise
+        return indices, scene.pair.drawn_inside(scene.jax_twin, noise, hp)
 
     def draw(seed: int, step: int) -> tuple[Any, Any]:
-        statics = scene.pair.draw_statics(scene.config, step)
+        statics = statics_of(scene.config, step)
         return scene.drawing(drawn, *inputs, **statics)(jax.random.key(seed), step - 1)
 
-    ours, reference = [draw(2, step) for step in steps], list(islice(scene.draws(), DRAWN_UPDATES))
+    ours, reference = [draw(2, step) for step in steps], list(islice(scene.draws(statics_of), DRAWN_UPDATES))
     found: Errors = {}
     for what, figures in faults([*ours, draw(2, steps[0]), draw(3, steps[0])], reference, num_rows).items():
         found |= {f"{what} {name}": float(np.abs(value).max()) for name, value in figures.items()}
     # Neither twin draws what the other does without.
     given = [[[value is None for value in noise] for _, noise in drawn] for drawn in (ours, reference)]
     found["noise that is None"] = float(given[0] != given[1])
-    first = scene.pair.draw_statics(scene.config, steps[0])
+    first = statics_of(scene.config, steps[0])
     once = partial(drawn, jax.random.key(2), steps[0] - 1, scene.hp, *inputs, **first)
     found["keys used twice"] = float(reuses_key(once))
     if scene.pair.explores:
@@ -316,10 +315,10 @@ ROWS = 20
 def _drawn_once(scene: Scene) -> Errors:
     """What is drawn of a dataset before the first update: as PyTorch draws it, and another for another key."""
     found: Errors = {}
-    for name in scene.pair.drawn_once:
+    for name, further in scene.pair.drawn_once.items():
         ours, theirs = (getattr(twin, name) for twin in (scene.jax_twin, scene.pair.torch))
         keys = [*range(DRAWN_UPDATES), 0, DRAWN_UPDATES]
-        told = ROWS, *scene.pair.drawn_with.get(name, ())
+        told = ROWS, *further
         drawn = [(None, ours(jax.random.key(seed), scene.hp, *told)) for seed in keys]
         reference = [(None, theirs(scene.config, *told)) for _ in range(DRAWN_UPDATES)]
         for what, figures in faults(drawn, reference, 0).items():
@@ -448,4 +447,4 @@ RUNGS: Mapping[str, Rung] = {
 
 def tolerance(pair: Pair, rung: str, precision: str) -> float:
     """How far a pair's twins may be apart at a rung."""
-    return getattr(pair, precision).get(rung, getattr(RUNGS[rung], precision))
+    return pair.tolerances.get(precision, {}).get(rung, getattr(RUNGS[rung], precision))

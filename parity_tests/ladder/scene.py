@@ -25,6 +25,8 @@ from shared.frameworks import jax_data, jax_side, torch_data, torch_side
 from shared.frameworks.exchange import blank_state, to_jax
 from shared.runs.encoders import NO_ENCODER, encoder_of
 
+# From settings and the number of an update to the further arguments of its draws
+Statics = Callable[[Any, int], dict[str, Any]]
 # From a function to one that computes the same
 Engine = Callable[[Callable], Callable]
 
@@ -147,13 +149,13 @@ class Scene:
 
         return replace(self, trainer=stretched(self.trainer, run, self.sizes[1], corner, spread))
 
-    def draws(self) -> Any:
-        """Endlessly (indices, noise) as the torch twin draws them, from the next update on."""
-        step = self.updates
+    def draws(self, statics: Statics | None = None) -> Any:
+        """Endlessly (indices, noise) as the torch twin draws them, from the next update on, by the pair's `statics`."""
+        step, statics = self.updates, statics or self.pair.draw_statics
         draw = self.pair.torch_draws(self.config, self.dataset, self.sizes[1], torch.device("cpu"))
         while True:
             step += 1
-            yield draw(**self.pair.draw_statics(self.config, step))
+            yield draw(**statics(self.config, step))
 
     def jax_draw(self, key: Any, step: int, statics: dict[str, Any]) -> tuple[Any, Any]:
         """Indices and noise as the JAX twin draws them; the number of an update starts at 0 in its draws."""
@@ -222,7 +224,11 @@ class Scene:
 def _scene(name: str, variant: str, dataset: str, warm: bool, dtype: torch.dtype) -> Scene:
     pair = PAIRS[name]
     rows = ROWS[dataset]()
-    settings = pair.full_size if variant == FULL_SIZE else {"batch_size": BATCH_SIZE} | pair.variants[variant]
+    settings = (
+        pair.settings.get(FULL_SIZE, {})
+        if variant == FULL_SIZE
+        else {"batch_size": BATCH_SIZE} | pair.variants[variant]
+    )
     config = pair.torch.TrainConfig(device="cpu", **settings)
     if (encoder := encoder_of(config)) == NO_ENCODER:
         columns = pair.load(rows)

@@ -12,7 +12,7 @@ from parity_tests.pairs import PAIRS
 @cache
 def program_of(name: str) -> Any:
     """Each pair's, traced once for all that is counted in it."""
-    return program(PAIRS[name], PAIRS[name].jax, PAIRS[name].counted_updates, **PAIRS[name].counted)
+    return program(PAIRS[name], PAIRS[name].jax, PAIRS[name].counted_updates, **PAIRS[name].settings.get("counted", {}))
 
 
 def updates_in_a_body(name: str) -> int:
@@ -45,7 +45,7 @@ def test_nothing_reaches_the_host_within_an_interval(name: str) -> None:
 def test_brute_force_asks_no_host() -> None:
     """PRDC's search on the device."""
     pair = PAIRS["prdc"]
-    assert not calls(program(pair, pair.jax, pair.counted_updates, **pair.on_device))
+    assert not calls(program(pair, pair.jax, pair.counted_updates, **pair.settings["on device"]))
 
 
 @pytest.mark.parametrize("name", PAIRS)

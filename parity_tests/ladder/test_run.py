@@ -52,7 +52,7 @@ def test_runs_are_equal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     pair = PAIRS[name]
     episodes = {"n_episodes": 2} if issubclass(pair.torch.TrainConfig, RunConfig) else {}
     settings = SETTINGS | episodes | pair.lasting(25) | {"runs_path": str(tmp_path)} | pair.variants["default"]
-    settings |= pair.in_a_run
+    settings |= pair.settings.get("run", {})
     refused = getattr(pair.torch, "modify_rewards", None) is modify_rewards_times_100  # for AntMaze alone
     if hasattr(pair.torch.TrainConfig, "normalize_reward") and not refused:
         settings["normalize_reward"] = True

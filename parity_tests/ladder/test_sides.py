@@ -95,15 +95,16 @@ def unexcused(found: Sides, file: str) -> list[str]:
 def test_both_sides_are_taken(name: str) -> None:
     """Of every absolute value, clamp, maximum, minimum, choice and rectifier of each twin, in some batch."""
     pair = PAIRS[name]
+    jax_file, torch_file = str(pair.jax.__file__), str(pair.torch.__file__)
     with both_in("float64"):
         staged = list(scenes(pair))
-    with both_in("float64"), jax_sides(pair.jax.__file__) as ours, TorchSides(pair.torch.__file__) as theirs:
+    with both_in("float64"), jax_sides(jax_file) as ours, TorchSides(torch_file) as theirs:
         for scene in staged:
             decide(scene)
     assert ours
     assert theirs.found
-    assert not unexcused(ours, pair.jax.__file__)
-    assert not unexcused(theirs.found, pair.torch.__file__)
+    assert not unexcused(ours, jax_file)
+    assert not unexcused(theirs.found, torch_file)
 
 
 def test_a_side_that_is_never_taken_is_told() -> None:

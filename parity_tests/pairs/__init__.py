@@ -3,13 +3,13 @@
 import importlib
 import pkgutil
 
-from parity_tests.pair import load_choices
+from parity_tests.pair import FinitePair, Pair
 
 MODULES = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
 _PAIRS = [module for module in MODULES if hasattr(module, "PAIR")]
-PAIRS = {module.PAIR.name: module.PAIR for module in _PAIRS}
+PAIRS: dict[str, Pair] = {module.PAIR.name: module.PAIR for module in _PAIRS}
 
 
 def is_finite(name: str) -> bool:
     """Whether a pair chooses one of finitely many actions."""
-    return PAIRS[name].load is load_choices
+    return isinstance(PAIRS[name], FinitePair)

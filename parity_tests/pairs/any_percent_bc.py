@@ -1,9 +1,22 @@
 """Behaviour cloning on the ladder."""
 
+from typing import Any
+
 from parity_tests.families import Family
 from parity_tests.pair import Loss, Pair
 
-PAIR = Pair(
+
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
+        return {"actor": twin.actor(batch.observations)}
+
+    def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
+        return (len(dataset[0]),)
+
+
+PAIR = Adapter(
     name="any_percent_bc",
     title="BC, the best trajectories or all",
     family=Family.IMITATION,
@@ -11,8 +24,6 @@ PAIR = Pair(
     paper="Pomerleau 1991; Chen et al. 2021",
     url="https://arxiv.org/abs/2106.01345",
     benchmark_updates=1000,
-    outputs=lambda twin, batch: {"actor": twin.actor(batch.observations)},
     losses={"actor_loss": Loss(of=("actor",), inputs=("batch",))},
     variants={"default": {}, "images": {"encoder": "minatar", "frame_stack": 2, "crop_padding": 2}},
-    draw_inputs=lambda dataset, action_dim: (len(dataset[0]),),
 )

@@ -53,7 +53,27 @@ def unlikelihood(actor: Any, batch: Any) -> Any:
     return -load_twin("jax", "awr").log_prob(actor, batch.observations, batch.actions).mean()
 
 
-PAIR = Pair(
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    outputs = staticmethod(outputs)
+
+    extra_inputs = staticmethod(targets_and_weights)
+
+    def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
+        return (len(dataset.actions),)
+
+    def take(self, twin: Any, dataset: Any, indices: Any, config: Any) -> Any:
+        return twin.take_of(dataset, indices)
+
+    def ready(self, twin: Any, dataset: Any, config: Any) -> Any:
+        return twin.in_episodes(dataset)
+
+    def load(self, raw: dict[str, np.ndarray], frame_stack: int = 1) -> Any:
+        return load(raw)
+
+
+PAIR = Adapter(
     name="awr",
     title="AWR",
     family=Family.WEIGHTED,
@@ -61,7 +81,6 @@ PAIR = Pair(
     paper="Peng et al. 2019",
     url="https://arxiv.org/abs/1910.00177",
     benchmark_updates=2,
-    outputs=outputs,
     losses={
         "value_loss": Loss(of=("vf",), inputs=("observations", "returns")),
         "actor_loss": Loss(of=("actor",), inputs=("observations", "actions", "weights")),
@@ -73,13 +92,12 @@ PAIR = Pair(
         | {"normalize_advantages": False, "beta": 0.5, "max_weight": 3.0, "lam": 0.7, "discount": 0.9}
         | {"minibatch_size": 5, "vf_updates": 13, "actor_updates": 7, "vf_lr": 2e-4, "actor_lr": 1e-4},
     },
-    extra_inputs=targets_and_weights,
-    draw_inputs=lambda dataset, action_dim: (len(dataset.actions),),
-    take=lambda twin, dataset, indices, config: twin.take_of(dataset, indices),
-    ready=lambda twin, dataset, config: twin.in_episodes(dataset),
-    load=load,
-    full_size={"vf_updates": 16, "actor_updates": 16},
-    # At full size an update is 32 gradient steps, each of them rounded: 1.1e-5.
-    float32={"update": 5e-5},
     facts=Facts(imitation=unlikelihood),
+    settings={
+        "full size": {"vf_updates": 16, "actor_updates": 16},
+    },
+    tolerances={
+        # At full size an update is 32 gradient steps, each of them rounded: 1.1e-5.
+        "float32": {"update": 5e-5},
+    },
 )

@@ -28,7 +28,22 @@ def learns(config: Any) -> bool:
     return config.vae_iterations < AS_WARM
 
 
-PAIR = Pair(
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    outputs = staticmethod(outputs)
+
+    def draw_statics(self, config: Any, step: int) -> dict[str, Any]:
+        return {"pretrains": step <= config.vae_iterations}
+
+    def update_statics(self, config: Any, step: int) -> dict[str, Any]:
+        return {"pretrains": step <= config.vae_iterations}
+
+    def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
+        return {"vae_updates": pretrained(config, start, num_updates)}
+
+
+PAIR = Adapter(
     name="bcq",
     title="BCQ",
     family=Family.CONSTRAINT,
@@ -36,7 +51,6 @@ PAIR = Pair(
     paper="Fujimoto et al. 2018",
     url="https://arxiv.org/abs/1812.02900",
     benchmark_updates=60,
-    outputs=outputs,
     losses={
         "vae_loss": Loss(of=("encoder", "decoder")),
         # The VAE's own updates draw no noise for these.
@@ -53,9 +67,8 @@ PAIR = Pair(
         # At the end of the updates of the VAE alone
         "vae": SMALL | {"vae_iterations": AS_WARM, "n_action_samples": 3},
     },
-    draw_statics=lambda config, step: {"pretrains": step <= config.vae_iterations},
-    update_statics=lambda config, step: {"pretrains": step <= config.vae_iterations},
-    interval_statics=lambda config, start, num_updates: {"vae_updates": pretrained(config, start, num_updates)},
-    full_size={"n_action_samples": 10},
     facts=Facts(rewarded="critic_loss"),
+    settings={
+        "full size": {"n_action_samples": 10},
+    },
 )

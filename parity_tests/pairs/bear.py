@@ -50,7 +50,23 @@ def warm_updates(config: Any, start: int, num_updates: int) -> dict[str, Any]:
     return {"warm_updates": min(max(config.warmup_steps - start, 0), num_updates)}
 
 
-PAIR = Pair(
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    # Also the log-density of the target's best action
+    gathers = 2
+    compiled_in = "float32"
+
+    outputs = staticmethod(outputs)
+
+    draw_statics = staticmethod(statics)
+
+    update_statics = staticmethod(statics)
+
+    interval_statics = staticmethod(warm_updates)
+
+
+PAIR = Adapter(
     name="bear",
     title="BEAR",
     family=Family.CONSTRAINT,
@@ -58,7 +74,6 @@ PAIR = Pair(
     paper="Kumar et al. 2019",
     url="https://arxiv.org/abs/1906.00949",
     benchmark_updates=100,
-    outputs=outputs,
     losses={
         "vae_loss": Loss(of=("encoder", "decoder")),
         "temp_loss": Loss(of=("log_temp",), used=temp_learns),
@@ -83,13 +98,9 @@ PAIR = Pair(
         "light": SMALL
         | {"warmup_steps": 0, "n_action_samples": 3, "initial_alpha": math.exp(-5.0), "alpha_threshold": 2.0},
     },
-    draw_statics=statics,
-    update_statics=statics,
-    interval_statics=warm_updates,
-    # Also the log-density of the target's best action
-    gathers=2,
-    full_size={"warmup_steps": 3, "n_action_samples": 10},
-    timed={"warmup_steps": 0},
-    compiled_in="float32",
     facts=Facts(rewarded="critic_loss"),
+    settings={
+        "full size": {"warmup_steps": 3, "n_action_samples": 10},
+        "timed": {"warmup_steps": 0},
+    },
 )

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Pair
 
@@ -13,7 +15,36 @@ def corner(trainer: Any) -> None:
     trainer.log_alpha_prime.constant.data.fill_(14.5 if trainer.hp.use_automatic_entropy_tuning else -5.0)
 
 
-PAIR = Pair(
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
+        return {
+            "mean": twin.actor(batch.observations)[0],
+            "std": twin.actor(batch.observations)[1],
+            "critic_1": twin.critic_1(batch.observations, batch.actions),
+            "critic_2": twin.critic_2(batch.observations, batch.actions),
+        }
+
+    corner = staticmethod(corner)
+
+    def extra_inputs(self, rng: np.random.Generator, size: int) -> dict[str, Any]:
+        return {"log_prob": rng.normal(size=size), "gap_1": rng.normal(), "gap_2": rng.normal()}
+
+    def draw_statics(self, config: Any, step: int) -> dict[str, Any]:
+        return {"in_bc_steps": step <= config.bc_steps}
+
+    def update_statics(self, config: Any, step: int) -> dict[str, Any]:
+        return {"move_targets": step % config.target_update_period == 0}
+
+    def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
+        return {
+            "phase": start % config.target_update_period,
+            "bc_updates": min(max(config.bc_steps - start, 0), num_updates),
+        }
+
+
+PAIR = Adapter(
     name="cql",
     title="CQL",
     family=Family.REGULARISATION,
@@ -21,12 +52,6 @@ PAIR = Pair(
     paper="Kumar et al. 2020",
     url="https://arxiv.org/abs/2006.04779",
     benchmark_updates=16,
-    outputs=lambda twin, batch: {
-        "mean": twin.actor(batch.observations)[0],
-        "std": twin.actor(batch.observations)[1],
-        "critic_1": twin.critic_1(batch.observations, batch.actions),
-        "critic_2": twin.critic_2(batch.observations, batch.actions),
-    },
     losses={
         "actor_loss": Loss(of=("actor",)),
         "alpha_loss": Loss(("log_alpha",), ("log_prob",), used=lambda config: config.use_automatic_entropy_tuning),
@@ -46,14 +71,6 @@ PAIR = Pair(
         | {"use_automatic_entropy_tuning": False, "alpha_multiplier": 0.3}
         | {"backup_entropy": True, "cql_max_target_backup": True}
         | {"cql_clip_diff_min": 3.9, "cql_clip_diff_max": 4.3, "cql_lagrange": True},
-    },
-    corner=corner,
-    extra_inputs=lambda rng, size: {"log_prob": rng.normal(size=size), "gap_1": rng.normal(), "gap_2": rng.normal()},
-    draw_statics=lambda config, step: {"in_bc_steps": step <= config.bc_steps},
-    update_statics=lambda config, step: {"move_targets": step % config.target_update_period == 0},
-    interval_statics=lambda config, start, num_updates: {
-        "phase": start % config.target_update_period,
-        "bc_updates": min(max(config.bc_steps - start, 0), num_updates),
     },
     facts=Facts(rewarded="critic_loss", rate="soft_target_update_rate"),
 )

@@ -22,7 +22,23 @@ def corner(trainer: Any) -> None:
             member[-1].weight.data.mul_(30.0)
 
 
-PAIR = Pair(
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    corners = ("weight at a tie",)
+
+    outputs = staticmethod(outputs)
+
+    corner = staticmethod(corner)
+
+    def update_statics(self, config: Any, step: int) -> dict[str, Any]:
+        return {"copies": (step - 1) % config.target_update_interval == 0}
+
+    def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
+        return {"phase": start % config.target_update_interval}
+
+
+PAIR = Adapter(
     name="crr",
     title="CRR",
     family=Family.WEIGHTED,
@@ -30,9 +46,6 @@ PAIR = Pair(
     paper="Wang et al. 2020",
     url="https://arxiv.org/abs/2006.15134",
     benchmark_updates=300,
-    outputs=outputs,
-    corners=("weight at a tie",),
-    corner=corner,
     losses={"critic_loss": Loss(of=("critics",)), "actor_loss": Loss(of=("actor",))},
     variants={
         "default": SMALL,
@@ -46,7 +59,5 @@ PAIR = Pair(
         | {"advantage_type": "max", "target_update_type": "hard", "target_update_interval": 3, "tau": 0.1}
         | {"n_critics": 2, "n_action_samples": 2},
     },
-    update_statics=lambda config, step: {"copies": (step - 1) % config.target_update_interval == 0},
-    interval_statics=lambda config, start, num_updates: {"phase": start % config.target_update_interval},
     facts=Facts(rewarded="critic_loss", imitation=unlikelihood),
 )

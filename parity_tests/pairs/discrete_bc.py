@@ -1,11 +1,21 @@
 """Behaviour cloning of finite actions on the ladder."""
 
+from typing import Any
+
 from parity_tests.families import Family
-from parity_tests.pair import Loss, Pair, load_choices
+from parity_tests.pair import FinitePair, Loss
 
 SMALL = {"hidden_dims": (64, 48)}
 
-PAIR = Pair(
+
+class Adapter(FinitePair):
+    """What is particular to this pair."""
+
+    def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
+        return {"actor": twin.actor(batch.observations)}
+
+
+PAIR = Adapter(
     name="discrete/bc",
     title="BC, finite actions",
     family=Family.FINITE,
@@ -13,7 +23,6 @@ PAIR = Pair(
     paper="Pomerleau 1991",
     url="https://doi.org/10.1162/neco.1991.3.1.88",
     benchmark_updates=4000,
-    outputs=lambda twin, batch: {"actor": twin.actor(batch.observations)},
     losses={"actor_loss": Loss(of=("actor",), inputs=("batch",))},
     variants={
         "default": SMALL,
@@ -21,6 +30,4 @@ PAIR = Pair(
         "log-probabilities": SMALL | {"penalize_log_probs": True, "beta": 0.1, "learning_rate": 3e-3, "adam_eps": 3e-4},
         "images": SMALL | {"encoder": "minatar", "frame_stack": 2, "hidden_dims": (24,), "adam_eps": 3e-3},
     },
-    load=load_choices,
-    draw_inputs=lambda dataset, action_dim: (len(dataset[0]),),
 )

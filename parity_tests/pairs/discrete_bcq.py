@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair, load_choices
+from parity_tests.pair import Facts, FinitePair, Loss
 
 SMALL = {"hidden_dims": (64, 48), "target_update_interval": 2, "learning_rate": 1e-3}
 
@@ -22,7 +22,23 @@ def corner(trainer: Any) -> None:
         member.head.bias.data.add_(0.5 * number)
 
 
-PAIR = Pair(
+class Adapter(FinitePair):
+    """What is particular to this pair."""
+
+    records_on_cpu = False
+
+    outputs = staticmethod(outputs)
+
+    corner = staticmethod(corner)
+
+    def update_statics(self, config: Any, step: int) -> dict[str, Any]:
+        return {"copied": (step - 1) % config.target_update_interval == 0}
+
+    def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
+        return {"phase": start % config.target_update_interval}
+
+
+PAIR = Adapter(
     name="discrete/bcq",
     title="BCQ, finite actions",
     family=Family.FINITE,
@@ -30,7 +46,6 @@ PAIR = Pair(
     paper="Fujimoto et al. 2019",
     url="https://arxiv.org/abs/1910.01708",
     benchmark_updates=2000,
-    outputs=outputs,
     losses={"critic_loss": Loss(of=("critics", "imitator"), inputs=("batch",))},
     variants={
         "default": SMALL,
@@ -43,11 +58,5 @@ PAIR = Pair(
         "ensemble": SMALL | {"n_critics": 2, "target_update_interval": 5, "penalize_log_probs": True, "beta": 0.2},
         "images": SMALL | {"encoder": "minatar", "frame_stack": 2, "hidden_dims": (24,), "adam_eps": 3e-3},
     },
-    corner=corner,
-    load=load_choices,
-    draw_inputs=lambda dataset, action_dim: (len(dataset[0]),),
-    update_statics=lambda config, step: {"copied": (step - 1) % config.target_update_interval == 0},
-    interval_statics=lambda config, start, num_updates: {"phase": start % config.target_update_interval},
-    records_on_cpu=False,
     facts=Facts(rewarded="critic_loss", target_inputs=("batch",), rate=""),
 )

@@ -1,12 +1,32 @@
 """CQL of finite actions on the ladder."""
 
+from typing import Any
+
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair, load_choices
+from parity_tests.pair import Facts, FinitePair, Loss
 from parity_tests.pairs import quantiles
 
 SMALL = {"hidden_dims": (64, 48), "target_update_interval": 2, "learning_rate": 1e-3}
 
-PAIR = Pair(
+
+class Adapter(FinitePair):
+    """What is particular to this pair."""
+
+    corners = ("acting",)
+    records_on_cpu = False
+
+    outputs = staticmethod(quantiles.outputs)
+
+    corner = staticmethod(quantiles.corner)
+
+    def update_statics(self, config: Any, step: int) -> dict[str, Any]:
+        return {"copied": (step - 1) % config.target_update_interval == 0}
+
+    def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
+        return {"phase": start % config.target_update_interval}
+
+
+PAIR = Adapter(
     name="discrete/cql",
     title="CQL, finite actions",
     family=Family.FINITE,
@@ -14,8 +34,6 @@ PAIR = Pair(
     paper="Kumar et al. 2020",
     url="https://arxiv.org/abs/2006.04779",
     benchmark_updates=2000,
-    outputs=quantiles.outputs,
-    corners=("acting",),
     losses={"critic_loss": Loss(of=("critics",))},
     variants={
         "default": SMALL,
@@ -27,11 +45,5 @@ PAIR = Pair(
         "images": SMALL | quantiles.VARIANTS["images"] | {"crop_padding": 2},
         "ensemble": SMALL | {"n_critics": 2, "target_update_interval": 5, "cql_alpha": 0.3},
     },
-    corner=quantiles.corner,
-    load=load_choices,
-    draw_inputs=lambda dataset, action_dim: (len(dataset[0]),),
-    update_statics=lambda config, step: {"copied": (step - 1) % config.target_update_interval == 0},
-    interval_statics=lambda config, start, num_updates: {"phase": start % config.target_update_interval},
-    records_on_cpu=False,
     facts=Facts(rewarded="critic_loss", rate=""),
 )

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax.nn import log_softmax
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair, load_choices
+from parity_tests.pair import Facts, FinitePair, Loss
 
 SMALL = {"hidden_dims": (64, 48)}
 
@@ -35,7 +35,18 @@ def unlikelihood(actor: Any, batch: Any) -> Any:
     return -jnp.take_along_axis(log_softmax(actor(batch.observations)), batch.actions[:, None], axis=-1).mean()
 
 
-PAIR = Pair(
+class Adapter(FinitePair):
+    """What is particular to this pair."""
+
+    corners = ("weight at a tie",)
+    records_on_cpu = False
+
+    outputs = staticmethod(outputs)
+
+    corner = staticmethod(corner)
+
+
+PAIR = Adapter(
     name="discrete/iql",
     title="IQL, finite actions",
     family=Family.FINITE,
@@ -43,9 +54,6 @@ PAIR = Pair(
     paper="Kostrikov et al. 2021",
     url="https://arxiv.org/abs/2110.06169",
     benchmark_updates=1000,
-    outputs=outputs,
-    corners=("weight at a tie",),
-    corner=corner,
     losses={
         "value_loss": Loss(of=("vf",), inputs=("batch",)),
         "q_loss": Loss(of=("qf",), inputs=("batch",)),
@@ -61,11 +69,6 @@ PAIR = Pair(
         | {"opt_decay_schedule": "none", "max_timesteps": 40, "beta": 0.5, "iql_tau": 0.5, "actor_lr": 1e-3},
         "images": SMALL | {"encoder": "minatar", "frame_stack": 2, "hidden_dims": (24,)},
     },
-    load=load_choices,
-    draw_inputs=lambda dataset, action_dim: (len(dataset[0]),),
-    # The schedule is a number of Python's, which a recording would fix.
-    on_device={"opt_decay_schedule": "none"},
-    records_on_cpu=False,
     facts=Facts(
         rewarded="q_loss",
         target_inputs=("batch",),
@@ -73,4 +76,8 @@ PAIR = Pair(
         imitation=unlikelihood,
         sharp={"beta": 100.0},
     ),
+    settings={
+        # The schedule is a number of Python's, which a recording would fix.
+        "on device": {"opt_decay_schedule": "none"},
+    },
 )

@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair, load_choices
+from parity_tests.pair import Facts, FinitePair, Loss
 
 SMALL = {"hidden_dims": (64, 48), "target_update_interval": 2, "actor_lr": 1e-3, "critic_lr": 1e-3}
 
@@ -16,7 +16,28 @@ def corner(trainer: Any) -> None:
         member[-1].bias.data.add_(0.5 * number)
 
 
-PAIR = Pair(
+class Adapter(FinitePair):
+    """What is particular to this pair."""
+
+    records_on_cpu = False
+    compiled_in = "float32"
+
+    def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
+        return {
+            "actor": twin.actor(batch.observations),
+            "critics": twin.critics(batch.observations),
+        }
+
+    corner = staticmethod(corner)
+
+    def update_statics(self, config: Any, step: int) -> dict[str, Any]:
+        return {"copied": (step - 1) % config.target_update_interval == 0}
+
+    def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
+        return {"phase": start % config.target_update_interval}
+
+
+PAIR = Adapter(
     name="discrete/sac",
     title="SAC, finite actions",
     family=Family.FINITE,
@@ -24,10 +45,6 @@ PAIR = Pair(
     paper="Christodoulou 2019",
     url="https://arxiv.org/abs/1910.07207",
     benchmark_updates=1000,
-    outputs=lambda twin, batch: {
-        "actor": twin.actor(batch.observations),
-        "critics": twin.critics(batch.observations),
-    },
     losses={
         "critic_loss": Loss(of=("critics",), inputs=("batch",)),
         "temp_loss": Loss(of=("log_temp",), inputs=("batch",), used=lambda config: config.temp_lr > 0.0),
@@ -43,12 +60,5 @@ PAIR = Pair(
         | {"temp_lr": 0.0, "initial_temperature": 2.0, "n_critics": 1, "target_update_interval": 5},
         "images": SMALL | {"encoder": "minatar", "frame_stack": 2, "hidden_dims": (24,)},
     },
-    corner=corner,
-    load=load_choices,
-    draw_inputs=lambda dataset, action_dim: (len(dataset[0]),),
-    update_statics=lambda config, step: {"copied": (step - 1) % config.target_update_interval == 0},
-    interval_statics=lambda config, start, num_updates: {"phase": start % config.target_update_interval},
-    records_on_cpu=False,
-    compiled_in="float32",
     facts=Facts(rewarded="critic_loss", target_inputs=("batch",), rate=""),
 )

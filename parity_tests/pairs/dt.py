@@ -22,7 +22,32 @@ def outputs(twin: Any, batch: sequences.Windows) -> dict[str, Any]:
     return {"actions": twin.model(*batch[:4], PAIR.torch.no_dropout(twin.hp))}
 
 
-PAIR = Pair(
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    # The windows and the timesteps' embeddings
+    gathers = 2
+    draws_inside = True
+
+    outputs = staticmethod(outputs)
+
+    def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
+        return (len(dataset.actions),)
+
+    def torch_draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
+        return (sequences.trajectory_lengths(dataset),)
+
+    def take(self, twin: Any, dataset: Any, indices: Any, config: Any) -> Any:
+        return twin.take_windows(dataset, indices, config.seq_len)
+
+    def load(self, raw: dict[str, np.ndarray], frame_stack: int = 1) -> Any:
+        return load(raw)
+
+    def drawn_inside(self, twin: Any, noise: Any, hp: Any) -> Any:
+        return twin.Noise(twin.draw_dropout(noise.dropout, hp))
+
+
+PAIR = Adapter(
     name="dt",
     title="Decision Transformer",
     family=Family.IMITATION,
@@ -30,7 +55,6 @@ PAIR = Pair(
     paper="Chen et al. 2021",
     url="https://arxiv.org/abs/2106.01345",
     benchmark_updates=16,
-    outputs=outputs,
     losses={"action_loss": Loss(of=("model",))},
     variants={
         "default": SMALL | {"num_layers": 2, "clip_grad": 0.02, "warmup_steps": 32, "learning_rate": 1e-3},
@@ -41,16 +65,10 @@ PAIR = Pair(
         # No gradient is as long as that.
         "far clip": SMALL | {"num_layers": 1, "clip_grad": 1000.0, "warmup_steps": 32},
     },
-    draw_inputs=lambda dataset, action_dim: (len(dataset.actions),),
-    torch_draw_inputs=lambda dataset, action_dim: (sequences.trajectory_lengths(dataset),),
-    take=lambda twin, dataset, indices, config: twin.take_windows(dataset, indices, config.seq_len),
-    load=load,
-    # The windows and the timesteps' embeddings
-    gathers=2,
-    drawn_inside=lambda twin, noise, hp: twin.Noise(twin.draw_dropout(noise.dropout, hp)),
-    draws_inside=True,
-    # The keys' biases have a gradient of rounding alone, and Adam makes steps of it. The packed bias differs by 1.0e-5
-    # in one update. It differs by more in the eleven of an interval, which is rounded in another order than single
-    # updates.
-    float32={"update": 1e-4, "shipped path": 1e-4},
+    tolerances={
+        # The keys' biases have a gradient of rounding alone, and Adam makes steps of it. The packed bias differs by
+        # 1.0e-5 in one update. It differs by more in the eleven of an interval, which is rounded in another order than
+        # single updates.
+        "float32": {"update": 1e-4, "shipped path": 1e-4},
+    },
 )

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from parity_tests.families import Family
 from parity_tests.pair import Facts, Pair
 from parity_tests.pairs.ensemble import FLOAT32, FLOAT64, LOSSES, OTHER, SMALL, outputs
@@ -13,7 +15,21 @@ def corner(trainer: Any) -> None:
     trainer.critic.critic[2].bias.data[0] -= 3.0
 
 
-PAIR = Pair(
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    corners = ("bounded std",)
+
+    outputs = staticmethod(outputs)
+
+    corner = staticmethod(corner)
+
+    def load(self, raw: dict[str, np.ndarray], frame_stack: int = 1) -> Any:
+        # States are never normalised.
+        return extract_transitions(raw)
+
+
+PAIR = Adapter(
     name="edac",
     title="EDAC",
     family=Family.UNCERTAINTY,
@@ -21,14 +37,11 @@ PAIR = Pair(
     paper="An et al. 2021",
     url="https://arxiv.org/abs/2110.01548",
     benchmark_updates=24,
-    outputs=outputs,
-    corners=("bounded std",),
     losses=LOSSES,
     variants={"default": SMALL, "other": OTHER | {"eta": 3.0}},
-    corner=corner,
-    # States are never normalised.
-    load=extract_transitions,
-    float32=FLOAT32,
-    float64=FLOAT64,
     facts=Facts(rewarded="critic_loss"),
+    tolerances={
+        "float32": FLOAT32,
+        "float64": FLOAT64,
+    },
 )

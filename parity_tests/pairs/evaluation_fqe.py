@@ -33,7 +33,32 @@ def corner(trainer: Any) -> None:
         member[-1].weight.data.mul_(20.0)
 
 
-PAIR = Pair(
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    # The first one, which copies, and two regressions
+    counted_updates = 201
+    metric = "initial_state_value"
+
+    def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
+        return {"critics": twin.critics(batch.observations, batch.actions)}
+
+    corner = staticmethod(corner)
+
+    def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
+        return (len(dataset[0]),)
+
+    def update_statics(self, config: Any, step: int) -> dict[str, Any]:
+        return {"copied": (step - 1) % config.target_update_interval == 0}
+
+    def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
+        return {"phase": start % config.target_update_interval}
+
+    def load(self, raw: dict[str, np.ndarray], frame_stack: int = 1) -> Any:
+        return load(raw)
+
+
+PAIR = Adapter(
     name="evaluation/fqe",
     title="Fitted Q evaluation",
     family=Family.EVALUATION,
@@ -41,21 +66,14 @@ PAIR = Pair(
     paper="Le et al. 2019",
     url="https://arxiv.org/abs/1903.08738",
     benchmark_updates=2000,
-    outputs=lambda twin, batch: {"critics": twin.critics(batch.observations, batch.actions)},
     losses={"critic_loss": Loss(of=("critics",), inputs=("batch",))},
     variants={
         "default": SMALL,
         "other": SMALL | {"n_critics": 2, "target_update_interval": 8, "discount": 0.9, "critic_lr": 1e-3},
         "each": SMALL | {"n_critics": 3, "target_update_interval": 1},
     },
-    corner=corner,
-    draw_inputs=lambda dataset, action_dim: (len(dataset[0]),),
-    update_statics=lambda config, step: {"copied": (step - 1) % config.target_update_interval == 0},
-    interval_statics=lambda config, start, num_updates: {"phase": start % config.target_update_interval},
-    load=load,
-    # The first one, which copies, and two regressions
-    counted_updates=201,
-    full_size={"policy": str(POLICY)},
-    metric="initial_state_value",
     facts=Facts(rewarded="critic_loss", target_inputs=("batch",)),
+    settings={
+        "full size": {"policy": str(POLICY)},
+    },
 )

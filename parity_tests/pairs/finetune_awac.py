@@ -1,11 +1,26 @@
 """AWAC, offline to online, on the ladder."""
 
+from typing import Any
+
 from parity_tests.families import Family
 from parity_tests.pair import Facts, Pair, unlikelihood
 from parity_tests.pairs import awac
 from parity_tests.pairs.finetune_iql import FILLED
 
-PAIR = Pair(
+
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    outputs = staticmethod(awac.PAIR.outputs)
+
+    def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
+        return (FILLED, action_dim)
+
+    def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
+        return {"size": FILLED}
+
+
+PAIR = Adapter(
     name="finetune/awac",
     title="AWAC, offline to online",
     family=Family.FINETUNING,
@@ -13,11 +28,7 @@ PAIR = Pair(
     paper="Nair et al. 2020",
     url="https://arxiv.org/abs/2006.09359",
     benchmark_updates=150,
-    outputs=awac.PAIR.outputs,
     losses=awac.PAIR.losses,
     variants=awac.PAIR.variants,
-    draw_inputs=lambda dataset, action_dim: (FILLED, action_dim),
-    interval_statics=lambda config, start, num_updates: {"size": FILLED},
-    explores=True,
     facts=Facts(rewarded="critic_loss", imitation=unlikelihood, sharp={"awac_lambda": 0.01}),
 )

@@ -1,5 +1,6 @@
 """Balanced replay, offline to online, on the ladder."""
 
+from types import ModuleType
 from typing import Any
 
 import jax.numpy as jnp
@@ -90,7 +91,48 @@ def corner(trainer: Any) -> None:
     temperatures += torch.linspace(-0.5, 0.5, len(temperatures), dtype=temperatures.dtype)
 
 
-PAIR = Pair(
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
+        return {
+            "mean": twin.actor(batch.observations)[0],
+            "std": twin.actor(batch.observations)[1],
+            "critic_1": twin.critic_1(batch.observations, batch.actions),
+            "critic_2": twin.critic_2(batch.observations, batch.actions),
+            "density": twin.density(batch.observations, batch.actions),
+        }
+
+    corner = staticmethod(corner)
+
+    def extra_inputs(self, rng: np.random.Generator, size: int) -> dict[str, Any]:
+        return {"log_prob": rng.normal(size=size), "each_log_prob": rng.normal(size=(2, size))}
+
+    def draw_statics(self, config: Any, step: int) -> dict[str, Any]:
+        return {"online_size": SEEN if step > config.offline_iterations else None}
+
+    def update_statics(self, config: Any, step: int) -> dict[str, Any]:
+        return {"online": step > config.offline_iterations}
+
+    def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
+        return {"ring": None}
+
+    def call_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
+        return {
+            "idle": sum(step < config.switch + config.num_warmup_steps for step in range(start, start + num_updates))
+        }
+
+    def take(self, twin: ModuleType, dataset: Any, indices: Any, config: Any) -> Any:
+        return take(twin, dataset, indices, config)
+
+    begins = staticmethod(begins)
+
+    entered = staticmethod(entered)
+
+    drawn_batch = staticmethod(drawn_batch)
+
+
+PAIR = Adapter(
     name="finetune/balanced_replay",
     title="Balanced replay",
     family=Family.FINETUNING,
@@ -98,13 +140,6 @@ PAIR = Pair(
     paper="Lee et al. 2021",
     url="https://arxiv.org/abs/2107.00591",
     benchmark_updates=6,
-    outputs=lambda twin, batch: {
-        "mean": twin.actor(batch.observations)[0],
-        "std": twin.actor(batch.observations)[1],
-        "critic_1": twin.critic_1(batch.observations, batch.actions),
-        "critic_2": twin.critic_2(batch.observations, batch.actions),
-        "density": twin.density(batch.observations, batch.actions),
-    },
     losses={
         "actor_loss": Loss(of=("actor",), used=goes_online),
         "alpha_loss": Loss(of=("log_alpha",), inputs=("log_prob",), used=goes_online),
@@ -124,22 +159,10 @@ PAIR = Pair(
         | {"offline_iterations": 16, "num_warmup_steps": 0, "online_share": 0.4, "density_temperature": 2.0}
         | {"cql_alpha": 3.0, "batch_size": 31, "n_ensemble": 1, "q_n_hidden_layers": 1, "density_lr": 1e-3},
     },
-    corner=corner,
-    extra_inputs=lambda rng, size: {"log_prob": rng.normal(size=size), "each_log_prob": rng.normal(size=(2, size))},
-    draw_statics=lambda config, step: {"online_size": SEEN if step > config.offline_iterations else None},
-    update_statics=lambda config, step: {"online": step > config.offline_iterations},
-    interval_statics=lambda config, start, num_updates: {"ring": None},
-    call_statics=lambda config, start, num_updates: {
-        "idle": sum(step < config.switch + config.num_warmup_steps for step in range(start, start + num_updates))
-    },
-    take=take,
-    begins=begins,
-    entered=entered,
-    drawn_batch=drawn_batch,
-    explores=True,
-    two_buffers=True,
-    in_a_run={"buffer_size": 50_000, "num_warmup_steps": 0},
-    timed={"num_warmup_steps": 0},
-    full_size={"buffer_size": 1000, "n_ensemble": 2},
     facts=Facts(rewarded="critic_loss", rate="soft_target_update_rate"),
+    settings={
+        "run": {"buffer_size": 50_000, "num_warmup_steps": 0},
+        "timed": {"num_warmup_steps": 0},
+        "full size": {"buffer_size": 1000, "n_ensemble": 2},
+    },
 )

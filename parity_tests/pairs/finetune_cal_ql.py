@@ -57,7 +57,34 @@ def corner(trainer: Any) -> None:
             parameter.data.zero_()
 
 
-PAIR = Pair(
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    outputs = staticmethod(finetune_cql.PAIR.outputs)
+
+    corner = staticmethod(corner)
+
+    def extra_inputs(self, rng: np.random.Generator, size: int) -> dict[str, Any]:
+        return finetune_cql.PAIR.extra_inputs(rng, size) | {"floor": rng.normal(size=size)}
+
+    draw_statics = staticmethod(finetune_cql.PAIR.draw_statics)
+
+    update_statics = staticmethod(finetune_cql.update_statics)
+
+    def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
+        return {**of_a_call(config, start, num_updates), "ring": None}
+
+    call_statics = staticmethod(of_a_call)
+
+    def load(self, raw: dict[str, np.ndarray], frame_stack: int = 1) -> Any:
+        return load(raw)
+
+    prepared = staticmethod(prepared)
+
+    as_rows = staticmethod(unknown_returns)
+
+
+PAIR = Adapter(
     name="finetune/cal_ql",
     title="Cal-QL",
     family=Family.FINETUNING,
@@ -65,7 +92,6 @@ PAIR = Pair(
     paper="Nakamoto et al. 2023",
     url="https://arxiv.org/abs/2303.05479",
     benchmark_updates=16,
-    outputs=finetune_cql.PAIR.outputs,
     losses=dict(finetune_cql.PAIR.losses)
     | {"critic_loss": Loss(of=("critic_1", "critic_2"), inputs=("batch", "noise", "cql_alpha", "floor"))},
     variants={
@@ -74,16 +100,5 @@ PAIR = Pair(
         "other": dict(finetune_cql.PAIR.variants["other"])
         | {"mixing_ratio": 0.25, "cql_clip_diff_min": 5.4, "cql_clip_diff_max": 5.7},
     },
-    corner=corner,
-    extra_inputs=lambda rng, size: finetune_cql.PAIR.extra_inputs(rng, size) | {"floor": rng.normal(size=size)},
-    draw_statics=finetune_cql.PAIR.draw_statics,
-    update_statics=finetune_cql.update_statics,
-    interval_statics=lambda config, start, num_updates: {**of_a_call(config, start, num_updates), "ring": None},
-    call_statics=of_a_call,
-    load=load,
-    prepared=prepared,
-    explores=True,
-    two_buffers=True,
-    as_rows=unknown_returns,
     facts=finetune_cql.PAIR.facts,
 )

@@ -1,5 +1,7 @@
 """FQL, offline to online, on the ladder."""
 
+from typing import Any
+
 from parity_tests.families import Family
 from parity_tests.pair import Pair
 from parity_tests.pairs import fql
@@ -8,7 +10,20 @@ from parity_tests.pairs.finetune_iql import FILLED
 # The offline twin's ladder has the depths, and full size those of the defaults: fewer layers are compiled sooner.
 SHALLOW = {"actor_hidden_dims": (24,), "critic_hidden_dims": (32,), "flow_steps": 3}
 
-PAIR = Pair(
+
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    outputs = staticmethod(fql.PAIR.outputs)
+
+    def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
+        return (FILLED, action_dim)
+
+    def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
+        return {"size": FILLED}
+
+
+PAIR = Adapter(
     name="finetune/fql",
     title="FQL, offline to online",
     family=Family.FINETUNING,
@@ -16,15 +31,11 @@ PAIR = Pair(
     paper="Park et al. 2025",
     url="https://arxiv.org/abs/2502.02538",
     benchmark_updates=10,
-    outputs=fql.PAIR.outputs,
     losses=fql.PAIR.losses,
     variants={
         "default": SHALLOW,
         "other": dict(fql.PAIR.variants["other"])
         | {"actor_hidden_dims": (16, 24), "critic_hidden_dims": (24, 16), "flow_steps": 2},
     },
-    draw_inputs=lambda dataset, action_dim: (FILLED, action_dim),
-    interval_statics=lambda config, start, num_updates: {"size": FILLED},
-    explores=True,
     facts=fql.PAIR.facts,
 )

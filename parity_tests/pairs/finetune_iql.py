@@ -1,5 +1,7 @@
 """IQL, offline to online, on the ladder."""
 
+from typing import Any
+
 from parity_tests.families import Family
 from parity_tests.pair import Pair
 from parity_tests.pairs import iql
@@ -7,7 +9,26 @@ from parity_tests.pairs import iql
 # Rows that count as stored so far: fewer than a dataset has, so that a draw beyond them shows.
 FILLED = 150
 
-PAIR = Pair(
+
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    corners = iql.PAIR.corners
+
+    outputs = staticmethod(iql.PAIR.outputs)
+
+    drawn_inside = staticmethod(iql.PAIR.drawn_inside)
+
+    def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
+        return (FILLED, action_dim)
+
+    def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
+        return {"size": FILLED}
+
+    extra_inputs = staticmethod(iql.PAIR.extra_inputs)
+
+
+PAIR = Adapter(
     name="finetune/iql",
     title="IQL, offline to online",
     family=Family.FINETUNING,
@@ -15,8 +36,6 @@ PAIR = Pair(
     paper="Kostrikov et al. 2021",
     url="https://arxiv.org/abs/2110.06169",
     benchmark_updates=300,
-    outputs=iql.PAIR.outputs,
-    corners=iql.PAIR.corners,
     losses=iql.PAIR.losses,
     variants={
         "default": {},
@@ -26,10 +45,5 @@ PAIR = Pair(
         | {"offline_iterations": 40, "vf_lr": 1e-3, "qf_lr": 1e-4, "actor_lr": 1e-3, "expl_noise": 0.5},
         "dropout": {"actor_dropout": 0.1},
     },
-    drawn_inside=iql.PAIR.drawn_inside,
-    draw_inputs=lambda dataset, action_dim: (FILLED, action_dim),
-    interval_statics=lambda config, start, num_updates: {"size": FILLED},
-    extra_inputs=iql.PAIR.extra_inputs,
-    explores=True,
     facts=iql.PAIR.facts,
 )

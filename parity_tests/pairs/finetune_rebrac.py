@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from parity_tests.families import Family
 from parity_tests.pair import Pair
 from parity_tests.pairs import rebrac
@@ -18,7 +20,25 @@ def call_statics(config: Any, start: int, num_updates: int) -> dict[str, int]:
     return {"phase": (start + idle) % config.policy_freq, "idle": idle}
 
 
-PAIR = Pair(
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    outputs = staticmethod(rebrac.PAIR.outputs)
+
+    update_statics = staticmethod(rebrac.PAIR.update_statics)
+
+    def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
+        return {"phase": start % config.policy_freq, "ring": None}
+
+    call_statics = staticmethod(call_statics)
+
+    def load(self, raw: dict[str, np.ndarray], frame_stack: int = 1) -> Any:
+        return extract_returns(raw)
+
+    as_rows = staticmethod(online_rows)
+
+
+PAIR = Adapter(
     name="finetune/rebrac",
     title="ReBRAC, offline to online",
     family=Family.FINETUNING,
@@ -26,7 +46,6 @@ PAIR = Pair(
     paper="Tarasov et al. 2023",
     url="https://arxiv.org/abs/2305.09836",
     benchmark_updates=150,
-    outputs=rebrac.PAIR.outputs,
     losses=rebrac.PAIR.losses,
     variants={
         "default": SHALLOW,
@@ -41,13 +60,6 @@ PAIR = Pair(
         "plain": dict(rebrac.PAIR.variants["plain"])
         | {"offline_iterations": 20, "online_iterations": 5, "mixing_ratio": 0.75, "expl_noise": 1.0},
     },
-    update_statics=rebrac.PAIR.update_statics,
-    interval_statics=lambda config, start, num_updates: {"phase": start % config.policy_freq, "ring": None},
-    call_statics=call_statics,
-    load=extract_returns,
-    explores=True,
-    two_buffers=True,
-    as_rows=online_rows,
     # When the actor steps is proven of the offline twin, and its phase by the shipped path.
     facts=replace(rebrac.PAIR.facts, first_delayed=None),
 )

@@ -41,7 +41,32 @@ def interval_statics(config: Any, start: int, num_updates: int) -> dict[str, int
     return {"size": FILLED, "vae_updates": vae_updates, "phase": (start + vae_updates) % config.policy_freq}
 
 
-PAIR = Pair(
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    outputs = staticmethod(outputs)
+
+    def extra_inputs(self, rng: np.random.Generator, size: int) -> dict[str, Any]:
+        return {"discount": np.asarray(0.9), "lambd": np.asarray(0.4)}
+
+    def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
+        return (FILLED, action_dim)
+
+    def torch_phase(self, trainer: Any) -> tuple:
+        return (trainer.pretrains, trainer.delayed)
+
+    update_statics = staticmethod(update_statics)
+
+    def number(self, step: int) -> tuple:
+        return (np.asarray(step),)
+
+    interval_statics = staticmethod(interval_statics)
+
+    def call_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
+        return {"phase": start % config.policy_freq}
+
+
+PAIR = Adapter(
     name="finetune/spot",
     title="SPOT, offline to online",
     family=Family.FINETUNING,
@@ -49,7 +74,6 @@ PAIR = Pair(
     paper="Wu et al. 2022",
     url="https://arxiv.org/abs/2202.06239",
     benchmark_updates=150,
-    outputs=outputs,
     losses={
         "vae_loss": Loss(of=("vae",)),
         "critic_loss": Loss(of=("critic_1", "critic_2"), inputs=("batch", "noise", "discount")),
@@ -69,15 +93,9 @@ PAIR = Pair(
         | {"vae_iterations": 31, "vae_lr": 3e-4, "beta": 0.1, "vae_latent_dim": 5, "iwae": True, "num_samples": 3}
         | {"offline_iterations": 1, "online_iterations": 0, "lambd_cool": True, "policy_freq": 1},
     },
-    extra_inputs=lambda rng, size: {"discount": np.asarray(0.9), "lambd": np.asarray(0.4)},
-    draw_inputs=lambda dataset, action_dim: (FILLED, action_dim),
-    torch_phase=lambda trainer: (trainer.pretrains, trainer.delayed),
-    update_statics=update_statics,
-    numbered=True,
-    interval_statics=interval_statics,
-    call_statics=lambda config, start, num_updates: {"phase": start % config.policy_freq},
-    full_size={"vae_iterations": 3},
-    timed={"vae_iterations": 0},
-    explores=True,
     facts=Facts(rewarded="critic_loss", target_inputs=("batch", "noise", "discount"), imitation=squared_error),
+    settings={
+        "full size": {"vae_iterations": 3},
+        "timed": {"vae_iterations": 0},
+    },
 )

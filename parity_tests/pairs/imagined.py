@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +13,7 @@ import torch
 
 from parity_tests.engine.interpreter import interpreted
 from parity_tests.errors import errors
+from parity_tests.pair import Pair
 from shared.data.dynamics import Draws, ModelSizes, extract_known
 from shared.data.transitions import Batch
 from shared.frameworks import jax_data, jax_ring, torch_online
@@ -253,19 +255,24 @@ def prepared(twin: Any) -> dict[str, Any]:
     return {f"shares of {size} by {ratio}": np.asarray(twin.shares(config)) for (size, ratio), config in of.items()}
 
 
-# What adapters of such pairs have in common besides
-COMMON: dict[str, Any] = {
-    "draw_inputs": lambda dataset, action_dim: (len(dataset[0]), SEEN, action_dim),
-    "further_rows": SEEN,
-    "drawn_once": ("draw_starts", "draw_step"),
-    "drawn_with": {"draw_step": (SIZES,)},
-    "shipped": shipped,
-    "take": take,
-    "ready": ready,
-    "load": load,
-    "prepared": prepared,
-    "gathers": 2,
-    "full_size": LEARNT,
+class ImaginedPair(Pair):
+    """A pair that learns from a model's roll-outs too."""
+
+    further_rows = SEEN
+    drawn_once = {"draw_starts": (), "draw_step": (SIZES,)}
+    gathers = 2
     # Their temperatures have no axes.
-    "compiled_in": "float32",
-}
+    compiled_in = "float32"
+
+    shipped = staticmethod(shipped)
+    ready = staticmethod(ready)
+    prepared = staticmethod(prepared)
+
+    def take(self, twin: ModuleType, dataset: Any, indices: Any, config: Any) -> Batch:
+        return take(twin, dataset, indices, config)
+
+    def load(self, raw: dict[str, np.ndarray], frame_stack: int = 1) -> Batch:
+        return load(raw)
+
+    def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
+        return len(dataset[0]), SEEN, action_dim

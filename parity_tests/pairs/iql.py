@@ -36,7 +36,20 @@ def advantages(rng: np.random.Generator, size: int) -> dict[str, np.ndarray]:
     return {"adv": rng.normal(size=size, scale=10.0)}
 
 
-PAIR = Pair(
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    corners = ("weight at a tie", "bounded std")
+
+    outputs = staticmethod(outputs)
+
+    def drawn_inside(self, twin: Any, noise: Any, hp: Any) -> Any:
+        return noise._replace(dropout=twin.dropout_masks(noise, hp))
+
+    extra_inputs = staticmethod(advantages)
+
+
+PAIR = Adapter(
     name="iql",
     title="IQL",
     family=Family.WEIGHTED,
@@ -44,8 +57,6 @@ PAIR = Pair(
     paper="Kostrikov et al. 2021",
     url="https://arxiv.org/abs/2110.06169",
     benchmark_updates=300,
-    outputs=outputs,
-    corners=("weight at a tie", "bounded std"),
     losses={
         "value_loss": Loss(of=("vf",), inputs=("batch",)),
         "q_loss": Loss(of=("qf",), inputs=("batch",)),
@@ -59,7 +70,5 @@ PAIR = Pair(
         "dropout": {"actor_dropout": 0.1},
         "images": {"encoder": "minatar", "frame_stack": 2, "crop_padding": 2},
     },
-    drawn_inside=lambda twin, noise, hp: noise._replace(dropout=twin.dropout_masks(noise, hp)),
-    extra_inputs=advantages,
     facts=Facts(rewarded="q_loss", target_inputs=("batch",), imitation=unlikelihood, sharp={"beta": 100.0}),
 )

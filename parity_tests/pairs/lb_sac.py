@@ -1,11 +1,28 @@
 """LB-SAC on the ladder."""
 
+from typing import Any
+
+import numpy as np
+
 from parity_tests.families import Family
 from parity_tests.pair import Facts, Pair
 from parity_tests.pairs.ensemble import FLOAT32, FLOAT64, LOSSES, OTHER, SMALL, outputs
 from shared.data.transitions import extract_transitions
 
-PAIR = Pair(
+
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    corners = ("bounded std",)
+
+    outputs = staticmethod(outputs)
+
+    def load(self, raw: dict[str, np.ndarray], frame_stack: int = 1) -> Any:
+        # States are never normalised.
+        return extract_transitions(raw)
+
+
+PAIR = Adapter(
     name="lb_sac",
     title="LB-SAC",
     family=Family.UNCERTAINTY,
@@ -13,8 +30,6 @@ PAIR = Pair(
     paper="Nikulin et al. 2022",
     url="https://arxiv.org/abs/2211.11092",
     benchmark_updates=2,
-    outputs=outputs,
-    corners=("bounded std",),
     losses=LOSSES,
     variants={
         "default": SMALL,
@@ -22,13 +37,15 @@ PAIR = Pair(
         "other": OTHER | {"edac_init": True},
         "layer norm": SMALL | {"critic_layernorm": True, "edac_init": True},
     },
-    # A tenth of the default batch: the updates that warm it up would take minutes. And heads that start small. With
-    # PyTorch's own heads the actions of the made-up rows lie very near their bounds. There float32 has no digits left
-    # for the policy's gradient, which is 5e-3 apart (float64: 1e-11).
-    full_size={"batch_size": 1000, "edac_init": True},
-    # States are never normalised.
-    load=extract_transitions,
-    float32=FLOAT32,
-    float64=FLOAT64,
     facts=Facts(rewarded="critic_loss"),
+    settings={
+        # A tenth of the default batch: the updates that warm it up would take minutes. And heads that start small. With
+        # PyTorch's own heads the actions of the made-up rows lie very near their bounds. There float32 has no digits
+        # left for the policy's gradient, which is 5e-3 apart (float64: 1e-11).
+        "full size": {"batch_size": 1000, "edac_init": True},
+    },
+    tolerances={
+        "float32": FLOAT32,
+        "float64": FLOAT64,
+    },
 )

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import numpy as np
+
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair
-from parity_tests.pairs.imagined import COMMON, LEARNT, replays, rolled_out
+from parity_tests.pair import Facts, Loss
+from parity_tests.pairs.imagined import LEARNT, ImaginedPair, replays, rolled_out
 
 SMALL: dict[str, Any] = {"hidden_dims": (32, 24, 20), "cql_n_actions": 4, "rollout_batch_size": 30} | {
     "rollout_length": 3,
@@ -21,7 +23,29 @@ def corner(trainer: Any) -> None:
     trainer.log_alpha_prime.constant.data.fill_(14.5 if trainer.hp.auto_alpha else -5.0)
 
 
-PAIR = Pair(
+class Adapter(ImaginedPair):
+    """What is particular to this pair."""
+
+    def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
+        return {
+            "mean": twin.actor(batch.observations)[0],
+            "std": twin.actor(batch.observations)[1],
+            "critic_1": twin.critic_1(batch.observations, batch.actions),
+            "critic_2": twin.critic_2(batch.observations, batch.actions),
+        }
+
+    predicted = staticmethod(rolled_out)
+
+    corner = staticmethod(corner)
+
+    def extra_inputs(self, rng: np.random.Generator, size: int) -> dict[str, Any]:
+        return {"log_prob": rng.normal(size=size), "gap_1": rng.normal(), "gap_2": rng.normal()}
+
+    def replays(self, patch: Any) -> None:
+        return replays("model_based/combo", "COMBO")(patch)
+
+
+PAIR = Adapter(
     name="model_based/combo",
     title="COMBO",
     family=Family.MODEL,
@@ -29,13 +53,6 @@ PAIR = Pair(
     paper="Yu et al. 2021",
     url="https://arxiv.org/abs/2102.08363",
     benchmark_updates=10,
-    outputs=lambda twin, batch: {
-        "mean": twin.actor(batch.observations)[0],
-        "std": twin.actor(batch.observations)[1],
-        "critic_1": twin.critic_1(batch.observations, batch.actions),
-        "critic_2": twin.critic_2(batch.observations, batch.actions),
-    },
-    predicted=rolled_out,
     losses={
         "actor_loss": Loss(of=("actor",)),
         "alpha_loss": Loss(of=("log_alpha",), inputs=("log_prob",), used=lambda config: config.auto_alpha),
@@ -57,12 +74,11 @@ PAIR = Pair(
         | {"cql_joint_logsumexp": False, "cql_temp": 0.5, "uniform_rollout": True}
         | {"cql_lagrange": True, "alpha_prime_lr": 1e-2},
     },
-    corner=corner,
-    extra_inputs=lambda rng, size: {"log_prob": rng.normal(size=size), "gap_1": rng.normal(), "gap_2": rng.normal()},
-    replays=replays("model_based/combo", "COMBO"),
-    **COMMON,
-    # As of MOPO: near an action's bound 1 - tanh(u)^2 has lost most of its digits, in each framework others.
-    float64={"loss": 1e-10, "gradient": 5e-9, "update": 2e-9, "log": 2e-9, "shipped path": 1e-8},
-    float32={"update": 1e-3, "shipped path": 1e-3},
     facts=Facts(rewarded="critic_loss"),
+    settings={"full size": LEARNT},
+    tolerances={
+        # As of MOPO: near an action's bound 1 - tanh(u)^2 has lost most of its digits, in each framework others.
+        "float64": {"loss": 1e-10, "gradient": 5e-9, "update": 2e-9, "log": 2e-9, "shipped path": 1e-8},
+        "float32": {"update": 1e-3, "shipped path": 1e-3},
+    },
 )

@@ -1,6 +1,7 @@
 """A dynamics ensemble on the ladder. An update is an epoch of the ladder's few rows, and indices are their order."""
 
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,35 @@ def corner(trainer: Any) -> None:
     trainer.best_loss.copy_(torch.logspace(-3.0, 6.0, len(trainer.best_loss)).flip(0))
 
 
-PAIR = Pair(
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    metric = "steps_followed"
+    counted_updates = 2
+    drawn_once = dict.fromkeys(("draw_split",), ())
+
+    outputs = staticmethod(outputs)
+
+    predicted = staticmethod(predicted)
+
+    corner = staticmethod(corner)
+
+    def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
+        return (learnt_from(len(dataset.rewards)),)
+
+    def torch_draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
+        return (load_twin("torch", "model_based/dynamics").Shuffle(learnt_from(len(dataset.rewards))),)
+
+    def take(self, twin: ModuleType, dataset: Any, indices: Any, config: Any) -> Any:
+        return take(twin, dataset, indices, config)
+
+    ready = staticmethod(ready)
+
+    def load(self, raw: dict[str, np.ndarray], frame_stack: int = 1) -> Any:
+        return load(raw)
+
+
+PAIR = Adapter(
     name="model_based/dynamics",
     title="Dynamics ensemble",
     family=Family.MODEL,
@@ -90,8 +119,6 @@ PAIR = Pair(
     paper="Chua et al. 2018",
     url="https://arxiv.org/abs/1805.12114",
     benchmark_updates=1,
-    outputs=outputs,
-    predicted=predicted,
     losses={"model_loss": Loss(of=("dynamics",), inputs=("holdout",))},
     variants={
         "default": SMALL,
@@ -100,28 +127,21 @@ PAIR = Pair(
         | {"n_ensemble": 4, "n_elites": 3, "dynamics_lr": 3e-3, "logvar_loss_coef": 0.05, "batch_size": 45}
         | {"dynamics_hidden_dims": (24, 20, 16), "dynamics_weight_decay": (1e-3, 3e-3, 2e-3, 5e-3)},
     },
-    corner=corner,
-    draw_inputs=lambda dataset, action_dim: (learnt_from(len(dataset.rewards)),),
-    torch_draw_inputs=lambda dataset, action_dim: (
-        load_twin("torch", "model_based/dynamics").Shuffle(learnt_from(len(dataset.rewards))),
-    ),
-    drawn_once=("draw_split",),
-    metric="steps_followed",
-    take=take,
-    ready=ready,
-    load=load,
-    counted_updates=2,
-    # A batch and what is left over
-    counted={"batch_size": 100},
-    # Few steps, and small ones: large ones magnify the last bits faster than a run's tolerance allows.
-    in_a_run={"env": "mini/hopper-mostly-expert", "n_rollouts": 10, "rollout_length": 3}
-    | {"dynamics_hidden_dims": (8,), "dynamics_weight_decay": (1e-4, 2e-4), "n_ensemble": 2}
-    | {"batch_size": 8192, "dynamics_lr": 1e-4},
-    full_size={"holdout_ratio": HELD_OUT},
-    timed={"holdout_ratio": HELD_OUT},
-    # An epoch is several gradient steps, each of them rounded: 4e-5, and 1e-4 after eleven epochs. Where rewards are
-    # large, the lower bound's gradient is 1 - sigmoid(l - l_min), which is 5e-5 with the rounding of 1: 8e-4.
-    # Of several steps of Adam's in a recording, which rounds its corrections otherwise: 6e-12.
-    float64={"recording": 5e-11},
-    float32={"update": 2e-3, "shipped path": 5e-4},
+    settings={
+        # A batch and what is left over
+        "counted": {"batch_size": 100},
+        # Few steps, and small ones: large ones magnify the last bits faster than a run's tolerance allows.
+        "run": {"env": "mini/hopper-mostly-expert", "n_rollouts": 10, "rollout_length": 3}
+        | {"dynamics_hidden_dims": (8,), "dynamics_weight_decay": (1e-4, 2e-4), "n_ensemble": 2}
+        | {"batch_size": 8192, "dynamics_lr": 1e-4},
+        "full size": {"holdout_ratio": HELD_OUT},
+        "timed": {"holdout_ratio": HELD_OUT},
+    },
+    tolerances={
+        # An epoch is several gradient steps, each of them rounded: 4e-5, and 1e-4 after eleven epochs. Where rewards
+        # are large, the lower bound's gradient is 1 - sigmoid(l - l_min), which is 5e-5 with the rounding of 1: 8e-4.
+        # Of several steps of Adam's in a recording, which rounds its corrections otherwise: 6e-12.
+        "float64": {"recording": 5e-11},
+        "float32": {"update": 2e-3, "shipped path": 5e-4},
+    },
 )

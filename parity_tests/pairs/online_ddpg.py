@@ -19,7 +19,27 @@ def corner(trainer: Any) -> None:
         quantiles.last_layer(member).weight.data.mul_(20.0)
 
 
-PAIR = Pair(
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    records_on_cpu = False
+
+    def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
+        return {
+            "actor": twin.actor(batch.observations),
+            "critics": twin.critics(batch.observations, batch.actions),
+        }
+
+    corner = staticmethod(corner)
+
+    def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
+        return (FILLED,)
+
+    def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
+        return {"size": FILLED}
+
+
+PAIR = Adapter(
     name="online/ddpg",
     title="DDPG, online",
     family=Family.ONLINE,
@@ -27,10 +47,6 @@ PAIR = Pair(
     paper="Lillicrap et al. 2015",
     url="https://arxiv.org/abs/1509.02971",
     benchmark_updates=400,
-    outputs=lambda twin, batch: {
-        "actor": twin.actor(batch.observations),
-        "critics": twin.critics(batch.observations, batch.actions),
-    },
     losses={
         "critic_loss": Loss(of=("critics",)),
         "actor_loss": Loss(of=("actor",), inputs=("batch",)),
@@ -40,10 +56,5 @@ PAIR = Pair(
         "other": SMALL | {"n_critics": 2, "discount": 0.9, "tau": 0.1, "actor_lr": 1e-3, "critic_lr": 1e-4},
         **{name: SMALL | settings for name, settings in quantiles.CONTINUOUS.items()},
     },
-    corner=corner,
-    draw_inputs=lambda dataset, action_dim: (FILLED,),
-    interval_statics=lambda config, start, num_updates: {"size": FILLED},
-    other_draws=("draw_exploration",),
-    records_on_cpu=False,
     facts=Facts(rewarded="critic_loss"),
 )

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair, load_choices
+from parity_tests.pair import Facts, FinitePair, Loss
 from parity_tests.pairs import quantiles
 
 SMALL = {"env": "CartPole-v1", "hidden_dims": (64, 48), "target_update_interval": 2, "learning_rate": 1e-3}
@@ -32,7 +32,34 @@ def schedules(twin: Any) -> dict[str, Any]:
     }
 
 
-PAIR = Pair(
+class Adapter(FinitePair):
+    """What is particular to this pair."""
+
+    corners = ("acting",)
+    records_on_cpu = False
+
+    outputs = staticmethod(quantiles.outputs)
+
+    corner = staticmethod(quantiles.corner)
+
+    def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
+        return (FILLED,)
+
+    def update_statics(self, config: Any, step: int) -> dict[str, Any]:
+        return {"copied": (step - 1) % config.target_update_interval == 0}
+
+    def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
+        return {
+            "size": FILLED,
+            "phase": start % config.target_update_interval,
+        }
+
+    explored = staticmethod(explored)
+
+    prepared = staticmethod(schedules)
+
+
+PAIR = Adapter(
     name="online/dqn",
     title="DQN, online",
     family=Family.FINITE,
@@ -40,8 +67,6 @@ PAIR = Pair(
     paper="Mnih et al. 2015",
     url="https://doi.org/10.1038/nature14236",
     benchmark_updates=2000,
-    outputs=quantiles.outputs,
-    corners=("acting",),
     losses={"critic_loss": Loss(of=("critics",))},
     variants={
         "default": SMALL,
@@ -52,17 +77,5 @@ PAIR = Pair(
         "images": SMALL | quantiles.VARIANTS["images"] | {"encoder": "nature", "frame_stack": 1, "n_critics": 1},
         "ensemble": SMALL | {"n_critics": 2, "target_update_interval": 5},
     },
-    corner=quantiles.corner,
-    load=load_choices,
-    draw_inputs=lambda dataset, action_dim: (FILLED,),
-    update_statics=lambda config, step: {"copied": (step - 1) % config.target_update_interval == 0},
-    interval_statics=lambda config, start, num_updates: {
-        "size": FILLED,
-        "phase": start % config.target_update_interval,
-    },
-    other_draws=("draw_exploration",),
-    explored=explored,
-    prepared=schedules,
-    records_on_cpu=False,
     facts=Facts(rewarded="critic_loss", rate=""),
 )

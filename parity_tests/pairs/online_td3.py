@@ -19,7 +19,30 @@ def corner(trainer: Any) -> None:
         quantiles.last_layer(member).weight.data.mul_(20.0)
 
 
-PAIR = Pair(
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    records_on_cpu = False
+
+    def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
+        return {
+            "actor": twin.actor(batch.observations),
+            "critics": twin.critics(batch.observations, batch.actions),
+        }
+
+    corner = staticmethod(corner)
+
+    def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
+        return (FILLED, action_dim)
+
+    def update_statics(self, config: Any, step: int) -> dict[str, Any]:
+        return {"delayed": (step - 1) % config.policy_freq == 0}
+
+    def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
+        return {"size": FILLED, "phase": start % config.policy_freq}
+
+
+PAIR = Adapter(
     name="online/td3",
     title="TD3, online",
     family=Family.ONLINE,
@@ -27,10 +50,6 @@ PAIR = Pair(
     paper="Fujimoto et al. 2018",
     url="https://arxiv.org/abs/1802.09477",
     benchmark_updates=400,
-    outputs=lambda twin, batch: {
-        "actor": twin.actor(batch.observations),
-        "critics": twin.critics(batch.observations, batch.actions),
-    },
     losses={
         "critic_loss": Loss(of=("critics",)),
         "actor_loss": Loss(of=("actor",), inputs=("batch",)),
@@ -43,11 +62,5 @@ PAIR = Pair(
         "each": SMALL | {"policy_freq": 1, "n_critics": 1, "tau": 0.1},
         **{name: SMALL | settings for name, settings in quantiles.CONTINUOUS.items()},
     },
-    corner=corner,
-    draw_inputs=lambda dataset, action_dim: (FILLED, action_dim),
-    update_statics=lambda config, step: {"delayed": (step - 1) % config.policy_freq == 0},
-    interval_statics=lambda config, start, num_updates: {"size": FILLED, "phase": start % config.policy_freq},
-    other_draws=("draw_exploration",),
-    records_on_cpu=False,
     facts=Facts(rewarded="critic_loss", first_delayed=1),
 )

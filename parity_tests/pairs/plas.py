@@ -24,7 +24,22 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
     }
 
 
-PAIR = Pair(
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    outputs = staticmethod(outputs)
+
+    def draw_statics(self, config: Any, step: int) -> dict[str, Any]:
+        return {"pretrains": step <= config.vae_iterations}
+
+    def update_statics(self, config: Any, step: int) -> dict[str, Any]:
+        return {"pretrains": step <= config.vae_iterations}
+
+    def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
+        return {"vae_updates": pretrained(config, start, num_updates)}
+
+
+PAIR = Adapter(
     name="plas",
     title="PLAS",
     family=Family.CONSTRAINT,
@@ -32,7 +47,6 @@ PAIR = Pair(
     paper="Zhou et al. 2020",
     url="https://arxiv.org/abs/2011.07213",
     benchmark_updates=300,
-    outputs=outputs,
     losses={
         # The VAE's codes are drawn for its own updates only.
         "vae_loss": Loss(of=("encoder", "decoder"), used=lambda config: config.vae_iterations >= AS_WARM),
@@ -51,10 +65,9 @@ PAIR = Pair(
         | {"vae_iterations": AS_WARM, "vae_lr": 3e-4, "beta": 2.0, "lam": 0.75}
         | {"perturbation": True, "action_flexibility": 0.2},
     },
-    draw_statics=lambda config, step: {"pretrains": step <= config.vae_iterations},
-    update_statics=lambda config, step: {"pretrains": step <= config.vae_iterations},
-    interval_statics=lambda config, start, num_updates: {"vae_updates": pretrained(config, start, num_updates)},
-    full_size={"vae_iterations": 3},
-    timed={"vae_iterations": 0},
     facts=Facts(rewarded="critic_loss", target_inputs=("batch",)),
+    settings={
+        "full size": {"vae_iterations": 3},
+        "timed": {"vae_iterations": 0},
+    },
 )

@@ -16,7 +16,35 @@ def corner(trainer: Any) -> None:
         member[-1].weight.data.mul_(20.0)
 
 
-PAIR = Pair(
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    # Only where the policy learns is the nearest row searched.
+    gathers = 1.5
+    host_calls = 0.5
+
+    def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
+        return {
+            "actor": twin.actor(batch.observations),
+            "critics": twin.critics(batch.observations, batch.actions),
+        }
+
+    corner = staticmethod(corner)
+
+    def update_statics(self, config: Any, step: int) -> dict[str, Any]:
+        return {"delayed": (step - 1) % config.policy_freq == 0}
+
+    def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
+        return {"phase": start % config.policy_freq}
+
+    def take(self, twin: Any, dataset: Any, indices: Any, config: Any) -> Any:
+        return twin.take_constrained(dataset, indices)
+
+    def ready(self, twin: Any, dataset: Any, config: Any) -> Any:
+        return twin.constrained(dataset, config)
+
+
+PAIR = Adapter(
     name="prdc",
     title="PRDC",
     family=Family.CONSTRAINT,
@@ -24,10 +52,6 @@ PAIR = Pair(
     paper="Ran et al. 2023",
     url="https://arxiv.org/abs/2306.06569",
     benchmark_updates=400,
-    outputs=lambda twin, batch: {
-        "actor": twin.actor(batch.observations),
-        "critics": twin.critics(batch.observations, batch.actions),
-    },
     losses={
         "critic_loss": Loss(of=("critics",)),
         "actor_loss": Loss(of=("actor",), inputs=("batch",)),
@@ -47,14 +71,8 @@ PAIR = Pair(
         },
         "each": SMALL | {"policy_freq": 1, "n_critics": 1, "tau": 0.1},
     },
-    corner=corner,
-    update_statics=lambda config, step: {"delayed": (step - 1) % config.policy_freq == 0},
-    interval_statics=lambda config, start, num_updates: {"phase": start % config.policy_freq},
-    take=lambda twin, dataset, indices, config: twin.take_constrained(dataset, indices),
-    ready=lambda twin, dataset, config: twin.constrained(dataset, config),
-    # Only where the policy learns is the nearest row searched.
-    gathers=1.5,
-    host_calls=0.5,
-    on_device={"search": "brute"},
     facts=Facts(rewarded="critic_loss", first_delayed=1, imitation=squared_error, sharp={"alpha": 0.01}),
+    settings={
+        "on device": {"search": "brute"},
+    },
 )

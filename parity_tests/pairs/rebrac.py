@@ -1,12 +1,36 @@
 """ReBRAC on the ladder."""
 
+from typing import Any
+
+import numpy as np
+
 from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Pair, squared_error
 from shared.data.transitions import extract_sarsa
 
 SMALL = {"hidden_dim": 64}
 
-PAIR = Pair(
+
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
+        return {
+            "actor": twin.actor(batch.observations),
+            "critic": twin.critic(batch.observations, batch.actions),
+        }
+
+    def update_statics(self, config: Any, step: int) -> dict[str, Any]:
+        return {"delayed": (step - 1) % config.policy_freq == 0}
+
+    def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
+        return {"phase": start % config.policy_freq}
+
+    def load(self, raw: dict[str, np.ndarray], frame_stack: int = 1) -> Any:
+        return extract_sarsa(raw)
+
+
+PAIR = Adapter(
     name="rebrac",
     title="ReBRAC",
     family=Family.CONSTRAINT,
@@ -14,10 +38,6 @@ PAIR = Pair(
     paper="Tarasov et al. 2023",
     url="https://arxiv.org/abs/2305.09836",
     benchmark_updates=40,
-    outputs=lambda twin, batch: {
-        "actor": twin.actor(batch.observations),
-        "critic": twin.critic(batch.observations, batch.actions),
-    },
     losses={
         "critic_loss": Loss(of=("critic",)),
         "actor_loss": Loss(of=("actor",)),
@@ -32,9 +52,6 @@ PAIR = Pair(
         | {"actor_n_hiddens": 1, "critic_n_hiddens": 2, "actor_ln": True, "critic_ln": False}
         | {"normalize_q": False, "policy_freq": 1, "policy_noise": 1.0, "noise_clip": 2.0},
     },
-    update_statics=lambda config, step: {"delayed": (step - 1) % config.policy_freq == 0},
-    interval_statics=lambda config, start, num_updates: {"phase": start % config.policy_freq},
-    load=extract_sarsa,
     facts=Facts(
         rewarded="critic_loss",
         lagging=("actor_target",),

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Pair
 from parity_tests.pairs import quantiles
@@ -19,7 +21,32 @@ def corner(trainer: Any) -> None:
         quantiles.last_layer(critic.net).weight.data.mul_(20.0)
 
 
-PAIR = Pair(
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    compiled_in = "float32"
+
+    def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
+        return {
+            "mean": twin.actor(batch.observations)[0],
+            "log_std": twin.actor(batch.observations)[1],
+            "critic_1": twin.critic_1(batch.observations, batch.actions),
+            "critic_2": twin.critic_2(batch.observations, batch.actions),
+        }
+
+    corner = staticmethod(corner)
+
+    def extra_inputs(self, rng: np.random.Generator, size: int) -> dict[str, Any]:
+        return {"log_prob": rng.normal(size=size)}
+
+    def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
+        return (FILLED, action_dim)
+
+    def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
+        return {"size": FILLED}
+
+
+PAIR = Adapter(
     name="sac",
     title="SAC, online",
     family=Family.ONLINE,
@@ -27,12 +54,6 @@ PAIR = Pair(
     paper="Haarnoja et al. 2018",
     url="https://arxiv.org/abs/1812.05905",
     benchmark_updates=300,
-    outputs=lambda twin, batch: {
-        "mean": twin.actor(batch.observations)[0],
-        "log_std": twin.actor(batch.observations)[1],
-        "critic_1": twin.critic_1(batch.observations, batch.actions),
-        "critic_2": twin.critic_2(batch.observations, batch.actions),
-    },
     losses={
         "critic_loss": Loss(of=("critic_1", "critic_2")),
         "actor_loss": Loss(of=("actor",)),
@@ -46,11 +67,5 @@ PAIR = Pair(
         "implicit": SMALL | {"critic": "iqn", "n_quantiles": 6, "n_greedy_quantiles": 4, "embed_size": 8},
         "images": SMALL | {"encoder": "minatar", "frame_stack": 2, "crop_padding": 2, "hidden_dim": 24},
     },
-    corner=corner,
-    extra_inputs=lambda rng, size: {"log_prob": rng.normal(size=size)},
-    draw_inputs=lambda dataset, action_dim: (FILLED, action_dim),
-    interval_statics=lambda config, start, num_updates: {"size": FILLED},
-    other_draws=("draw_exploration",),
-    compiled_in="float32",
     facts=Facts(rewarded="critic_loss"),
 )

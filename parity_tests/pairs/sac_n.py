@@ -1,11 +1,28 @@
 """SAC-N on the ladder."""
 
+from typing import Any
+
+import numpy as np
+
 from parity_tests.families import Family
 from parity_tests.pair import Facts, Pair
 from parity_tests.pairs.ensemble import FLOAT32, FLOAT64, LOSSES, OTHER, SMALL, outputs
 from shared.data.transitions import extract_transitions
 
-PAIR = Pair(
+
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    corners = ("bounded std",)
+
+    outputs = staticmethod(outputs)
+
+    def load(self, raw: dict[str, np.ndarray], frame_stack: int = 1) -> Any:
+        # States are never normalised.
+        return extract_transitions(raw)
+
+
+PAIR = Adapter(
     name="sac_n",
     title="SAC-N",
     family=Family.UNCERTAINTY,
@@ -13,13 +30,11 @@ PAIR = Pair(
     paper="An et al. 2021",
     url="https://arxiv.org/abs/2110.01548",
     benchmark_updates=32,
-    outputs=outputs,
-    corners=("bounded std",),
     losses=LOSSES,
     variants={"default": SMALL, "other": OTHER},
-    # States are never normalised.
-    load=extract_transitions,
-    float32=FLOAT32,
-    float64=FLOAT64,
     facts=Facts(rewarded="critic_loss"),
+    tolerances={
+        "float32": FLOAT32,
+        "float64": FLOAT64,
+    },
 )

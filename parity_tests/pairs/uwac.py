@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numpy as np
 import torch
 
 from parity_tests.families import Family
@@ -60,7 +61,30 @@ def warm_updates(config: Any, start: int, num_updates: int) -> dict[str, Any]:
     return {"warm_updates": min(max(config.warmup_steps - start, 0), num_updates)}
 
 
-PAIR = Pair(
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    draws_inside = True
+    # Also the variance of the target's best action
+    gathers = 2
+    compiled_in = "float32"
+
+    outputs = staticmethod(outputs)
+
+    corner = staticmethod(corner)
+
+    def extra_inputs(self, rng: np.random.Generator, size: int) -> dict[str, Any]:
+        return {"mmd": rng.random(size)}
+
+    update_statics = staticmethod(statics)
+
+    interval_statics = staticmethod(warm_updates)
+
+    def drawn_inside(self, twin: Any, noise: Any, hp: Any) -> Any:
+        return noise._replace(dropout=twin.draw_dropout(noise.dropout, hp))
+
+
+PAIR = Adapter(
     name="uwac",
     title="UWAC",
     family=Family.UNCERTAINTY,
@@ -68,7 +92,6 @@ PAIR = Pair(
     paper="Wu et al. 2021",
     url="https://arxiv.org/abs/2105.08140",
     benchmark_updates=4,
-    outputs=outputs,
     losses={
         "vae_loss": Loss(of=("encoder", "decoder")),
         "critic_loss": Loss(of=("critics",)),
@@ -94,18 +117,11 @@ PAIR = Pair(
         # With its weight at the lower one
         "light": SMALL | {"warmup_steps": 0, "initial_alpha": math.exp(-5.0), "alpha_threshold": 2.0},
     },
-    corner=corner,
-    extra_inputs=lambda rng, size: {"mmd": rng.random(size)},
-    update_statics=statics,
-    interval_statics=warm_updates,
-    drawn_inside=lambda twin, noise, hp: noise._replace(dropout=twin.draw_dropout(noise.dropout, hp)),
-    draws_inside=True,
-    # Also the variance of the target's best action
-    gathers=2,
-    in_a_run={"n_target_samples": 2, "n_passes": 2, "n_action_samples": 2},
-    full_size={"warmup_steps": 3, "n_target_samples": 2, "n_passes": 3, "n_action_samples": 3},
-    # A tenth of the passes: an update of the authors' size takes seconds.
-    timed={"warmup_steps": 0, "n_passes": 10},
-    compiled_in="float32",
     facts=Facts(rewarded="critic_loss"),
+    settings={
+        "run": {"n_target_samples": 2, "n_passes": 2, "n_action_samples": 2},
+        "full size": {"warmup_steps": 3, "n_target_samples": 2, "n_passes": 3, "n_action_samples": 3},
+        # A tenth of the passes: an update of the authors' size takes seconds.
+        "timed": {"warmup_steps": 0, "n_passes": 10},
+    },
 )

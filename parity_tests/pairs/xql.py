@@ -42,7 +42,20 @@ def corner(trainer: Any) -> None:
         critic.net[-1].weight.data.mul_(8.0)
 
 
-PAIR = Pair(
+class Adapter(Pair):
+    """What is particular to this pair."""
+
+    corners = ("loss of large errors", "loss of negative errors", "bounded std")
+
+    outputs = staticmethod(outputs)
+
+    corner = staticmethod(corner)
+
+    def drawn_inside(self, twin: Any, noise: Any, hp: Any) -> Any:
+        return noise._replace(dropout=twin.dropout_masks(noise, hp))
+
+
+PAIR = Adapter(
     name="xql",
     title="XQL",
     family=Family.WEIGHTED,
@@ -50,9 +63,6 @@ PAIR = Pair(
     paper="Garg et al. 2023",
     url="https://arxiv.org/abs/2301.02328",
     benchmark_updates=300,
-    outputs=outputs,
-    corners=("loss of large errors", "loss of negative errors", "bounded std"),
-    corner=corner,
     losses={
         "value_loss": Loss(of=("vf",)),
         "actor_loss": Loss(of=("actor",)),
@@ -68,10 +78,13 @@ PAIR = Pair(
         "dropout": {"actor_dropout": 0.1, "random_actions": 1, "max_clip": None, "loss_temp": 4.0, "beta": 0.5}
         | {"max_timesteps": 40},
     },
-    # Exponentials of errors up to 7 multiply what rounding leaves: measured 2e-5 in a loss, 5e-5 in Adam's moments.
-    float32={"loss": 5e-5, "update": 1e-4},
-    # The schedule is a number of Python's, which a recording would fix.
-    on_device={"opt_decay_schedule": "none"},
-    drawn_inside=lambda twin, noise, hp: noise._replace(dropout=twin.dropout_masks(noise, hp)),
     facts=Facts(rewarded="q_loss", target_inputs=("batch",), imitation=unlikelihood, sharp={"beta": 100.0}),
+    settings={
+        # The schedule is a number of Python's, which a recording would fix.
+        "on device": {"opt_decay_schedule": "none"},
+    },
+    tolerances={
+        # Exponentials of errors up to 7 multiply what rounding leaves: measured 2e-5 in a loss, 5e-5 in Adam's moments.
+        "float32": {"loss": 5e-5, "update": 1e-4},
+    },
 )

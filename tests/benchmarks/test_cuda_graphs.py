@@ -114,4 +114,4 @@ def test_repeated_recordings_are_the_updates(name: str, length: int) -> None:
     # What Python counts stands still in a recording; no update on a dataset alone reads it.
     counted = [name for name in expected if name.startswith("total_it")]
     found, expected = ({key: v for key, v in side.items() if key not in counted} for side in (found, expected))
-    check(found, expected, max(TOLERANCE, PAIRS[name].float64.get("recording", 0.0)))
+    check(found, expected, max(TOLERANCE, PAIRS[name].tolerances.get("float64", {}).get("recording", 0.0)))

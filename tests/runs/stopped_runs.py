@@ -27,7 +27,14 @@ def config(side: str, name: str, folder: Path, **settings: Any) -> Any:
     twin = load_twin(side, name)
     short = {"batch_size": 8, "eval_freq": 4, "n_episodes": 2, "device": "cpu", "seed": 1}
     small = PAIRS[name].variants["default"] | PAIRS[name].lasting(settings.pop("max_timesteps", 12))
-    given = small | short | dict(PAIRS[name].in_a_run) | _AT_ONCE.get(name, {}) | {"runs_path": str(folder)} | settings
+    given = (
+        small
+        | short
+        | dict(PAIRS[name].settings.get("run", {}))
+        | _AT_ONCE.get(name, {})
+        | {"runs_path": str(folder)}
+        | settings
+    )
     if not issubclass(twin.TrainConfig, RunConfig):  # no environment, no episodes in it
         del given["n_episodes"]
     return twin.TrainConfig(**given)

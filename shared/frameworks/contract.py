@@ -1,0 +1,196 @@
+"""What an algorithm's file must hold, by framework and kind; `make lint` has mypy hold every twin to it (PEP 544).
+
+Names are equal on both sides. What differs from algorithm to algorithm is typed loosely here: the columns of a batch,
+the draws of an update, and the static arguments of a JAX `update`, which say what a step's number decides. Losses are
+methods of the trainer and of the state under the same names; the adapter in `parity_tests/pairs/` lists them.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from shared.runs.run import Run
+
+
+class Trainer(Protocol):
+    """PyTorch: all that an update reads and writes."""
+
+    total_it: int
+
+    @property
+    def hp(self) -> Any:
+        """The settings that an update depends on."""
+
+    def update(self, batch: Any, noise: Any) -> Mapping[str, Any]:
+        """One gradient step; the metrics, on the device."""
+
+    def parts(self) -> dict[str, Any]:
+        """What a checkpoint holds, under the reference's keys."""
+
+
+class TorchTwin(Protocol):
+    """A file of `corl_torch/`."""
+
+    @property
+    def Hyperparameters(self) -> type[Any]:
+        """The settings that an update depends on."""
+
+    @property
+    def TrainConfig(self) -> type[Any]:
+        """The settings of a run, a dataclass; those that an update depends on are among them."""
+
+    @property
+    def Noise(self) -> type[Any]:
+        """A named tuple of what an update draws besides its batch."""
+
+    @property
+    def draw_noise(self) -> Callable[..., tuple[Any, Any]]:
+        """(settings, sizes ..., device) to the batch's indices and the noise, in the order of the reference's draws."""
+
+    @property
+    def create_trainer(self) -> Callable[[Any, Any, int, float], Trainer]:
+        """(settings, size of an observation, A, bound of actions) to fresh networks."""
+
+    @property
+    def save(self) -> Callable[..., None]:
+        """(trainer, path, **facts) writes a checkpoint."""
+
+    @property
+    def load(self) -> Callable[..., dict[str, Any]]:
+        """(trainer, path) loads one, and returns what it holds."""
+
+    @property
+    def train(self) -> Callable[[Any], Run]:
+        """A whole run under a `TrainConfig`."""
+
+
+class Explorer(Trainer, Protocol):
+    """PyTorch: a trainer that goes on in the environment."""
+
+    def explore(self, observations: Any, noise: Any) -> Any:
+        """Actions (E, A) to learn from, for normalised observations (E, S)."""
+
+
+class TorchFinetune(TorchTwin, Protocol):
+    """A file of `corl_torch/finetune/`: a dataset first, then the environment."""
+
+    @property
+    def create_trainer(self) -> Callable[[Any, Any, int, float], Explorer]:
+        """As `TorchTwin`."""
+
+    @property
+    def draw_exploration(self) -> Callable[..., Any]:
+        """(settings, A, device) to what one step in the environment draws."""
+
+
+class TorchOnline(TorchTwin, Protocol):
+    """A file of `corl_torch/online/`: the environment alone, or a dataset in its place where the settings name one."""
+
+    @property
+    def draw_exploration(self) -> Callable[[int, int], Any]:
+        """(steps, A) to what so many steps in the environment draw."""
+
+
+class Estimator(Trainer, Protocol):
+    """PyTorch: a trainer that judges a policy."""
+
+    def value(self, observations: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """Values (B,) of actions (B, A) in observations (B, S)."""
+
+
+class TorchEvaluation(TorchTwin, Protocol):
+    """A file of `corl_torch/evaluation/`."""
+
+    @property
+    def create_trainer(self) -> Callable[[Any, Any, int, float], Estimator]:
+        """As `TorchTwin`."""
+
+
+class State(Protocol):
+    """JAX: all that an update reads and writes, a pytree; parts and optimisers have the trainer's names."""
+
+    @property
+    def hp(self) -> Any:
+        """The settings that an update depends on, static."""
+
+    @property
+    def update(self) -> Callable[..., tuple[Any, Mapping[str, Any]]]:
+        """(batch, noise, ...) to the state after one gradient step, and the metrics; pure."""
+
+
+class JaxTwin(Protocol):
+    """A file of `corl_jax/`."""
+
+    @property
+    def Hyperparameters(self) -> type[Any]:
+        """As in PyTorch; hashable, since programs are compiled for them."""
+
+    @property
+    def TrainConfig(self) -> type[Any]:
+        """As in PyTorch: the same fields, with the same defaults."""
+
+    @property
+    def Noise(self) -> type[Any]:
+        """As in PyTorch."""
+
+    @property
+    def draw_noise(self) -> Callable[..., tuple[Any, Any]]:
+        """(key, number of the update from 0, settings, sizes ...) to indices and noise, by key and number alone."""
+
+    @property
+    def create_train_state(self) -> Callable[[Any, Any, Any, int, float], State]:
+        """(key, settings, size of an observation, A, bound of actions) to fresh networks."""
+
+    @property
+    def train_interval(self) -> Callable[..., tuple[Any, Any]]:
+        """(state, key, dataset, updates before, updates, ...) to the state after a scan of updates, and the metrics."""
+
+    @property
+    def train(self) -> Callable[[Any], Run]:
+        """A whole run under a `TrainConfig`."""
+
+
+class JaxFinetune(JaxTwin, Protocol):
+    """A file of `corl_jax/finetune/`; `shared/frameworks/jax_online.py` calls these."""
+
+    @property
+    def draw_exploration(self) -> Callable[..., Any]:
+        """(key, number of the step, settings, A) to what one step in the environment draws."""
+
+    @property
+    def next_action(self) -> Callable[..., Any]:
+        """(state, key, step, observation) to an action (1, A)."""
+
+    @property
+    def train_online(self) -> Callable[..., tuple[Any, Any, Any, Any]]:
+        """(state, key, ring, updates before, rows, observation, ...) to (state, ring, action, metrics)."""
+
+
+class JaxOnline(JaxTwin, Protocol):
+    """A file of `corl_jax/online/`."""
+
+    @property
+    def draw_exploration(self) -> Callable[..., Any]:
+        """(key, first step, steps, A) to what so many steps in the environment draw."""
+
+
+class JaxEvaluation(JaxTwin, Protocol):
+    """A file of `corl_jax/evaluation/`."""
+
+    @property
+    def value(self) -> Callable[..., Any]:
+        """(critics, observations, actions) to values (B,)."""
+
+
+KINDS: Mapping[str, Mapping[str, type]] = {
+    "torch": {"finetune": TorchFinetune, "online": TorchOnline, "evaluation": TorchEvaluation, "": TorchTwin},
+    "jax": {"finetune": JaxFinetune, "online": JaxOnline, "evaluation": JaxEvaluation, "": JaxTwin},
+}
+
+
+def kind_of(framework: str, path: Path) -> type:
+    """The protocol that a file must fulfil, by its folder below `corl_torch` or `corl_jax`."""
+    kinds = KINDS[framework]
+    return kinds.get(path.parent.name, kinds[""])
