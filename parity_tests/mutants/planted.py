@@ -11,7 +11,7 @@ from types import ModuleType
 
 from parity_tests.mutants.patterns import Edit, edit
 from parity_tests.mutants.planting import planted
-from parity_tests.mutants.results import source_of
+from parity_tests.mutants.twins import source_of
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """What an algorithm's file must hold, by framework and kind; `make lint` has mypy hold every twin to it (PEP 544).
 
-Names are equal on both sides. What differs from algorithm to algorithm is typed loosely here: the columns of a batch,
-the draws of an update, and the static arguments of a JAX `update`, which say what a step's number decides. Losses are
-methods of the trainer and of the state under the same names; the adapter in `parity_tests/pairs/` lists them.
+Names are equal on both sides. Types are loose where algorithms differ, as in the columns of a batch and the draws of an
+update. The static arguments of a JAX `update` say what a step's number decides. Losses are methods of the trainer
+and of the state under the same names. The adapter in `parity_tests/pairs/` lists them.
 """
 
 from collections.abc import Callable, Mapping
