@@ -53,12 +53,14 @@ def test_names_change_with_what_is_computed() -> None:
     assert all(name.startswith("TD3_BC.td_target: ") and "discount" in name for name in before - after)
 
 
+@pytest.mark.thorough
 def test_every_reason_is_of_a_mutant_of_todays_twins() -> None:
     """Its pattern can be read, and matches one."""
     every = [(name, side, mutant) for name in PAIRS for side in SIDES for mutant in names(mutants_of(name, side))]
     assert [each.mutants for each in reasons() if not any(each.covers(*mutant) for mutant in every)] == []
 
 
+@pytest.mark.thorough
 def test_a_mutant_is_noticed_and_another_computes_the_same() -> None:
     """The second one has a reason."""
     operand, order = (
@@ -67,7 +69,7 @@ def test_a_mutant_is_noticed_and_another_computes_the_same() -> None:
     )
     assert climbing.noticed(TRIVIAL, operand).startswith("loss")
     assert not reason(TRIVIAL, "jax", operand.name)
-    assert climbing.noticed(TRIVIAL, order) == SURVIVED
+    assert climbing.noticed(TRIVIAL, order, shortly=True) == SURVIVED
     assert reason(TRIVIAL, "jax", order.name)
 
 
