@@ -50,7 +50,7 @@ test-d3rlpy: setup
 	PYTHONPATH=$(VENV)/d3rlpy $(VENV)/bin/python -c 'import d3rlpy'
 	PYTHONPATH=$(VENV)/d3rlpy $(VENV)/bin/python -m pytest -m d3rlpy parity_tests/reference tests/data/conformance
 
-# Every mutant of every twin, which takes days, or a sample of them: make mutants SAMPLE=60.
+# Every mutant of every twin, which takes many hours, or a sample of them: make mutants SAMPLE=20.
 mutants: setup
 	OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false \
 		$(VENV)/bin/python -m parity_tests.mutants $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))

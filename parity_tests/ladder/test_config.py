@@ -13,7 +13,7 @@ from shared.runs.configs import dump, parse
 ROWS = [
     pytest.param(name, dataset, id=f"{name}-{dataset}")
     for name in PAIRS
-    for dataset in yaml.safe_load((Path(__file__).parent.parent / "configs" / f"{name}.yaml").read_text())
+    for dataset in yaml.safe_load((Path(__file__).parents[2] / "configs" / f"{name}.yaml").read_text())
 ]
 
 

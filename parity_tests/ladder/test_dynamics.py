@@ -107,6 +107,6 @@ def test_a_saved_model_is_loaded_again(twin: ModuleType, tmp_path: Path) -> None
 
 def test_a_checkpoint_of_another_algorithm_is_no_model() -> None:
     """One line says so."""
-    policy = Path(__file__).parent / "pairs" / "policies" / "hopper.pt"
+    policy = Path(__file__).parents[1] / "pairs" / "policies" / "hopper.pt"
     with pytest.raises(InputError, match="is of online/td3, not of model_based/dynamics"):
         PAIR.torch.load_dynamics(policy)

@@ -8,7 +8,7 @@ import pytest
 
 pytestmark = pytest.mark.thorough
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 # The peak of this program alone: what `resource` tells begins with that of the process that started it.
 UPDATE = """
 from pathlib import Path

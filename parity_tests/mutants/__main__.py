@@ -23,7 +23,7 @@ from parity_tests.mutants.twins import SIDES, SURVIVED, mutants_of
 from parity_tests.pairs import PAIRS
 
 # Mutants of one twin in a sample: what a twin needs before its first mutant takes longer than a mutant.
-TOGETHER = 10
+TOGETHER = 5
 # Mutants that are tried by a process before another takes its place, as compiled programs fill the memory
 ROUND = 100
 Twin = tuple[str, str]

@@ -72,7 +72,8 @@ class _Derivation:
         for mutant in self.mutants:
             self.tell(mutant, self.noticed(mutant, session.items))
         # A test that fails whatever the twin notices nothing.
-        self.measured(session.items)
+        for item in session.items:
+            self.passes(item, session.items, PAIRS[self.name].torch)
         return True
 
     @pytest.hookimpl(tryfirst=True)
@@ -91,10 +92,14 @@ class _Derivation:
         for item in items:
             begin = time.perf_counter()
             with lines_of(twin.__name__) as lines:
-                self.run(item, items, twin)
-            assert self.error is None, f"{item.name}: {self.error}"
+                self.passes(item, items, twin)
             seconds[item], passed[item] = time.perf_counter() - begin, frozenset(lines)
         return {item: passed[item] for item in sorted(items, key=lambda item: seconds[item]) if passed[item]}
+
+    def passes(self, item: pytest.Item, items: Sequence[pytest.Item], twin: ModuleType) -> None:
+        """Asserts that a test passes with the right twin."""
+        self.run(item, items, twin)
+        assert self.error is None, f"{item.name}: {self.error}"
 
     def noticed(self, mutant: Mutant, items: Sequence[pytest.Item]) -> str:
         """The first test that notices the mutant, the fastest first; those that never come by its line are left out."""
