@@ -30,8 +30,9 @@ test: setup
 # All but the examination of the checker, a measurement whose figures docs/port/check.md has.
 test-all: test test-thorough test-d3rlpy
 
+# UNTIL, in seconds since 1970, is when no further test begins.
 test-thorough: setup
-	$(PYTEST) --junitxml=.tests/thorough.xml -m thorough
+	$(PYTEST) --junitxml=.tests/thorough.xml -m thorough $(if $(UNTIL),--until $(UNTIL))
 
 # What the tests cost when they last ran: seconds by room, file, pair and rung.
 cost: setup

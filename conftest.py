@@ -1,6 +1,8 @@
 """What all tests share: compiled programs, an end to them, and a word on the memory that each process ends with."""
 
 import itertools
+import random
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,6 +42,31 @@ def no_programs_of_other_files() -> Iterator[None]:
     """A file's programs and results are of no use to the next one."""
     yield
     forget()
+
+
+# ---- an end to the tests, whatever the machine's speed -------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--until`."""
+    parser.addoption(
+        "--until", type=int, metavar="SECONDS", help="begin no test after this time, in seconds since 1970; skip it"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Files come in another order for each `--until`, so that other ones are skipped each time."""
+    if (until := config.getoption("until")) is not None:
+        files = sorted({item.path for item in items})
+        random.Random(until).shuffle(files)
+        items.sort(key=lambda item: files.index(item.path))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips what is too late; pytest's last line counts them."""
+    until = item.config.getoption("until")
+    if until is not None and time.time() > until:
+        pytest.skip("the time for tests is up (--until)")
 
 
 # ---- what a JUnit file says of itself ------------------------------------------------------------------------------
