@@ -9,16 +9,16 @@ import os
 import random
 import secrets
 import sys
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
 from tqdm import tqdm
 
-from parity_tests.mutants import climbing, deriving, memory
+from parity_tests.mutants import memory
 from parity_tests.mutants.operators import Mutant
 from parity_tests.mutants.reasons import reason
+from parity_tests.mutants.trying import climb
 from parity_tests.mutants.twins import SIDES, SURVIVED, mutants_of
 from parity_tests.pairs import PAIRS
 
@@ -27,7 +27,6 @@ TOGETHER = 5
 # Mutants that are tried by a process before another takes its place, as compiled programs fill the memory
 ROUND = 100
 Twin = tuple[str, str]
-CLIMBS = {"jax": climbing.climb, "torch": deriving.climb}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -84,14 +83,6 @@ def untried(name: str, side: str, mutants: Sequence[Mutant]) -> Iterator[tuple[s
     new = [mutant.name for mutant in mutants if memory.key(name, side, mutant) not in steps]
     for start in range(0, len(new), ROUND):
         yield name, side, new[start : start + ROUND]
-
-
-def climb(name: str, side: str, names: Sequence[str]) -> None:
-    """Tries some of a twin's mutants, and remembers what became of them."""
-    # Mutants bring forth what a right twin does not: infinities, casts, steps in the wrong order.
-    warnings.simplefilter("ignore")
-    mutants = [mutant for mutant in mutants_of(name, side) if mutant.name in names]
-    CLIMBS[side](name, mutants, lambda mutant, step: memory.keep(name, side, mutant, step))
 
 
 def complaints(name: str, side: str, steps: Mapping[str, str]) -> Iterator[str]:
