@@ -25,7 +25,7 @@ class RecordConfig:
     env: str = "mini/hopper-mostly-expert"
     # Updates between two evaluations
     eval_freq: int = bounded(5000, low=1)
-    # Folder for a checkpoint at each evaluation; null: only the last one, in the run's folder
+    # Folder for a copy of every evaluation's checkpoint; null: there are the last two and the best, in the run's folder
     checkpoints_path: str | None = None
     # Checkpoint to start from
     load_model: str = ""
