@@ -62,8 +62,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: files.index(item.path))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skips what is too late; pytest's last line counts them."""
+    """Skips what is too late, before its fixtures are made; pytest's last line counts them."""
     until = item.config.getoption("until")
     if until is not None and time.time() > until:
         pytest.skip("the time for tests is up (--until)")
