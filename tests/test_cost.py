@@ -42,7 +42,7 @@ def rows(view: str, *files: Path) -> list[str]:
 def test_rooms_and_files_what_costs_most_first(made_up: Path) -> None:
     assert rows("room", made_up) == [
         "| tests/runs | 2 | 16.5 | 51.6% |",
-        "| parity_tests | 4 | 15.0 | 46.9% |",
+        "| parity_tests/ladder | 4 | 15.0 | 46.9% |",
         "| tests | 1 | 0.5 | 1.6% |",
         "| tests/data | 1 | 0.0 | 0.0% |",
         "| all | 8 | 32.0 | 100% |",

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from parity_tests.ladder.rungs import errors
+from parity_tests import errors
 from port_checker import check
 from shared.commands.common import ended
 from tests.port_checker.conftest import AWAC, PLAIN, ROOT
