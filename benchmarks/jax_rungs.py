@@ -46,7 +46,7 @@ def _one_by_one(subject: Subject, updates: Callable[[Any, int], tuple[Any, Any]]
 
 
 def _statics(subject: Subject, config: Any, step: int) -> tuple[tuple, tuple]:
-    """What the number of an update, here from 0, decides about its draws and about itself: names and values."""
+    """The names and values that an update's number, here from 0, decides for its draws and for itself."""
     statics = subject.pair.draw_statics(config, step + 1), subject.pair.update_statics(config, step + 1)
     return tuple(statics[0].items()), tuple(statics[1].items())
 

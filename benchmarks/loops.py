@@ -56,7 +56,7 @@ class OfTask(Subject):
 
     @property
     def columns(self) -> Any:
-        """What the run itself learns from."""
+        """The run's own dataset."""
         return self.task.dataset
 
     @property
@@ -134,7 +134,7 @@ def train(twin: ModuleType, settings: dict[str, Any], turns: Turns) -> None:
 
 
 def task_of(twin: ModuleType, settings: dict[str, Any]) -> Task:
-    """What a run under these settings learns from."""
+    """The dataset and sizes of a run under these settings."""
     tasks: list[Task] = []
     load_task = twin.load_task
 
@@ -193,7 +193,7 @@ BARE = {"torch": bare_torch, "jax": bare_jax}
 
 
 def measured(name: str, side: str) -> dict[str, dict[str, float]]:
-    """What each loop does, by its name; meant for a process of its own."""
+    """Updates per second of each loop, and its ratio over `train`, by name; meant for a process of its own."""
     pair = PAIRS[name]
     twin = getattr(pair, side)
     # Some tenths of a second: JAX's loop waits for its metrics after each turn.

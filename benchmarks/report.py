@@ -354,7 +354,7 @@ def compared_loops(_: str | None) -> str:
 
 
 def corrected(_: str | None) -> str:
-    """What looking for a file at every update did to the ratio over PyTorch eager."""
+    """How far the look-up of a file at every update raised the ratio over PyTorch eager."""
     summaries = [json.loads(path.read_text()) for path in files("lookups")]
     return "\n".join(f"{measured(summary)}:\n\n{lookups.table(summary)}\n" for summary in summaries)
 
