@@ -23,7 +23,7 @@ PAIR = Adapter(
     use="A baseline for all others: it copies the data's actions, or those of the best episodes.",
     paper="Pomerleau 1991; Chen et al. 2021",
     url="https://arxiv.org/abs/2106.01345",
-    benchmark_updates=1000,
+    benchmark_updates=300,
     losses={"actor_loss": Loss(of=("actor",), inputs=("batch",))},
     variants={"default": {}, "images": {"encoder": "minatar", "frame_stack": 2, "crop_padding": 2}},
 )

@@ -73,7 +73,7 @@ PAIR = Adapter(
     use="The policy shall stay within the data's support, whatever their density there.",
     paper="Kumar et al. 2019",
     url="https://arxiv.org/abs/1906.00949",
-    benchmark_updates=100,
+    benchmark_updates=40,
     losses={
         "vae_loss": Loss(of=("encoder", "decoder")),
         "temp_loss": Loss(of=("log_temp",), used=temp_learns),

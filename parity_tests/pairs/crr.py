@@ -45,7 +45,7 @@ PAIR = Adapter(
     use="Like AWAC, but actions that are worse than the policy's own can count for nothing.",
     paper="Wang et al. 2020",
     url="https://arxiv.org/abs/2006.15134",
-    benchmark_updates=300,
+    benchmark_updates=100,
     losses={"critic_loss": Loss(of=("critics",)), "actor_loss": Loss(of=("actor",))},
     variants={
         "default": SMALL,

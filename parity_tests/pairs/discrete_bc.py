@@ -22,7 +22,7 @@ PAIR = Adapter(
     use="A baseline for the others: it copies the data's likeliest action.",
     paper="Pomerleau 1991",
     url="https://doi.org/10.1162/neco.1991.3.1.88",
-    benchmark_updates=4000,
+    benchmark_updates=1000,
     losses={"actor_loss": Loss(of=("actor",), inputs=("batch",))},
     variants={
         "default": SMALL,

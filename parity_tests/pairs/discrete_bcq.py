@@ -45,7 +45,7 @@ PAIR = Adapter(
     use="The data comes from narrow policies: only actions that it makes likely may be chosen.",
     paper="Fujimoto et al. 2019",
     url="https://arxiv.org/abs/1910.01708",
-    benchmark_updates=2000,
+    benchmark_updates=500,
     losses={"critic_loss": Loss(of=("critics", "imitator"), inputs=("batch",))},
     variants={
         "default": SMALL,

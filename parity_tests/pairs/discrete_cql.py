@@ -33,7 +33,7 @@ PAIR = Adapter(
     use="A first choice for mixed data: values of actions outside the data are held low.",
     paper="Kumar et al. 2020",
     url="https://arxiv.org/abs/2006.04779",
-    benchmark_updates=2000,
+    benchmark_updates=500,
     losses={"critic_loss": Loss(of=("critics",))},
     variants={
         "default": SMALL,

@@ -53,7 +53,7 @@ PAIR = Adapter(
     use="It is stable, and asks for the value of no action outside the data.",
     paper="Kostrikov et al. 2021",
     url="https://arxiv.org/abs/2110.06169",
-    benchmark_updates=1000,
+    benchmark_updates=300,
     losses={
         "value_loss": Loss(of=("vf",), inputs=("batch",)),
         "q_loss": Loss(of=("qf",), inputs=("batch",)),

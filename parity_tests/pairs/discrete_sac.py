@@ -44,7 +44,7 @@ PAIR = Adapter(
     use="The data is broad, as a replay buffer's, since nothing holds the policy to it.",
     paper="Christodoulou 2019",
     url="https://arxiv.org/abs/1910.07207",
-    benchmark_updates=1000,
+    benchmark_updates=300,
     losses={
         "critic_loss": Loss(of=("critics",), inputs=("batch",)),
         "temp_loss": Loss(of=("log_temp",), inputs=("batch",), used=lambda config: config.temp_lr > 0.0),

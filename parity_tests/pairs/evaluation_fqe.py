@@ -65,7 +65,7 @@ PAIR = Adapter(
     use="It ranks policies by the value that the data gives them.",
     paper="Le et al. 2019",
     url="https://arxiv.org/abs/1903.08738",
-    benchmark_updates=2000,
+    benchmark_updates=500,
     losses={"critic_loss": Loss(of=("critics",), inputs=("batch",))},
     variants={
         "default": SMALL,

@@ -27,7 +27,7 @@ PAIR = Adapter(
     use="Few settings, and a policy that forgets little at the switch.",
     paper="Nair et al. 2020",
     url="https://arxiv.org/abs/2006.09359",
-    benchmark_updates=150,
+    benchmark_updates=50,
     losses=awac.PAIR.losses,
     variants=awac.PAIR.variants,
     facts=Facts(rewarded="critic_loss", imitation=unlikelihood, sharp={"awac_lambda": 0.01}),

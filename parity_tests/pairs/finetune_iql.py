@@ -35,7 +35,7 @@ PAIR = Adapter(
     use="The most stable start; it improves slowly online.",
     paper="Kostrikov et al. 2021",
     url="https://arxiv.org/abs/2110.06169",
-    benchmark_updates=300,
+    benchmark_updates=100,
     losses=iql.PAIR.losses,
     variants={
         "default": {},

@@ -45,7 +45,7 @@ PAIR = Adapter(
     use="The pull towards the data fades as steps come in.",
     paper="Tarasov et al. 2023",
     url="https://arxiv.org/abs/2305.09836",
-    benchmark_updates=150,
+    benchmark_updates=50,
     losses=rebrac.PAIR.losses,
     variants={
         "default": SHALLOW,

@@ -73,7 +73,7 @@ PAIR = Adapter(
     use="A density model of the data holds the policy, less and less so.",
     paper="Wu et al. 2022",
     url="https://arxiv.org/abs/2202.06239",
-    benchmark_updates=150,
+    benchmark_updates=50,
     losses={
         "vae_loss": Loss(of=("vae",)),
         "critic_loss": Loss(of=("critic_1", "critic_2"), inputs=("batch", "noise", "discount")),

@@ -56,7 +56,7 @@ PAIR = Adapter(
     use="The first to try: it is stable, cheap, and asks for no action outside the data.",
     paper="Kostrikov et al. 2021",
     url="https://arxiv.org/abs/2110.06169",
-    benchmark_updates=300,
+    benchmark_updates=100,
     losses={
         "value_loss": Loss(of=("vf",), inputs=("batch",)),
         "q_loss": Loss(of=("qf",), inputs=("batch",)),

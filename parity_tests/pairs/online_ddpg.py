@@ -46,7 +46,7 @@ PAIR = Adapter(
     use="The ancestor of TD3, for comparison.",
     paper="Lillicrap et al. 2015",
     url="https://arxiv.org/abs/1509.02971",
-    benchmark_updates=400,
+    benchmark_updates=120,
     losses={
         "critic_loss": Loss(of=("critics",)),
         "actor_loss": Loss(of=("actor",), inputs=("batch",)),

@@ -66,7 +66,7 @@ PAIR = Adapter(
     use="It learns while it acts, or from data. Double DQN, QR-DQN and IQN are settings.",
     paper="Mnih et al. 2015",
     url="https://doi.org/10.1038/nature14236",
-    benchmark_updates=2000,
+    benchmark_updates=500,
     losses={"critic_loss": Loss(of=("critics",))},
     variants={
         "default": SMALL,

@@ -49,7 +49,7 @@ PAIR = Adapter(
     use="Deterministic policies, and the ground on which TD3+BC and ReBRAC stand.",
     paper="Fujimoto et al. 2018",
     url="https://arxiv.org/abs/1802.09477",
-    benchmark_updates=400,
+    benchmark_updates=120,
     losses={
         "critic_loss": Loss(of=("critics",)),
         "actor_loss": Loss(of=("actor",), inputs=("batch",)),

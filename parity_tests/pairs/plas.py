@@ -46,7 +46,7 @@ PAIR = Adapter(
     use="The policy acts in the latent space of a generative model of the data.",
     paper="Zhou et al. 2020",
     url="https://arxiv.org/abs/2011.07213",
-    benchmark_updates=300,
+    benchmark_updates=100,
     losses={
         # The VAE's codes are drawn for its own updates only.
         "vae_loss": Loss(of=("encoder", "decoder"), used=lambda config: config.vae_iterations >= AS_WARM),

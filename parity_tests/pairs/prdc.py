@@ -51,7 +51,7 @@ PAIR = Adapter(
     use="The nearest state-action pair of the data holds the policy, not that of the same state.",
     paper="Ran et al. 2023",
     url="https://arxiv.org/abs/2306.06569",
-    benchmark_updates=400,
+    benchmark_updates=120,
     losses={
         "critic_loss": Loss(of=("critics",)),
         "actor_loss": Loss(of=("actor",), inputs=("batch",)),

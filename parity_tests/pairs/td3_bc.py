@@ -30,7 +30,7 @@ PAIR = Adapter(
     use="One number to tune: it is TD3 with a pull towards the data's actions.",
     paper="Fujimoto & Gu 2021",
     url="https://arxiv.org/abs/2106.06860",
-    benchmark_updates=400,
+    benchmark_updates=120,
     losses={
         "critic_loss": Loss(of=("critic_1", "critic_2")),
         "actor_loss": Loss(of=("actor",), inputs=("batch",)),

@@ -12,6 +12,7 @@ from parity_tests.mutants.planted import Mistake, edit_of, mistakes_of, with_mis
 from parity_tests.pairs import PAIRS
 from port_checker.explaining.changes import Change
 from port_checker.explaining.edits import FAR
+from port_checker.explaining.frames import NotExplainedError
 from port_checker.explaining.metrics import wrong_metrics
 from port_checker.explaining.probes import Told, probe
 from port_checker.explaining.reference import figures_of, flat, shaken
@@ -106,6 +107,8 @@ def _probed(
     """What the probes tell; a file may do what no probe expects, and that it is wrong is told without them."""
     try:
         return probe(port, rung, groups, asked, answers)
+    except NotExplainedError as error:
+        return dict.fromkeys(groups, Told(hints=(str(error),)))
     except Exception:
         return dict.fromkeys(groups, Told())
 

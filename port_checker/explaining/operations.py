@@ -14,10 +14,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src.source_info_util import user_frames
 from jax.extend.core import Literal, Var
 
 from parity_tests.engine.interpreter import rule_of
+from port_checker.explaining.frames import frames_of
 
 # They change no number's value.
 SHAPES = {"broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type", "copy", "slice", "split",
@@ -95,7 +95,7 @@ class Program:
 
     def _operation(self, eqn: Any) -> Operation:
         name = _name(eqn)
-        frames = list(user_frames(eqn.source_info.traceback))
+        frames = frames_of(eqn)
         ours = [frame for frame in frames if frame.file_name == self.source.file]
         calls = [frame for frame in ours if not frame.function_name.endswith("__call__")] or ours
         stack = tuple((frame.file_name, *_span(frame)) for frame in frames)

@@ -14,6 +14,7 @@ from parity_tests.engine.precision import both_in
 from parity_tests.mutants.planted import Mistake, with_mistake
 from parity_tests.pairs import PAIRS
 from port_checker import check
+from port_checker.explaining.reference import forget_references
 from port_checker.finding.answers import answer
 from port_checker.finding.fields import Optimizer
 from port_checker.finding.figures import TOLERANCES, compare, wrong_in
@@ -128,6 +129,20 @@ def test_a_mistake_in_another_style_is_told(checked: Callable, old: str, new: st
     failed = [line.split()[0] for line in printed.splitlines() if " FAILS " in line]
     assert (status, failed) == (1, [rung]), printed
     assert said in printed, printed
+
+
+@pytest.mark.thorough
+def test_a_mistake_is_found_where_jax_keeps_its_lines_elsewhere(
+    checked: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("jax._src.source_info_util.user_frames")
+    forget_references()
+    status, printed = checked(
+        PLAIN, ("batch.next_observations, actions).min(0)", "batch.next_observations, actions).max(0)")
+    )
+    assert status == 1
+    assert "loss        FAILS" in printed
+    assert "It may help: install the JAX of constraints.txt" in printed
 
 
 def test_a_wrong_metric_is_told_beside_one_that_is_not_logged(checked: Callable) -> None:

@@ -1,0 +1,28 @@
+"""Where in a source file an operation of a traced function comes from: the one place that reads JAX's own internals."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+
+class NotExplainedError(RuntimeError):
+    """A mistake is found, but this version of JAX does not say where its operations come from."""
+
+
+def frames_of(equation: Any) -> Sequence[Any]:
+    """The calls in the user's source that led to an equation of a jaxpr, innermost first.
+
+    Each has `file_name`, `function_name`, and the first and last line and column of its expression.
+
+    Raises:
+        NotExplainedError: JAX keeps them elsewhere in this version.
+    """
+    try:
+        from jax._src.source_info_util import user_frames
+
+        return list(user_frames(equation.source_info.traceback))
+    except (ImportError, AttributeError, TypeError) as error:
+        raise NotExplainedError(
+            f"install the JAX of constraints.txt, since {jax.__version__} keeps the lines of its operations elsewhere"
+        ) from error
