@@ -70,6 +70,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("the time for tests is up (--until)")
 
 
+# ---- several processes: `-n` ---------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Whatever `--dist` says."""
+    from tests.scheduling import ByFile
+
+    # By itself it would begin with the files of many tests, and `--until` would skip the same small ones each time.
+    config.option.loadscopereorder = config.getoption("until") is None
+    return ByFile(config, log)
+
+
 # ---- what a JUnit file says of itself ------------------------------------------------------------------------------
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.scheduling import ByFile
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -18,3 +20,11 @@ def test_only_what_is_too_late_is_skipped(seconds: int, word: str) -> None:
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     words = found.stdout.splitlines()[-1].split()
     assert words[1] == word
+
+
+def test_each_pair_of_the_ladder_has_a_scope_of_its_own() -> None:
+    ladder = "parity_tests/ladder/test_ladder.py"
+    scope = ByFile._split_scope
+    assert scope(None, f"{ladder}::test_twins_agree[iql-a-b]") == scope(None, f"{ladder}::test_full[iql]")
+    assert scope(None, f"{ladder}::test_twins_agree[iql-a-b]") != scope(None, f"{ladder}::test_twins_agree[cql-a-b]")
+    assert scope(None, "tests/test_a.py::test_b[iql-a]") == scope(None, "tests/test_a.py::test_c")
