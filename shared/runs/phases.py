@@ -7,6 +7,7 @@ from shared.data.online import Episode
 from shared.envs.evaluation import Evaluation
 from shared.envs.scores import Scale
 from shared.runs.scoring import Scored
+from shared.runs.validation import Both
 
 
 class Phases:
@@ -82,7 +83,7 @@ class Fortunes:
         """What an evaluation's row says of success; nothing where the task has no goal."""
         if not self._has_goals:
             return {}
-        assert isinstance(evaluation, Evaluation), "only an environment has goals"
+        assert isinstance(evaluation, Evaluation | Both), "only an environment has goals"
         successes = evaluation.successes
         self._rates.append((step, float(successes.mean()), len(successes)))
         regret = self._evaluation_regret()
