@@ -9,6 +9,9 @@ from shared.envs.scores import Scale
 from shared.runs.scoring import Scored
 from shared.runs.validation import Both
 
+UPDATES_A_CALL = 100
+"""Of a compiled program, at most: far less than a second's in most cases, and enough to cost nothing."""
+
 
 class Phases:
     """When a run evaluates, and what its updates are counted by.
@@ -39,6 +42,29 @@ class Phases:
             yield start, end
             start = end
 
+    def calls(self, start: int, period: int, most: int) -> Iterator[tuple[int, int]]:
+        """The same intervals in calls: as long as possible, of one length in an interval, as far as that can be.
+
+        Args:
+            start: Updates before the first; within an interval if a run was stopped there.
+            period: Every call but an interval's last has a multiple of so many updates.
+            most: Updates in a call, at most; with a longer period one period.
+        """
+        for begin, end in self.intervals(start - self._into_interval(start)):
+            # A step in the environment is a call of its own.
+            online = self.switch is not None and begin >= self.switch
+            length = end - begin if online else _call_length(end - begin, period, most)
+            if online:
+                begin = max(begin, start)
+            for at in range(begin, end, length):
+                if at >= start:
+                    yield at, min(at + length, end)
+
+    def _into_interval(self, step: int) -> int:
+        """The updates between the beginning of an interval and a step within it."""
+        into = step % self._every
+        return min(into, step - self.switch) if self.switch is not None and step >= self.switch else into
+
     def steps_since_evaluation(self, step: int) -> range:
         """The steps in the environment, counted from its first, up to update `step` and after the evaluation before."""
         switch = self.switch or 0
@@ -52,6 +78,13 @@ class Phases:
         if step <= self.switch:
             return {"offline_iter": step - 1 - self._before}
         return {"online_iter": step - 1 - self.switch}
+
+
+def _call_length(interval: int, period: int, most: int) -> int:
+    """The longest that divides an interval, if that is not much shorter than it may be."""
+    longest = max(most // period, 1) * period
+    fitting = (length for length in range(longest, longest // 4, -period) if interval % length == 0)
+    return next(fitting, longest)
 
 
 class Fortunes:

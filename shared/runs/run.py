@@ -15,7 +15,7 @@ from shared.files import write_atomically
 from shared.runs import seeds
 from shared.runs.beside import Beside, Outcome
 from shared.runs.memory import advice, is_exhausted
-from shared.runs.phases import Phases
+from shared.runs.phases import UPDATES_A_CALL, Phases
 from shared.runs.progress import Progress, say, warn
 from shared.runs.record import Record
 from shared.runs.rollouts import Predict
@@ -45,6 +45,7 @@ class Run:
 
     Attributes:
         step: Updates, or steps of the environment, that were done when the run was entered; 0 for a new one.
+        unfinished: What a resumed run's checkpoint holds of the interval that it was stopped in, under `history`.
         result: What `result.json` holds; empty before the end.
     """
 
@@ -74,6 +75,7 @@ class Run:
         self._saved: Path | None = None
         self._not_saved: OSError | None = None
         self.step = 0
+        self.unfinished: Any = None
         self.result: dict[str, Any] = {}
 
     @property
@@ -135,7 +137,7 @@ class Run:
                 faults.append(error)
                 continue
             self._record.go_on_from(path, content)
-            self.step, self._saved = step, path
+            self.step, self._saved, self.unfinished = step, path, content.get("history")
             for fault in faults:
                 warn(f"{fault}; going on from {path} instead")
             return content
@@ -177,11 +179,12 @@ class Run:
             elif not issubclass(kind, InputError | RunError | Stopped):
                 warn(f"the run has failed; {self._what_is_saved()}")
         finally:
-            self._stop.__exit__(kind, error, trace)
             self._record.release()
             self._task.evaluator.close()
             self._beside.close()
             self._record.end_loggers(finished)
+            # Last, since what is closed may hang, and a run that was asked to end does end.
+            self._stop.__exit__(kind, error, trace)
 
     @property
     def folder(self) -> Path:
@@ -191,7 +194,7 @@ class Run:
     @property
     def stopping(self) -> bool:
         """Whether the run was asked to end: the next `save` ends it."""
-        return self._stop.number is not None
+        return seeds.agreed(self._stop.number is not None)
 
     def is_due(self, step: int) -> bool:
         """Whether an evaluation follows this many updates: every `eval_freq`, and the last of each phase."""
@@ -200,6 +203,21 @@ class Run:
     def intervals(self) -> Iterator[tuple[int, int]]:
         """From each evaluation to the next, from where the run is entered: updates before, and at the end."""
         return self._phases.intervals(self.step)
+
+    def calls(self, period: int = 1, most: int = UPDATES_A_CALL) -> Iterator[tuple[int, int]]:
+        """The same in calls of a compiled program, short enough for a signal to be heard in time after each.
+
+        Args:
+            period: Every call but an interval's last has a multiple of so many updates.
+            most: Updates in a call, at most.
+
+        Raises:
+            Stopped: Ctrl-C or SIGTERM asked for it, and there is nothing to save.
+        """
+        for start, end in self._phases.calls(self.step, period, most):
+            if start == self.step or self.is_due(start):
+                self._stop.obey()
+            yield start, end
 
     def started(self) -> None:
         """Prints, once, how long after the process started the first update was done; `advance` calls it too."""
@@ -211,6 +229,8 @@ class Run:
         The first call with updates is left out of the rate, since it may have compiled.
         """
         self._progress.advance(updates, updates if steps is None else steps)
+        for outcome in self._beside.known():
+            self._write_evaluation(outcome)
 
     def log(self, step: int, metrics: Mapping[str, SupportsFloat], episodes: Sequence[Episode] = ()) -> None:
         """Writes the metrics of the update number `step` (from 1) as one line, after the evaluations before it.
@@ -257,10 +277,11 @@ class Run:
         try:
             self._record.sync()
             facts = self._record.facts(step)
-            write(path, **facts)
-            self._saved = path
-            self._record.prune()
-            self._copy(step, partial(write, **facts))
+            with self._stop.writing():
+                write(path, **facts)
+                self._saved = path
+                self._record.prune()
+                self._copy(step, partial(write, **facts))
         except RunError as error:
             raise RunError(f"{error} after {self._unit} {step}; {self._what_is_saved()}") from error
         except OSError as error:
@@ -316,11 +337,15 @@ class Run:
             self._write_evaluation(Outcome(step, prompt, evaluation))
 
     def _write_pending(self, waiting: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext) -> None:
-        """Waits, within `waiting`, for all that were asked for, and writes them."""
+        """Waits, within `waiting`, for all that were asked for, and writes them.
+
+        A run that is asked to end gives them a few seconds. Then they come again when it goes on, from the checkpoint
+        that they are of.
+        """
         while self._beside.pending:
             with self._progress.left_out():
                 with waiting():
-                    outcome = self._beside.awaited()
+                    outcome = self._beside.awaited(self._stop.obey_after_grace)
                 self._write_evaluation(outcome)
 
     def _write_evaluation(self, outcome: Outcome) -> None:
@@ -345,10 +370,11 @@ class Run:
                 raise self._not_saved
             # A seed that is over cannot be resumed, so none of them is before all are.
             seeds.meet_at_the_end()
-            self._record.sync()
-            if self._saved:
-                write_atomically(self.folder / f"checkpoint{self._record.suffix}", self._saved.read_bytes())
-            self.result = self._record.write_result()
+            with self._stop.writing():
+                self._record.sync()
+                if self._saved:
+                    write_atomically(self.folder / f"checkpoint{self._record.suffix}", self._saved.read_bytes())
+                self.result = self._record.write_result()
         except OSError as error:
             reason = f"the end of the run cannot be written ({error.strerror})"
             raise RunError(f"{reason}; {self._what_is_saved()}") from error
