@@ -28,7 +28,7 @@ from shared.data.experience import Experience
 from shared.data.transitions import Batch
 from shared.envs.registry import is_registered
 from shared.errors import InputError
-from shared.frameworks.jax_calls import History
+from shared.frameworks.jax_calls import History, as_saved, resumed
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, store, take, to_device
 from shared.frameworks.jax_layers import ImplicitQuantiles, Linear, Network
@@ -446,11 +446,9 @@ def train_in_environment(config: TrainConfig) -> Run:
         with run:
             if run.is_due(run.step):
                 evaluate(run, run.step, act, state.actor)
-            for start in range(experience.size, config.max_timesteps, config.eval_freq):
-                end = min(start + config.eval_freq, config.max_timesteps)
-                experience.begin(config.seed, start)
-                history = []
-                while experience.size < end:
+            history = resumed(run)
+            for start, end in experience.intervals(config, run.began):
+                while experience.size < end and not run.stopping:
                     first = experience.size
                     steps = min(config.update_every, end - first)
                     exploration = draw_exploration(exploration_key, first, steps, task.action_dim)
@@ -463,8 +461,12 @@ def train_in_environment(config: TrainConfig) -> Run:
                         state, metrics = train_interval(state, draws_key, dataset, first, num_updates, *given)
                         history += metrics
                     run.advance(num_updates, steps)
+                if experience.size < end:
+                    write = partial(save, state, experience=experience, history=as_saved(history), began=start)
+                    run.save(experience.size, write)
                 experience.cut()
                 run.log(end, mean_metrics(history))
+                history.clear()
                 run.save(end, partial(save, state, experience=experience))
                 evaluate(run, end, act, state.actor)
     experience.close()

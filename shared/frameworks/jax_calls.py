@@ -1,7 +1,7 @@
 """An interval between evaluations as short compiled calls, between which a run hears Ctrl-C and SIGTERM."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -29,7 +29,8 @@ class History:
     def add(self, updates: int, found: Metrics) -> None:
         """Takes a call's metrics, and waits for the call before."""
         self._under_way.append((updates, found))
-        self._run.started()
+        if updates:
+            self._run.started()
         while len(self._under_way) > 1:
             self._fetch()
 
@@ -54,6 +55,16 @@ class History:
         return [[dict(metrics) for metrics in call] for call in self._fetched()]
 
 
+def resumed(run: Run) -> list[Mapping[str, Any]]:
+    """What the updates of the interval that a run was stopped in had reported, where nothing is fetched meanwhile."""
+    return [metrics for call in _from_checkpoint(run.unfinished) for metrics in call]
+
+
+def as_saved(history: Metrics) -> list[list[dict[str, Any]]]:
+    """The like for a checkpoint."""
+    return [[dict(metrics) for metrics in jax.device_get(history)]]
+
+
 def _from_checkpoint(content: Any) -> list[Metrics]:
     """MessagePack knows lists, but flax writes them as mappings by number."""
     if isinstance(content, Mapping):
@@ -68,10 +79,16 @@ def _from_checkpoint(content: Any) -> list[Metrics]:
 
 
 def _joined(calls: Sequence[Metrics]) -> Metrics:
-    """The metrics of calls of one program as those of a single longer call, in the same order; others one by one."""
+    """The metrics of calls of one program as those of a single longer call, in the same order; others by name alone."""
     if len({tuple(map(frozenset, call)) for call in calls}) != 1:
-        return [metrics for call in calls for metrics in call]
+        calls = [[metrics] for call in calls for metrics in call]
+        names = sorted({name for (metrics,) in calls for name in metrics})
+        return [{name: _column(metrics[name] for (metrics,) in calls if name in metrics) for name in names}]
     return [
-        {name: np.concatenate([np.ravel(call[place][name]) for call in calls]) for name in metrics}
+        {name: _column(call[place][name] for call in calls) for name in metrics}
         for place, metrics in enumerate(calls[0])
     ]
+
+
+def _column(values: Iterable[Any]) -> np.ndarray:
+    return np.concatenate([np.ravel(value) for value in values])

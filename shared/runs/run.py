@@ -46,6 +46,7 @@ class Run:
     Attributes:
         step: Updates, or steps of the environment, that were done when the run was entered; 0 for a new one.
         unfinished: What a resumed run's checkpoint holds of the interval that it was stopped in, under `history`.
+        began: Steps of the environment before that interval, of an online run; None for one that was not stopped so.
         result: What `result.json` holds; empty before the end.
     """
 
@@ -76,6 +77,7 @@ class Run:
         self._not_saved: OSError | None = None
         self.step = 0
         self.unfinished: Any = None
+        self.began: int | None = None
         self.result: dict[str, Any] = {}
 
     @property
@@ -137,7 +139,8 @@ class Run:
                 faults.append(error)
                 continue
             self._record.go_on_from(path, content)
-            self.step, self._saved, self.unfinished = step, path, content.get("history")
+            self.step, self._saved = step, path
+            self.unfinished, self.began = content.get("history"), content.get("began")
             for fault in faults:
                 warn(f"{fault}; going on from {path} instead")
             return content

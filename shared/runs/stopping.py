@@ -134,12 +134,11 @@ class StopRequest:
 
     def _answer(self, taken: list[int]) -> None:
         """The thread: a line for the first signal, the end for the second, or where the first is not obeyed."""
-        first: int | None = None
+        first, heard = 0, 0.0
         while True:
             try:
                 byte = self._inbox.recv(1)
             except TimeoutError:
-                assert first is not None, "only then does it look at the clock"
                 if not self._writing or time.monotonic() - heard > _LONGEST_SAVE:
                     _end(first, f"not over after {time.monotonic() - heard:.0f} s, so ended as it is; {self._saved()}")
                 self._inbox.settimeout(0.1)
@@ -149,7 +148,7 @@ class StopRequest:
             number = byte[0]
             if number not in taken:
                 continue
-            if first is not None:
+            if first:
                 _end(number, f"again: stopped at once; {self._saved()}", " ")
             first, heard = number, time.monotonic()
             self._inbox.settimeout(_PATIENCE)
