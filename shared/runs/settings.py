@@ -90,8 +90,8 @@ class OfflineConfig(DatasetConfig):
 
     # How actions are scaled, as in d3rlpy: those of the data, component by component, to between -1 and 1
     action_scaler: str = later(choice("none", "min_max"))
-    # Share of the episodes that are held out of training, whole ones, to measure the policy's actions on them; null:
-    # 0.1 where eval_env is none, else 0
+    # Share of the episodes that are held out of training, to measure the policy's actions on them; null: 0.1 where
+    # eval_env is none, else 0
     validation_share: float | None = later(bounded(None, low=0, high=0.9))
     # Updates in all
     max_timesteps: int = bounded(1_000_000, low=1)

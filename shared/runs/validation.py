@@ -72,8 +72,8 @@ class Validation(NamedTuple):
 class ValidationEvaluator:
     """Measures a policy's action error, as an `Evaluator` measures its return.
 
-    The action error of a row is the mean distance, over the components of an action, between the policy's action and
-    the data's, in the data's units. Where actions are finite, it is 1 where they differ and 0 where they agree.
+    The action error of a row is the mean distance between the policy's action and the data's, over the components and
+    in the data's units. Where actions are finite, it is 1 where they differ and 0 where they agree.
 
     Attributes:
         scale: What outcomes are reported as.
