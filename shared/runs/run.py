@@ -47,6 +47,7 @@ class Run:
         step: Updates, or steps of the environment, that were done when the run was entered; 0 for a new one.
         unfinished: What a resumed run's checkpoint holds of the interval that it was stopped in, under `history`.
         began: Steps of the environment before that interval, of an online run; None for one that was not stopped so.
+        losses: From a trainer or a train state to its losses on held-out rows; None where none are held out.
         result: What `result.json` holds; empty before the end.
     """
 
@@ -78,7 +79,13 @@ class Run:
         self.step = 0
         self.unfinished: Any = None
         self.began: int | None = None
+        self.losses: Callable[[Any], Mapping[str, float]] | None = None
         self.result: dict[str, Any] = {}
+
+    @property
+    def held_out(self) -> Any:
+        """Held-out rows as the algorithm would learn from them; None if there are none."""
+        return self._task.held_out
 
     @property
     def saved_steps(self) -> list[int] | None:
@@ -268,13 +275,16 @@ class Run:
         Args:
             step: Updates, or steps of the environment, that are done. Where an evaluation follows them, a run that goes
                 on from here begins with it.
-            write: Writes the checkpoint to a path, atomically, with all that it is given by keyword in it.
+            write: Writes the checkpoint to a path, atomically, with all that it is given by keyword in it. A partial
+                of a function that takes the trainer first, or the train state first or as `state`.
 
         Raises:
             RunError: The state is not finite.
             Stopped: Ctrl-C or SIGTERM asked for it.
         """
         self._write_pending()
+        if self.losses is not None and self.is_due(step):
+            self._write_losses(step, self.losses(_learner(write)))
         self._not_saved = None
         path = self._record.checkpoints.path(step)
         try:
@@ -291,6 +301,11 @@ class Run:
             self._not_saved = error
             warn(f"cannot save {path} ({error.strerror}): make room, or the folder writable; training goes on")
         self._stop.obey()
+
+    def _write_losses(self, step: int, losses: Mapping[str, float]) -> None:
+        finite = {f"held_out/{name}": value for name, value in losses.items() if math.isfinite(value)}
+        if finite:
+            self._record.write(step, finite)
 
     def _copy(self, step: int, write: Callable[[Path], None]) -> None:
         """Writes the checkpoint to `checkpoints_path` too, if that is set; without this copy the run is as whole."""
@@ -382,6 +397,11 @@ class Run:
             reason = f"the end of the run cannot be written ({error.strerror})"
             raise RunError(f"{reason}; {self._what_is_saved()}") from error
         self._record.summarise(self.result)
+
+
+def _learner(write: Any) -> Any:
+    """The trainer or the train state that a checkpoint is written of."""
+    return write.args[0] if write.args else write.keywords["state"]
 
 
 def _load_all(

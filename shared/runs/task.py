@@ -58,6 +58,7 @@ class Task:
         fingerprint: Name, number of transitions and SHA-256 of the dataset's file; the environment's name alone if
             there is none.
         step_reward: From a reward of the environment to what is learnt from, as the dataset's rewards were modified.
+        held_out: Transitions of held-out episodes, as the algorithm would learn from them; None if there are none.
     """
 
     dataset: Any
@@ -72,6 +73,7 @@ class Task:
     attributes: dict[str, Any]
     fingerprint: dict[str, Any]
     step_reward: Callable[[float], float] = lambda reward: reward
+    held_out: Any = None
 
     @property
     def state_dim(self) -> int:
@@ -160,7 +162,40 @@ def _transitions(
     episodes = episodes_of_transitions(held_out, limit)
     unseen = held_out is not opened.read.raw
     rows = thinned(HeldOut(measured.observations, measured.actions, measured.rewards, episodes, unseen))
-    return learnt._replace(held_out=_in_units_of(learnt, rows))
+    learnt = learnt._replace(held_out=_in_units_of(learnt, rows))
+    if not unseen:
+        return learnt
+    others = extract(held_out, limit)
+    if prepare is not None:
+        others = _as_prepared(others, extract(raw, limit), dataset)
+    return learnt._replace(held_out_dataset=None if others is None else _as_learnt(learnt, others))
+
+
+def _as_prepared(others: Any, before: Any, after: Any) -> Any:
+    """Held-out transitions whose rewards are modified as those that are learnt from; None where that is not known.
+
+    All rules are a factor and a shift, which two transitions tell.
+    """
+    if type(before) is not type(after) or len(before.rewards) != len(after.rewards):
+        return None
+    low, high = int(before.rewards.argmin()), int(before.rewards.argmax())
+    spread = float(before.rewards[high] - before.rewards[low])
+    factor = float(after.rewards[high] - after.rewards[low]) / spread if spread else 1.0
+    shift = float(after.rewards[low]) - factor * float(before.rewards[low])
+    return others._replace(rewards=(factor * others.rewards + shift).astype(np.float32))
+
+
+def _as_learnt(learnt: "_Learnt", others: Any) -> Any:
+    """Transitions in the units of those that are learnt from."""
+    if others.observations.ndim == 2:
+        states = {name: getattr(others, name) for name in ("observations", "next_observations")}
+        normalised = {name: transitions.normalise(column, learnt.mean, learnt.std) for name, column in states.items()}
+        others = others._replace(**normalised)
+    if others.actions.ndim == 1:
+        return others
+    columns = [name for name in ("actions", "next_actions") if hasattr(others, name)]
+    scaled = {name: (getattr(others, name) - learnt.action_mean) / learnt.action_std for name in columns}
+    return others._replace(**scaled)
 
 
 def _divided(
@@ -376,6 +411,7 @@ class _Learnt(NamedTuple):
     action_std: np.ndarray
     step_reward: Callable[[float], float] | None
     held_out: HeldOut | None = None
+    held_out_dataset: Any = None
 
 
 def _learnt(
@@ -513,6 +549,7 @@ def _task_scored_by(
         action_std=np.resize(learnt.action_std, action_dim),
         attributes=opened.read.attributes,
         fingerprint={"name": config.env, "transitions": len(dataset.actions), "sha256": opened.read.sha256},
+        held_out=learnt.held_out_dataset,
     )
 
 

@@ -136,3 +136,59 @@ def test_what_is_ignored_stays_ignored(started: Callable[..., Started]) -> None:
     run.process.communicate(timeout=240)
     assert run.process.returncode == 0
     assert (run.run / "result.json").exists()
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_before_a_run_begins_it_ends_at_once(number: int, status: int, tmp_path: Path) -> None:
+    """While data are being read, say."""
+    command = [sys.executable, "-u", str(ROOT / "corl_torch" / "td3_bc.py"), *LONG, "--runs_path", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert "settings of" in process.stdout.readline()
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=IN_ALL)
+    assert process.returncode == status
+    assert errors.splitlines()[-1].startswith(f"stopped by {number.name}; nothing was saved yet")
+
+
+# Each step of this environment takes half a minute, once it has been asked for an evaluation or two.
+SLOW = """
+import sys, time
+import gymnasium
+from shared.envs import registry
+from shared.frameworks.twins import load_twin
+from shared.runs.configs import cli
+
+class Slow(registry.D4RLHopper):
+    steps = 0
+
+    def step(self, action):
+        Slow.steps += 1
+        if Slow.steps == 3:
+            print("asleep", flush=True)
+            time.sleep(30)
+        return super().step(action)
+
+gymnasium.register("test/Slow-v0", entry_point=Slow, max_episode_steps=100)
+twin = load_twin(sys.argv[1], "td3_bc")
+cli(twin.train, twin.TrainConfig, "td3_bc", sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize("side", ["torch", "jax"])
+def test_an_evaluation_that_hangs_is_left(side: str, tmp_path: Path) -> None:
+    """What was trained before it is saved; in JAX the training beside it goes on meanwhile."""
+    given = ["--max_timesteps", "60", "--eval_freq", "20", "--n_episodes", "1", "--device", "cpu"]
+    command = [sys.executable, "-u", "-c", SLOW, side, *given, "--eval_env", "test/Slow-v0"]
+    process = subprocess.Popen(
+        [*command, "--runs_path", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    while "asleep" not in process.stdout.readline():
+        assert process.poll() is None, process.stderr.read()
+    begin = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert time.monotonic() - begin < IN_ALL, errors
+    assert process.returncode == 143, errors
+    run = only_run(tmp_path)
+    assert (run / "checkpoints").glob("step_20.*")
+    assert f"--resume {run} goes on from it" in errors

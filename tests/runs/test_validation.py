@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import jax
 import numpy as np
 import pytest
 
@@ -20,7 +21,7 @@ from shared.frameworks.saved import Saved
 from shared.frameworks.twins import load_twin
 from shared.runs.settings import OfflineConfig
 from shared.runs.task import load_task, load_trajectories
-from tests.runs.stopped_runs import assert_same_bits, only_run, rows, train
+from tests.runs.stopped_runs import OWN, assert_same_bits, last_checkpoint, only_run, read, rows, train
 
 pytestmark = pytest.mark.usefixtures("in_haste")
 
@@ -141,6 +142,13 @@ def test_a_sequence_model_is_led_through_what_was_done(logged: str) -> None:
     np.testing.assert_allclose(outcome.outcomes, [np.abs(raw["actions"][here] - 0.25).mean()], rtol=1e-5)
 
 
+def assert_same_networks(ours: Path, theirs: Path) -> None:
+    """Two finished runs; the metrics may differ."""
+    first, second = ({**read(last_checkpoint(run)), **dict.fromkeys(OWN)} for run in (ours, theirs))
+    for leaf, expected in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        np.testing.assert_array_equal(leaf, expected)
+
+
 # ---- runs ----------------------------------------------------------------------------------------------------------
 
 
@@ -164,12 +172,43 @@ def test_a_run_ends_without_an_environment(
     assert json.loads((judged / "result.json").read_text())["evaluation"]["policy"]["path"].startswith(str(run))
 
 
+@pytest.mark.parametrize("name", ["td3_bc", "discrete/cql"])
+@pytest.mark.parametrize("side", ["torch", "jax"])
+def test_losses_on_held_out_rows_leave_no_trace(
+    side: str, name: str, logged: str, chosen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have the names of those in training, and the run ends with the same bits as without them."""
+    given = {"env": chosen if name.startswith("discrete/") else logged, "eval_env": "none"}
+    run = train(side, name, tmp_path / "measured", **given)
+    found = [{key.partition("/")[2]: row[key] for key in row if key.startswith("held_out/")} for row in rows(run)]
+    names = [{key for key in row if key.endswith("loss")} for row in rows(run) if "critic_loss" in row]
+    measured = [row for row in found if row]
+    assert len(measured) == 3
+    assert all(others <= row.keys() for row, others in zip(measured, names, strict=True))
+    monkeypatch.setattr("shared.runs.run.Run.held_out", None)
+    assert_same_networks(run, train(side, name, tmp_path / "plain", **given))
+
+
+def test_the_loss_on_held_out_rows_is_theirs(logged: str, tmp_path: Path) -> None:
+    """Behaviour cloning's is the squared distance to their actions, after an update or two of its size."""
+    run = train("torch", "any_percent_bc", tmp_path / "runs", env=logged, eval_env="none", frac=1.0)
+    last = [row["held_out/actor_loss"] for row in rows(run) if "held_out/actor_loss" in row][-1]
+    source = Saved.open(saved.find(run))
+    raw, inside = read_hdf5(Path(logged)), np.isin(np.arange(EPISODES * LENGTH) // LENGTH, HELD_OUT)
+    inside &= ~raw["timeouts"]
+    mean, std = source.statistics()
+    (actions,) = source.actions(((raw["observations"][inside] - mean) / std).astype(np.float32))
+    squared = np.square(actions - raw["actions"][inside]).mean()
+    assert last == pytest.approx(squared, rel=0.5)
+
+
 def test_it_goes_on_where_it_stopped(logged: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"env": logged, "eval_env": "none"}
     whole = train("torch", "td3_bc", tmp_path / "whole", **given)
-    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+    with monkeypatch.context() as patch:
         patch.setattr("shared.runs.record.Record.write_result", lambda self: 1 / 0)
-        train("torch", "td3_bc", tmp_path / "cut", **given)
+        with pytest.raises(ZeroDivisionError):
+            train("torch", "td3_bc", tmp_path / "cut", **given)
     cut = only_run(tmp_path / "cut")
     assert train("torch", "td3_bc", tmp_path / "cut", **given, resume="auto") == cut
     assert_same_bits(cut, whole)
