@@ -54,11 +54,11 @@ class Phases:
             # A step in the environment is a call of its own.
             online = self.switch is not None and begin >= self.switch
             length = end - begin if online else _call_length(end - begin, period, most)
-            if online:
-                begin = max(begin, start)
             for at in range(begin, end, length):
-                if at >= start:
-                    yield at, min(at + length, end)
+                after = min(at + length, end)
+                # Whoever was stopped under other lengths goes on in the middle of a call.
+                if after > start:
+                    yield max(at, start), after
 
     def _into_interval(self, step: int) -> int:
         """The updates between the beginning of an interval and a step within it."""

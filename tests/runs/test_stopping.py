@@ -190,5 +190,5 @@ def test_an_evaluation_that_hangs_is_left(side: str, tmp_path: Path) -> None:
     assert time.monotonic() - begin < IN_ALL, errors
     assert process.returncode == 143, errors
     run = only_run(tmp_path)
-    assert (run / "checkpoints").glob("step_20.*")
+    assert list((run / "checkpoints").glob("step_20.*"))
     assert f"--resume {run} goes on from it" in errors
