@@ -6,11 +6,26 @@ from typing import Any
 from shared.data.online import Episode
 from shared.envs.evaluation import Evaluation
 from shared.envs.scores import Scale
+from shared.runs.encoders import NO_ENCODER
 from shared.runs.scoring import Scored
 from shared.runs.validation import Both
 
-UPDATES_A_CALL = 100
-"""Of a compiled program, at most: far less than a second's in most cases, and enough to cost nothing."""
+# Of a compiled program: a second's or two on two cores, and enough for the call itself to cost nothing
+_UPDATES, _ROWS = 100, 256
+# How many times as long an update on images takes, about
+_IMAGES = 10
+
+
+def updates_a_call(config: Any, cost: int) -> int:
+    """At most; two calls may be under way when a run is asked to end.
+
+    Args:
+        config: Of the run; may have `batch_size` and `encoder`.
+        cost: How many times as long an update takes as one of TD3+BC with a batch of the same size, about.
+    """
+    batches = max(1.0, getattr(config, "batch_size", _ROWS) / _ROWS)
+    images = _IMAGES if getattr(config, "encoder", NO_ENCODER) != NO_ENCODER else 1
+    return max(1, int(_UPDATES / (batches * images * cost)))
 
 
 class Phases:

@@ -15,7 +15,7 @@ from shared.files import write_atomically
 from shared.runs import seeds
 from shared.runs.beside import Beside, Outcome
 from shared.runs.memory import advice, is_exhausted
-from shared.runs.phases import UPDATES_A_CALL, Phases
+from shared.runs.phases import Phases, updates_a_call
 from shared.runs.progress import Progress, say, warn
 from shared.runs.record import Record
 from shared.runs.rollouts import Predict
@@ -214,17 +214,17 @@ class Run:
         """From each evaluation to the next, from where the run is entered: updates before, and at the end."""
         return self._phases.intervals(self.step)
 
-    def calls(self, period: int = 1, most: int = UPDATES_A_CALL) -> Iterator[tuple[int, int]]:
+    def calls(self, period: int = 1, cost: int = 1) -> Iterator[tuple[int, int]]:
         """The same in calls of a compiled program, short enough for a signal to be heard in time after each.
 
         Args:
             period: Every call but an interval's last has a multiple of so many updates.
-            most: Updates in a call, at most.
+            cost: How many times as long an update takes as one of TD3+BC with a batch of the same size, about.
 
         Raises:
             Stopped: Ctrl-C or SIGTERM asked for it, and there is nothing to save.
         """
-        for start, end in self._phases.calls(self.step, period, most):
+        for start, end in self._phases.calls(self.step, period, updates_a_call(self._config, cost)):
             if start == self.step or self.is_due(start):
                 self._stop.obey()
             yield start, end
