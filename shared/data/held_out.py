@@ -19,7 +19,7 @@ def hold_out(raw: Raw, max_episode_steps: int | None, share: float) -> tuple[Raw
         share: Of the complete episodes, between 0 and 1; one is held out at least.
 
     Returns:
-        Both parts, with `timeouts`; None where fewer than two episodes are complete, so that none can be spared.
+        Both parts, with `timeouts` and the numbers of their `rows` in the dataset; None where fewer than two episodes are complete, so that none can be spared.
 
     Raises:
         InputError: There are neither timeouts nor a time limit.
@@ -32,7 +32,7 @@ def hold_out(raw: Raw, max_episode_steps: int | None, share: float) -> tuple[Raw
     rows = len(raw["terminals"])
     held_out = np.isin(np.searchsorted(ends, np.arange(rows)), chosen)
     # Where time limits are counted, the count depends on the episodes before, so it comes before they are divided.
-    raw = {**raw, "timeouts": ended_by_time(raw, max_episode_steps)}
+    raw = {**raw, "timeouts": ended_by_time(raw, max_episode_steps), "rows": np.arange(rows)}
     return _rows(raw, ~held_out), _rows(raw, held_out)
 
 

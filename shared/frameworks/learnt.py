@@ -74,7 +74,10 @@ def load_learnt(config: Any, framework: str) -> tuple[Task, Learnt]:
         )
 
     def extract(raw: dict[str, np.ndarray], limit: int | None) -> Batch:
-        return extract_known(raw, env_id, limit, sources.next_observations(config.env, read))
+        following = sources.next_observations(config.env, read)
+        if following is not None and "rows" in raw:  # others are held out
+            following = following[raw["rows"]]
+        return extract_known(raw, env_id, limit, following)
 
     model = twin.load_dynamics(path, config.device)
     task = load_task(config, normalize=False, extract=extract)
