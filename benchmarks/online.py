@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from unittest import mock
 
 import h5py
@@ -87,6 +87,15 @@ def torch_draws(
     return torch_online.take_both(dataset, ring.rows, indices, twin.shares(config)[0]), noise
 
 
+class _Endless:
+    """In place of a run: one that nobody stops."""
+
+    stopping, step, unfinished = False, 0, None
+
+    def advance(self, updates: int) -> None:
+        """Counts nothing."""
+
+
 def jax_side_of(pair: Pair, config: Any, task: Any) -> Side:
     """What the JAX twin's `train` calls."""
     twin, apart = pair.jax, pair.two_buffers
@@ -102,7 +111,7 @@ def jax_side_of(pair: Pair, config: Any, task: Any) -> Side:
 
     shared = [dataset] if apart else []
     calls = twin.next_action, twin.train_online
-    online = jax_online.Online(config, experience, key, *calls, pair.as_rows, statics, shared)
+    online = jax_online.Online(cast(Any, _Endless()), config, experience, key, *calls, pair.as_rows, statics, shared)
     online.begin(dataset, keeps_dataset=not apart)
 
     def block() -> None:

@@ -22,13 +22,14 @@ from jax.numpy import concatenate, exp, log, minimum, square, std, take_along_ax
 
 from shared.data.rewards import scale_and_shift_rewards
 from shared.data.transitions import Batch
+from shared.frameworks.jax_calls import History
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
 from shared.frameworks.jax_layers import Linear, Network, Scalar, clamp, softplus, xavier_uniform
 from shared.frameworks.jax_products import EigenProgram
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
-from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
+from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narrow, resolve_device
 from shared.runs.fields import bounded, later, positive
 from shared.runs.run import Run
 from shared.runs.settings import TransitionsConfig
@@ -429,19 +430,22 @@ def train(config: TrainConfig) -> Run:
         with run:
             if run.is_due(run.step):
                 evaluate(run, run.step, act, state.actor)
-            for start in range(run.step, config.max_timesteps, config.eval_freq):
-                num_updates = min(config.eval_freq, config.max_timesteps - start)
+            history = History(run)
+            for start, step in run.calls(config.target_update_period, cost=5):
+                num_updates = step - start
                 phase = (total_it + start) % config.target_update_period
                 bc_updates = min(max(config.bc_steps - total_it - start, 0), num_updates)
-                state, history = train_together(
+                state, found = train_together(
                     train_interval, state, draws_key, dataset, start, num_updates, phase, bc_updates
                 )
-                run.started()
-                step = start + num_updates
-                run.log(step, mean_metrics(history))
-                run.advance(num_updates)
-                run.save(step, partial(save_checkpoint, algorithm="cql", state=state, total_it=total_it + step))
-                evaluate(run, step, act, state.actor)
+                history.add(num_updates, found)
+                write = partial(save_checkpoint, algorithm="cql", state=state, total_it=total_it + step)
+                if run.is_due(step):
+                    run.log(step, history.means())
+                    run.save(step, write)
+                    evaluate(run, step, act, state.actor)
+                elif run.stopping:
+                    run.save(step, partial(write, history=history.content()))
     return run
 
 

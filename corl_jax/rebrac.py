@@ -25,12 +25,13 @@ from jax.numpy import amin, clip, concatenate, square, stack, tanh
 
 from shared.data.rewards import modify_rewards_times_100 as modify_rewards
 from shared.data.transitions import SarsaBatch, extract_sarsa
+from shared.frameworks.jax_calls import History
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
 from shared.frameworks.jax_layers import Linear, Network
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
-from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
+from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narrow, resolve_device
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import EpochsConfig, EvalSeedConfig, TransitionsConfig
@@ -330,17 +331,19 @@ def train(config: TrainConfig) -> Run:
         with run:
             if run.is_due(run.step):
                 evaluate(run, run.step, act, state.actor)
-            for start in range(run.step, config.max_timesteps, config.eval_freq):
-                num_updates = min(config.eval_freq, config.max_timesteps - start)
+            history = History(run)
+            for start, step in run.calls(config.policy_freq):
+                num_updates = step - start
                 phase = (total_it + start) % config.policy_freq
-                state, history = train_together(train_interval, state, draws_key, dataset, start, num_updates, phase)
-                run.started()
-                step = start + num_updates
-                run.log(step, mean_metrics(history))
-                run.advance(num_updates)
+                state, found = train_together(train_interval, state, draws_key, dataset, start, num_updates, phase)
+                history.add(num_updates, found)
                 write = partial(save_checkpoint, algorithm="rebrac", state=state, total_it=total_it + step)
-                run.save(step, write)
-                evaluate(run, step, act, state.actor)
+                if run.is_due(step):
+                    run.log(step, history.means())
+                    run.save(step, write)
+                    evaluate(run, step, act, state.actor)
+                elif run.stopping:
+                    run.save(step, partial(write, history=history.content()))
     return run
 
 

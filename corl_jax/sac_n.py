@@ -22,12 +22,13 @@ from jax.numpy import broadcast_to, concatenate, exp, log, square, std, tanh, wh
 
 from shared.data.rewards import modify_rewards
 from shared.data.transitions import Batch
+from shared.frameworks.jax_calls import History
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
 from shared.frameworks.jax_layers import Linear, Network, clamp
 from shared.frameworks.jax_products import EigenProgram
 from shared.frameworks.jax_seeds import train_together
-from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
+from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narrow, resolve_device
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import EnsembleConfig
@@ -340,16 +341,18 @@ def train(config: TrainConfig) -> Run:
         with run:
             if run.is_due(run.step):
                 evaluate(run, run.step, act, state.actor)
-            for start in range(run.step, config.max_timesteps, config.eval_freq):
-                num_updates = min(config.eval_freq, config.max_timesteps - start)
-                state, history = train_together(train_interval, state, draws_key, dataset, start, num_updates)
-                run.started()
-                step = start + num_updates
-                run.log(step, mean_metrics(history))
-                run.advance(num_updates)
+            history = History(run)
+            for start, step in run.calls(cost=5):
+                num_updates = step - start
+                state, found = train_together(train_interval, state, draws_key, dataset, start, num_updates)
+                history.add(num_updates, found)
                 write = partial(save_checkpoint, algorithm="sac_n", state=state, total_it=total_it + step)
-                run.save(step, write)
-                evaluate(run, step, act, state.actor)
+                if run.is_due(step):
+                    run.log(step, history.means())
+                    run.save(step, write)
+                    evaluate(run, step, act, state.actor)
+                elif run.stopping:
+                    run.save(step, partial(write, history=history.content()))
     return run
 
 

@@ -48,7 +48,7 @@ def test_scratch_memory_stays_with_the_process() -> None:
     """From the online phase on, a call meets the pages of the call before."""
     pages = SCRATCH / resource.getpagesize()
     assert faults_of_a_call("") >= pages
-    assert faults_of_a_call("Online(*[None] * 5)") < pages / 100
+    assert faults_of_a_call("Online(*[None] * 6)") < pages / 100
 
 
 # What loads every pair, and twins that learn from rows of a ring but never go online

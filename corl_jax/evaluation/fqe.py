@@ -21,12 +21,13 @@ from jax import Array, value_and_grad
 from jax.numpy import amin, concatenate, square, stack
 
 from shared.data.transitions import SarsaBatch
+from shared.frameworks.jax_calls import History
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
 from shared.frameworks.jax_layers import Linear, Network
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
-from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
+from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narrow, resolve_device
 from shared.frameworks.judged import load_judged, with_policy
 from shared.runs.fields import bounded, positive, unbounded, widths
 from shared.runs.run import Run
@@ -235,17 +236,19 @@ def train(config: TrainConfig) -> Run:
         with run:
             if run.is_due(run.step):
                 evaluate(run, run.step, value, state.critics)
-            for start in range(run.step, config.max_timesteps, config.eval_freq):
-                num_updates = min(config.eval_freq, config.max_timesteps - start)
+            history = History(run)
+            for start, step in run.calls(config.target_update_interval):
+                num_updates = step - start
                 phase = (total_it + start) % config.target_update_interval
-                state, history = train_together(train_interval, state, draws_key, dataset, start, num_updates, phase)
-                run.started()
-                step = start + num_updates
-                run.log(step, mean_metrics(history))
-                run.advance(num_updates)
+                state, found = train_together(train_interval, state, draws_key, dataset, start, num_updates, phase)
+                history.add(num_updates, found)
                 write = partial(save_checkpoint, algorithm="evaluation/fqe", state=state, total_it=total_it + step)
-                run.save(step, write)
-                evaluate(run, step, value, state.critics)
+                if run.is_due(step):
+                    run.log(step, history.means())
+                    run.save(step, write)
+                    evaluate(run, step, value, state.critics)
+                elif run.stopping:
+                    run.save(step, partial(write, history=history.content()))
     return run
 
 

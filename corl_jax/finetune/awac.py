@@ -26,13 +26,14 @@ from jax.numpy import broadcast_to, concatenate, exp, log, minimum, square
 from shared.data.online import OnlineExperience
 from shared.data.rewards import modify_rewards, modify_step_rewards
 from shared.data.transitions import Batch
+from shared.frameworks.jax_calls import History
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
 from shared.frameworks.jax_layers import Linear, Network, clamp
 from shared.frameworks.jax_online import Online
 from shared.frameworks.jax_ring import Ring, push
 from shared.frameworks.jax_seeds import train_together
-from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
+from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narrow, resolve_device
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import DeterministicConfig, FinetuneConfig
@@ -369,24 +370,27 @@ def train(config: TrainConfig) -> Run:
         load = partial(load_checkpoint, algorithm=["finetune/awac", "awac"], state=state)
         state, total_it = restore(run, load, state, experience.go_on_from)
         dataset = to_device(task.dataset)
-        online = Online(config, experience, draws_key, next_action, train_online)
+        online = Online(run, config, experience, draws_key, next_action, train_online)
         with run:
             if run.is_due(run.step):
                 evaluate(run, run.step, act, state.actor)
-            for start, end in run.intervals():
+            offline = History(run)
+            history: History | Online = offline
+            for start, end in run.calls():
                 if start < config.offline_iterations:
                     updates, size = end - start, len(dataset)
-                    state, history = train_together(train_interval, state, draws_key, dataset, start, updates, size)
-                    run.started()
-                    metrics = mean_metrics(history)
+                    state, found = train_together(train_interval, state, draws_key, dataset, start, updates, size)
+                    offline.add(end - start, found)
                 else:
                     online.begin(dataset)
-                    state, metrics = online.play(state, start, end)
-                run.log(end, metrics, experience.episodes)
-                run.advance(end - start)
+                    history, (state, end) = online, online.play(state, start, end)
                 write = partial(save, state, total_it=total_it + end, experience=experience)
-                run.save(end, write)
-                evaluate(run, end, act, state.actor)
+                if run.is_due(end):
+                    run.log(end, history.means(), experience.episodes)
+                    run.save(end, write)
+                    evaluate(run, end, act, state.actor)
+                elif run.stopping:
+                    run.save(end, partial(write, history=history.content()))
     experience.close()
     return run
 

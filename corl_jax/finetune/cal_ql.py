@@ -29,6 +29,7 @@ from shared.data.returns import CalibrationBatch, EndedBatch, extract_ended, unk
 from shared.data.rewards import scale_and_shift_rewards, scale_and_shift_step_rewards
 from shared.envs.scores import reference
 from shared.errors import InputError
+from shared.frameworks.jax_calls import History
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
 from shared.frameworks.jax_layers import Linear, Network, Scalar, clamp, softplus, xavier_uniform
@@ -36,7 +37,7 @@ from shared.frameworks.jax_online import Online
 from shared.frameworks.jax_ring import Ring, push, take_both
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
-from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
+from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narrow, resolve_device
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import FinetuneConfig
@@ -584,24 +585,27 @@ def train(config: TrainConfig) -> Run:
             return of_a_call(config, total_it + start, num_updates)
 
         shared = [dataset]
-        online = Online(config, experience, draws_key, next_action, train_online, unknown_returns, call, shared)
+        online = Online(run, config, experience, draws_key, next_action, train_online, unknown_returns, call, shared)
         with run:
             if run.is_due(run.step):
                 evaluate(run, run.step, act, state.actor)
-            for start, end in run.intervals():
+            offline = History(run)
+            history: History | Online = offline
+            for start, end in run.calls(config.target_update_period, cost=5):
                 if start < config.offline_iterations:
                     statics = end - start, *call(start, end - start), None
-                    state, history = train_together(train_interval, state, draws_key, dataset, start, *statics)
-                    run.started()
-                    metrics = mean_metrics(history)
+                    state, found = train_together(train_interval, state, draws_key, dataset, start, *statics)
+                    offline.add(end - start, found)
                 else:
                     online.begin(dataset, keeps_dataset=False)
-                    state, metrics = online.play(state, start, end)
-                run.log(end, metrics, experience.episodes)
-                run.advance(end - start)
+                    history, (state, end) = online, online.play(state, start, end)
                 write = partial(save, state, total_it=total_it + end, experience=experience)
-                run.save(end, write)
-                evaluate(run, end, act, state.actor)
+                if run.is_due(end):
+                    run.log(end, history.means(), experience.episodes)
+                    run.save(end, write)
+                    evaluate(run, end, act, state.actor)
+                elif run.stopping:
+                    run.save(end, partial(write, history=history.content()))
     experience.close()
     return run
 

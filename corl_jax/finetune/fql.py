@@ -29,6 +29,7 @@ from shared.data.rewards import shift_antmaze_rewards as modify_rewards
 from shared.data.rewards import shift_antmaze_step_rewards as modify_step_rewards
 from shared.data.transitions import Batch, cut_actions
 from shared.envs.evaluation import SampledPolicy
+from shared.frameworks.jax_calls import History
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
 from shared.frameworks.jax_layers import Linear, Network, clamp
@@ -36,7 +37,7 @@ from shared.frameworks.jax_online import Online
 from shared.frameworks.jax_ring import Ring, push
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
-from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
+from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narrow, resolve_device
 from shared.runs.fields import bounded, choice, positive, widths
 from shared.runs.run import Run
 from shared.runs.settings import FinetuneConfig
@@ -417,26 +418,29 @@ def train(config: TrainConfig) -> Run:
         state, total_it = restore(run, load, state, experience.go_on_from)
         # The data's actions are cut, those of the environment's steps are stored as they were taken.
         dataset = to_device(cut_actions(task.dataset, task.max_action))
-        online = Online(config, experience, draws_key, next_action, train_online)
+        online = Online(run, config, experience, draws_key, next_action, train_online)
         draw = partial(draw_acting_noise, hp=state.hp, action_dim=task.action_dim)
         sampling = partial(SampledPolicy, draw=draw, seed=config.seed)
         with run:
             if run.is_due(run.step):
                 evaluate(run, run.step, act, state.actor, asking=sampling)
-            for start, end in run.intervals():
+            offline = History(run)
+            history: History | Online = offline
+            for start, end in run.calls(cost=5):
                 if start < config.offline_iterations:
                     updates, size = end - start, len(dataset)
-                    state, history = train_together(train_interval, state, draws_key, dataset, start, updates, size)
-                    run.started()
-                    metrics = mean_metrics(history)
+                    state, found = train_together(train_interval, state, draws_key, dataset, start, updates, size)
+                    offline.add(end - start, found)
                 else:
                     online.begin(dataset)
-                    state, metrics = online.play(state, start, end)
-                run.log(end, metrics, experience.episodes)
-                run.advance(end - start)
+                    history, (state, end) = online, online.play(state, start, end)
                 write = partial(save, state, total_it=total_it + end, experience=experience)
-                run.save(end, write)
-                evaluate(run, end, act, state.actor, asking=sampling)
+                if run.is_due(end):
+                    run.log(end, history.means(), experience.episodes)
+                    run.save(end, write)
+                    evaluate(run, end, act, state.actor, asking=sampling)
+                elif run.stopping:
+                    run.save(end, partial(write, history=history.content()))
     experience.close()
     return run
 

@@ -28,6 +28,7 @@ from shared.data.online import OnlineExperience
 from shared.data.returns import ReturnsBatch, extract_returns, online_rows
 from shared.data.rewards import modify_rewards_times_100 as modify_rewards
 from shared.data.rewards import modify_step_rewards_times_100 as modify_step_rewards
+from shared.frameworks.jax_calls import History
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
 from shared.frameworks.jax_layers import Linear, Network
@@ -35,7 +36,7 @@ from shared.frameworks.jax_online import Online
 from shared.frameworks.jax_ring import Ring, push, take_both
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
-from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
+from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narrow, resolve_device
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import EvalSeedConfig, FinetuneConfig
@@ -466,24 +467,27 @@ def train(config: TrainConfig) -> Run:
         state = state.replace(total_it=jnp.asarray(run.step, jnp.int32))
         dataset = to_device(task.dataset)
         call = partial(of_a_call, config)
-        online = Online(config, experience, draws_key, next_action, train_online, online_rows, call, [dataset])
+        online = Online(run, config, experience, draws_key, next_action, train_online, online_rows, call, [dataset])
         with run:
             if run.is_due(run.step):
                 evaluate(run, run.step, act, state.actor)
-            for start, end in run.intervals():
+            offline = History(run)
+            history: History | Online = offline
+            for start, end in run.calls(config.policy_freq):
                 if start < config.offline_iterations:
                     statics = end - start, start % config.policy_freq, None
-                    state, history = train_together(train_interval, state, draws_key, dataset, start, *statics)
-                    run.started()
-                    metrics = mean_metrics(history)
+                    state, found = train_together(train_interval, state, draws_key, dataset, start, *statics)
+                    offline.add(end - start, found)
                 else:
                     online.begin(dataset, keeps_dataset=False)
-                    state, metrics = online.play(state, start, end)
-                run.log(end, metrics, experience.episodes)
-                run.advance(end - start)
+                    history, (state, end) = online, online.play(state, start, end)
                 write = partial(save, state, total_it=end, experience=experience)
-                run.save(end, write)
-                evaluate(run, end, act, state.actor)
+                if run.is_due(end):
+                    run.log(end, history.means(), experience.episodes)
+                    run.save(end, write)
+                    evaluate(run, end, act, state.actor)
+                elif run.stopping:
+                    run.save(end, partial(write, history=history.content()))
     experience.close()
     return run
 

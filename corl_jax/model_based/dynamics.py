@@ -33,6 +33,7 @@ from jax.numpy import amax, argsort, concatenate, exp, sqrt, square, where, zero
 from shared.data.dynamics import Draws, Split, Step, fit_scaler, held_out_rows
 from shared.data.transitions import Batch
 from shared.envs.terminations import Terminated, termination
+from shared.frameworks.jax_calls import as_saved, resumed
 from shared.frameworks.jax_checkpoints import load_checkpoint, read_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
 from shared.frameworks.jax_layers import Network, softplus
@@ -449,7 +450,7 @@ def train(config: TrainConfig) -> Run:
         dataset = in_parts(to_device(task.dataset), split)
         terminated = termination(task.evaluator.fingerprint["env"])
         with run:
-            history: list[dict[str, Array]] = []
+            history = resumed(run)
             if run.step and (run.is_due(run.step) or state.converged):
                 run.evaluate(run.step, partial(predict, state.model(terminated), state.hp))
             for step in range(run.step + 1, config.max_timesteps + 1):
@@ -458,12 +459,16 @@ def train(config: TrainConfig) -> Run:
                 state, metrics = train_interval(state, draws_key, dataset, step - 1, 1)
                 history += metrics
                 run.advance(1)
+                write = partial(
+                    save_checkpoint, algorithm="model_based/dynamics", state=state, total_it=total_it + step
+                )
                 if run.is_due(step) or state.converged:
                     run.log(step, mean_metrics(history))
                     history.clear()
-                    write = partial(save_checkpoint, algorithm="model_based/dynamics", state=state)
-                    run.save(step, partial(write, total_it=total_it + step))
+                    run.save(step, write)
                     run.evaluate(step, partial(predict, state.model(terminated), state.hp))
+                elif run.stopping:
+                    run.save(step, partial(write, history=as_saved(history)))
     return run
 
 

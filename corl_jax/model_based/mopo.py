@@ -24,13 +24,14 @@ from jax.numpy import concatenate, cos, exp, log, minimum, square, tanh, where
 
 from shared.data.dynamics import Draws, ModelSizes
 from shared.data.transitions import Batch
+from shared.frameworks.jax_calls import History
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
 from shared.frameworks.jax_layers import Linear, Network, clamp
 from shared.frameworks.jax_ring import Ring, Sources, push_kept, take_both
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
-from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
+from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narrow, resolve_device
 from shared.frameworks.learnt import check_roll_outs, load_learnt, pieces
 from shared.runs.fields import bounded, choice, positive, unbounded, widths
 from shared.runs.run import Run
@@ -463,24 +464,23 @@ def train(config: TrainConfig) -> Run:
         with run:
             if run.is_due(run.step):
                 evaluate(run, run.step, act, state.actor)
-            history: list[dict[str, Array]] = []
-            for start, end in pieces(run.intervals(), config.rollout_freq):
+            history = History(run)
+            for start, end in pieces(run.calls(), config.rollout_freq):
                 if start % config.rollout_freq == 0:
                     ring, rolled = imagine(state, learnt.model, dataset, ring, model_key, start, learnt.sizes)
-                    history.append(rolled)
+                    history.add(0, [rolled])
                 given = draws_key, Sources(dataset, ring), start, end - start
                 state, found = train_together(train_interval, state, *given, own=["ring"])
-                history += found
-                run.started()
-                run.advance(end - start)
+                history.add(end - start, found)
+                write = partial(save_checkpoint, algorithm="model_based/mopo", state=state, total_it=total_it + end)
                 if run.is_due(end):
-                    metrics = mean_metrics(history)
+                    metrics = history.means()
                     check_roll_outs(end, metrics)
                     run.log(end, metrics)
-                    history.clear()
-                    write = partial(save_checkpoint, algorithm="model_based/mopo", state=state, total_it=total_it + end)
                     run.save(end, partial(write, synthetic=ring.content()))
                     evaluate(run, end, act, state.actor)
+                elif run.stopping:
+                    run.save(end, partial(write, synthetic=ring.content(), history=history.content()))
     return run
 
 

@@ -27,6 +27,7 @@ from shared.data.experience import Experience
 from shared.data.transitions import Batch
 from shared.envs.registry import is_registered
 from shared.errors import InputError
+from shared.frameworks.jax_calls import History, as_saved, resumed
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, store, take, to_device
 from shared.frameworks.jax_layers import ImplicitQuantiles, Linear, Network
@@ -386,17 +387,19 @@ def train_on_dataset(config: TrainConfig) -> Run:
         with run:
             if run.is_due(run.step):
                 evaluate(run, run.step, act, state.actor)
-            for start in range(run.step, config.max_timesteps, config.eval_freq):
-                num_updates = min(config.eval_freq, config.max_timesteps - start)
+            history = History(run)
+            for start, step in run.calls():
+                num_updates = step - start
                 given = draws_key, dataset, start, num_updates, len(dataset)
-                state, history = train_together(train_interval, state, *given)
-                run.started()
-                step = start + num_updates
-                run.log(step, mean_metrics(history))
-                run.advance(num_updates)
+                state, found = train_together(train_interval, state, *given)
+                history.add(num_updates, found)
                 write = partial(save_checkpoint, algorithm="online/ddpg", state=state, total_it=total_it + step)
-                run.save(step, write)
-                evaluate(run, step, act, state.actor)
+                if run.is_due(step):
+                    run.log(step, history.means())
+                    run.save(step, write)
+                    evaluate(run, step, act, state.actor)
+                elif run.stopping:
+                    run.save(step, partial(write, history=history.content()))
     return run
 
 
@@ -421,11 +424,9 @@ def train_in_environment(config: TrainConfig) -> Run:
         with run:
             if run.is_due(run.step):
                 evaluate(run, run.step, act, state.actor)
-            for start in range(experience.size, config.max_timesteps, config.eval_freq):
-                end = min(start + config.eval_freq, config.max_timesteps)
-                experience.begin(config.seed, start)
-                history = []
-                while experience.size < end:
+            history = resumed(run)
+            for start, end in experience.intervals(config, run.began):
+                while experience.size < end and not run.stopping:
                     first = experience.size
                     steps = min(config.update_every, end - first)
                     exploration = draw_exploration(exploration_key, first, steps, task.action_dim)
@@ -438,8 +439,12 @@ def train_in_environment(config: TrainConfig) -> Run:
                         state, metrics = train_interval(state, *given)
                         history += metrics
                     run.advance(num_updates, steps)
+                if experience.size < end:
+                    write = partial(save, state, experience=experience, history=as_saved(history), began=start)
+                    run.save(experience.size, write)
                 experience.cut()
                 run.log(end, mean_metrics(history))
+                history.clear()
                 run.save(end, partial(save, state, experience=experience))
                 evaluate(run, end, act, state.actor)
     experience.close()

@@ -31,6 +31,7 @@ from shared.envs.evaluation import epsilon_greedy
 from shared.envs.registry import is_registered
 from shared.envs.spaces import Shape, axes
 from shared.errors import InputError
+from shared.frameworks.jax_calls import History, as_saved, resumed
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, store, take, to_device
 from shared.frameworks.jax_encoders import convolutions
@@ -394,17 +395,19 @@ def train_on_dataset(config: TrainConfig) -> Run:
         with run:
             if run.is_due(run.step):
                 evaluate(run, run.step, act, state.critics, asking=asking)
-            for start in range(run.step, config.max_timesteps, config.eval_freq):
-                num_updates = min(config.eval_freq, config.max_timesteps - start)
+            history = History(run)
+            for start, step in run.calls():
+                num_updates = step - start
                 given = len(dataset), (total_it + start) % config.target_update_interval
-                state, history = train_together(train_interval, state, draws_key, dataset, start, num_updates, *given)
-                run.started()
-                step = start + num_updates
-                run.log(step, mean_metrics(history))
-                run.advance(num_updates)
+                state, found = train_together(train_interval, state, draws_key, dataset, start, num_updates, *given)
+                history.add(num_updates, found)
                 write = partial(save_checkpoint, algorithm="online/dqn", state=state, total_it=total_it + step)
-                run.save(step, write)
-                evaluate(run, step, act, state.critics, asking=asking)
+                if run.is_due(step):
+                    run.log(step, history.means())
+                    run.save(step, write)
+                    evaluate(run, step, act, state.critics, asking=asking)
+                elif run.stopping:
+                    run.save(step, partial(write, history=history.content()))
     return run
 
 
@@ -430,11 +433,9 @@ def train_in_environment(config: TrainConfig) -> Run:
         with run:
             if run.is_due(run.step):
                 evaluate(run, run.step, act, state.critics, asking=asking)
-            for start in range(experience.size, config.max_timesteps, config.eval_freq):
-                end = min(start + config.eval_freq, config.max_timesteps)
-                experience.begin(config.seed, start)
-                history = []
-                while experience.size < end:
+            history = resumed(run)
+            for start, end in experience.intervals(config, run.began):
+                while experience.size < end and not run.stopping:
                     first = experience.size
                     steps = min(config.update_interval - first % config.update_interval, end - first)
                     draws = draw_exploration(exploration_key, first, steps, task.action_dim)
@@ -448,8 +449,12 @@ def train_in_environment(config: TrainConfig) -> Run:
                         history += metrics
                     total_it += num_updates
                     run.advance(num_updates, steps)
+                if experience.size < end:
+                    write = partial(save, state, total_it=total_it, experience=experience)
+                    run.save(experience.size, partial(write, history=as_saved(history), began=start))
                 experience.cut()
                 run.log(end, mean_metrics(history))
+                history.clear()
                 run.save(end, partial(save, state, total_it=total_it, experience=experience))
                 evaluate(run, end, act, state.critics, asking=asking)
     experience.close()

@@ -26,6 +26,7 @@ from shared.data.experience import Experience
 from shared.data.transitions import Batch
 from shared.envs.spaces import Shape, axes
 from shared.errors import InputError
+from shared.frameworks.jax_calls import as_saved, resumed
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, store, take, to_device
 from shared.frameworks.jax_encoders import convolutions, cropped
@@ -454,11 +455,9 @@ def train(config: TrainConfig) -> Run:
         with run:
             if run.is_due(run.step):
                 evaluate(run, run.step, act, state.actor)
-            for start in range(experience.size, config.max_timesteps, config.eval_freq):
-                end = min(start + config.eval_freq, config.max_timesteps)
-                experience.begin(config.seed, start)
-                history = []
-                while experience.size < end:
+            history = resumed(run)
+            for start, end in experience.intervals(config, run.began):
+                while experience.size < end and not run.stopping:
                     first = experience.size
                     steps = min(config.update_every, end - first)
                     exploration = draw_exploration(exploration_key, first, steps, task.action_dim)
@@ -469,8 +468,12 @@ def train(config: TrainConfig) -> Run:
                         state, metrics = train_interval(state, draws_key, dataset, first, num_updates, experience.size)
                         history += metrics
                     run.advance(num_updates, steps)
+                if experience.size < end:
+                    write = partial(save, state, experience=experience, history=as_saved(history), began=start)
+                    run.save(experience.size, write)
                 experience.cut()
                 run.log(end, mean_metrics(history))
+                history.clear()
                 run.save(end, partial(save, state, experience=experience))
                 evaluate(run, end, act, state.actor)
     experience.close()

@@ -409,18 +409,15 @@ def train_in_environment(config: TrainConfig) -> Run:
     acting = epsilon_greedy(trainer.act, config.eval_epsilon, task.action_dim, config.seed)
     experience = Experience(config.env, config.max_timesteps, config.frame_stack)
     run = Run(config, task, "online/dqn", "torch", device, unit="step")
-    restore(run, partial(load, trainer, experience=experience), device)
+    history = restore(run, partial(load, trainer, experience=experience), device)
     if experience.size == config.max_timesteps and not run.step:
         raise InputError(f"{config.load_model} has {experience.size} environment steps: set max_timesteps to more")
     dataset = store(to_device(task.dataset, device), experience.transitions(), 0)
     with run:
         if run.is_due(run.step):
             run.evaluate(run.step, acting)
-        for start in range(experience.size, config.max_timesteps, config.eval_freq):
-            end = min(start + config.eval_freq, config.max_timesteps)
-            experience.begin(config.seed, start)
-            history = []
-            while experience.size < end:
+        for start, end in experience.intervals(config, run.began):
+            while experience.size < end and not run.stopping:
                 first = experience.size
                 steps = min(config.update_interval - first % config.update_interval, end - first)
                 draws = draw_exploration(steps, task.action_dim)
@@ -431,8 +428,12 @@ def train_in_environment(config: TrainConfig) -> Run:
                     indices, noise = draw_noise(config, experience.size, device)
                     history.append(trainer.update(take(dataset, indices), noise))
                 run.advance(num_updates, steps)
+            if experience.size < end:
+                write = partial(save, trainer, experience=experience, history=history, began=start)
+                run.save(experience.size, write)
             experience.cut()
             run.log(end, mean_metrics(history))
+            history.clear()
             run.save(end, partial(save, trainer, experience=experience))
             run.evaluate(end, acting)
     experience.close()

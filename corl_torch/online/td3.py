@@ -416,18 +416,15 @@ def train_in_environment(config: TrainConfig) -> Run:
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
     experience = Experience(config.env, config.max_timesteps)
     run = Run(config, task, "online/td3", "torch", device, unit="step")
-    restore(run, partial(load, trainer, experience=experience), device)
+    history = restore(run, partial(load, trainer, experience=experience), device)
     if experience.size == config.max_timesteps and not run.step:
         raise InputError(f"{config.load_model} has {experience.size} environment steps: set max_timesteps to more")
     dataset = store(to_device(task.dataset, device), experience.transitions(), 0)
     with run:
         if run.is_due(run.step):
             run.evaluate(run.step, trainer.act)
-        for start in range(experience.size, config.max_timesteps, config.eval_freq):
-            end = min(start + config.eval_freq, config.max_timesteps)
-            experience.begin(config.seed, start)
-            history = []
-            while experience.size < end:
+        for start, end in experience.intervals(config, run.began):
+            while experience.size < end and not run.stopping:
                 first = trainer.total_it = experience.size
                 steps = min(config.update_every, end - first)
                 exploration = draw_exploration(steps, task.action_dim)
@@ -439,9 +436,14 @@ def train_in_environment(config: TrainConfig) -> Run:
                     indices, noise = draw_noise(config, experience.size, task.action_dim, device)
                     history.append(trainer.update(take(dataset, indices), noise))
                 run.advance(num_updates, steps)
+            if experience.size < end:
+                trainer.total_it = experience.size
+                write = partial(save, trainer, experience=experience, history=history, began=start)
+                run.save(experience.size, write)
             experience.cut()
             trainer.total_it = end
             run.log(end, mean_metrics(history))
+            history.clear()
             run.save(end, partial(save, trainer, experience=experience))
             run.evaluate(end, trainer.act)
     experience.close()

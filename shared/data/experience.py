@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -115,6 +115,23 @@ class KeptSteps(Generic[R]):
     def begin(self, *seeds: int) -> None:
         """Starts an episode that follows, like those after it, from these numbers alone."""
         self._stepper.begin(*seeds)
+
+    def intervals(self, config: Any, began: int | None) -> Iterator[tuple[int, int]]:
+        """From each evaluation of an online run to the next: the steps before, and at the end.
+
+        Each begins with a new episode, whose start follows from the seed and the number of steps. Where a run was
+        stopped within an interval, its steps are taken once more, and nothing is learnt from that.
+
+        Args:
+            config: Has `seed`, `max_timesteps` and `eval_freq`.
+            began: The steps before the interval that a run was stopped in; None: it was not.
+        """
+        start = self.size if began is None else began
+        while start < config.max_timesteps:
+            self.begin(config.seed, start)
+            for action in self._rows.actions[start : self.size]:
+                self._stepper.step(action)
+            yield start, (start := min(start + config.eval_freq, config.max_timesteps))
 
     def _keep(self, step: Step) -> None:
         for name, column in zip(_names(self._kind), self._rows, strict=True):

@@ -39,6 +39,11 @@ class Stacks:
         return (len(self.places), self.places.shape[1] * channels, *size)
 
     @property
+    def ndim(self) -> int:
+        """4."""
+        return 4
+
+    @property
     def dtype(self) -> Any:
         """Of what is read."""
         return self.frames.dtype

@@ -115,7 +115,7 @@ class PromptedPolicy(ContextPolicy):
     """Asks a sequence model for the action after each episode's last K steps, given the return still to be earned."""
 
     def __init__(self, predict: Predict, prompt: float, reward_scale: float, seq_len: int, action_dim: int) -> None:
-        """Keeps the histories of one evaluation; make a new one for the next.
+        """Keeps the histories of one evaluation, until the next one begins.
 
         Args:
             predict: From windows of observations (E, K, S), actions (E, K, A), returns-to-go (E, K) and time steps
@@ -128,11 +128,12 @@ class PromptedPolicy(ContextPolicy):
         self._predict, self._prompt, self._reward_scale = predict, prompt, reward_scale
         self._seq_len, self._action_dim = seq_len, action_dim
         self._windows: list[np.ndarray] = []
+        self._now = np.empty(0, int)
 
     def __call__(self, observations: np.ndarray, returns: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """The next action of each episode; histories fill from the front, then move on by a step."""
         episodes, last = np.arange(len(observations)), np.minimum(lengths, self._seq_len - 1)
-        if not self._windows:
+        if not self._windows or not lengths.any():
             sizes = ((observations.shape[1],), (self._action_dim,), ())
             self._windows = [np.zeros((len(episodes), self._seq_len, *size), np.float32) for size in sizes]
         full = lengths >= self._seq_len
@@ -145,4 +146,9 @@ class PromptedPolicy(ContextPolicy):
         seen, taken, promised = self._windows
         actions = np.asarray(self._predict(seen, taken, promised, timesteps))[episodes, last]
         taken[episodes, last] = actions
+        self._now = last
         return actions
+
+    def correct(self, actions: np.ndarray) -> None:
+        """Says which actions (n_episodes, A) were taken in place of those that were just given."""
+        self._windows[1][np.arange(len(actions)), self._now] = actions

@@ -1,6 +1,6 @@
 """D4RL's reference scores, the environment that belongs to each of its datasets, and what a return is reported as."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -57,7 +57,7 @@ def env_of(dataset_id: str) -> str:
     if env_id is None:
         raise InputError(
             f"no environment here is like that of {dataset_id!r}: name a registered one to evaluate in with "
-            "--eval_env, or use D4RL's own with --eval_backend d4rl"
+            "--eval_env, or none to learn from the data alone, or use D4RL's own with --eval_backend d4rl"
         )
     return env_id
 
@@ -93,12 +93,19 @@ class Scale(NamedTuple):
 
     `metric` names the values in files, `words` in print. `bounds` are the outcomes that count as 0 and 100; without
     them, outcomes are reported as they are. `of` names the outcomes: undiscounted returns, or successes, each 0 or 1.
+    `places` are the digits behind the point in print. Of an error, the least is best.
     """
 
     metric: str
     words: str
     bounds: tuple[float, float] | None = None
     of: str = "returns"
+    lower_is_better: bool = False
+    places: int = 1
+
+    def best(self, values: Sequence[float]) -> float:
+        """The best of at least one reported value."""
+        return (min if self.lower_is_better else max)(values)
 
     def __call__(self, outcomes: ArrayLike) -> np.ndarray:
         """Outcomes of any shape, as they are reported, float64."""
@@ -106,7 +113,7 @@ class Scale(NamedTuple):
 
     def told(self, outcomes: np.ndarray) -> str:
         """An evaluation's outcomes (n_episodes,) in print."""
-        spread = f"{outcomes.mean():.1f} +- {outcomes.std():.1f}"
+        spread = f"{outcomes.mean():.{self.places}f} +- {outcomes.std():.{self.places}f}"
         if self.bounds is None:
             return f"{self.words} {spread}"
         score = f"{self.words} {self(outcomes).mean():.1f}"

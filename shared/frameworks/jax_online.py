@@ -31,6 +31,7 @@ from shared.frameworks.jax_ring import Ring, push
 from shared.frameworks.jax_seeds import Stack
 from shared.heap import keep_freed_memory, share_one_heap
 from shared.runs import seeds
+from shared.runs.run import Run
 
 # Calls whose metrics wait on the device; they are fetched together.
 _WAITING = 256
@@ -52,6 +53,7 @@ class Online:
 
     def __init__(
         self,
+        run: Run,
         config: Any,
         experience: OnlineExperience,
         key: Array,
@@ -64,6 +66,7 @@ class Online:
         """Plays nothing yet.
 
         Args:
+            run: May be asked to end.
             config: A `FinetuneConfig`.
             experience: The environment, and what was lived through in it.
             key: Of the seed's draws.
@@ -77,7 +80,8 @@ class Online:
         self._config, self._experience, self._key = config, experience, key
         self._next_action, self._train, self._as_rows = next_action, train_online, as_rows
         self._statics, self._shared = statics, tuple(shared)
-        self._ring: Ring | None = None
+        self._run, self._ring = run, None
+        self._metrics = _Means()
         keep_freed_memory()
 
     def begin(self, dataset: PackedDataset, keeps_dataset: bool = True) -> None:
@@ -87,18 +91,22 @@ class Online:
             if self._experience.size:
                 ring = _push(ring, self._packed(0))
             self._ring = ring
+            self._metrics = _Means(self._run.unfinished if self._run.step > self._config.switch else None)
 
-    def play(self, state: Any, start: int, end: int) -> tuple[Any, dict[str, float]]:
-        """The environment steps and updates `start + 1` to `end`.
+    def play(self, state: Any, start: int, end: int) -> tuple[Any, int]:
+        """The environment steps and updates `start + 1` to `end`, or fewer if the run is asked to end meanwhile.
 
         Returns:
-            The state, and the mean of each metric over the updates that reported it.
+            The state, and how far it has come.
         """
         assert self._ring is not None, "begin comes first"
-        per_call, metrics = self._config.updates_per_call, _Means()
+        per_call = self._config.updates_per_call
         caller = _Alone(self._train, state, self._ring) if seeds.count() == 1 else _Together(self, state, self._ring)
         action = self._act(state, start)
         for at in range(start, end, per_call):
+            if self._run.stopping:
+                end = at
+                break
             updates, first = min(per_call, end - at), self._experience.size
             for number in range(updates):
                 if number:
@@ -107,9 +115,19 @@ class Online:
             action, history = caller(
                 at, self._key, self._packed(first), self._observation(), self._shared, tuple(self._statics(at, updates))
             )
-            metrics.add(history)
+            self._metrics.add(history)
+            self._run.advance(updates)
         state, self._ring = caller.end(end)
-        return state, metrics.means()
+        return state, end
+
+    def means(self) -> dict[str, float]:
+        """Of each metric since the last evaluation, over the updates that reported it; the next interval has none."""
+        metrics, self._metrics = self._metrics, _Means()
+        return metrics.means()
+
+    def content(self) -> dict[str, dict[str, float]]:
+        """For the checkpoint of a run that is stopped here: what `means` is made of."""
+        return self._metrics.content()
 
     def _observation(self) -> np.ndarray:
         return self._experience.observation[None]
@@ -192,10 +210,12 @@ def _vmapped(
 class _Means:
     """The means of metrics, gathered call by call: for a sum on the device each set of names would be a program."""
 
-    def __init__(self) -> None:
+    def __init__(self, content: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        """Begins with what `content` gave before a run was stopped, if it was."""
         self._waiting: list[Any] = []
-        self._sums: dict[str, float] = defaultdict(float)
-        self._counts: dict[str, int] = defaultdict(int)
+        content = content or {"sums": {}, "counts": {}}
+        self._sums: dict[str, float] = defaultdict(float, content["sums"])
+        self._counts: dict[str, int] = defaultdict(int, content["counts"])
 
     def add(self, history: Sequence[Mapping[str, Array]]) -> None:
         """Takes the metrics of a call."""
@@ -210,6 +230,11 @@ class _Means:
                     self._sums[name] += float(np.sum(values, dtype=np.float64))
                     self._counts[name] += np.size(values)
         self._waiting.clear()
+
+    def content(self) -> dict[str, dict[str, Any]]:
+        """As a checkpoint holds it."""
+        self._fetch()
+        return {"sums": dict(self._sums), "counts": dict(self._counts)}
 
     def means(self) -> dict[str, float]:
         """Of each metric over the updates that reported it."""

@@ -17,6 +17,7 @@ from shared.errors import InputError
 from shared.runs import seeds
 from shared.runs.fields import check
 from shared.runs.task import Task, own_env
+from shared.runs.validation import NO_ENVIRONMENT
 from shared.runs.valuation import DatasetEvaluator
 
 
@@ -47,14 +48,15 @@ def _load(config: Any) -> Task:
     source = Saved.open(find(Path(config.policy)))
     state_dim, action_dim, max_action = source.sizes
     read = sources.read(config.env)
-    limit = read.max_episode_steps or time_limit(source.env_id)
+    recorded_in = read.attributes.get("env_id", "") if source.env_id == NO_ENVIRONMENT else source.env_id
+    limit = read.max_episode_steps or time_limit(str(recorded_in))
     _check_vectors("env", f"dataset {config.env!r}", read.raw["actions"])
     raw, episodes = extract_transitions(read.raw, limit), find_episodes(read.raw, limit)
     sizes = raw.observations.shape[1], raw.actions.shape[1]
     if sizes != (state_dim, action_dim):
         raise InputError(
             f"dataset {config.env!r} has states of size {sizes[0]} and actions of size {sizes[1]}, the policy of "
-            f"{source.path} {state_dim} and {action_dim}: set env to a dataset of {source.env_id}"
+            f"{source.path} {state_dim} and {action_dim}: set env to a dataset of its kind"
         )
     (mean, std), (action_mean, action_std) = source.statistics(), source.action_statistics()
     transitions = raw._replace(
@@ -92,30 +94,45 @@ def _check_vectors(setting: str, what: str, actions: np.ndarray) -> None:
 def with_policy(config: Any) -> Any:
     """The config with its policy named: the last run below `runs_path` that learnt to act where the dataset comes from.
 
-    A run that names its policy is judging the same one when it goes on.
+    A run that learnt from this very dataset without an environment counts too. A run that names its policy is judging
+    the same one when it goes on.
 
     Raises:
         InputError: None is named, and there is no such run.
     """
     if config.policy:
         return config
-    try:
-        env_id = own_env(config.env, sources.read(config.env).attributes)
-    except InputError as error:
-        raise InputError(f"{error}; or set policy to a run") from None
     results = sorted(Path(config.runs_path).glob("*/result.json"), key=lambda path: path.stat().st_mtime, reverse=True)
-    found = next((path.parent for path in results if _acts_in(path, env_id)), None)
-    if found is None:
-        raise InputError(
-            f"no finished run below {config.runs_path} acts in {env_id}: train one, or set policy to a run"
-        )
+    found = next((path.parent for path in results if _learnt_alone_from(path, config.env)), None)
+    try:
+        env_id = own_env(config.env, sources.read(config.env).attributes, "take another dataset")
+    except InputError as error:
+        if found is None:
+            raise InputError(f"{error}; or set policy to a run") from None
+    else:
+        kinds = (path.parent for path in results if _acts_in(path, env_id) or path.parent == found)
+        found = next(kinds, None)
+        if found is None:
+            raise InputError(
+                f"no finished run below {config.runs_path} acts in {env_id}: train one, or set policy to a run"
+            )
     return dataclasses.replace(config, policy=str(found))
 
 
-def _acts_in(result: Path, env_id: str) -> bool:
-    """Whether a run has learnt to act in this environment; one that judged another's policy has not."""
+def _evaluation(result: Path) -> dict[str, Any]:
+    """What a run's result says of its evaluation; nothing if the file is somebody else's, or the run judged another."""
     try:
         evaluation = json.loads(result.read_text())["evaluation"]
-        return evaluation["env"] == env_id and "policy" not in evaluation
-    except (OSError, ValueError, KeyError, TypeError):  # somebody else's file
-        return False
+        return {} if "policy" in evaluation else {"env": evaluation["env"], "dataset": evaluation.get("dataset")}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _acts_in(result: Path, env_id: str) -> bool:
+    """Whether a run has learnt to act in this environment."""
+    return _evaluation(result).get("env") == env_id
+
+
+def _learnt_alone_from(result: Path, dataset: str) -> bool:
+    """Whether a run has learnt from this dataset, and no environment has scored it."""
+    return _evaluation(result) == {"env": NO_ENVIRONMENT, "dataset": dataset}

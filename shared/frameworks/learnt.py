@@ -18,7 +18,7 @@ from shared.frameworks.twins import load_twin
 from shared.runs.configs import from_settings
 from shared.runs.fields import check
 from shared.runs.memory import check_size
-from shared.runs.modelling import check_model, settings_of
+from shared.runs.modelling import NEEDED, check_model, settings_of
 from shared.runs.resuming import AUTO, Standing, standing
 from shared.runs.task import Task, load_task, own_env
 
@@ -58,7 +58,7 @@ def load_learnt(config: Any, framework: str) -> tuple[Task, Learnt]:
     read = sources.read(config.env)
     if read.raw["actions"].ndim == 1:
         raise InputError(f"dataset {config.env!r} has finite actions, and a model's are vectors: set env to another")
-    env_id = own_env(config.env, read.attributes)
+    env_id = own_env(config.env, read.attributes, NEEDED)
     termination(env_id)  # or one line on why there is none
     _check_room(config, *(read.raw[name].shape[1] for name in ("observations", "actions")))
     path = check_model(Path(config.dynamics) if config.dynamics else _trained(config, framework), _SUFFIXES[framework])
@@ -74,7 +74,10 @@ def load_learnt(config: Any, framework: str) -> tuple[Task, Learnt]:
         )
 
     def extract(raw: dict[str, np.ndarray], limit: int | None) -> Batch:
-        return extract_known(raw, env_id, limit, sources.next_observations(config.env, read))
+        following = sources.next_observations(config.env, read)
+        if following is not None and "rows" in raw:  # others are held out
+            following = following[raw["rows"]]
+        return extract_known(raw, env_id, limit, following)
 
     model = twin.load_dynamics(path, config.device)
     task = load_task(config, normalize=False, extract=extract)

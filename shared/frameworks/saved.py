@@ -26,6 +26,7 @@ from shared.runs.checkpoints import Checkpoints
 from shared.runs.configs import algorithms, from_settings, read_file
 from shared.runs.encoders import frame_stack_of
 from shared.runs.task import scoring_env
+from shared.runs.validation import NO_ENVIRONMENT
 
 SUFFIXES = {"torch": ".pt", "jax": ".msgpack"}
 # What a checkpoint of either framework says about its run, by key
@@ -168,6 +169,11 @@ class Saved:
         Raises:
             InputError: As `statistics`, or the environment cannot be made.
         """
+        if self.env_id == NO_ENVIRONMENT:
+            raise InputError(
+                f"{self.path} was learnt from data alone, so no environment is known to act in: go on from it with "
+                "--load_model and --eval_env"
+            )
         seed = self.evaluation_seed if seed is None else seed
         if self.is_prompted:
             how = {"num_envs": n_episodes, "max_steps": self.config.episode_len} | how

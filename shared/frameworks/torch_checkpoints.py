@@ -109,6 +109,10 @@ def restore(
     Returns:
         The metrics of the updates since the last evaluation, as a run has them that was stopped between two.
     """
+    if run.held_out is not None:
+        from shared.frameworks.torch_held_out import Losses  # which imports this module
+
+        run.losses = Losses(run.held_out, device)
     content = run.restore(load, go_on=go_on)
     if not run.step:
         return []

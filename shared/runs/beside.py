@@ -1,7 +1,7 @@
 """Evaluations that a thread makes beside the training, and the waiting for them."""
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import NamedTuple, SupportsFloat
 
@@ -47,6 +47,15 @@ class Beside:
         """Has a policy evaluated, and returns at once."""
         self.pending.append(Pending(step, prompt, self._thread.submit(self._evaluator, policy)))
 
+    def known(self) -> Iterator[Outcome]:
+        """The outcomes that are known by now.
+
+        Raises:
+            Exception: Whatever an evaluation raised.
+        """
+        while self.pending and self.pending[0].evaluation.done():
+            yield self.awaited()
+
     def known_before(self, values: Collection[SupportsFloat]) -> Iterator[Outcome]:
         """Each outcome as soon as it is known, while the device still computes these values.
 
@@ -58,8 +67,11 @@ class Beside:
             if self.pending[0].evaluation.done():
                 yield self.awaited()
 
-    def awaited(self) -> Outcome:
+    def awaited(self, look: Callable[[], None] = lambda: None) -> Outcome:
         """The oldest that is pending, as soon as it is known.
+
+        Args:
+            look: Called while it is not; may raise.
 
         Raises:
             Exception: Whatever the evaluation raised.
@@ -67,6 +79,7 @@ class Beside:
         step, prompt, evaluation = self.pending.popleft()
         # Python runs a signal's handler between two waits, but not always within one that has just begun.
         while not evaluation.done():
+            look()
             wait([evaluation], timeout=_SECONDS_BETWEEN_LOOKS)
         return Outcome(step, prompt, evaluation.result())
 

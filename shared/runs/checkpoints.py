@@ -28,16 +28,17 @@ class Checkpoints:
         found = (pattern.fullmatch(path.name) for path in self.folder.glob("step_*"))
         return sorted(int(match[1]) for match in found if match)
 
-    def prune(self, scores: Mapping[int, float]) -> None:
+    def prune(self, scores: Mapping[int, float], lower_is_better: bool = False) -> None:
         """Removes all but the last two and the best.
 
         Args:
             scores: How those that were evaluated did, by their step.
+            lower_is_better: Whether the least is best, as of an error.
         """
         steps = self.steps()
         kept = set(steps[-_KEPT:])
         if evaluated := [step for step in steps if step in scores]:
-            kept.add(max(evaluated, key=scores.__getitem__))
+            kept.add((min if lower_is_better else max)(evaluated, key=scores.__getitem__))
         for step in set(steps) - kept:
             # One too many does no harm.
             with contextlib.suppress(OSError):

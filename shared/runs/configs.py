@@ -29,6 +29,7 @@ from shared.runs.fields import base_type, check, in_words, is_optional, scalar_o
 from shared.runs.memory import advice, is_exhausted
 from shared.runs.seeds import summary, train_seeds
 from shared.runs.settings import RunConfig
+from shared.runs.stopping import StopRequest
 
 Config = TypeVar("Config", bound=Any)
 
@@ -165,7 +166,11 @@ def cli(
         raise_again()
         command, settings = _SEEDS.parse_known_args(args)
         number = getattr(command, "seeds", 1)
-        runs = _trained(train, parse(config_class, algorithm, settings, prog), number)
+        config = parse(config_class, algorithm, settings, prog)
+        # Before a run begins there is nothing to save; within it, its own request hears.
+        stop = StopRequest(lambda: "nothing was saved yet")
+        with stop, stop.obeyed_at_once():
+            runs = _trained(train, config, number)
         if number > 1:
             print(summary([run.result for run in runs]))
         return runs

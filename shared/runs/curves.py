@@ -17,6 +17,7 @@ LABELS = {
     "success_percent": "success rate in percent",
     "return_mean": "return",
     "initial_state_value": "estimated value in first states",
+    "action_error": "action error",
     "steps_followed": "steps that the model follows an episode",
 }
 # A run counts as the mean of its last evaluations: as many as this.

@@ -21,6 +21,9 @@ from shared.runs.task import Task, own_env
 
 Config = TypeVar("Config")
 
+NEEDED = "a model must know when its episodes end, so take data that names one"
+"""What to do with a dataset that names no environment."""
+
 
 def load_modelled(config: Any) -> Task:
     """Loads the dataset that the config names for a dynamics model; states and rewards are as they are.
@@ -69,7 +72,7 @@ def _read(config: Any) -> tuple[str, str, Batch]:
     read = sources.read(config.env)
     if read.raw["actions"].ndim == 1:
         raise InputError(f"dataset {config.env!r} has finite actions, and this model's are vectors: set env to another")
-    env_id = own_env(config.env, read.attributes)
+    env_id = own_env(config.env, read.attributes, NEEDED)
     termination(env_id)  # or one line on why there is none
     limit = read.max_episode_steps or time_limit(env_id)
     following = sources.next_observations(config.env, read)

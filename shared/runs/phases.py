@@ -6,7 +6,26 @@ from typing import Any
 from shared.data.online import Episode
 from shared.envs.evaluation import Evaluation
 from shared.envs.scores import Scale
+from shared.runs.encoders import NO_ENCODER
 from shared.runs.scoring import Scored
+from shared.runs.validation import Both
+
+# Of a compiled program: a second's or two on two cores, and enough for the call itself to cost nothing
+_UPDATES, _ROWS = 100, 256
+# How many times as long an update on images takes, about
+_IMAGES = 10
+
+
+def updates_a_call(config: Any, cost: int) -> int:
+    """At most; two calls may be under way when a run is asked to end.
+
+    Args:
+        config: Of the run; may have `batch_size` and `encoder`.
+        cost: How many times as long an update takes as one of TD3+BC with a batch of the same size, about.
+    """
+    batches = max(1.0, getattr(config, "batch_size", _ROWS) / _ROWS)
+    images = _IMAGES if getattr(config, "encoder", NO_ENCODER) != NO_ENCODER else 1
+    return max(1, int(_UPDATES / (batches * images * cost)))
 
 
 class Phases:
@@ -38,6 +57,29 @@ class Phases:
             yield start, end
             start = end
 
+    def calls(self, start: int, period: int, most: int) -> Iterator[tuple[int, int]]:
+        """The same intervals in calls: as long as possible, of one length in an interval, as far as that can be.
+
+        Args:
+            start: Updates before the first; within an interval if a run was stopped there.
+            period: Every call but an interval's last has a multiple of so many updates.
+            most: Updates in a call, at most; with a longer period one period.
+        """
+        for begin, end in self.intervals(start - self._into_interval(start)):
+            # A step in the environment is a call of its own.
+            online = self.switch is not None and begin >= self.switch
+            length = end - begin if online else _call_length(end - begin, period, most)
+            for at in range(begin, end, length):
+                after = min(at + length, end)
+                # Whoever was stopped under other lengths goes on in the middle of a call.
+                if after > start:
+                    yield max(at, start), after
+
+    def _into_interval(self, step: int) -> int:
+        """The updates between the beginning of an interval and a step within it."""
+        into = step % self._every
+        return min(into, step - self.switch) if self.switch is not None and step >= self.switch else into
+
     def steps_since_evaluation(self, step: int) -> range:
         """The steps in the environment, counted from its first, up to update `step` and after the evaluation before."""
         switch = self.switch or 0
@@ -51,6 +93,13 @@ class Phases:
         if step <= self.switch:
             return {"offline_iter": step - 1 - self._before}
         return {"online_iter": step - 1 - self.switch}
+
+
+def _call_length(interval: int, period: int, most: int) -> int:
+    """The longest that divides an interval, if that is not much shorter than it may be."""
+    longest = max(most // period, 1) * period
+    fitting = (length for length in range(longest, longest // 4, -period) if interval % length == 0)
+    return next(fitting, longest)
 
 
 class Fortunes:
@@ -82,7 +131,7 @@ class Fortunes:
         """What an evaluation's row says of success; nothing where the task has no goal."""
         if not self._has_goals:
             return {}
-        assert isinstance(evaluation, Evaluation), "only an environment has goals"
+        assert isinstance(evaluation, Evaluation | Both), "only an environment has goals"
         successes = evaluation.successes
         self._rates.append((step, float(successes.mean()), len(successes)))
         regret = self._evaluation_regret()

@@ -30,6 +30,7 @@ from shared.runs.progress import Progress, say, warn
 from shared.runs.rollouts import RolloutEvaluator
 from shared.runs.scoring import Scored
 from shared.runs.task import Task
+from shared.runs.validation import ValidationEvaluator
 
 _PACKAGES = {"torch": ("torch",), "jax": ("jax", "jaxlib", "flax", "optax")}
 _SUFFIXES = {"torch": ".pt", "jax": ".msgpack"}
@@ -245,7 +246,7 @@ class Record:
     def prune(self) -> None:
         """Removes all checkpoints but the last two and the best."""
         means = [float(outcomes.mean()) for outcomes in self._outcomes]
-        self.checkpoints.prune(dict(zip(self._steps, means, strict=True)))
+        self.checkpoints.prune(dict(zip(self._steps, means, strict=True)), self._scale.lower_is_better)
 
     def _versions(self) -> dict[str, str]:
         return versions("numpy", "gymnasium", "mujoco", *_PACKAGES[self._framework])
@@ -358,7 +359,7 @@ class Record:
             "metric": curve.metric,
             "final": means[-1] if means else None,
             f"mean_of_last_{AVERAGED}": float(np.mean(means[-AVERAGED:])) if means else None,
-            "best": max(means, default=None),
+            "best": self._scale.best(means) if means else None,
             **{f"final_{name}": self._final.get(name) for name in self._task.evaluator.measures},
             **self._fortunes.result(self._steps, means),
             "data_policies": curve.references,
@@ -377,12 +378,15 @@ class Record:
 
     def summarise(self, result: Mapping[str, Any]) -> None:
         """Prints a run's end: its folder, its scores, and those of the policies that the data came from."""
-        unit = self._scale.words
+        unit, places = self._scale.words, self._scale.places
         say(f"{self.folder}")
         if result["final"] is not None:
             last = result[f"mean_of_last_{AVERAGED}"]
             best = result["best"]
             count = min(AVERAGED, len(self._steps))
-            say(f"{unit}: {result['final']:.1f} at the end, {last:.1f} over the last {count}, {best:.1f} at best")
+            shown = f"{result['final']:.{places}f} at the end, {last:.{places}f} over the last {count}"
+            say(f"{unit}: {shown}, {best:.{places}f} at best")
         for name, value in result["data_policies"].items():
             say(f"{unit} of the data's {name} policy: {value:.1f}")
+        if isinstance(self._task.evaluator, ValidationEvaluator):
+            say(self._task.evaluator.then(self.folder))

@@ -15,7 +15,7 @@ from shared.files import write_atomically
 from shared.runs import seeds
 from shared.runs.beside import Beside, Outcome
 from shared.runs.memory import advice, is_exhausted
-from shared.runs.phases import Phases
+from shared.runs.phases import Phases, updates_a_call
 from shared.runs.progress import Progress, say, warn
 from shared.runs.record import Record
 from shared.runs.rollouts import Predict
@@ -45,6 +45,9 @@ class Run:
 
     Attributes:
         step: Updates, or steps of the environment, that were done when the run was entered; 0 for a new one.
+        unfinished: What a resumed run's checkpoint holds of the interval that it was stopped in, under `history`.
+        began: Steps of the environment before that interval, of an online run; None for one that was not stopped so.
+        losses: From a trainer or a train state to its losses on held-out rows; None where none are held out.
         result: What `result.json` holds; empty before the end.
     """
 
@@ -74,7 +77,15 @@ class Run:
         self._saved: Path | None = None
         self._not_saved: OSError | None = None
         self.step = 0
+        self.unfinished: Any = None
+        self.began: int | None = None
+        self.losses: Callable[[Any], Mapping[str, float]] | None = None
         self.result: dict[str, Any] = {}
+
+    @property
+    def held_out(self) -> Any:
+        """Held-out rows as the algorithm would learn from them; None if there are none."""
+        return self._task.held_out
 
     @property
     def saved_steps(self) -> list[int] | None:
@@ -136,6 +147,7 @@ class Run:
                 continue
             self._record.go_on_from(path, content)
             self.step, self._saved = step, path
+            self.unfinished, self.began = content.get("history"), content.get("began")
             for fault in faults:
                 warn(f"{fault}; going on from {path} instead")
             return content
@@ -177,11 +189,12 @@ class Run:
             elif not issubclass(kind, InputError | RunError | Stopped):
                 warn(f"the run has failed; {self._what_is_saved()}")
         finally:
-            self._stop.__exit__(kind, error, trace)
             self._record.release()
             self._task.evaluator.close()
             self._beside.close()
             self._record.end_loggers(finished)
+            # Last, since what is closed may hang, and a run that was asked to end does end.
+            self._stop.__exit__(kind, error, trace)
 
     @property
     def folder(self) -> Path:
@@ -191,7 +204,7 @@ class Run:
     @property
     def stopping(self) -> bool:
         """Whether the run was asked to end: the next `save` ends it."""
-        return self._stop.number is not None
+        return seeds.agreed(self._stop.number is not None)
 
     def is_due(self, step: int) -> bool:
         """Whether an evaluation follows this many updates: every `eval_freq`, and the last of each phase."""
@@ -200,6 +213,21 @@ class Run:
     def intervals(self) -> Iterator[tuple[int, int]]:
         """From each evaluation to the next, from where the run is entered: updates before, and at the end."""
         return self._phases.intervals(self.step)
+
+    def calls(self, period: int = 1, cost: int = 1) -> Iterator[tuple[int, int]]:
+        """The same in calls of a compiled program, short enough for a signal to be heard in time after each.
+
+        Args:
+            period: Every call but an interval's last has a multiple of so many updates.
+            cost: How many times as long an update takes as one of TD3+BC with a batch of the same size, about.
+
+        Raises:
+            Stopped: Ctrl-C or SIGTERM asked for it, and there is nothing to save.
+        """
+        for start, end in self._phases.calls(self.step, period, updates_a_call(self._config, cost)):
+            if start == self.step or self.is_due(start):
+                self._stop.obey()
+            yield start, end
 
     def started(self) -> None:
         """Prints, once, how long after the process started the first update was done; `advance` calls it too."""
@@ -211,6 +239,8 @@ class Run:
         The first call with updates is left out of the rate, since it may have compiled.
         """
         self._progress.advance(updates, updates if steps is None else steps)
+        for outcome in self._beside.known():
+            self._write_evaluation(outcome)
 
     def log(self, step: int, metrics: Mapping[str, SupportsFloat], episodes: Sequence[Episode] = ()) -> None:
         """Writes the metrics of the update number `step` (from 1) as one line, after the evaluations before it.
@@ -245,28 +275,37 @@ class Run:
         Args:
             step: Updates, or steps of the environment, that are done. Where an evaluation follows them, a run that goes
                 on from here begins with it.
-            write: Writes the checkpoint to a path, atomically, with all that it is given by keyword in it.
+            write: Writes the checkpoint to a path, atomically, with all that it is given by keyword in it. A partial
+                of a function that takes the trainer first, or the train state first or as `state`.
 
         Raises:
             RunError: The state is not finite.
             Stopped: Ctrl-C or SIGTERM asked for it.
         """
         self._write_pending()
+        if self.losses is not None and self.is_due(step):
+            self._write_losses(step, self.losses(_learner(write)))
         self._not_saved = None
         path = self._record.checkpoints.path(step)
         try:
             self._record.sync()
             facts = self._record.facts(step)
-            write(path, **facts)
-            self._saved = path
-            self._record.prune()
-            self._copy(step, partial(write, **facts))
+            with self._stop.writing():
+                write(path, **facts)
+                self._saved = path
+                self._record.prune()
+                self._copy(step, partial(write, **facts))
         except RunError as error:
             raise RunError(f"{error} after {self._unit} {step}; {self._what_is_saved()}") from error
         except OSError as error:
             self._not_saved = error
             warn(f"cannot save {path} ({error.strerror}): make room, or the folder writable; training goes on")
         self._stop.obey()
+
+    def _write_losses(self, step: int, losses: Mapping[str, float]) -> None:
+        finite = {f"held_out/{name}": value for name, value in losses.items() if math.isfinite(value)}
+        if finite:
+            self._record.write(step, finite)
 
     def _copy(self, step: int, write: Callable[[Path], None]) -> None:
         """Writes the checkpoint to `checkpoints_path` too, if that is set; without this copy the run is as whole."""
@@ -316,11 +355,15 @@ class Run:
             self._write_evaluation(Outcome(step, prompt, evaluation))
 
     def _write_pending(self, waiting: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext) -> None:
-        """Waits, within `waiting`, for all that were asked for, and writes them."""
+        """Waits, within `waiting`, for all that were asked for, and writes them.
+
+        A run that is asked to end gives them a few seconds. Then they come again when it goes on, from the checkpoint
+        that they are of.
+        """
         while self._beside.pending:
             with self._progress.left_out():
                 with waiting():
-                    outcome = self._beside.awaited()
+                    outcome = self._beside.awaited(self._stop.obey_after_grace)
                 self._write_evaluation(outcome)
 
     def _write_evaluation(self, outcome: Outcome) -> None:
@@ -345,14 +388,20 @@ class Run:
                 raise self._not_saved
             # A seed that is over cannot be resumed, so none of them is before all are.
             seeds.meet_at_the_end()
-            self._record.sync()
-            if self._saved:
-                write_atomically(self.folder / f"checkpoint{self._record.suffix}", self._saved.read_bytes())
-            self.result = self._record.write_result()
+            with self._stop.writing():
+                self._record.sync()
+                if self._saved:
+                    write_atomically(self.folder / f"checkpoint{self._record.suffix}", self._saved.read_bytes())
+                self.result = self._record.write_result()
         except OSError as error:
             reason = f"the end of the run cannot be written ({error.strerror})"
             raise RunError(f"{reason}; {self._what_is_saved()}") from error
         self._record.summarise(self.result)
+
+
+def _learner(write: Any) -> Any:
+    """The trainer or the train state that a checkpoint is written of."""
+    return write.args[0] if write.args else write.keywords["state"]
 
 
 def _load_all(

@@ -85,11 +85,15 @@ class _Seed:
 
 
 class _Group:
-    """All seeds, and what they share: pairs of whose it is and what was made of it."""
+    """All seeds, and what they share: pairs of whose it is and what was made of it.
+
+    `stopping` says whether the last meeting found them asked to end; None before the first.
+    """
 
     def __init__(self, train: Callable[[Any], Any], configs: Sequence[Any]) -> None:
         self.seeds = [_Seed(train, config, self) for config in configs]
         self.made: list[tuple[Any, Any]] = []
+        self.stopping: bool | None = None
 
     def waiting(self) -> list[_Seed]:
         """Those who are at a meeting."""
@@ -114,6 +118,12 @@ def label() -> str:
     """What begins a line that one of several seeds prints; empty for a seed alone."""
     seed = getattr(_here, "seed", None)
     return "" if seed is None else f"seed {seed.number}: "
+
+
+def agreed(stopping: bool) -> bool:
+    """Whether a seed that may have been asked to end does so now: all do at the same meeting, or none."""
+    group = _group()
+    return stopping if group is None or group.stopping is None else group.stopping
 
 
 def once(of: Any, make: Callable[[], T]) -> T:
@@ -215,8 +225,9 @@ def _train(group: _Group) -> None:
                 seed.start()
                 seed.check()
             while waiting := group.waiting():
-                stop.obey()
-                _hold_meeting(waiting)
+                if any(isinstance(seed.error, Stopped) for seed in group.seeds):
+                    stop.obey()
+                _hold_meeting(waiting, group, stop)
             if any(isinstance(seed.error, Stopped) for seed in group.seeds):
                 stop.obey()
         except BaseException as error:
@@ -225,12 +236,13 @@ def _train(group: _Group) -> None:
             raise
 
 
-def _hold_meeting(waiting: Sequence[_Seed]) -> None:
-    """Of those who are least far."""
+def _hold_meeting(waiting: Sequence[_Seed], group: _Group, stop: StopRequest) -> None:
+    """Of those who are least far; who is asked to end hears it now, and saves what the meeting gave."""
     met = [(seed, seed.meeting) for seed in waiting if seed.meeting]
     first = min(meeting.order for _, meeting in met)
     present = [(seed, meeting) for seed, meeting in met if meeting.order == first]
     answers = present[0][1].together([meeting.part for _, meeting in present])
+    group.stopping = stop.number is not None
     for (seed, _), answer in zip(present, answers, strict=True):
         seed.go_on(answer)
         seed.check()

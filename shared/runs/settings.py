@@ -57,7 +57,8 @@ class RunConfig(RecordConfig):
 class DatasetConfig(RunConfig):
     """A run that begins with a dataset."""
 
-    # Environment to evaluate in; empty: the dataset's own
+    # Environment to evaluate in; empty: the dataset's own; none: there is none, so what is learnt is measured by the
+    # data alone
     eval_env: str = ""
     # Where it comes from: today's Gymnasium, or the old gym with D4RL's own package, where that is installed
     eval_backend: str = choice("gymnasium", "d4rl")
@@ -89,6 +90,9 @@ class OfflineConfig(DatasetConfig):
 
     # How actions are scaled, as in d3rlpy: those of the data, component by component, to between -1 and 1
     action_scaler: str = later(choice("none", "min_max"))
+    # Share of the episodes that are held out of training, to measure the policy's actions on them; null: 0.1 where
+    # eval_env is none, else 0
+    validation_share: float | None = later(bounded(None, low=0, high=0.9))
     # Updates in all
     max_timesteps: int = bounded(1_000_000, low=1)
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as requests: a run ends where its state is whole, and is told at once that it will."""
+"""Ctrl-C and SIGTERM as requests: a run ends where its state is whole, in seconds, and is told at once that it will."""
 
 import contextlib
 import os
@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import ClassVar, Self
@@ -16,14 +17,24 @@ from shared.errors import Stopped
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
+GRACE = 4.0
+"""Seconds after the signal in which an evaluation beside the training may still come to its end."""
+
+_PATIENCE = 8.0
+# How long a checkpoint may take that is being written then
+_LONGEST_SAVE = 120.0
+
 
 class StopRequest:
     """Notes the first of the two signals; the second ends the process at once. A context manager.
 
     Python runs a handler only between two instructions of its own, and a framework may compute for minutes between
     them. So a thread of its own answers the user and obeys the second signal. The interpreter's signal pipe wakes that
-    thread. Python knows no signals outside the main thread. A request there hears what the main thread's request hears,
-    or nothing.
+    thread. It also ends the process where the run has not ended eight seconds after the first signal, as where a
+    program is being compiled. Then what lies on the disk is whole, and the run goes on from it.
+
+    Python knows no signals outside the main thread. A request there hears what the main thread's request hears, or
+    nothing. Of several requests in the main thread, one within the other, the innermost hears.
     """
 
     _in_main: ClassVar["StopRequest | None"] = None
@@ -31,9 +42,11 @@ class StopRequest:
     def __init__(self, saved: Callable[[], str]) -> None:
         """Installs nothing yet; `saved` tells in a few words what would be there to go on from."""
         self._number: int | None = None
+        self._heard = 0.0
         self._heard_by = self
         self._saved = saved
         self._at_once = False
+        self._writing = 0
         self._installed = False
 
     def __enter__(self) -> Self:
@@ -41,7 +54,7 @@ class StopRequest:
         if threading.current_thread() is not threading.main_thread():
             self._heard_by = StopRequest._in_main or self
             return self
-        StopRequest._in_main = self
+        self._outer, StopRequest._in_main = StopRequest._in_main, self
         self._inbox, self._outbox = socket.socketpair()
         self._outbox.setblocking(False)
         self._pipe = signal.set_wakeup_fd(self._outbox.fileno(), warn_on_full_buffer=False)
@@ -65,7 +78,7 @@ class StopRequest:
         self._thread.join()
         self._inbox.close()
         self._installed = False
-        StopRequest._in_main = None
+        StopRequest._in_main = self._outer
 
     @property
     def number(self) -> int | None:
@@ -81,6 +94,15 @@ class StopRequest:
         if self.number is not None:
             raise Stopped(self._saved(), self.number)
 
+    def obey_after_grace(self) -> None:
+        """Likewise, once what a run waits for has had its time.
+
+        Raises:
+            Stopped: A signal came, some seconds ago.
+        """
+        if self.number is not None and time.monotonic() - self._heard_by._heard > GRACE:
+            self.obey()
+
     @contextlib.contextmanager
     def obeyed_at_once(self) -> Iterator[None]:
         """For a stretch in which there is nothing to save: a signal before it or within it ends it.
@@ -95,26 +117,48 @@ class StopRequest:
         finally:
             self._at_once = False
 
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """For a stretch that writes what the run goes on from, which is not cut off."""
+        self._heard_by._writing += 1
+        try:
+            yield
+        finally:
+            self._heard_by._writing -= 1
+
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self._number is None:
-            self._number = number
+            self._heard, self._number = time.monotonic(), number
         if self._at_once:
             self.obey()
 
     def _answer(self, taken: list[int]) -> None:
-        """The thread: a line for the first signal, the end for the second."""
-        first = True
-        while byte := self._inbox.recv(1):
+        """The thread: a line for the first signal, the end for the second, or where the first is not obeyed."""
+        first, heard = 0, 0.0
+        while True:
+            try:
+                byte = self._inbox.recv(1)
+            except TimeoutError:
+                if not self._writing or time.monotonic() - heard > _LONGEST_SAVE:
+                    _end(first, f"not over after {time.monotonic() - heard:.0f} s, so ended as it is; {self._saved()}")
+                self._inbox.settimeout(0.1)
+                continue
+            if not byte:
+                return
             number = byte[0]
             if number not in taken:
                 continue
-            name = signal.Signals(number).name
             if first:
-                _say(f"{name}: saving as soon as the state is whole, then stopping; once more stops at once")
-                first = False
-                continue
-            _say(f"{name} again: stopped at once; {self._saved()}")
-            os._exit(128 + number)
+                _end(number, f"again: stopped at once; {self._saved()}", " ")
+            first, heard = number, time.monotonic()
+            self._inbox.settimeout(_PATIENCE)
+            what = "now" if self._at_once else "after the current update"
+            _say(f"{signal.Signals(number).name}: stopping {what}; again to quit without saving")
+
+
+def _end(number: int, why: str, behind: str = ": ") -> None:
+    _say(f"{signal.Signals(number).name}{behind}{why}")
+    os._exit(128 + number)
 
 
 def _say(line: str) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from shared import names
 from shared.data import scalers, sequences, sources, transitions
 from shared.data.cache import Source
+from shared.data.held_out import episodes_of_transitions, hold_out
 from shared.data.nsteps import extract_n_steps
 from shared.data.online import OnlineExperience
 from shared.data.transitions import Batch
@@ -24,8 +25,17 @@ from shared.errors import InputError
 from shared.runs import memory, seeds
 from shared.runs.encoders import check_readable, frame_stack_of
 from shared.runs.fields import check
+from shared.runs.progress import say
 from shared.runs.scoring import Scorer
 from shared.runs.settings import DatasetConfig, RewardsConfig, RunConfig, TransitionsConfig
+from shared.runs.validation import (
+    DEFAULT_SHARE,
+    NO_ENVIRONMENT,
+    HeldOut,
+    ValidatedEvaluator,
+    ValidationEvaluator,
+    thinned,
+)
 
 
 @dataclass(frozen=True)
@@ -35,8 +45,8 @@ class Task:
     Attributes:
         dataset: A `Batch` of transitions, or `Trajectories`, as the algorithm sees them; float32 NumPy arrays. For an
             algorithm that makes its own data: room for it, all zeros.
-        evaluator: Runs episodes, and normalises states with the same `mean` and `std`. Or it measures values on the
-            dataset, where that is all there is.
+        evaluator: Runs episodes, and normalises states with the same `mean` and `std`. Or it measures values, or
+            actions, on the dataset, where that is all there is.
         shape: Of an observation: S, or (C, H, W) of images.
         action_dim: A; of finite actions, how many there are.
         max_action: Bound of every action component, as the algorithm sees them; 1 for finite actions.
@@ -48,6 +58,7 @@ class Task:
         fingerprint: Name, number of transitions and SHA-256 of the dataset's file; the environment's name alone if
             there is none.
         step_reward: From a reward of the environment to what is learnt from, as the dataset's rewards were modified.
+        held_out: Transitions of held-out episodes, as the algorithm would learn from them; None if there are none.
     """
 
     dataset: Any
@@ -62,6 +73,7 @@ class Task:
     attributes: dict[str, Any]
     fingerprint: dict[str, Any]
     step_reward: Callable[[float], float] = lambda reward: reward
+    held_out: Any = None
 
     @property
     def state_dim(self) -> int:
@@ -121,10 +133,11 @@ def _transitions(
     opened = _open(config, source, finite)
     if getattr(config, "n_steps", 1) > 1:
         extract = _several_steps(config, prepare, extract)
-    raw = opened.read.raw
+    limit = opened.limit
+    raw, held_out = _divided(config, opened.read.raw, limit)
+    shown = transitions.extract_transitions
     if transitions.shows_images(raw):
-        extract = _images(config, normalize, extract)
-    limit = opened.read.max_episode_steps or time_limit(opened.env_id)
+        extract, shown = _images(config, normalize, extract), _images(config, normalize, shown)
     if (scale := _reward_scale(config, raw, limit)) is not None:
         raw = {**raw, "rewards": scale(raw["rewards"].astype(np.float32, copy=False))}
     dataset = extract(raw, limit)
@@ -142,7 +155,75 @@ def _transitions(
         dataset, mean, std = transitions.normalise_states(dataset, statistics)
     elif normalize:
         dataset, mean, std = transitions.normalise_states(dataset)
-    return _learnt(config, opened, dataset, mean, std, step_reward)
+    learnt = _learnt(config, opened, dataset, mean, std, step_reward)
+    if held_out is None:
+        return learnt
+    measured = shown(held_out, limit)
+    episodes = episodes_of_transitions(held_out, limit)
+    unseen = held_out is not opened.read.raw
+    rows = thinned(HeldOut(measured.observations, measured.actions, measured.rewards, episodes, unseen))
+    learnt = learnt._replace(held_out=_in_units_of(learnt, rows))
+    if not unseen:
+        return learnt
+    others = extract(held_out, limit)
+    if prepare is not None:
+        others = _as_prepared(others, extract(raw, limit), dataset)
+    return learnt._replace(held_out_dataset=None if others is None else _as_learnt(learnt, others))
+
+
+def _as_prepared(others: Any, before: Any, after: Any) -> Any:
+    """Held-out transitions whose rewards are modified as those that are learnt from; None where that is not known.
+
+    All rules are a factor and a shift, which two transitions tell.
+    """
+    if type(before) is not type(after) or len(before.rewards) != len(after.rewards):
+        return None
+    low, high = int(before.rewards.argmin()), int(before.rewards.argmax())
+    spread = float(before.rewards[high] - before.rewards[low])
+    factor = float(after.rewards[high] - after.rewards[low]) / spread if spread else 1.0
+    shift = float(after.rewards[low]) - factor * float(before.rewards[low])
+    return others._replace(rewards=(factor * others.rewards + shift).astype(np.float32))
+
+
+def _as_learnt(learnt: "_Learnt", others: Any) -> Any:
+    """Transitions in the units of those that are learnt from."""
+    if others.observations.ndim == 2:
+        states = {name: getattr(others, name) for name in ("observations", "next_observations")}
+        normalised = {name: transitions.normalise(column, learnt.mean, learnt.std) for name, column in states.items()}
+        others = others._replace(**normalised)
+    if others.actions.ndim == 1:
+        return others
+    columns = [name for name in ("actions", "next_actions") if hasattr(others, name)]
+    scaled = {name: (getattr(others, name) - learnt.action_mean) / learnt.action_std for name in columns}
+    return others._replace(**scaled)
+
+
+def _divided(
+    config: Any, raw: dict[str, np.ndarray], limit: int | None
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray] | None]:
+    """The rows that are learnt from, and those that a policy is measured on; None where it is not measured."""
+    alone = config.eval_env == NO_ENVIRONMENT
+    share = getattr(config, "validation_share", 0.0)
+    asked = share is not None
+    share = share if asked else DEFAULT_SHARE * alone
+    parts = hold_out(raw, limit, share) if share else None
+    if parts is not None:
+        return parts
+    if share:
+        reason = "fewer than two episodes of the dataset are complete, so none can be held out"
+        if asked:
+            raise InputError(f"{reason}: set validation_share to 0")
+        say(f"{reason}: actions are measured on the rows that are learnt from")
+    return raw, raw if alone else None
+
+
+def _in_units_of(learnt: "_Learnt", rows: HeldOut) -> HeldOut:
+    """Rows of a file as the policy sees them that is learnt."""
+    if rows.actions.ndim > 1:
+        rows = rows._replace(actions=(rows.actions - learnt.action_mean) / learnt.action_std)
+    if rows.observations.ndim > 2:
+        return rows
+    return rows._replace(observations=transitions.normalise(rows.observations, learnt.mean, learnt.std))
 
 
 def _several_steps(config: Any, prepare: Callable | None, extract: Callable) -> Callable:
@@ -195,22 +276,32 @@ def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = 
     check(config)
     memory.check_settings(config)
     learnt = seeds.once(load_trajectories, lambda: _trajectories(config, reward_scale, source))
-    # A policy with a context is so costly that rows of episodes which wait for an environment would be a waste.
-    memory.check_size("n_episodes", config.n_episodes, config.n_episodes * least_memory(learnt.opened.env_id))
+    if learnt.opened.env_id != NO_ENVIRONMENT:
+        # A policy with a context is so costly that rows of episodes which wait for an environment would be a waste.
+        memory.check_size("n_episodes", config.n_episodes, config.n_episodes * least_memory(learnt.opened.env_id))
     limits = {"num_envs": config.n_episodes, "max_steps": config.episode_len}
     return _task(config, learnt, config.seed if eval_seed is None else eval_seed, **limits)
 
 
 def _trajectories(config: Any, reward_scale: float, source: Any) -> "_Learnt":
     opened = _open(config, source, finite=False)
-    dataset = sequences.split_trajectories(opened.read.raw)
+    raw, held_out = _divided(config, opened.read.raw, None)
+    dataset = sequences.split_trajectories(raw)
     longest = int(sequences.trajectory_lengths(dataset).max())
     if longest > config.episode_len + 1:
         raise InputError(f"a trajectory of the dataset has {longest} steps: set episode_len to at least {longest - 1}")
-    scaler, observations = config.observation_scaler, opened.read.raw["observations"]
+    scaler, observations = config.observation_scaler, raw["observations"]
     own = sequences.state_statistics if scaler == "none" else partial(scalers.state_statistics, scaler)
     dataset, mean, std = sequences.normalise_states(dataset, observations, own)
-    return _learnt(config, opened, dataset._replace(returns=dataset.returns * np.float32(reward_scale)), mean, std)
+    scaled = dataset._replace(returns=dataset.returns * np.float32(reward_scale))
+    learnt = _learnt(config, opened, scaled, mean, std)
+    if held_out is None:
+        return learnt
+    measured = sequences.split_trajectories(held_out)
+    episodes, rewards = np.cumsum(measured.timesteps == 0), held_out["rewards"][: len(measured.actions)]
+    unseen = held_out is not opened.read.raw
+    rows = HeldOut(measured.observations, measured.actions, rewards, episodes, unseen)
+    return learnt._replace(held_out=_in_units_of(learnt, rows))
 
 
 def training_environment(config: Any, task: Task) -> OnlineExperience:
@@ -227,6 +318,8 @@ def training_environment(config: Any, task: Task) -> OnlineExperience:
     """
     steps = config.online_iterations
     try:
+        if not isinstance(task.evaluator, Evaluator):
+            raise InputError("this algorithm goes on in the environment: set eval_env to its name, not to none")
         memory.check_size("online_iterations", steps, steps * 4 * (2 * task.state_dim + task.action_dim + 4))
     except InputError:
         task.evaluator.close()
@@ -295,11 +388,16 @@ def _check_no_dataset(config: Any) -> None:
 
 
 class _Opened(NamedTuple):
-    """A dataset as read, the environment that scores what is learnt from it, and the name that tells the family."""
+    """A dataset as read, and what its names tell.
+
+    `env_id` is the environment that scores what is learnt from it, `family` the name that tells the family. `limit` is
+    the time limit under which it was recorded, in steps, if anybody knows it.
+    """
 
     read: Source
     env_id: str
     family: str
+    limit: int | None
 
 
 class _Learnt(NamedTuple):
@@ -312,6 +410,8 @@ class _Learnt(NamedTuple):
     action_mean: np.ndarray
     action_std: np.ndarray
     step_reward: Callable[[float], float] | None
+    held_out: HeldOut | None = None
+    held_out_dataset: Any = None
 
 
 def _learnt(
@@ -356,12 +456,16 @@ def _open(config: Any, source: Any, finite: bool) -> _Opened:
     _check_kind(f"dataset {config.env!r}", read.raw["actions"].ndim == 1, finite)
     check_readable(config, shape_of(read.raw["observations"]), f"observations of dataset {config.env!r}")
     env_id = _scoring_env(config, read.attributes)
-    return _Opened(read, env_id, env_id if names.is_file_name(config.env) else config.env)
+    recorded_in = str(read.attributes.get("env_id", "")) if env_id == NO_ENVIRONMENT else env_id
+    limit = read.max_episode_steps or time_limit(recorded_in)
+    return _Opened(read, env_id, recorded_in if names.is_file_name(config.env) else config.env, limit)
 
 
 def _scoring_env(config: Any, attributes: dict[str, Any]) -> str:
     """The environment that scores what is learnt under a config from a dataset with these attributes."""
     if config.eval_backend == "d4rl":
+        if config.eval_env == NO_ENVIRONMENT:
+            raise InputError("eval_backend is of an environment, and eval_env is none: leave one of them out")
         return genuine.env_id(config.eval_env or config.env)
     return config.eval_env or own_env(config.env, attributes)
 
@@ -389,6 +493,8 @@ def _no_statistics(raw: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 def _task(config: Any, learnt: _Learnt, seed: int, **limits: Any) -> Task:
     opened, dataset = learnt.opened, learnt.dataset
     attributes = opened.read.attributes
+    if opened.env_id == NO_ENVIRONMENT:
+        return _task_of_data(config, learnt)
     # What the file states are returns of the environment that it names.
     stated = attributes if attributes.get("env_id") == opened.env_id else None
     limits |= {"action_mean": learnt.action_mean, "action_std": learnt.action_std}
@@ -401,19 +507,49 @@ def _task(config: Any, learnt: _Learnt, seed: int, **limits: Any) -> Task:
             f"dataset {config.env!r} has {misfit[0]}, environment {opened.env_id!r} {misfit[1]}: "
             "set eval_env to the one it was recorded in"
         )
-    action_dim = evaluator.action_dim
+    scorer = evaluator if learnt.held_out is None else ValidatedEvaluator(evaluator, _validator(config, learnt))
+    return _task_scored_by(scorer, config, learnt, evaluator.state_dim, evaluator.action_dim, evaluator.max_action)
+
+
+def _validator(config: Any, learnt: _Learnt) -> ValidationEvaluator:
+    assert learnt.held_out is not None, "it was asked for"
+    fingerprint = {"env": NO_ENVIRONMENT, "dataset": config.env}
+    return ValidationEvaluator(learnt.held_out, learnt.action_std, config.n_episodes, fingerprint)
+
+
+def _task_of_data(config: Any, learnt: _Learnt) -> Task:
+    """The task where there is no environment, so that the data alone tell sizes and bounds."""
+    opened, observations = learnt.opened, learnt.dataset.observations
+    actions = opened.read.raw["actions"]
+    if actions.ndim == 1:
+        action_dim, bound = int(opened.read.attributes.get("n_actions", actions.max() + 1)), 1.0
+    else:
+        action_dim, bound = actions.shape[1], _bound(actions)
+    return _task_scored_by(_validator(config, learnt), config, learnt, shape_of(observations), action_dim, bound)
+
+
+def _bound(actions: np.ndarray) -> float:
+    """The bound of every component of actions (N, A) whose environment nobody knows: the data's, and at least 1."""
+    return max(1.0, float(np.abs(actions).max()))
+
+
+def _task_scored_by(
+    scorer: Scorer, config: Any, learnt: _Learnt, shape: Shape, action_dim: int, max_action: float
+) -> Task:
+    dataset, opened = learnt.dataset, learnt.opened
     return Task(
         dataset=dataset,
-        evaluator=evaluator,
-        shape=evaluator.state_dim,
+        evaluator=scorer,
+        shape=shape,
         action_dim=action_dim,
-        max_action=1.0 if _scales_actions(config) else evaluator.max_action,
+        max_action=1.0 if _scales_actions(config) else max_action,
         mean=learnt.mean,
         std=learnt.std,
         action_mean=np.resize(learnt.action_mean, action_dim),
         action_std=np.resize(learnt.action_std, action_dim),
-        attributes=attributes,
+        attributes=opened.read.attributes,
         fingerprint={"name": config.env, "transitions": len(dataset.actions), "sha256": opened.read.sha256},
+        held_out=learnt.held_out_dataset,
     )
 
 
@@ -433,11 +569,23 @@ def _misfit(dataset: Any, n_actions: int | None, evaluator: Evaluator) -> tuple[
     return ours, f"{evaluator.state_dim} and {f'actions 0 to {there.size - 1}' if there.finite else there.size}"
 
 
-def own_env(name: str, attributes: dict[str, Any]) -> str:
-    """The environment that a dataset's file names, else the one most like that in which D4RL recorded it."""
+_NEEDED = "set eval_env to one, or to none to learn from the data alone"
+
+
+def own_env(name: str, attributes: dict[str, Any], needed: str = _NEEDED) -> str:
+    """The environment that a dataset's file names, else the one most like that in which D4RL recorded it.
+
+    Args:
+        name: Of the dataset.
+        attributes: Of its file.
+        needed: What to do where there is none.
+
+    Raises:
+        InputError: There is none.
+    """
     if "env_id" in attributes:
         return str(attributes["env_id"])
     if name not in names.D4RL_FACTS:
         hint = ", or write the file's attribute 'env_id'" if names.is_file_name(name) else ""
-        raise InputError(f"{name} names no environment: set eval_env{hint}")
+        raise InputError(f"{name} names no environment: {needed}{hint}")
     return env_of(name)

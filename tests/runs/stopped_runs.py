@@ -17,7 +17,7 @@ from shared.runs.settings import RunConfig
 # What depends on the machine's mood, and on the company
 _TIMES = {"updates_per_second", "seconds", "seeds_at_once"}
 # What a checkpoint holds of its own run alone
-_OWN = {"settings", "progress", "seal"}
+OWN = {"settings", "progress", "seal"}
 # What a pair needs besides to learn from the first steps of an environment on: DQN waits for more than a batch.
 _AT_ONCE = {"online/dqn": {"batch_size": 1}}
 
@@ -85,4 +85,4 @@ def assert_same_bits(ours: Path, theirs: Path) -> None:
 
 
 def _shared(content: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in content.items() if key not in _OWN}
+    return {key: value for key, value in content.items() if key not in OWN}

@@ -118,7 +118,7 @@ def test_a_run_tells_of_both_phases(whole: tuple[str, Path]) -> None:
 def test_stopped_in_either_phase_it_ends_as_one_that_was_not(
     whole: tuple[str, Path], stopped: int, tmp_path: Path
 ) -> None:
-    """In PyTorch at once, in the middle of an episode; in JAX at the interval's end."""
+    """In the middle of an episode, too; offline in JAX at the call's end, which here is the interval's."""
     side, reference = whole
     advance, seen = Run.advance, [0]
 
@@ -133,7 +133,7 @@ def test_stopped_in_either_phase_it_ends_as_one_that_was_not(
         with pytest.raises(Stopped):
             train(side, NAME, tmp_path, **TWO_PHASES)
     run = only_run(tmp_path)
-    assert (run / "checkpoints" / "step_37.pt").exists() == (side == "torch" and stopped == 37)
+    assert len(list((run / "checkpoints").glob("step_37.*"))) == (stopped == 37)
     np.random.seed(99)
     assert train(side, NAME, tmp_path, **TWO_PHASES, resume="auto") == run
     assert_same_bits(run, reference)

@@ -19,7 +19,9 @@ from parity_tests.pairs import PAIRS
 from shared.data import sources
 from shared.envs.evaluation import Evaluator
 from shared.errors import InputError, Stopped
+from shared.frameworks.jax_calls import History
 from shared.frameworks.twins import load_twin
+from shared.runs import phases
 from shared.runs.configs import parse
 from shared.runs.fields import bounded, later
 from shared.runs.rollouts import RolloutEvaluator
@@ -45,6 +47,23 @@ def stop_after(updates: int) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Run, "advance", counting)
+        yield
+
+
+@contextmanager
+def stop_in_the_first_call() -> Iterator[None]:
+    """SIGTERM while the first of several compiled calls computes, in JAX and in this process."""
+    add, calls = History.add, [0]
+
+    def adding(self: History, updates: int, found: Any) -> None:
+        calls[0] += 1
+        if calls[0] == 1:
+            signal.raise_signal(signal.SIGTERM)
+        add(self, updates, found)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(phases, "_call_length", lambda interval, period, most: period)
+        patch.setattr(History, "add", adding)
         yield
 
 
@@ -102,8 +121,8 @@ def test_a_stopped_run_ends_as_one_that_was_not(whole: tuple[str, str, Path], tm
     with stop_after(3), pytest.raises(Stopped):
         train(side, name, tmp_path)
     run = only_run(tmp_path)
-    # PyTorch's state is whole after any update; JAX's, and that of environments, where an interval ends.
-    stopped = 3 if side == "torch" and name not in IN_AN_ENVIRONMENT else 4
+    # PyTorch's state is whole after any update, JAX's after a call, which here is an interval.
+    stopped = 4 if side == "jax" and name not in IN_AN_ENVIRONMENT else 3
     assert [path.stem for path in (run / "checkpoints").glob("step_*")] == [f"step_{stopped}"]
     disturb()
     with evaluation_fails(2), pytest.raises(ZeroDivisionError):
@@ -119,6 +138,19 @@ def test_a_stopped_run_ends_as_one_that_was_not(whole: tuple[str, str, Path], tm
         kinds = {tuple(PAIRS[name].interval_statics(given, start, 4).items()) for start in starts}
         evaluated = next(getattr(twin, way) for way in ("act", "value", "predict") if hasattr(twin, way))
         assert (twin.train_interval._cache_size(), evaluated._cache_size()) == (len(kinds), 1)
+
+
+def test_a_run_in_jax_stops_after_a_call(whole: tuple[str, str, Path], tmp_path: Path) -> None:
+    """Within an interval that is several calls; it goes on there, to the bits of one that is a single call."""
+    side, name, reference = whole
+    if side == "torch" or name in (*IN_AN_ENVIRONMENT, "model_based/dynamics"):
+        pytest.skip("it has no such calls")
+    with stop_in_the_first_call(), pytest.raises(Stopped):
+        train(side, name, tmp_path)
+    (saved,) = (only_run(tmp_path) / "checkpoints").glob("step_*")
+    assert int(saved.stem.removeprefix("step_")) < 4
+    disturb()
+    assert_same_bits(train(side, name, tmp_path, resume="auto"), reference)
 
 
 def returns_for_0_and_100(name: str, env_id: str, dataset: str) -> dict[str, float]:

@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LONG = ["--max_timesteps", "30000", "--n_episodes", "1", "--device", "cpu"]
 # How soon a user is answered; a loaded machine may take its time, but an interval takes far longer.
 AT_ONCE = 5.0
+# How soon a run is over after a signal, whatever it does
+IN_ALL = 10.0
 
 
 class Started:
@@ -86,7 +88,7 @@ def test_pytorch_stops_after_the_update(number: int, status: int, started: Calla
     run = started("torch")
     assert "first update" in run.process.stdout.readline()
     time.sleep(0.5)
-    assert run.answer(number).startswith(f"{number.name}: saving as soon as the state is whole")
+    assert run.answer(number).startswith(f"{number.name}: stopping after the current update")
     code, last = run.end()
     assert code == status
     (path,) = (run.run / "checkpoints").iterdir()
@@ -96,16 +98,17 @@ def test_pytorch_stops_after_the_update(number: int, status: int, started: Calla
     assert rows(run.run) == []
 
 
-def test_jax_answers_at_once_and_stops_after_the_interval(started: Callable[..., Started]) -> None:
-    """XLA computes on meanwhile, and Python's own handlers wait for it."""
-    run = started("jax", "--eval_freq", "1500")
+def test_jax_answers_at_once_and_stops_within_the_interval(started: Callable[..., Started]) -> None:
+    """XLA computes on meanwhile, and Python's own handlers wait for it; no call of it is long."""
+    run = started("jax", "--eval_freq", "30000")
     run.wait_for_xla()
-    assert run.answer(signal.SIGTERM).startswith("SIGTERM: saving as soon as the state is whole")
-    assert not list(run.run.glob("checkpoints/*"))
+    assert run.answer(signal.SIGTERM).startswith("SIGTERM: stopping after the current update")
+    begin = time.monotonic()
     code, last = run.end()
+    assert time.monotonic() - begin < IN_ALL
     assert code == 143
     (path,) = (run.run / "checkpoints").iterdir()
-    assert path.name == "step_1500.msgpack"
+    assert 0 < read(path)["step"] < 30000
     assert last == f"stopped by SIGTERM; last checkpoint: {path}; --resume {run.run} goes on from it"
 
 
@@ -113,7 +116,7 @@ def test_a_second_signal_stops_at_once(started: Callable[..., Started]) -> None:
     """Within an interval of minutes, without saving, and says what there is."""
     run = started("jax", "--eval_freq", "30000")
     run.wait_for_xla()
-    assert "once more stops at once" in run.answer(signal.SIGINT)
+    assert "again to quit without saving" in run.answer(signal.SIGINT)
     assert run.answer(signal.SIGINT) == "SIGINT again: stopped at once; nothing was saved yet\n"
     begin = time.monotonic()
     assert run.process.wait(timeout=60) == 130
@@ -133,3 +136,59 @@ def test_what_is_ignored_stays_ignored(started: Callable[..., Started]) -> None:
     run.process.communicate(timeout=240)
     assert run.process.returncode == 0
     assert (run.run / "result.json").exists()
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_before_a_run_begins_it_ends_at_once(number: int, status: int, tmp_path: Path) -> None:
+    """While data are being read, say."""
+    command = [sys.executable, "-u", str(ROOT / "corl_torch" / "td3_bc.py"), *LONG, "--runs_path", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert "settings of" in process.stdout.readline()
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=IN_ALL)
+    assert process.returncode == status
+    assert errors.splitlines()[-1].startswith(f"stopped by {number.name}; nothing was saved yet")
+
+
+# Each step of this environment takes half a minute, once it has been asked for an evaluation or two.
+SLOW = """
+import sys, time
+import gymnasium
+from shared.envs import registry
+from shared.frameworks.twins import load_twin
+from shared.runs.configs import cli
+
+class Slow(registry.D4RLHopper):
+    steps = 0
+
+    def step(self, action):
+        Slow.steps += 1
+        if Slow.steps == 3:
+            print("asleep", flush=True)
+            time.sleep(30)
+        return super().step(action)
+
+gymnasium.register("test/Slow-v0", entry_point=Slow, max_episode_steps=100)
+twin = load_twin(sys.argv[1], "td3_bc")
+cli(twin.train, twin.TrainConfig, "td3_bc", sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize("side", ["torch", "jax"])
+def test_an_evaluation_that_hangs_is_left(side: str, tmp_path: Path) -> None:
+    """What was trained before it is saved; in JAX the training beside it goes on meanwhile."""
+    given = ["--max_timesteps", "60", "--eval_freq", "20", "--n_episodes", "1", "--device", "cpu"]
+    command = [sys.executable, "-u", "-c", SLOW, side, *given, "--eval_env", "test/Slow-v0"]
+    process = subprocess.Popen(
+        [*command, "--runs_path", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    while "asleep" not in process.stdout.readline():
+        assert process.poll() is None, process.stderr.read()
+    begin = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert time.monotonic() - begin < IN_ALL, errors
+    assert process.returncode == 143, errors
+    run = only_run(tmp_path)
+    assert list((run / "checkpoints").glob("step_20.*"))
+    assert f"--resume {run} goes on from it" in errors

@@ -15,6 +15,7 @@ from typing import IO, NamedTuple, Self
 from shared.commands.sweeping.plan import Cell
 from shared.errors import InputError
 from shared.frameworks.twins import ROOT
+from shared.runs.progress import warn
 from shared.runs.resuming import fingerprint, run_name
 
 # Between two looks at runs that go on
@@ -151,6 +152,8 @@ class Processes:
             return
         self._stopping = True
         self._pool.shutdown(wait=False, cancel_futures=True)
+        if going_on := sum(process.returncode is None for process in self._running):
+            warn(f"stopping the runs of {going_on} processes, which save what they have; again to quit at once")
         with contextlib.suppress(KeyboardInterrupt):
             self._pass_on()
             self._pool.shutdown()

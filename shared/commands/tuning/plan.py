@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 
 from shared.commands.sweeping.plan import Cell, Plan, cells, in_text
 from shared.errors import InputError
+from shared.runs.validation import NO_ENVIRONMENT
 
 
 class Interval(BaseModel):
@@ -79,7 +80,7 @@ class Search(BaseModel):
         """Whether every value that a trial may have makes runs; a bound that values do not reach counts too.
 
         Raises:
-            InputError: It does not, or a setting is both given and searched.
+            InputError: It does not, a setting is both given and searched, or nothing scores the runs.
         """
         if twice := sorted(self.settings.keys() & self.search.keys()):
             raise InputError(f"{twice[0]} is given and searched: drop it from one of them")
@@ -87,7 +88,11 @@ class Search(BaseModel):
         first = {name: several[0] for name, several in ends.items()}
         for name, several in ends.items():
             for value in several:
-                self.runs(first | {name: value})
+                cells = self.runs(first | {name: value})
+                if any(getattr(cell.config, "eval_env", "") == NO_ENVIRONMENT for cell in cells):
+                    raise InputError(
+                        "a search ranks by what policies earn, and eval_env none tells nothing of it: set another"
+                    )
 
 
 def _ends(space: Interval | Sequence[Any]) -> list[Any]:

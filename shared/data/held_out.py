@@ -1,0 +1,54 @@
+"""Whole episodes that are held out of a dataset, to measure on them what was learnt from the others."""
+
+import numpy as np
+
+from shared.data.transitions import ended_by_time, episode_ends
+
+Raw = dict[str, np.ndarray]
+
+
+def hold_out(raw: Raw, max_episode_steps: int | None, share: float) -> tuple[Raw, Raw] | None:
+    """Divides the rows of a dataset into those that are learnt from, and those of the episodes that are held out.
+
+    The held-out episodes are spread evenly over the file, because later episodes often come from better policies. They
+    are the same for every seed and algorithm. Rows behind the last complete episode are learnt from.
+
+    Args:
+        raw: The arrays of a dataset, N rows.
+        max_episode_steps: Time limit in steps; used only if there are no `timeouts`.
+        share: Of the complete episodes, between 0 and 1; one is held out at least.
+
+    Returns:
+        Both parts, with `timeouts` and the numbers of their `rows` in the dataset; None where fewer than two episodes are complete, so that none can be spared.
+
+    Raises:
+        InputError: There are neither timeouts nor a time limit.
+    """
+    ends = episode_ends(raw, max_episode_steps)
+    if len(ends) < 2:
+        return None
+    number = min(max(1, round(share * len(ends))), len(ends) - 1)
+    chosen = ((np.arange(number) + 0.5) * len(ends) / number).astype(int)
+    rows = len(raw["terminals"])
+    held_out = np.isin(np.searchsorted(ends, np.arange(rows)), chosen)
+    # Where time limits are counted, the count depends on the episodes before, so it comes before they are divided.
+    raw = {**raw, "timeouts": ended_by_time(raw, max_episode_steps), "rows": np.arange(rows)}
+    return _rows(raw, ~held_out), _rows(raw, held_out)
+
+
+def _rows(raw: Raw, chosen: np.ndarray) -> Raw:
+    return {name: column[chosen] for name, column in raw.items()}
+
+
+def episodes_of_transitions(raw: Raw, max_episode_steps: int | None) -> np.ndarray:
+    """Which episode each transition (n,) of `extract_transitions` is of, counted from 0; a cut last one counts too.
+
+    Raises:
+        InputError: There are neither timeouts nor a time limit.
+    """
+    ends = episode_ends(raw, max_episode_steps)
+    if "next_observations" in raw:
+        rows = np.arange(len(raw["rewards"]))
+    else:
+        rows = np.flatnonzero(~ended_by_time(raw, max_episode_steps)[:-1])
+    return np.searchsorted(ends, rows)

@@ -1,0 +1,94 @@
+"""An interval between evaluations as short compiled calls, between which a run hears Ctrl-C and SIGTERM."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from shared.frameworks.jax_side import mean_metrics
+from shared.runs.run import Run
+
+Metrics = Sequence[Mapping[str, Any]]
+
+
+class History:
+    """What the updates since the last evaluation have reported, call by call.
+
+    While one call computes, the one before is fetched. So the device never waits for the host, and no more than two
+    calls are under way when a run is asked to end.
+    """
+
+    def __init__(self, run: Run) -> None:
+        """Begins with what a resumed run had in the interval that it was stopped in."""
+        self._run = run
+        self._calls: list[Metrics] = _from_checkpoint(run.unfinished)
+        self._under_way: deque[tuple[int, Metrics]] = deque()
+
+    def add(self, updates: int, found: Metrics) -> None:
+        """Takes a call's metrics, and waits for the call before."""
+        self._under_way.append((updates, found))
+        if updates:
+            self._run.started()
+        while len(self._under_way) > 1:
+            self._fetch()
+
+    def _fetch(self) -> None:
+        updates, found = self._under_way.popleft()
+        self._calls.append(jax.device_get(found))
+        self._run.advance(updates)
+
+    def means(self) -> dict[str, Any]:
+        """The mean of each metric over the updates that reported it; the next interval begins with none."""
+        means = mean_metrics(_joined(self._fetched()))
+        self._calls = []
+        return means
+
+    def _fetched(self) -> list[Metrics]:
+        while self._under_way:
+            self._fetch()
+        return self._calls
+
+    def content(self) -> list[list[dict[str, Any]]]:
+        """For the checkpoint of a run that is stopped here: a list for each call."""
+        return [[dict(metrics) for metrics in call] for call in self._fetched()]
+
+
+def resumed(run: Run) -> list[Mapping[str, Any]]:
+    """What the updates of the interval that a run was stopped in had reported, where nothing is fetched meanwhile."""
+    return [metrics for call in _from_checkpoint(run.unfinished) for metrics in call]
+
+
+def as_saved(history: Metrics) -> list[list[dict[str, Any]]]:
+    """The like for a checkpoint."""
+    return [[dict(metrics) for metrics in jax.device_get(history)]]
+
+
+def _from_checkpoint(content: Any) -> list[Metrics]:
+    """MessagePack knows lists, but flax writes them as mappings by number."""
+    if isinstance(content, Mapping):
+        if "sums" in content:  # of the online phase
+            return []
+        content = [content[key] for key in sorted(content, key=int)]
+    if not content:
+        return []
+    if isinstance(content[0], list | tuple) or all(key.isdecimal() for key in content[0]):
+        return [_from_checkpoint(call) for call in content]
+    return list(content)
+
+
+def _joined(calls: Sequence[Metrics]) -> Metrics:
+    """The metrics of calls of one program as those of a single longer call, in the same order; others by name alone."""
+    if len({tuple(map(frozenset, call)) for call in calls}) != 1:
+        calls = [[metrics] for call in calls for metrics in call]
+        names = sorted({name for (metrics,) in calls for name in metrics})
+        return [{name: _column(metrics[name] for (metrics,) in calls if name in metrics) for name in names}]
+    return [
+        {name: _column(call[place][name] for call in calls) for name in metrics}
+        for place, metrics in enumerate(calls[0])
+    ]
+
+
+def _column(values: Iterable[Any]) -> np.ndarray:
+    return np.concatenate([np.ravel(value) for value in values])

@@ -1,0 +1,207 @@
+"""Validation: how far a policy's actions are from the data's, on episodes that were held out of its training.
+
+It takes the place of an environment's scores where there is no environment (`--eval_env none`). With an environment it
+can be measured beside them.
+"""
+
+import shlex
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shared.data.sequences import PromptedPolicy
+from shared.envs.evaluation import ContextPolicy, Evaluation, Evaluator, Policy
+from shared.envs.scores import Scale
+
+NO_ENVIRONMENT = "none"
+"""What `eval_env` calls it."""
+
+DEFAULT_SHARE = 0.1
+"""Of the episodes, held out where there is no environment."""
+
+METRIC = "action_error"
+
+# Rows in one evaluation: enough for two digits, few enough to cost less than training does
+_MOST = 10_000
+# Of these as many at once, so that a compiled policy meets one shape
+_AT_ONCE = 1_000
+
+
+class HeldOut(NamedTuple):
+    """The n rows that a policy is measured on, in its units, those of an episode one after the other.
+
+    Attributes:
+        observations: (n, S) float32, normalised; `Stacks` of images.
+        actions: (n, A) float32; (n,) whole numbers where they are finite.
+        rewards: (n,), as the file has them.
+        episodes: (n,), which episode each row is of, in rising order.
+        unseen: Whether they were held out; else they are rows that are learnt from.
+    """
+
+    observations: Any
+    actions: np.ndarray
+    rewards: np.ndarray
+    episodes: np.ndarray
+    unseen: bool
+
+
+def thinned(rows: HeldOut) -> HeldOut:
+    """At most as many rows as an evaluation measures, spread evenly."""
+    size = len(rows.actions)
+    if size <= _MOST:
+        return rows
+    chosen = np.linspace(0, size - 1, _MOST).astype(int)
+    return HeldOut(*(column.take(chosen, axis=0) for column in rows[:-1]), rows.unseen)
+
+
+class Validation(NamedTuple):
+    """Outcome of one measurement.
+
+    Attributes:
+        outcomes: (E,), the action error of each episode.
+    """
+
+    outcomes: np.ndarray
+
+    def row(self) -> dict[str, Any]:
+        """What a run's metrics say of it."""
+        return {"errors": self.outcomes.tolist()}
+
+
+class ValidationEvaluator:
+    """Measures a policy's action error, as an `Evaluator` measures its return.
+
+    The action error of a row is the mean distance between the policy's action and the data's, over the components and
+    in the data's units. Where actions are finite, it is 1 where they differ and 0 where they agree.
+
+    Attributes:
+        scale: What outcomes are reported as.
+        outcomes: Under which name a row of metrics has them.
+        measures: What else is measured at each evaluation.
+        has_goals: False: without an environment nobody knows whether a goal is reached.
+        fingerprint: What the measures depend on besides the policy.
+    """
+
+    outcomes = "errors"
+    measures: tuple[str, ...] = ()
+    has_goals = False
+
+    def __init__(self, rows: HeldOut, action_std: np.ndarray, n_episodes: int, fingerprint: dict[str, Any]) -> None:
+        """Measures nothing yet.
+
+        Args:
+            rows: Of whole episodes for a policy that remembers them, else `thinned`.
+            action_std: () or (A,), the size of the policy's unit of action in the data's.
+            n_episodes: Episodes at most that a policy which remembers them is led through.
+            fingerprint: What the measures depend on; the numbers of rows and episodes are added.
+        """
+        self._rows, self._action_std, self._n_episodes = rows, action_std, n_episodes
+        where = "on held-out rows" if rows.unseen else "on the rows learnt from"
+        self.scale = Scale(METRIC, f"action error {where}", lower_is_better=True, places=4)
+        _, self._starts, self._lengths = np.unique(rows.episodes, return_index=True, return_counts=True)
+        counts = {"held_out": rows.unseen, "rows": len(rows.actions), "episodes": len(self._starts)}
+        self.fingerprint = fingerprint | counts
+        self._closed = self._is_prompted = False
+
+    def __call__(self, policy: Policy | ContextPolicy) -> Validation:
+        """Measures a policy.
+
+        Raises:
+            RuntimeError: Another thread has closed the evaluator.
+        """
+        if isinstance(policy, PromptedPolicy):
+            return self._led_through(policy)
+        errors = np.empty(len(self._rows.actions))
+        size = min(len(errors), _AT_ONCE)
+        for first in range(0, len(errors), size):
+            # The last rows begin earlier, so that their number is the same.
+            rows = slice(first := min(first, len(errors) - size), first + size)
+            self._check_open()
+            beginning = (np.zeros(size), np.zeros(size, int)) if isinstance(policy, ContextPolicy) else ()
+            actions = np.asarray(policy(self._rows.observations[rows], *beginning))
+            errors[rows] = self._errors(actions, self._rows.actions[rows])
+        return Validation(np.add.reduceat(errors, self._starts) / self._lengths)
+
+    def _led_through(self, policy: PromptedPolicy) -> Validation:
+        """Leads a policy that remembers its episodes through recorded ones: it is told what was done there instead."""
+        self._is_prompted = True
+        number = min(self._n_episodes, len(self._starts))
+        chosen = np.linspace(0, len(self._starts) - 1, number).astype(int)
+        starts, lengths = self._starts[chosen], self._lengths[chosen]
+        returns, sums = np.zeros(number), np.zeros(number)
+        for step in range(int(lengths.max())):
+            self._check_open()
+            rows = starts + np.minimum(step, lengths - 1)
+            actions = policy(self._rows.observations[rows], returns.copy(), np.full(number, step))
+            policy.correct(self._rows.actions[rows])
+            going_on = step < lengths
+            sums += going_on * self._errors(actions, self._rows.actions[rows])
+            returns += going_on * self._rows.rewards[rows]
+        return Validation(sums / lengths)
+
+    def _errors(self, actions: np.ndarray, recorded: np.ndarray) -> np.ndarray:
+        """Of each row, (n,) float64."""
+        if actions.shape != recorded.shape:
+            raise ValueError(f"the policy returned actions of shape {actions.shape}, not {recorded.shape}")
+        if recorded.ndim == 1:
+            return (actions != recorded).astype(np.float64)
+        apart = np.abs(actions.astype(np.float64) - recorded) * self._action_std
+        return apart.mean(axis=1)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("the evaluator is closed")
+
+    def then(self, folder: Path) -> str:
+        """What a run's last line proposes, since an action error does not say what a policy earns."""
+        if self._rows.actions.ndim == 1 or self._is_prompted:
+            return "no environment has scored this policy: to see what it earns, train with --eval_env and its name"
+        command = f"corl-twins evaluate {shlex.quote(str(folder))} --method fqe"
+        return f"no environment has scored this policy: to estimate what it earns by the data alone, run {command}"
+
+    def close(self) -> None:
+        """Ends a measurement that goes on in another thread."""
+        self._closed = True
+
+
+class Both(NamedTuple):
+    """An environment's outcome, which scores the run, and what was measured on held-out episodes beside it."""
+
+    evaluation: Evaluation
+    validation: Validation
+
+    @property
+    def outcomes(self) -> np.ndarray:
+        """The environment's."""
+        return self.evaluation.outcomes
+
+    @property
+    def successes(self) -> np.ndarray:
+        """The environment's."""
+        return self.evaluation.successes
+
+    def row(self) -> dict[str, Any]:
+        """What a run's metrics say of it."""
+        return {**self.evaluation.row(), METRIC: float(self.validation.outcomes.mean())}
+
+
+class ValidatedEvaluator:
+    """Scores a policy in an environment, and measures it on held-out episodes too."""
+
+    def __init__(self, evaluator: Evaluator, validator: ValidationEvaluator) -> None:
+        """Takes both; the attributes are the environment's."""
+        self._evaluator, self._validator = evaluator, validator
+        self.scale, self.outcomes, self.has_goals = evaluator.scale, evaluator.outcomes, evaluator.has_goals
+        self.measures = (*evaluator.measures, METRIC)
+        held_out = {name: validator.fingerprint[name] for name in ("rows", "episodes")}
+        self.fingerprint = evaluator.fingerprint | {"held_out": held_out}
+
+    def __call__(self, policy: Policy | ContextPolicy) -> Both:
+        """Scores a policy."""
+        return Both(self._evaluator(policy), self._validator(policy))
+
+    def close(self) -> None:
+        """Closes both."""
+        self._validator.close()
+        self._evaluator.close()
