@@ -116,6 +116,8 @@ def _acts_in(result: Path, env_id: str) -> bool:
     """Whether a run has learnt to act in this environment; one that judged another's policy has not."""
     try:
         evaluation = json.loads(result.read_text())["evaluation"]
-        return evaluation["env"] == env_id and "policy" not in evaluation
-    except (OSError, ValueError, KeyError, TypeError):  # somebody else's file
+        # Whatever module it was imported from
+        theirs, ours = (name.rpartition(":")[2] for name in (evaluation["env"], env_id))
+        return theirs == ours and "policy" not in evaluation
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # somebody else's file
         return False
