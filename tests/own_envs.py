@@ -50,6 +50,11 @@ def over_the_edge(states: Any) -> Any:
     return abs(states[..., 0]) > 0.3
 
 
+def fell(states: Any) -> Any:
+    """Of environments with at least nine numbers in a state."""
+    return states[..., 8] > 0.0
+
+
 gymnasium.register("own/Glide-v0", f"{__name__}:Glide", max_episode_steps=12)
 gymnasium.register("own/Ledge-v0", f"{__name__}:Glide", max_episode_steps=40, kwargs={"edge": 0.3})
 gymnasium.register("own/Boundless-v0", f"{__name__}:Glide")

@@ -75,9 +75,9 @@ def owner_of(spec: EnvSpec) -> str | None:
 
 
 def settings_of(spec: EnvSpec) -> tuple[Any, ...]:
-    """All that decides how the environment of a specification steps; not how it is shown."""
+    """What its id does not say of how the environment of a specification steps; how it is shown does not count."""
     own = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
-    return own, spec.max_episode_steps, spec.entry_point, spec.additional_wrappers
+    return own, spec.max_episode_steps, tuple(spec.additional_wrappers)
 
 
 def make(name: str, **options: Any) -> gymnasium.Env:
