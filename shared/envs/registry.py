@@ -67,12 +67,13 @@ def _registered(env_id: str) -> str:
                 "registers it"
             )
         return env_id
-    module_of(found["module"], f"environment {env_id!r}")
-    if found["name"] not in gymnasium.registry:
-        raise InputError(
-            f"the module {found['module']!r} registers no environment {found['name']!r}; {_nearest(found['name'])}"
-        )
-    return found["name"]
+    module, name = found["module"], found["name"]
+    module_of(module, f"environment {env_id!r}")
+    if name not in gymnasium.registry:
+        close = difflib.get_close_matches(name, gymnasium.registry, n=3, cutoff=0.5)
+        instead = f": use {' or '.join(f'{module}:{other}' for other in close)}" if close else ""
+        raise InputError(f"the module {module!r} registers no environment {name!r}{instead}")
+    return name
 
 
 def make_env(env_id: str, max_episode_steps: int | None = None, **options: Any) -> gymnasium.Env:

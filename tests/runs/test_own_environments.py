@@ -119,7 +119,10 @@ def test_a_sweeps_processes_import_it(where: list[str], tmp_path: Path) -> None:
     ("env_id", "message"),
     [
         ("no_such_module:lab/Arm-v0", "needs the module 'no_such_module', which is not here: install it"),
-        ("tests.own_envs:own/Glade-v0", "'tests.own_envs' registers no environment 'own/Glade-v0'; use own/Glide-v0"),
+        (
+            "tests.own_envs:own/Glade-v0",
+            "'tests.own_envs' registers no environment 'own/Glade-v0': use tests.own_envs:own/Glide-v0",
+        ),
         ("lab/Unregistered-v0", "unknown environment .*, or write module:lab/Unregistered-v0"),
     ],
 )
