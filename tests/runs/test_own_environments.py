@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 import pytest
 
+from shared.data import rewards
 from shared.data.experience import Rows, load_rows
 from shared.envs.registry import is_registered, make_env, time_limit
 from shared.errors import InputError
@@ -55,6 +56,7 @@ def glided(tmp_path: Path) -> Callable[..., Path]:
 def told_again() -> None:
     """What is said once a process is said once a test."""
     episodes.tell_of_cut.cache_clear()
+    rewards._tell_of_no_rule.cache_clear()
 
 
 def lengths(run: Path) -> list[int]:
@@ -121,7 +123,7 @@ def test_a_sweeps_processes_import_it(where: list[str], tmp_path: Path) -> None:
         ("no_such_module:lab/Arm-v0", "needs the module 'no_such_module', which is not here: install it"),
         (
             "tests.own_envs:own/Glade-v0",
-            "'tests.own_envs' registers no environment 'own/Glade-v0': use tests.own_envs:own/Glide-v0",
+            "registers no environment 'own/Glade-v0': use tests.own_envs:own/Glide-v0",
         ),
         ("lab/Unregistered-v0", "unknown environment .*, or write module:lab/Unregistered-v0"),
     ],
