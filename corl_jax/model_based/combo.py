@@ -36,7 +36,7 @@ from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narro
 from shared.frameworks.learnt import check_roll_outs, check_shares, load_learnt, pieces
 from shared.runs.fields import bounded, check, choice, positive, unbounded, widths
 from shared.runs.run import Run
-from shared.runs.settings import EpochsConfig, ImitationConfig
+from shared.runs.settings import EpochsConfig, ImitationConfig, ModelledConfig
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters, EpochsConfig, ImitationConfig):
+class TrainConfig(ModelledConfig, Hyperparameters, EpochsConfig, ImitationConfig):
     """A whole run."""
 
     group: str = "COMBO-D4RL"

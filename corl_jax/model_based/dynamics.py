@@ -32,7 +32,8 @@ from jax.numpy import amax, argsort, concatenate, exp, sqrt, square, where, zero
 
 from shared.data.dynamics import Draws, Split, Step, fit_scaler, held_out_rows
 from shared.data.transitions import Batch
-from shared.envs.terminations import Terminated, termination
+from shared.envs.families import termination
+from shared.envs.terminations import Terminated
 from shared.frameworks.jax_calls import as_saved, resumed
 from shared.frameworks.jax_checkpoints import load_checkpoint, read_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
@@ -42,7 +43,7 @@ from shared.frameworks.jax_side import enable_compilation_cache, mean_metrics, n
 from shared.runs.fields import bounded, choice, numbers, positive, widths
 from shared.runs.modelling import check_model, load_modelled, settings_of
 from shared.runs.run import Run
-from shared.runs.settings import RecordConfig
+from shared.runs.settings import ModelledConfig, RecordConfig
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -74,7 +75,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters, RecordConfig):
+class TrainConfig(ModelledConfig, Hyperparameters, RecordConfig):
     """A whole run."""
 
     group: str = "Dynamics-D4RL"
@@ -415,8 +416,8 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     )
 
 
-def load_dynamics(path: Path, device: str = "auto") -> Model:
-    """The model that a run of this twin has learnt, by the run's folder or a checkpoint.
+def load_dynamics(path: Path, device: str = "auto", given: str = "") -> Model:
+    """The model that a run of this twin has learnt, by the run's folder or a checkpoint; `given` as `termination`.
 
     Raises:
         InputError: There is none, or the file is damaged or of another algorithm.
@@ -427,7 +428,7 @@ def load_dynamics(path: Path, device: str = "auto") -> Model:
     with jax.default_device(resolve_device(config.device)):
         state = create_train_state(jax.random.key(0), config, *sizes)
         state = load_checkpoint(str(file), "model_based/dynamics", state)["state"]
-        return state.model(termination(env_id))
+        return state.model(termination(env_id, given or config.termination))
 
 
 def train(config: TrainConfig) -> Run:
@@ -448,7 +449,7 @@ def train(config: TrainConfig) -> Run:
         run = Run(config, task, "model_based/dynamics", "jax", device, unit="epoch")
         state, total_it = restore(run, partial(load_checkpoint, algorithm="model_based/dynamics", state=state), state)
         dataset = in_parts(to_device(task.dataset), split)
-        terminated = termination(task.evaluator.fingerprint["env"])
+        terminated = termination(task.evaluator.fingerprint["env"], config.termination)
         with run:
             history = resumed(run)
             if run.step and (run.is_due(run.step) or state.converged):

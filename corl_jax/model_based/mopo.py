@@ -35,7 +35,7 @@ from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narro
 from shared.frameworks.learnt import check_roll_outs, load_learnt, pieces
 from shared.runs.fields import bounded, choice, positive, unbounded, widths
 from shared.runs.run import Run
-from shared.runs.settings import EpochsConfig, ImitationConfig
+from shared.runs.settings import EpochsConfig, ImitationConfig, ModelledConfig
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -79,7 +79,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters, EpochsConfig, ImitationConfig):
+class TrainConfig(ModelledConfig, Hyperparameters, EpochsConfig, ImitationConfig):
     """A whole run."""
 
     group: str = "MOPO-D4RL"

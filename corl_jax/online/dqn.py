@@ -424,7 +424,7 @@ def train_in_environment(config: TrainConfig) -> Run:
         weights_key, draws_key, exploration_key = jax.random.split(jax.random.key(config.seed), 3)
         state = create_train_state(weights_key, config, task.shape, task.action_dim, task.max_action)
         asking = partial(epsilon_greedy, epsilon=config.eval_epsilon, action_dim=task.action_dim, seed=config.seed)
-        experience = Experience(config.env, config.max_timesteps, config.frame_stack)
+        experience = Experience(config.env, config.max_timesteps, config.frame_stack, config.max_episode_steps)
         run = Run(config, task, "online/dqn", "jax", device, unit="step")
         state, before = restore(run, partial(load, state, experience=experience), state)
         if experience.size == config.max_timesteps and not run.step:

@@ -28,14 +28,15 @@ from torch.nn.functional import softplus
 
 from shared.data.dynamics import Draws, Split, Step, fit_scaler, held_out_rows
 from shared.data.transitions import Batch
-from shared.envs.terminations import Terminated, termination
+from shared.envs.families import termination
+from shared.envs.terminations import Terminated
 from shared.frameworks.torch_checkpoints import load_checkpoint, read_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
 from shared.frameworks.torch_side import mean_metrics, resolve_device, seed_everything
 from shared.runs.fields import bounded, choice, numbers, positive, widths
 from shared.runs.modelling import check_model, load_modelled, settings_of
 from shared.runs.run import Run
-from shared.runs.settings import RecordConfig
+from shared.runs.settings import ModelledConfig, RecordConfig
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -67,7 +68,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters, RecordConfig):
+class TrainConfig(ModelledConfig, Hyperparameters, RecordConfig):
     """A whole run."""
 
     group: str = "Dynamics-D4RL"
@@ -391,8 +392,8 @@ def load(trainer: Dynamics, path: str) -> dict[str, Any]:
     return content
 
 
-def load_dynamics(path: Path, device: str = "auto") -> Model:
-    """The model that a run of this twin has learnt, by the run's folder or a checkpoint.
+def load_dynamics(path: Path, device: str = "auto", given: str = "") -> Model:
+    """The model that a run of this twin has learnt, by the run's folder or a checkpoint; `given` as `termination`.
 
     Raises:
         InputError: There is none, or the file is damaged or of another algorithm.
@@ -402,7 +403,7 @@ def load_dynamics(path: Path, device: str = "auto") -> Model:
     config, sizes, env_id = settings_of(content, TrainConfig, file, device)
     trainer = create_trainer(config, *sizes)
     load(trainer, str(file))
-    return trainer.model(termination(env_id))
+    return trainer.model(termination(env_id, given or config.termination))
 
 
 def train(config: TrainConfig) -> Run:
@@ -426,7 +427,7 @@ def train(config: TrainConfig) -> Run:
 
     history = restore(run, partial(load, trainer), device, go_on)
     dataset = in_parts(to_device(task.dataset, device), split)
-    terminated = termination(task.evaluator.fingerprint["env"])
+    terminated = termination(task.evaluator.fingerprint["env"], config.termination)
     with run:
         if run.step and (run.is_due(run.step) or trainer.converged):
             run.evaluate(run.step, partial(predict, trainer.model(terminated), config))

@@ -30,7 +30,7 @@ from shared.frameworks.torch_online import Ring, take_both
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, choice, positive, unbounded, widths
 from shared.runs.run import Run
-from shared.runs.settings import EpochsConfig, ImitationConfig
+from shared.runs.settings import EpochsConfig, ImitationConfig, ModelledConfig
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -74,7 +74,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters, EpochsConfig, ImitationConfig):
+class TrainConfig(ModelledConfig, Hyperparameters, EpochsConfig, ImitationConfig):
     """A whole run."""
 
     group: str = "MOPO-D4RL"

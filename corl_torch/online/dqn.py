@@ -407,7 +407,7 @@ def train_in_environment(config: TrainConfig) -> Run:
     seed_everything(config.seed)
     trainer = create_trainer(config, task.shape, task.action_dim, task.max_action)
     acting = epsilon_greedy(trainer.act, config.eval_epsilon, task.action_dim, config.seed)
-    experience = Experience(config.env, config.max_timesteps, config.frame_stack)
+    experience = Experience(config.env, config.max_timesteps, config.frame_stack, config.max_episode_steps)
     run = Run(config, task, "online/dqn", "torch", device, unit="step")
     history = restore(run, partial(load, trainer, experience=experience), device)
     if experience.size == config.max_timesteps and not run.step:

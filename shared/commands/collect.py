@@ -60,7 +60,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "name",
         metavar="NAME",
         help=f"such as hopper-medium: {', '.join(ROBOTS[:-1])} or {ROBOTS[-1]}, which step as D4RL's did; or such as "
-        "CartPole-v1-medium: any environment of Gymnasium's",
+        "CartPole-v1-medium: any environment of Gymnasium's, or module:Id-medium of yours",
     )
     parser.add_argument(
         "--size",
@@ -87,7 +87,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=at_least(1), metavar="N", help=words)
     options = parser.parse_args(arguments)
     options.env_id, options.kind = _meant(options.name)
-    place = options.name.removesuffix(f"-{options.kind}").replace("/", "-")
+    place = options.name.removesuffix(f"-{options.kind}").replace("/", "-").replace(":", "-")
     options.work_dir = options.work_dir or Path(f"runs/collect/{place}-s{options.seed}-{options.framework}")
     default = f"collected/{place}/{options.kind}-v0" if options.format == "minari" else f"{place}-{options.kind}.hdf5"
     options.output = options.output or default
@@ -212,7 +212,7 @@ def collect(options: argparse.Namespace) -> None:
 def _provenance(collection: Collection, options: argparse.Namespace) -> dict[str, Any]:
     """What there is to say about the dataset that does not depend on the policies."""
     env = make_env(collection.env_id)
-    facts = fingerprint(env)
+    facts = fingerprint(collection.env_id, env)
     env.close()
     agent, actions = collection.agent, collection.actions
     given = {key: getattr(options, key) for key in ("seed", "framework", "size")} | agent.options

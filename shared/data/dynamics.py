@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shared.data.transitions import Batch, ended_by_time, extract_transitions, learnt_actions
+from shared.envs.families import known
 from shared.errors import InputError
 
 # Of these, D4RL's next row after a terminal is another episode's: a model would learn a jump that never happens.
@@ -88,8 +89,9 @@ def extract_known(
 ) -> Batch:
     """The transitions of a dataset whose next states a model may learn, by the rule of OfflineRL-Kit.
 
-    Of Hopper, HalfCheetah and Walker2d a terminal row is kept only where the file itself says what came after it. Rows
-    that a time limit ended are dropped, as is the last row. Of other tasks the rule is D4RL's own.
+    Of Hopper, HalfCheetah and Walker2d a terminal row is kept only where the file itself says what came after it. So it
+    is of tasks that are not known here. Rows that a time limit ended are dropped, as is the last row. Of other known
+    tasks the rule is D4RL's own.
 
     Args:
         raw: The arrays of a dataset, N rows; with `next_observations` in them all rows are kept, as of Minari's.
@@ -100,7 +102,8 @@ def extract_known(
     Raises:
         InputError: No transition is left, or neither timeouts nor a time limit say where episodes end.
     """
-    if "next_observations" in raw or not any(family in task.lower() for family in _FALLING):
+    facts = known(task)
+    if "next_observations" in raw or (facts is not None and facts.family not in _FALLING):
         return extract_transitions(raw, max_episode_steps)
     terminals = raw["terminals"].astype(bool)
     if next_observations is None:

@@ -177,18 +177,19 @@ class KeptSteps(Generic[R]):
 class Experience(KeptSteps[Rows]):
     """What an online run has seen, or one that records a policy."""
 
-    def __init__(self, env_id: str, capacity: int, frame_stack: int = 1) -> None:
+    def __init__(self, env_id: str, capacity: int, frame_stack: int = 1, max_episode_steps: int | None = None) -> None:
         """Room for `capacity` steps; call `begin` before the first.
 
         Args:
             env_id: The environment.
             capacity: Steps at most.
             frame_stack: Of images, how many frames an observation shows.
+            max_episode_steps: An episode is cut after so many, as a `Stepper` does it.
 
         Raises:
             InputError: The environment is unknown, or shows no images to stack.
         """
-        super().__init__(Stepper(env_id, frame_stack=frame_stack), capacity, Rows)
+        super().__init__(Stepper(env_id, frame_stack=frame_stack, max_episode_steps=max_episode_steps), capacity, Rows)
 
     def step(self, action: np.ndarray) -> None:
         """Takes an action, (A,) or one of finite actions, and keeps what comes of it.

@@ -4,25 +4,24 @@ An episode of T actions holds T + 1 observations, so actions and observations mu
 If they were joined first and cut afterwards, each episode's observations would lie one row further from its actions.
 """
 
+import contextlib
 import json
 import os
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gymnasium import registry
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Discrete
 
 from shared.data.cache import Source, cached
 from shared.data.transitions import checked_arrays
 from shared.envs.images import channels_first, is_image
-from shared.envs.registry import is_registered
+from shared.envs.recorded import import_owner, open_set, owner_of, settings_of, spec_of
 from shared.errors import InputError
 from shared.names import MINARI
-
-_KEY = re.compile(r"\w[\w/-]*-v\d+")
 
 
 def read(name: str) -> Source:
@@ -33,34 +32,17 @@ def read(name: str) -> Source:
 
     Returns:
         Rows with `next_observations`; `terminals` are Minari's terminations, `timeouts` mark the last row of every
-        other episode. The attribute `env_id` is there if the name alone makes the environment again.
+        other episode. The attribute `env_id` is the environment to evaluate in, where the set says it. That is its
+        own name, or the set's where its settings or wrappers are others. Without wrappers `recorded_in` is its own.
 
     Raises:
         InputError: Minari is not installed, or the dataset cannot be found, downloaded or read. Or its observations
             are neither vectors of numbers nor images, or its actions neither vectors nor finite.
     """
-    dataset = _open(name)
+    dataset = open_set(name)
     files = sorted(path for path in Path(dataset.storage.data_path).rglob("*") if path.is_file())
-    return cached(files, lambda: _flat(name, dataset))
-
-
-def _open(name: str) -> Any:
-    try:
-        import minari
-    except ImportError as error:
-        raise InputError(f"{name} needs Minari: pip install 'corl-twins[minari]'") from error
-    key = name.removeprefix(MINARI)
-    if not _KEY.fullmatch(key):
-        raise InputError(f"{name!r} is no name of a dataset: write it like minari:mujoco/hopper/medium-v0")
-    try:
-        return minari.load_dataset(key, download=True)
-    # Minari passes on what its host's library, h5py or the file system raise; no list of these would stay complete.
-    except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(
-            f"cannot load {name!r} ({reason}): see `minari list local` and `minari list remote`, or put its folder "
-            "where Minari looks, $MINARI_DATASETS_PATH or ~/.minari/datasets"
-        ) from error
+    # Packages that are missing now may be here when the copy is read.
+    return cached(files, lambda: _flat(name, dataset))._replace(attributes=_attributes(name, spec_of(dataset)))
 
 
 def _flat(name: str, dataset: Any) -> Source:
@@ -76,7 +58,7 @@ def _flat(name: str, dataset: Any) -> Source:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{name!r} is damaged: delete its folder and load it again ({reason})") from error
     spec = dataset.env_spec
-    return Source(raw, _attributes(spec), None if spec is None else spec.max_episode_steps)
+    return Source(raw, {}, None if spec is None else spec.max_episode_steps)
 
 
 def _is_vector(space: Any) -> bool:
@@ -128,16 +110,18 @@ def _rows(number: int, episode: Any) -> dict[str, np.ndarray]:
     }
 
 
-def _attributes(spec: Any) -> dict[str, Any]:
-    """The environment's id, unless it was made with settings that its name does not carry."""
+def _attributes(name: str, spec: EnvSpec | None) -> dict[str, Any]:
+    """The environment to evaluate in, by its own name where that makes it again, else by the set's."""
     if spec is None:
         return {}
-    if not is_registered(spec.id):
-        return {}
-    registered = registry[spec.id]
-    own = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
-    unchanged = (own, spec.max_episode_steps) == (registered.kwargs, registered.max_episode_steps)
-    return {"env_id": spec.id} if unchanged else {}
+    owner, registered = owner_of(spec), None
+    with contextlib.suppress(InputError):  # the package is missing, and another environment may be named
+        import_owner(spec, spec.id)
+        registered = registry.get(spec.id)
+    if registered is not None and settings_of(spec) == settings_of(registered):
+        return {"env_id": spec.id if owner is None else f"{owner}:{spec.id}"}
+    # Wrappers may change all that an environment shows, takes and pays.
+    return {"env_id": name} | ({} if spec.additional_wrappers else {"recorded_in": spec.id})
 
 
 def path(name: str) -> Path:
@@ -146,7 +130,7 @@ def path(name: str) -> Path:
     Raises:
         InputError: As `read`.
     """
-    return Path(_open(name).storage.data_path).parent
+    return Path(open_set(name).storage.data_path).parent
 
 
 def local() -> dict[str, tuple[str, str]]:

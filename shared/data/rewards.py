@@ -3,26 +3,39 @@
 Both need trajectories, which the extraction of transitions leaves no mark of: CORL cuts pieces, and so do we.
 """
 
+import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from shared.data.transitions import Batch
+from shared.envs.families import known
 from shared.errors import InputError
-from shared.names import OGBENCH, OGBENCH_ENVS
-
-LOCOMOTION = ("halfcheetah", "hopper", "walker2d")
 
 
 def is_locomotion(env: str) -> bool:
-    """Whether rewards are scaled for this dataset or environment name."""
-    return any(family in env.lower() for family in LOCOMOTION)
+    """Whether rewards are scaled for this dataset or environment."""
+    facts = known(env)
+    return facts is not None and facts.rewards == "locomotion"
 
 
 def is_antmaze(env: str) -> bool:
-    """Whether this dataset or environment name is of an antmaze with D4RL's rewards, which OGBench's does not have."""
-    return "antmaze" in env.lower() and not env.startswith((OGBENCH, OGBENCH_ENVS))
+    """Whether this dataset or environment is an antmaze with D4RL's rewards, which OGBench's does not have."""
+    facts = known(env)
+    return facts is not None and facts.rewards == "antmaze"
+
+
+@functools.cache  # it is said once
+def _tell_of_no_rule(env: str) -> None:
+    """Says that rewards stay as they are where nobody has said what becomes of them."""
+    if known(env) is None:
+        print(
+            f"rewards of {env} stay as they are, since normalize_reward has a rule for D4RL's tasks alone: "
+            "reward_scaler return scales them, with normalize_reward false",
+            file=sys.stderr,
+        )
 
 
 def pieces(terminals: np.ndarray, max_length: int = 1000) -> list[slice]:
@@ -91,12 +104,13 @@ def scale_rewards(dataset: Batch, env: str) -> Batch:
 
     Args:
         dataset: The transitions as extracted.
-        env: Name of the dataset or environment; the families are recognised by their names in it.
+        env: The dataset or environment; `shared.envs.families` knows the families.
 
     Raises:
         InputError: The returns have no range.
     """
     if not is_locomotion(env):
+        _tell_of_no_rule(env)
         return dataset
     rewards = dataset.rewards / _spread(dataset)
     rewards *= 1000

@@ -198,7 +198,7 @@ class Evaluator:
         self._envs = [stacked(make(env_id), frame_stack) for _ in range(num_envs)]
         self.state_dim, self.actions = spaces_of(env_id, self._envs[0])
         self.action_dim, self.max_action = self.actions.size, self.actions.bound
-        self.fingerprint: dict[str, Any] = {**fingerprint(self._envs[0]), "episodes": n_episodes, "seed": seed}
+        self.fingerprint: dict[str, Any] = {**fingerprint(env_id, self._envs[0]), "episodes": n_episodes, "seed": seed}
         self.scale, self.has_goals = reported or scale(env_id), has_goals(env_id)
         self.outcomes = self.scale.of
         self.mean, self.std = np.asarray(mean), np.asarray(std)

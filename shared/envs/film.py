@@ -105,8 +105,9 @@ def film(path: Path) -> Iterator[Callable[[str], gymnasium.Env]]:
     def make(env_id: str) -> gymnasium.Env:
         nonlocal writer
         env = make_env(env_id, render_mode="rgb_array")
-        every = max(1, round(env.metadata["render_fps"] / _FRAMES_PER_SECOND))
-        writer = _open(partial, env.metadata["render_fps"] / every)
+        frames_per_second = env.metadata.get("render_fps") or _FRAMES_PER_SECOND  # Gymnasium does not ask for it
+        every = max(1, round(frames_per_second / _FRAMES_PER_SECOND))
+        writer = _open(partial, frames_per_second / every)
         return Filmed(env, writer.append_data, every)
 
     try:

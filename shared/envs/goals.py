@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from shared.names import OGBENCH_ENVS
-
-_FAMILIES = ("antmaze", "pen", "door", "hammer", "relocate")
+from shared.envs.families import known
 
 
 def has_goals(env_id: str) -> bool:
-    """Whether episodes of an environment, or of a dataset of this name, succeed or fail."""
-    return env_id.startswith(OGBENCH_ENVS) or env_id.rpartition("/")[2].lower().startswith(_FAMILIES)
+    """Whether episodes of an environment, or of a dataset of D4RL's, succeed or fail."""
+    facts = known(env_id)
+    return facts is not None and facts.has_goals
 
 
 def is_goal(reward: float, info: Mapping[str, Any]) -> bool:

@@ -1,18 +1,25 @@
 """Environments by name: those registered here, such as `d4rl/hopper-v2`, and all others that Gymnasium knows."""
 
 import difflib
+import re
 import warnings
 from typing import Any
 
 import gymnasium
 import mujoco
+from gymnasium.wrappers import TimeLimit
 
-from shared.envs import genuine, minatar, ogbench, robotics, silhouettes
+from shared.envs import genuine, minatar, ogbench, recorded, robotics, silhouettes
+from shared.envs.families import known
 from shared.envs.images import pictured
+from shared.envs.modules import module_of
 from shared.envs.physics import D4RLAnt, D4RLHalfCheetah, D4RLHopper, D4RLWalker2d
-from shared.errors import InputError
+from shared.errors import InputError, reason
+from shared.names import MINARI, OGBENCH, is_file_name
 
 MAX_EPISODE_STEPS = 1000
+# An environment and the module that registers it, as Gymnasium writes them
+_IN_A_MODULE = re.compile(r"(?P<module>[^\W\d]\w*(\.\w+)*):(?P<name>[^:]+)")
 
 _D4RL_CLASSES = {
     "d4rl/halfcheetah-v2": D4RLHalfCheetah,
@@ -36,16 +43,47 @@ def is_d4rl_exact(env_id: str) -> bool:
 
 
 def is_registered(env_id: str) -> bool:
-    """Whether `make_env` knows the name; what it takes to make the environment may still be missing."""
-    return env_id in gymnasium.registry
+    """Whether a name is that of an environment, and of no dataset; what it takes to make it may still be missing.
+
+    Raises:
+        InputError: It is `module:Id`, and there is no such module, or it registers no such environment.
+    """
+    if env_id.startswith((MINARI, OGBENCH)) or is_file_name(env_id):
+        return False
+    return env_id in gymnasium.registry or (_IN_A_MODULE.fullmatch(env_id) is not None and bool(_registered(env_id)))
 
 
-def make_env(env_id: str, **options: Any) -> gymnasium.Env:
+def _registered(env_id: str) -> str:
+    """The name under which Gymnasium has an environment, after the import of the module that `module:Id` names.
+
+    Raises:
+        InputError: There is no such module or environment.
+    """
+    found = _IN_A_MODULE.fullmatch(env_id)
+    if found is None:
+        if env_id not in gymnasium.registry:
+            raise InputError(
+                f"unknown environment {env_id!r}; {_nearest(env_id)}, or write module:{env_id}, of the module that "
+                "registers it"
+            )
+        return env_id
+    module, name = found["module"], found["name"]
+    module_of(module, f"environment {env_id!r}")
+    if name not in gymnasium.registry:
+        close = difflib.get_close_matches(name, gymnasium.registry, n=3, cutoff=0.5)
+        instead = f": use {' or '.join(f'{module}:{other}' for other in close)}" if close else ""
+        raise InputError(f"the module {module!r} registers no environment {name!r}{instead}")
+    return name
+
+
+def make_env(env_id: str, max_episode_steps: int | None = None, **options: Any) -> gymnasium.Env:
     """Makes one of the `d4rl/...`, `silhouettes/...`, `robotics/...` or `gym/...` environments or any of Gymnasium's.
 
     Args:
         env_id: For example `d4rl/hopper-v2`, `robotics/antmaze-umaze` from Gymnasium-Robotics, `gym/hopper-medium-v2`
-            for D4RL's own, or `Hopper-v5` for today's stock environment.
+            for D4RL's own, or `Hopper-v5` for today's stock environment. `module:Id` is one that a module registers,
+            `minari:NAME` the one that a set of Minari's was recorded in.
+        max_episode_steps: An episode is cut after this many steps, where the environment does not end it before.
         options: For the environment, such as `render_mode`.
 
     Returns:
@@ -54,16 +92,30 @@ def make_env(env_id: str, **options: Any) -> gymnasium.Env:
     Raises:
         InputError: No environment of that name is registered, or a package that it needs is missing.
     """
-    if env_id not in gymnasium.registry:
-        raise InputError(f"unknown environment {env_id!r}; {_nearest(env_id)}")
+    env = pictured(recorded.make(env_id, **options) if env_id.startswith(MINARI) else _made(env_id, options))
+    return env if max_episode_steps is None else TimeLimit(env, max_episode_steps)
+
+
+def _made(env_id: str, options: dict[str, Any]) -> gymnasium.Env:
+    """A registered environment."""
+    name = _registered(env_id)
     with warnings.catch_warnings():
         # Choosing an older version is a decision that the user made by typing it.
         warnings.filterwarnings("ignore", message=".*is out of date", category=DeprecationWarning)
         try:
-            return pictured(gymnasium.make(env_id, disable_env_checker=True, **options))
+            return gymnasium.make(name, disable_env_checker=True, **options)
+        except InputError:
+            raise
         except (gymnasium.error.Error, ImportError) as error:
-            reason = str(error).splitlines()[0]
-            raise InputError(f"environment {env_id!r} cannot be made here ({reason}); {_nearest(env_id)}") from error
+            raise InputError(
+                f"environment {env_id!r} cannot be made here ({str(error).splitlines()[0]}); {_nearest(env_id)}"
+            ) from error
+        except Exception as error:
+            if recorded.owner_of(gymnasium.spec(name)) is None:
+                raise
+            # whatever somebody's own environment raises
+            words = f"{type(error).__name__}: {reason(error)}"
+            raise InputError(f"environment {env_id!r} cannot be made ({words}): mend it, or name another") from error
 
 
 def _nearest(env_id: str) -> str:
@@ -81,19 +133,33 @@ def _nearest(env_id: str) -> str:
     return f"use {' or '.join(close) or ', '.join(D4RL_ENVS)}"
 
 
-def fingerprint(env: gymnasium.Env) -> dict[str, Any]:
+def full_name(env_id: str) -> str:
+    """The name by which a process makes an environment that has imported nothing yet: `module:Id` of others' own.
+
+    Args:
+        env_id: Of an environment that `make_env` has made.
+    """
+    spec = gymnasium.registry.get(env_id)
+    owner = None if spec is None else recorded.owner_of(spec)
+    return env_id if owner is None else f"{owner}:{env_id}"
+
+
+def fingerprint(env_id: str, env: gymnasium.Env) -> dict[str, Any]:
     """What a score depends on besides the policy.
+
+    Args:
+        env_id: As `make_env` took it.
+        env: What that returned.
 
     Returns:
         `env` (its id), `mujoco` (version), `total_mass` (kg, None outside MuJoCo) and `d4rl_exact`.
     """
     model = getattr(env.unwrapped, "model", None)
-    assert env.spec is not None, "it was made by its id"
     return {
-        "env": env.spec.id,
+        "env": full_name(env_id),
         "mujoco": getattr(env.unwrapped, "mujoco_version", mujoco.__version__),
         "total_mass": None if model is None else float(model.body_mass.sum()),
-        "d4rl_exact": is_d4rl_exact(env.spec.id),
+        "d4rl_exact": is_d4rl_exact(env_id),
     }
 
 
@@ -110,6 +176,11 @@ def least_memory(env_id: str) -> int:
 
 
 def time_limit(env_id: str) -> int | None:
-    """After how many steps a registered environment ends an episode; None if it does not, or is not registered."""
-    spec = gymnasium.registry.get(env_id)
-    return None if spec is None else spec.max_episode_steps
+    """After how many steps an environment ends an episode; None if it does not, or is not known here."""
+    try:
+        spec = recorded.find_spec(env_id) if env_id.startswith(MINARI) else gymnasium.registry.get(_registered(env_id))
+    except InputError:
+        return None
+    facts = known(env_id)
+    own = None if spec is None else spec.max_episode_steps
+    return own if own is not None or facts is None else facts.max_episode_steps

@@ -1,16 +1,16 @@
 """D4RL's reference scores, the environment that belongs to each of its datasets, and what a return is reported as."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shared.envs import genuine, robotics, silhouettes
+from shared.envs import robotics
+from shared.envs.families import env_like, known
 from shared.envs.registry import is_d4rl_exact
 from shared.errors import InputError
-from shared.names import D4RL_FACTS, OGBENCH_ENVS, nearest
+from shared.names import D4RL_FACTS, nearest
 
 
 class Reference(NamedTuple):
@@ -26,9 +26,9 @@ class Reference(NamedTuple):
     env_id: str | None
 
 
-def _env_id(info: dict[str, Any]) -> str | None:
-    env_id = f"d4rl/{info['env'].lower()}"
-    return env_id if is_d4rl_exact(env_id) else None
+def _env_id(dataset_id: str) -> str | None:
+    env_id = env_like(dataset_id)
+    return env_id if env_id is not None and is_d4rl_exact(env_id) else None
 
 
 def reference(dataset_id: str) -> Reference:
@@ -39,10 +39,14 @@ def reference(dataset_id: str) -> Reference:
     Raises:
         InputError: D4RL has no such dataset.
     """
+    _check(dataset_id)
+    info = D4RL_FACTS[dataset_id]
+    return Reference(info["ref_min_score"], info["ref_max_score"], info["max_episode_steps"], _env_id(dataset_id))
+
+
+def _check(dataset_id: str) -> None:
     if dataset_id not in D4RL_FACTS:
         raise InputError(f"unknown D4RL dataset {dataset_id!r}; {nearest(dataset_id, D4RL_FACTS)}")
-    info = D4RL_FACTS[dataset_id]
-    return Reference(info["ref_min_score"], info["ref_max_score"], info["max_episode_steps"], _env_id(info))
 
 
 def env_of(dataset_id: str) -> str:
@@ -53,22 +57,14 @@ def env_of(dataset_id: str) -> str:
     Raises:
         InputError: D4RL has no such dataset, or there is no such environment.
     """
-    env_id = reference(dataset_id).env_id or robotics.ENV_OF.get(dataset_id)
+    _check(dataset_id)
+    env_id = env_like(dataset_id)
     if env_id is None:
         raise InputError(
             f"no environment here is like that of {dataset_id!r}: name a registered one to evaluate in with "
             "--eval_env, or none to learn from the data alone, or use D4RL's own with --eval_backend d4rl"
         )
     return env_id
-
-
-@cache
-def _a_dataset_of(env_id: str) -> str | None:
-    """A dataset of an environment, for they all have the same reference scores; None if it is not of D4RL's kind."""
-    if env_id in genuine.DATASETS:
-        return genuine.DATASETS[env_id]
-    of_env = (name for name in D4RL_FACTS if env_id in (reference(name).env_id, robotics.ENV_OF.get(name)))
-    return next(of_env, None)
 
 
 def score(returns: ArrayLike, dataset_id: str) -> np.ndarray:
@@ -139,14 +135,15 @@ def scale(env_id: str, stated: Mapping[str, Any] | None = None) -> Scale:
     Raises:
         InputError: The file states one of the two alone, or no range.
     """
-    if env_id.startswith(OGBENCH_ENVS):
+    facts = known(env_id)
+    if facts is not None and facts.outcome == "success":
         return Scale("success_percent", "success in %", (0.0, 1.0), of="successes")
-    dataset_id = _a_dataset_of(silhouettes.of_states(env_id))
-    if dataset_id is not None:
-        bounds = reference(dataset_id)[:2]
-        if is_d4rl_exact(env_id):
-            return Scale("d4rl_normalized_score", "D4RL score", bounds)
-        return Scale("normalized_return_not_d4rl", "normalised return (not D4RL: Gymnasium-Robotics)", bounds)
+    if is_d4rl_exact(env_id):
+        assert facts is not None, "the table has D4RL's environments"
+        return Scale("d4rl_normalized_score", "D4RL score", facts.bounds)
+    if env_id in robotics.ENVS:
+        assert facts is not None, "the table has them"
+        return Scale("normalized_return_not_d4rl", "normalised return (not D4RL: Gymnasium-Robotics)", facts.bounds)
     if stated is None or not any(name in stated for name in REFERENCES):
         return Scale("return_mean", "return")
     return Scale("normalized_return", "normalised return", _range(stated))

@@ -24,6 +24,7 @@ PREFIX = "silhouettes/"
 
 _OF_STATES = "d4rl/"
 _ROBOTS: dict[str, Any] = {"halfcheetah-v2": D4RLHalfCheetah, "hopper-v2": D4RLHopper, "walker2d-v2": D4RLWalker2d}
+ENVS = tuple(PREFIX + robot for robot in _ROBOTS)
 _MAX_EPISODE_STEPS = 1000
 SIDE = 64
 """Pixels of an image, along each side."""

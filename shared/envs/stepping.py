@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from shared.envs.goals import is_goal
 from shared.envs.images import stacked
-from shared.envs.registry import make_env
+from shared.envs.registry import MAX_EPISODE_STEPS, make_env, time_limit
 from shared.envs.spaces import kept_as, spaces_of
 
 
@@ -58,6 +58,7 @@ class Stepper:
         std: ArrayLike = 1.0,
         learnt: Callable[[float], float] = lambda reward: reward,
         frame_stack: int = 1,
+        max_episode_steps: int | None = None,
     ) -> None:
         """Makes the environment.
 
@@ -67,11 +68,15 @@ class Stepper:
             std: Then divides it.
             learnt: From the environment's reward to the one that is learnt from.
             frame_stack: Of images, how many frames an observation shows, the newest last.
+            max_episode_steps: An episode is cut after so many; None: by the environment alone, and after
+                `MAX_EPISODE_STEPS` if that has no time limit.
 
         Raises:
             InputError: The environment is unknown, or of another kind.
         """
-        self._env = stacked(make_env(env_id), frame_stack)
+        if max_episode_steps is None and time_limit(env_id) is None:
+            max_episode_steps = MAX_EPISODE_STEPS
+        self._env = stacked(make_env(env_id, max_episode_steps), frame_stack)
         self._mean, self._std, self._learnt = np.asarray(mean), np.asarray(std), learnt
         self.state_dim, self.actions = spaces_of(env_id, self._env)
         self.max_action = self.actions.bound

@@ -129,8 +129,9 @@ def _evaluation(result: Path) -> dict[str, Any]:
 
 
 def _acts_in(result: Path, env_id: str) -> bool:
-    """Whether a run has learnt to act in this environment."""
-    return _evaluation(result).get("env") == env_id
+    """Whether a run has learnt to act in this environment, whatever module it was imported from."""
+    theirs = _evaluation(result).get("env")
+    return theirs is not None and str(theirs).rpartition(":")[2] == env_id.rpartition(":")[2]
 
 
 def _learnt_alone_from(result: Path, dataset: str) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from shared.data import sources
 from shared.data.dynamics import ModelSizes, extract_known
 from shared.data.transitions import Batch
-from shared.envs.terminations import termination
+from shared.envs.families import check_termination, termination
 from shared.errors import InputError, RunError
 from shared.frameworks.twins import load_twin
 from shared.runs.configs import from_settings
@@ -59,7 +59,9 @@ def load_learnt(config: Any, framework: str) -> tuple[Task, Learnt]:
     if read.raw["actions"].ndim == 1:
         raise InputError(f"dataset {config.env!r} has finite actions, and a model's are vectors: set env to another")
     env_id = own_env(config.env, read.attributes, NEEDED)
-    termination(env_id)  # or one line on why there is none
+    if config.termination or not config.dynamics:  # else the model's own run has said it
+        # or one line on why there is none
+        check_termination(termination(env_id, config.termination), read.raw["observations"])
     _check_room(config, *(read.raw[name].shape[1] for name in ("observations", "actions")))
     path = check_model(Path(config.dynamics) if config.dynamics else _trained(config, framework), _SUFFIXES[framework])
     content = importlib.import_module(f"shared.frameworks.{framework}_checkpoints").read_checkpoint(str(path))
@@ -79,7 +81,7 @@ def load_learnt(config: Any, framework: str) -> tuple[Task, Learnt]:
             following = following[raw["rows"]]
         return extract_known(raw, env_id, limit, following)
 
-    model = twin.load_dynamics(path, config.device)
+    model = twin.load_dynamics(path, config.device, config.termination)
     task = load_task(config, normalize=False, extract=extract)
     digest = {"dynamics": hashlib.sha256(path.read_bytes()).hexdigest()}
     return dataclasses.replace(task, fingerprint=task.fingerprint | digest), Learnt(model, sizes)
@@ -88,7 +90,7 @@ def load_learnt(config: Any, framework: str) -> tuple[Task, Learnt]:
 def _trained(config: Any, framework: str) -> Path:
     """The folder of a run that has learnt a model for this one."""
     twin = load_twin(framework, DYNAMICS)
-    names = ("env", "seed", "device", "runs_path", "wandb_mode", "tensorboard", "project")
+    names = ("env", "termination", "seed", "device", "runs_path", "wandb_mode", "tensorboard", "project")
     shared = {name: getattr(config, name) for name in names}
     settings = from_settings(twin.TrainConfig, DYNAMICS, shared, "")
     how_far, folder = standing(settings, framework)

@@ -25,6 +25,7 @@ from shared.names import nearest
 from shared.runs.checkpoints import Checkpoints
 from shared.runs.configs import algorithms, from_settings, read_file
 from shared.runs.encoders import frame_stack_of
+from shared.runs.episodes import cut_after
 from shared.runs.task import scoring_env
 from shared.runs.validation import NO_ENVIRONMENT
 
@@ -175,13 +176,22 @@ class Saved:
                 "--load_model and --eval_env"
             )
         seed = self.evaluation_seed if seed is None else seed
+        limits = [self._cut]
         if self.is_prompted:
-            how = {"num_envs": n_episodes, "max_steps": self.config.episode_len} | how
+            how = {"num_envs": n_episodes} | how
+            limits.append(self.config.episode_len)
         action_mean, action_std = self.action_statistics()
         known: dict[str, Any] = {"action_mean": action_mean, "action_std": action_std, "reported": self.scale}
         known["frame_stack"] = frame_stack_of(self.config)
+        known["max_steps"] = min((steps for steps in limits if steps), default=None)
         how = known | how
         return Evaluator(self.env_id, n_episodes, seed, *self.statistics(), **how)
+
+    @property
+    def _cut(self) -> int | None:
+        """After how many steps an episode is cut; None: by the environment alone."""
+        environment = self.facts.get("environment") or {}
+        return environment.get("max_episode_steps") or cut_after(self.config, self.env_id)
 
     @property
     def evaluation_seed(self) -> int:

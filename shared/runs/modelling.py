@@ -9,8 +9,8 @@ import numpy as np
 from shared.data import sources
 from shared.data.dynamics import extract_known, held_out_rows
 from shared.data.transitions import Batch
+from shared.envs.families import check_termination, termination
 from shared.envs.registry import time_limit
-from shared.envs.terminations import termination
 from shared.errors import InputError
 from shared.runs import memory, seeds
 from shared.runs.checkpoints import Checkpoints
@@ -29,8 +29,8 @@ def load_modelled(config: Any) -> Task:
     """Loads the dataset that the config names for a dynamics model; states and rewards are as they are.
 
     Args:
-        config: Has what a `RolloutEvaluator` takes, `env`, and `dynamics_hidden_dims` with as many weight decays and
-            one more.
+        config: Has what a `RolloutEvaluator` takes, `env`, `termination`, and `dynamics_hidden_dims` with as many
+            weight decays and one more.
 
     Raises:
         InputError: A setting or the dataset cannot be used, or they do not fit.
@@ -73,7 +73,8 @@ def _read(config: Any) -> tuple[str, str, Batch]:
     if read.raw["actions"].ndim == 1:
         raise InputError(f"dataset {config.env!r} has finite actions, and this model's are vectors: set env to another")
     env_id = own_env(config.env, read.attributes, NEEDED)
-    termination(env_id)  # or one line on why there is none
+    # or one line on why there is none
+    check_termination(termination(env_id, config.termination), read.raw["observations"])
     limit = read.max_episode_steps or time_limit(env_id)
     following = sources.next_observations(config.env, read)
     return env_id, read.sha256, extract_known(read.raw, env_id, limit, following)

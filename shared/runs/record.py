@@ -202,13 +202,14 @@ class Record:
             "seconds": self._progress.seconds(),
             "evaluating": self._progress.evaluating,
         }
-        settings = dataclasses.asdict(self._config)
+        settings, where = dataclasses.asdict(self._config), self._task.evaluator.fingerprint
         return {
             "step": step,
             "settings": {name: list(v) if isinstance(v, tuple) else v for name, v in settings.items()},
             "dataset": self._task.fingerprint,
             "environment": {
-                "id": self._task.evaluator.fingerprint["env"],
+                "id": where["env"],
+                **{key: where[key] for key in ("max_episode_steps",) if key in where},
                 "state_dim": shape if isinstance(shape := self._task.shape, int) else list(shape),
                 "action_dim": self._task.action_dim,
                 "max_action": float(self._task.max_action),

@@ -49,6 +49,9 @@ class RunConfig(RecordConfig):
 
     # Episodes in an evaluation
     n_episodes: int = bounded(10, low=1)
+    # Steps after which an episode in the environment is cut; null: its own time limit. Where it has none that is the
+    # longest episode of the dataset, or 1000
+    max_episode_steps: int | None = later(bounded(None, low=1))
     # Seed of the weights, the batches, the noise and the evaluation's start states
     seed: int = bounded(0, low=0, high=2**32 - 1)
 
@@ -106,6 +109,15 @@ class ImagesConfig:
     encoder: str = later(choice(NO_ENCODER, *ENCODERS))
     # Images in an observation, the newest last
     frame_stack: int = later(bounded(1, low=1))
+
+
+@dataclass(frozen=True)
+class ModelledConfig:
+    """A run whose dynamics model must know where episodes end."""
+
+    # Where the model ends an episode: empty, as is known of the environment; none, where only a time limit ends it. Or
+    # your own module:function, from states (..., S) of the framework to booleans (...)
+    termination: str = later(field(default=""))
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from shared.envs.stepping import Stepper
 from shared.errors import InputError
 from shared.runs import memory, seeds
 from shared.runs.encoders import check_readable, frame_stack_of
+from shared.runs.episodes import cut_after, tell_of_cut
 from shared.runs.fields import check
 from shared.runs.progress import say
 from shared.runs.scoring import Scorer
@@ -101,7 +102,7 @@ def load_task(
     Args:
         config: A `DatasetConfig` with `buffer_size`; of a `RewardsConfig` the rewards may be scaled.
         prepare: From the transitions and a name to the transitions that are learnt from. The name tells the family: it
-            is the dataset's, or the environment's for a file of one's own. None leaves the transitions as they are.
+            is D4RL's of a dataset, or that of the environment of another one. None leaves the transitions as they are.
         normalize: Whether states are normalised to mean 0 and standard deviation 1.
         eval_seed: Decides the start states of evaluations; None: the config's `seed`.
         source: Anything with D4RL's `get_dataset()`, read in place of the dataset that `config.env` then only names.
@@ -324,7 +325,9 @@ def training_environment(config: Any, task: Task) -> OnlineExperience:
     except InputError:
         task.evaluator.close()
         raise
-    stepper = Stepper(task.evaluator.fingerprint["env"], task.mean, task.std, task.step_reward)
+    where = task.evaluator.fingerprint
+    cut = where.get("max_episode_steps")
+    stepper = Stepper(where["env"], task.mean, task.std, task.step_reward, max_episode_steps=cut)
     return OnlineExperience(stepper, config.seed, steps, config.switch)
 
 
@@ -342,7 +345,10 @@ def load_environment(config: Any, finite: bool = False) -> Task:
     check(config)
     memory.check_settings(config)
     _check_no_dataset(config)
-    evaluator = Evaluator(config.env, config.n_episodes, config.seed, frame_stack=frame_stack_of(config))
+    cut = cut_after(config, config.env)
+    frame_stack = frame_stack_of(config)
+    evaluator = Evaluator(config.env, config.n_episodes, config.seed, max_steps=cut, frame_stack=frame_stack)
+    _note_cut(evaluator, cut)
     rows, state_dim, action_dim = config.max_timesteps, evaluator.state_dim, evaluator.action_dim
     try:
         _check_kind(f"environment {config.env!r}", evaluator.actions.finite, finite)
@@ -458,7 +464,7 @@ def _open(config: Any, source: Any, finite: bool) -> _Opened:
     env_id = _scoring_env(config, read.attributes)
     recorded_in = str(read.attributes.get("env_id", "")) if env_id == NO_ENVIRONMENT else env_id
     limit = read.max_episode_steps or time_limit(recorded_in)
-    return _Opened(read, env_id, recorded_in if names.is_file_name(config.env) else config.env, limit)
+    return _Opened(read, env_id, told_by(config.env, read.attributes, recorded_in), limit)
 
 
 def _scoring_env(config: Any, attributes: dict[str, Any]) -> str:
@@ -500,7 +506,10 @@ def _task(config: Any, learnt: _Learnt, seed: int, **limits: Any) -> Task:
     limits |= {"action_mean": learnt.action_mean, "action_std": learnt.action_std}
     limits |= {"reported": scale(opened.env_id, stated)}
     limits["frame_stack"] = frame_stack_of(config)
+    cut = cut_after(config, opened.env_id, opened.read.raw)
+    limits["max_steps"] = min((steps for steps in (cut, limits.get("max_steps")) if steps), default=None)
     evaluator = Evaluator(opened.env_id, config.n_episodes, seed, learnt.mean, learnt.std, **limits)
+    _note_cut(evaluator, cut)
     if misfit := _misfit(dataset, attributes.get("n_actions"), evaluator):
         evaluator.close()
         raise InputError(
@@ -553,6 +562,13 @@ def _task_scored_by(
     )
 
 
+def _note_cut(evaluator: Evaluator, steps: int | None) -> None:
+    """Whoever plays in the environment later must know of a time limit that is not its own."""
+    if steps is not None:
+        tell_of_cut(evaluator.fingerprint["env"], steps)
+        evaluator.fingerprint["max_episode_steps"] = steps
+
+
 def _misfit(dataset: Any, n_actions: int | None, evaluator: Evaluator) -> tuple[str, str] | None:
     """In words, of what size or kind the dataset's steps are, and those of its environment; None where they fit."""
     states, there = shape_of(dataset.observations), evaluator.actions
@@ -567,6 +583,21 @@ def _misfit(dataset: Any, n_actions: int | None, evaluator: Evaluator) -> tuple[
     if fits and states == evaluator.state_dim:
         return None
     return ours, f"{evaluator.state_dim} and {f'actions 0 to {there.size - 1}' if there.finite else there.size}"
+
+
+def told_by(name: str, attributes: dict[str, Any], env_id: str) -> str:
+    """The name that tells what is known of a dataset's task: D4RL's, else that of an environment.
+
+    Args:
+        name: Of the dataset.
+        attributes: What it says about itself, such as the environment that it was recorded in.
+        env_id: The environment that scores, which counts for a file of one's own.
+    """
+    if name in names.D4RL_FACTS:
+        return name
+    if names.is_file_name(name):
+        return env_id
+    return str(attributes.get("recorded_in", attributes.get("env_id", env_id)))
 
 
 _NEEDED = "set eval_env to one, or to none to learn from the data alone"

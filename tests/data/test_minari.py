@@ -9,9 +9,12 @@ import gymnasium
 import minari
 import numpy as np
 import pytest
+from gymnasium.wrappers import RescaleAction
 
 from shared.data import cache, minari_sets, sources, transitions
 from shared.data.transitions import Batch
+from shared.envs.evaluation import Evaluator
+from shared.envs.registry import make_env, time_limit
 from shared.errors import InputError
 from shared.runs.task import load_task
 from tests.runs.test_task import Config
@@ -41,9 +44,10 @@ def record() -> Iterator[Callable[..., list[list[Any]]]]:
     """Records a dataset, and returns each step as (o, a, r, o', terminated, truncated)."""
     open_envs = []
 
-    def collect(key: str, env_id: str, lengths: list[int], **settings: Any) -> list[list[Any]]:
+    def collect(key: str, env_id: str | gymnasium.Env, lengths: list[int], **settings: Any) -> list[list[Any]]:
         """Random actions; episode k is stopped after `lengths[k]` steps if it has not ended by itself."""
-        env = minari.DataCollector(gymnasium.make(env_id, **settings))
+        made = gymnasium.make(env_id, **settings) if isinstance(env_id, str) else env_id
+        env = minari.DataCollector(made)
         open_envs.append(env)
         env.action_space.seed(0)
         steps = []
@@ -127,12 +131,55 @@ def test_a_run_is_scored_where_the_dataset_was_recorded(record: Callable[..., li
     assert len(task.fingerprint["sha256"]) == 64
 
 
-def test_an_environment_that_its_name_does_not_make_again_must_be_named(
+def test_an_environment_that_its_name_does_not_make_again_is_made_as_it_was_recorded(
     record: Callable[..., list[list[Any]]],
 ) -> None:
-    record("hopper-v0", "Hopper-v5", [10], forward_reward_weight=2.0)
-    with pytest.raises(InputError, match=r"minari:hopper-v0 names no environment: set eval_env$"):
-        load_task(Config("minari:hopper-v0"))
+    record("hopper-v0", "Hopper-v5", [10], forward_reward_weight=2.0, max_episode_steps=7)
+    task = load_task(Config("minari:hopper-v0"))
+    assert task.evaluator.fingerprint["env"] == "minari:hopper-v0"
+    task.evaluator.close()
+    env: Any = make_env("minari:hopper-v0")
+    assert env.unwrapped._forward_reward_weight == 2.0
+    assert time_limit("minari:hopper-v0") == 7
+    env.close()
+
+
+def test_wrappers_are_applied_in_evaluation(record: Callable[..., list[list[Any]]]) -> None:
+    """Actions of a tenth are torques of a fifth: the returns are those of the environment under its wrapper."""
+    record("stretched-v0", RescaleAction(gymnasium.make("Pendulum-v1"), -1.0, 1.0), [20])
+    task = load_task(Config("minari:stretched-v0"))
+    found = task.evaluator(lambda observations: np.full((len(observations), 1), 0.1, np.float32))
+    task.evaluator.close()
+    plain = Evaluator("Pendulum-v1", 1, 0)
+    expected = plain(lambda observations: np.full((len(observations), 1), 0.2, np.float32))
+    plain.close()
+    np.testing.assert_allclose(found.returns, expected.returns, rtol=1e-6)
+    assert (task.max_action, plain.max_action) == (1.0, 2.0)
+
+
+class Plain(gymnasium.ActionWrapper):
+    """One of those that do not say how they were made."""
+
+    def action(self, action: np.ndarray) -> np.ndarray:
+        """Pushes the other way."""
+        return -action
+
+
+def test_a_wrapper_that_cannot_be_made_again_is_refused_in_one_line(record: Callable[..., list[list[Any]]]) -> None:
+    record("turned-v0", Plain(gymnasium.make("Pendulum-v1")), [20])
+    with pytest.raises(InputError, match=r"Pendulum-v1 under Plain, cannot be made again .*set eval_env"):
+        load_task(Config("minari:turned-v0"))
+    load_task(Config("minari:turned-v0", eval_env="Pendulum-v1")).evaluator.close()
+
+
+def test_an_environment_of_another_package_is_imported_from_it(record: Callable[..., list[list[Any]]]) -> None:
+    """By its own name, in a process that knows nothing of it."""
+    record("glide-v0", "tests.own_envs:own/Glide-v0", [20])
+    del gymnasium.registry["own/Glide-v0"]
+    del sys.modules["tests.own_envs"]
+    task = load_task(Config("minari:glide-v0"))
+    task.evaluator.close()
+    assert task.evaluator.fingerprint["env"] == "tests.own_envs:own/Glide-v0"
 
 
 def test_large_datasets_are_read_once(

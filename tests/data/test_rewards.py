@@ -82,7 +82,7 @@ def test_without_a_complete_piece_there_is_no_best() -> None:
         keep_best(transitions([1.0, 2.0], [0, 0]), 0.1, 1.0)
 
 
-@pytest.mark.parametrize("env", ["hopper-medium-v2", "mini/halfcheetah-x", "Walker2d-v5"])
+@pytest.mark.parametrize("env", ["hopper-medium-v2", "d4rl/halfcheetah-v2", "Walker2d-v5"])
 def test_locomotion_rewards_are_scaled_in_two_float32_steps(env: str) -> None:
     dataset = transitions([0.1, 0.2, 0.7, 3.3, 0.3], [0, 1, 0, 1, 0])
     low, high = return_range(dataset.rewards, dataset.terminals)
@@ -127,7 +127,7 @@ def test_antmazes_rewards_are_multiplied_alone() -> None:
             modify(dataset, "hopper-medium-v2")
 
 
-@pytest.mark.parametrize("env", ["mini/hopper-own", "halfcheetah-medium-v2", "Walker2d"])
+@pytest.mark.parametrize("env", ["silhouettes/hopper-v2", "halfcheetah-medium-v2", "Walker2d-v4"])
 def test_true_episodes_scale_rewards(env: str) -> None:
     """Episodes end at terminals, at jumps between states and with the file; their returns here are 3, 7 and 13."""
     states = np.array([[0.0], [1.0], [5.0], [6.0], [7.0], [8.0]], np.float32)

@@ -193,7 +193,7 @@ def test_what_is_reported_where() -> None:
 
 def test_a_cubes_environment_can_be_told_and_seen() -> None:
     env = make_env(CUBE)
-    facts = fingerprint(env)
+    facts = fingerprint(CUBE, env)
     assert (facts["env"], facts["d4rl_exact"]) == (CUBE, False)
     assert facts["total_mass"] > 1
     assert (env.observation_space.shape, env.action_space.shape) == ((28,), (5,))

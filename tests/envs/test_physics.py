@@ -317,11 +317,11 @@ def test_only_the_corrected_environments_are_exact() -> None:
 )
 def test_fingerprint_names_what_a_score_depends_on(env_id: str, mass: float, exact: bool) -> None:
     """Total masses tell the old inertias from today's."""
-    found = fingerprint(make_env(env_id))
+    found = fingerprint(env_id, make_env(env_id))
     assert found.pop("total_mass") == pytest.approx(mass, abs=1e-6)
     assert found == {"env": env_id, "mujoco": mujoco.__version__, "d4rl_exact": exact}
 
 
 def test_fingerprint_outside_mujoco_has_no_mass() -> None:
     """Any registered environment has a fingerprint."""
-    assert fingerprint(make_env("Pendulum-v1"))["total_mass"] is None
+    assert fingerprint("Pendulum-v1", make_env("Pendulum-v1"))["total_mass"] is None

@@ -67,7 +67,7 @@ def test_no_return_here_is_a_d4rl_score(env_id: str) -> None:
     assert scale(env_id).metric == "normalized_return_not_d4rl"
     assert not is_d4rl_exact(env_id)
     assert not evaluator.fingerprint["d4rl_exact"]
-    assert fingerprint(make_env(env_id))["total_mass"] > 0
+    assert fingerprint(env_id, make_env(env_id))["total_mass"] > 0
     evaluator.close()
 
 

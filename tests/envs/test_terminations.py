@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from shared.envs import terminations
-from shared.envs.terminations import termination
-from shared.errors import InputError
+from shared.envs.families import termination
 
 # The family's function, a state in which an episode goes on, and for some components what ends it and what does not
 CASES = {
@@ -25,16 +23,18 @@ CASES = {
             3: ([100.0, math.nan, -math.inf], [99.0, -500.0]),
         },
     ),
-    "antmaze-umaze-v2": ([0.5] + [0.0] * 4, {0: ([0.19, 1.01, math.nan], [0.2, 1.0]), 3: ([math.inf], [1e6])}),
+    "Ant-v5": ([0.5] + [0.0] * 4, {0: ([0.19, 1.01, math.nan], [0.2, 1.0]), 3: ([math.inf], [1e6])}),
     "walker2d-medium-v2": (
         [1.2] + [0.0] * 4,
         {0: ([0.8, 2.0, math.nan], [0.81, 1.99]), 1: ([1.0, -1.0], [0.9, -0.9]), 3: ([100.0, -100.0], [99.0, -99.0])},
     ),
-    "Humanoid-v5": ([1.4] + [0.0] * 4, {0: ([0.9, 2.1], [1.0, 2.0])}),
-    "pen-cloned-v1": ([0.1] * 30, {26: ([0.07, math.nan], [0.075, 1.0])}),
+    "Humanoid-v5": ([1.4] + [0.0] * 4, {0: ([0.9, 2.1, math.nan], [1.0, 2.0]), 3: ([math.nan, math.inf], [1e6])}),
+    "pen-cloned-v1": ([0.1] * 30, {26: ([0.07, math.nan], [0.075, 1.0]), 3: ([math.nan], [1e6])}),
     "door-cloned-v1": ([0.0] * 5, {0: ([], [1e9, math.nan])}),
-    "halfcheetahvel": ([0.0] * 5, {0: ([], [1e9, math.nan])}),
-    "InvertedPendulum-v5": ([0.0] * 4, {1: ([], [9.0])}),
+    "InvertedPendulum-v5": ([0.0] * 4, {1: ([0.21, -0.21, math.nan], [0.19, -0.2]), 0: ([math.inf], [9.0])}),
+    # Sines and cosines of a straight double pole; bent by 90 degrees its tip is at 0.6
+    "InvertedDoublePendulum-v5": ([0.0, 0.0, 0.0, 1.0, 1.0, 0.0], {4: ([0.0, math.nan], [0.7]), 3: ([0.8], [0.9])}),
+    "MountainCarContinuous-v0": ([0.5, -0.1], {1: ([0.0, 0.1, math.nan], [-0.2]), 0: ([math.nan], [0.44])}),
 }
 KINDS = {"numpy": np.asarray, "torch": torch.as_tensor, "jax": jnp.asarray}
 
@@ -56,24 +56,3 @@ def test_bounds(task: str, make: Callable[[np.ndarray], Any]) -> None:
     assert np.asarray(found).tolist() == expected
     together = termination(task)(make(np.array([states, states])))
     assert np.asarray(together).tolist() == [expected, expected]
-
-
-@pytest.mark.parametrize(
-    ("task", "expected"),
-    [
-        ("mini/hopper-medium-replay", terminations.hopper),
-        ("d4rl/halfcheetah-v2", terminations.halfcheetah),
-        ("minari:mujoco/walker2d/medium-v0", terminations.walker2d),
-        ("Walker2d-v5", terminations.walker2d),
-        ("d4rl/antmaze-umaze-v2", terminations.ant),
-        ("d4rl/pen-v1", terminations.pen),
-    ],
-)
-def test_a_task_is_known_by_its_name(task: str, expected: object) -> None:
-    assert termination(task) is expected
-
-
-@pytest.mark.parametrize("task", ["hammer-human-v1", "maze2d-open-v0", "kitchen-mixed-v0", "CartPole-v1"])
-def test_of_other_tasks_nobody_knows(task: str) -> None:
-    with pytest.raises(InputError, match=f"nothing tells from a state of '{task}'"):
-        termination(task)

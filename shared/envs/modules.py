@@ -1,0 +1,57 @@
+"""Modules of the user's own, which a setting names: installed, on PYTHONPATH, or in the folder where the user types."""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from shared.errors import InputError, reason
+
+
+def module_of(name: str, wanted_by: str) -> ModuleType:
+    """Imports a module; the current folder is looked through last, so that no file in it hides a package.
+
+    Args:
+        name: Such as `myenvs` or `lab.tasks`.
+        wanted_by: Which words of the user's name it, for messages.
+
+    Raises:
+        InputError: There is no such module, or it cannot be imported.
+    """
+    # Python's own first entry is the folder of the program that was started, `corl_jax/` say.
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise InputError(
+                f"{wanted_by} needs the module {error.name!r}, which is not here: install it, or put its folder on "
+                "PYTHONPATH"
+            ) from error
+        raise _failed(name, wanted_by, error) from error
+    except Exception as error:  # whatever somebody's module raises
+        raise _failed(name, wanted_by, error) from error
+
+
+def _failed(name: str, wanted_by: str, error: Exception) -> InputError:
+    return InputError(
+        f"{wanted_by} needs the module {name!r}, which cannot be imported ({type(error).__name__}: {reason(error)})"
+    )
+
+
+def function_of(name: str, setting: str) -> Callable[..., Any]:
+    """The function that a setting names as `module:function`.
+
+    Raises:
+        InputError: The setting has another form, or there is no such module or function.
+    """
+    module, _, function = name.partition(":")
+    if not (module and function):
+        raise InputError(f"{setting} {name!r} is no function: write it as module:function")
+    found = getattr(module_of(module, f"{setting} {name!r}"), function, None)
+    if not callable(found):
+        raise InputError(f"{setting} {name!r}: the module {module!r} has no function {function!r}")
+    return found

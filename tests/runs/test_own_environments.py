@@ -1,0 +1,246 @@
+"""Environments of somebody else: found by `module:Id`, remembered by runs, and cut where they are endless."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from shared.data import rewards
+from shared.data.experience import Rows, load_rows
+from shared.envs.registry import is_registered, make_env, time_limit
+from shared.errors import InputError
+from shared.frameworks.saved import Saved, find
+from shared.frameworks.twins import ROOT, load_twin
+from shared.runs import episodes
+from shared.runs.task import load_task, training_environment
+from tests.runs.stopped_runs import only_run, read, rows, train
+from tests.runs.test_task import Config
+
+SIDES = ("torch", "jax")
+GLIDE, LEDGE, BOUNDLESS = (f"tests.own_envs:own/{name}-v0" for name in ("Glide", "Ledge", "Boundless"))
+# A module as somebody keeps it beside what he types
+REGISTERS = "import gymnasium\ngymnasium.register('lab/Arm-v0', 'tests.own_envs:Glide', max_episode_steps=9)\n"
+SHORT = {"max_timesteps": 4, "eval_freq": 4, "batch_size": 8, "n_episodes": 2, "device": "cpu"}
+
+
+@pytest.fixture
+def glided(tmp_path: Path) -> Callable[..., Path]:
+    """Writes steps of a gliding point, six episodes of ten rows that a time limit ended."""
+
+    def write(env_id: str | None, **arrays: np.ndarray) -> Path:
+        rng = np.random.default_rng(0)
+        content = {
+            "observations": rng.normal(size=(60, 2)).astype(np.float32),
+            "actions": rng.uniform(-1, 1, size=(60, 1)).astype(np.float32),
+            "rewards": rng.random(60).astype(np.float32),
+            "terminals": np.zeros(60, bool),
+            "timeouts": np.arange(60) % 10 == 9,
+        }
+        path = tmp_path / "glided.hdf5"
+        with h5py.File(path, "w") as file:
+            for key, values in (content | arrays).items():
+                file[key] = values
+            file.attrs.update({"env_id": env_id} if env_id else {})
+        return path
+
+    return write
+
+
+@pytest.fixture(autouse=True)
+def told_again() -> None:
+    """What is said once a process is said once a test."""
+    episodes.tell_of_cut.cache_clear()
+    rewards._tell_of_no_rule.cache_clear()
+
+
+def lengths(run: Path) -> list[int]:
+    """The steps of each episode of the last evaluation."""
+    return next(row["lengths"] for row in reversed(rows(run)) if "lengths" in row)
+
+
+@pytest.mark.usefixtures("in_haste")
+@pytest.mark.parametrize("side", SIDES)
+def test_a_file_names_the_environment_of_a_module_and_the_run_remembers_it(
+    side: str, glided: Callable[..., Path], tmp_path: Path
+) -> None:
+    run = train(side, "td3_bc", tmp_path / "runs", env=str(glided(GLIDE)), **SHORT)
+    assert lengths(run) == [12, 12]
+    assert json.loads((run / "result.json").read_text())["evaluation"]["env"] == GLIDE
+    saved = Saved.open(find(run))
+    assert saved.facts["environment"]["id"] == saved.env_id == GLIDE
+    played = saved.evaluator(2)
+    assert played(saved.policy()).lengths.tolist() == [12, 12]
+    played.close()
+
+
+def run_beside(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command typed in a folder; only the suite itself is on Python's path."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def test_a_module_is_found_where_the_user_types(glided: Callable[..., Path], tmp_path: Path) -> None:
+    """By a program in another folder, and again by a command that knows nothing but the run."""
+    (tmp_path / "arm.py").write_text(REGISTERS)
+    flags = [f"--{name}={value}" for name, value in SHORT.items()]
+    program = [str(ROOT / "corl_torch" / "td3_bc.py"), "--env", str(glided("arm:lab/Arm-v0")), *flags]
+    trained = run_beside(tmp_path, *program)
+    assert trained.returncode == 0, trained.stderr
+    run = only_run(tmp_path / "runs")
+    assert lengths(run) == [9, 9]
+    played = run_beside(tmp_path, "-m", "shared", "play", str(run), "--episodes", "1")
+    assert "in 9 steps" in played.stdout, played.stderr
+    (tmp_path / "arm.py").unlink()
+    missing = run_beside(tmp_path, "-m", "shared", "play", str(run))
+    assert (missing.returncode, missing.stderr.count("\n")) == (2, 1)
+    assert "needs the module 'arm', which is not here: install it" in missing.stderr
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("where", [[], ["--ray", "--threads", "1"]], ids=["processes", "ray"])
+def test_a_sweeps_processes_import_it(where: list[str], tmp_path: Path) -> None:
+    if where:
+        pytest.importorskip("ray")
+    (tmp_path / "arm.py").write_text(REGISTERS)
+    asked = ["--algorithms", "online/td3", "--datasets", "arm:lab/Arm-v0", "--frameworks", "torch", "--folder", "swept"]
+    flags = [f"--{name}={value}" for name, value in SHORT.items()]
+    swept = run_beside(tmp_path, "-m", "shared", "sweep", *asked, *flags, "--random_steps=2", *where)
+    assert swept.returncode == 0, swept.stderr
+    (result,) = (tmp_path / "swept").glob("*/result.json")
+    assert json.loads(result.read_text())["evaluation"]["env"] == "arm:lab/Arm-v0"
+
+
+@pytest.mark.parametrize(
+    ("env_id", "message"),
+    [
+        ("no_such_module:lab/Arm-v0", "needs the module 'no_such_module', which is not here: install it"),
+        (
+            "tests.own_envs:own/Glade-v0",
+            "registers no environment 'own/Glade-v0': use tests.own_envs:own/Glide-v0",
+        ),
+        ("lab/Unregistered-v0", "unknown environment .*, or write module:lab/Unregistered-v0"),
+    ],
+)
+def test_what_is_not_there_is_named(env_id: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        make_env(env_id)
+    assert "\n" not in str(caught.value)
+    assert time_limit(env_id) is None
+
+
+def test_a_module_that_breaks_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    Path("broken_envs.py").write_text("import nothing_like_it\n")
+    Path("raising_envs.py").write_text("1 / 0\n")
+    with pytest.raises(InputError, match=r"'broken_envs', which cannot be imported .*'nothing_like_it'"):
+        make_env("broken_envs:lab/Arm-v0")
+    with pytest.raises(InputError, match=r"'raising_envs', which cannot be imported .*ZeroDivisionError"):
+        make_env("raising_envs:lab/Arm-v0")
+
+
+@pytest.mark.parametrize("name", ["minari:own/glide-v0", "ogbench:cube-single-play-singletask-v0", "C:own.hdf5"])
+def test_names_of_datasets_are_no_modules(name: str) -> None:
+    assert not is_registered(name)
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, 10), (7, 7)])
+def test_an_endless_environment_is_cut_at_the_datas_longest_episode_or_as_asked(
+    given: int | None, expected: int, glided: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In evaluations and in films alike; it is said once."""
+    run = train(
+        "torch", "td3_bc", tmp_path, env=str(glided(BOUNDLESS)), max_episode_steps=given, max_timesteps=8, eval_freq=4
+    )
+    assert lengths(run) == [expected, expected]
+    said = capsys.readouterr().err
+    assert said.count(f"{BOUNDLESS} has no time limit: an episode is cut after {expected} steps") == 1
+    saved = Saved.open(find(run))
+    assert saved.facts["environment"]["max_episode_steps"] == expected
+    played = saved.evaluator(1)
+    assert played(saved.policy()).lengths.tolist() == [expected]
+    played.close()
+
+
+def test_a_time_limit_of_its_own_counts_and_nothing_is_said(
+    glided: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = load_task(Config(str(glided(GLIDE))))
+    task.evaluator.close()
+    assert "max_episode_steps" not in task.evaluator.fingerprint
+    assert "time limit" not in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("in_haste")
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize(("given", "expected"), [(5, [5, 10]), (None, [])])
+def test_steps_of_an_endless_environment_are_cut_too(
+    side: str, given: int | None, expected: list[int], tmp_path: Path
+) -> None:
+    """As timeouts; without a word of the user's after 1000 steps, which this run does not make."""
+    settings = {"env": BOUNDLESS, "random_steps": 3, "max_episode_steps": given, "n_episodes": 1}
+    run = train(side, "online/td3", tmp_path, **settings)
+    kept = load_rows(run, 12, Rows)
+    assert (np.flatnonzero(kept.timeouts) + 1).tolist() == expected
+    assert not kept.terminals.any()
+    assert lengths(run) == [given or 1000]
+
+
+def test_a_run_that_goes_on_in_an_endless_environment_is_cut_as_its_evaluations(glided: Callable[..., Path]) -> None:
+    config = Config(str(glided(BOUNDLESS)))
+    task = load_task(config)
+    object.__setattr__(config, "online_iterations", 25)
+    object.__setattr__(config, "switch", 0)
+    experience = training_environment(config, task)
+    for _ in range(25):
+        experience.step(np.zeros(1, np.float32))
+    assert [episode.length for episode in experience.episodes] == [10, 10]
+    experience.close()
+    task.evaluator.close()
+
+
+@pytest.mark.usefixtures("in_haste")
+@pytest.mark.parametrize("side", SIDES)
+def test_a_model_of_an_environment_of_ones_own_asks_where_episodes_end(
+    side: str, glided: Callable[..., Path], tmp_path: Path
+) -> None:
+    env = str(glided(LEDGE))
+    settings = {"env": env, "max_timesteps": 2, "eval_freq": 2, "rollout_length": 3}
+    with pytest.raises(InputError, match=r"set termination to none .* or to module:function"):
+        train(side, "model_based/dynamics", tmp_path / "refused", **settings)
+    ended = {}
+    for given in ("none", "tests.own_envs:over_the_edge"):
+        run = train(side, "model_based/dynamics", tmp_path / given[:4], **settings, termination=given)
+        ended[given] = rows(run)[-1]["ended"]
+        twin = load_twin(side, "model_based/dynamics")
+        found = twin.load_dynamics(run, "cpu").terminated
+        assert np.asarray(found(np.array([[0.0, 0.0], [0.4, 0.0]]))).tolist() == [False, given != "none"]
+    assert ended["none"] == 0.0 < ended["tests.own_envs:over_the_edge"]
+
+
+def test_a_rule_that_does_not_fit_is_refused_before_anything_is_trained(
+    glided: Callable[..., Path], tmp_path: Path
+) -> None:
+    for given, message in (
+        ("numpy:abs", "let it return a boolean"),
+        ("tests.own_envs:fell", "cannot read states"),
+    ):
+        with pytest.raises(InputError, match=message):
+            train("torch", "model_based/dynamics", tmp_path / "runs", env=str(glided(LEDGE)), termination=given)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.usefixtures("in_haste")
+def test_rewards_without_a_rule_stay_as_they_are_and_a_line_says_so(
+    glided: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train("torch", "iql", tmp_path, env=str(glided(GLIDE)), normalize_reward=True, max_timesteps=4)
+    assert "reward_scaler return scales them" in capsys.readouterr().err
+    assert read(find(run))["dataset"]["transitions"] == 54
