@@ -412,7 +412,7 @@ def train_in_environment(config: TrainConfig) -> Run:
     with jax.default_device(device):
         weights_key, draws_key, exploration_key = jax.random.split(jax.random.key(config.seed), 3)
         state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
-        experience = Experience(config.env, config.max_timesteps)
+        experience = Experience(config.env, config.max_timesteps, units=task.units)
         run = Run(config, task, "online/ddpg", "jax", device, unit="step")
         state, _ = restore(run, partial(load, state, experience=experience), state)
         if experience.size == config.max_timesteps and not run.step:

@@ -414,7 +414,7 @@ def train_in_environment(config: TrainConfig) -> Run:
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
-    experience = Experience(config.env, config.max_timesteps)
+    experience = Experience(config.env, config.max_timesteps, units=task.units)
     run = Run(config, task, "online/td3", "torch", device, unit="step")
     restore(run, partial(load, trainer, experience=experience), device)
     if experience.size == config.max_timesteps and not run.step:

@@ -25,7 +25,9 @@ from shared.envs.registry import fingerprint, is_registered, make_env
 from shared.envs.scores import REFERENCES, scale
 from shared.envs.spaces import spaces_of
 from shared.errors import InputError, Stopped
+from shared.frameworks.saved import Saved
 from shared.names import NAMES, RECIPES, ROBOTS, nearest
+from shared.runs.actions import action_units
 
 _OF_FRAMEWORK = {"torch": ("torch",), "jax": ("jax", "jaxlib")}
 _PACKAGES = ("mujoco", "gymnasium", "numpy")
@@ -124,7 +126,7 @@ class Collection:
         env = make_env(self.env_id)
         state_dim, self.actions = spaces_of(self.env_id, env)
         env.close()
-        self._sizes = state_dim, self.actions.size, self.actions.bound
+        self._shape = state_dim
         given = {name: value for name in _TRAINING if (value := getattr(options, name)) is not None}
         kind = FiniteDQN if self.actions.finite else SoftActorCritic
         self.agent: Agent = kind(options.framework, self.env_id, options.seed, given)
@@ -167,9 +169,11 @@ class Collection:
 
     def _recorder(self, step: int) -> Recorder:
         """Of the policy after some environment steps, 0 for one that has learnt nothing."""
-        load = partial(self.agent.acting, self._paths[step] if step else None, *self._sizes)
+        path = self._paths[step] if step else None
+        units = action_units(self.agent.config, self.actions) if path is None else Saved.open(path).units
+        load = partial(self.agent.acting, path, self._shape, self.actions.size, units.bound)
         seed = int(np.random.SeedSequence([self._options.seed, step]).generate_state(1)[0])
-        return Recorder(self.env_id, load, seed, self._folder / "episodes" / str(step))
+        return Recorder(self.env_id, load, seed, self._folder / "episodes" / str(step), units)
 
     def _rate(self, step: int, parts: int) -> Snapshot:
         recorder = self._recorder(step)

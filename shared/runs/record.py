@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from shared.data.online import Episode
+from shared.envs.boxes import ActionBox
 from shared.errors import InputError
 from shared.files import write_atomically
 from shared.runs import resuming, seeds
@@ -217,6 +218,7 @@ class Record:
             "state_std": self._task.std,
             "action_mean": self._task.action_mean,
             "action_std": self._task.action_std,
+            **_bounds(self._task.box),
             "versions": self._versions(),
             "progress": progress,
         }
@@ -386,3 +388,12 @@ class Record:
             say(f"{unit}: {result['final']:.1f} at the end, {last:.1f} over the last {count}, {best:.1f} at best")
         for name, value in result["data_policies"].items():
             say(f"{unit} of the data's {name} policy: {value:.1f}")
+
+
+def _bounds(box: ActionBox | None) -> dict[str, np.ndarray]:
+    """The bounds of actions by the names that a checkpoint has for them; it holds finite numbers alone."""
+    if box is None:
+        return {}
+    largest = np.finfo(np.float32).max
+    low, high = (np.clip(bound, -largest, largest).astype(np.float32) for bound in (box.low, box.high))
+    return {"action_low": low, "action_high": high}

@@ -15,15 +15,18 @@ from shared.data.nsteps import extract_n_steps
 from shared.data.online import OnlineExperience
 from shared.data.transitions import Batch
 from shared.envs import genuine
+from shared.envs.boxes import ActionBox, ActionUnits
 from shared.envs.evaluation import Evaluator
 from shared.envs.registry import is_registered, least_memory, time_limit
 from shared.envs.scores import env_of, scale
-from shared.envs.spaces import Shape, axes, kept_as, shape_of, size_of_statistics
+from shared.envs.spaces import Actions, Shape, axes, kept_as, shape_of, size_of_statistics
 from shared.envs.stepping import Stepper
 from shared.errors import InputError
 from shared.runs import memory, seeds
+from shared.runs.actions import action_units
 from shared.runs.encoders import check_readable, frame_stack_of
 from shared.runs.fields import check
+from shared.runs.origin import Origin, Statistics, origin_of
 from shared.runs.scoring import Scorer
 from shared.runs.settings import DatasetConfig, RewardsConfig, RunConfig, TransitionsConfig
 
@@ -39,15 +42,17 @@ class Task:
             dataset, where that is all there is.
         shape: Of an observation: S, or (C, H, W) of images.
         action_dim: A; of finite actions, how many there are.
-        max_action: Bound of every action component, as the algorithm sees them; 1 for finite actions.
+        max_action: Bound of every action component, as the algorithm sees them: 1, but for runs begun before actions
+            were learnt in units of their box.
         mean: (S,), 0 without normalisation; (1,) of images.
         std: (S,), 1 without normalisation; (1,) of images.
-        action_mean: (A,), 0 without an action scaler.
-        action_std: (A,), 1 without an action scaler.
+        action_mean: (A,), added to a policy's actions; 0 where they are the environment's already.
+        action_std: (A,), multiplies them before; 1 where they are the environment's already.
         attributes: What the dataset's file says about itself, such as `expert_return_mean`.
         fingerprint: Name, number of transitions and SHA-256 of the dataset's file; the environment's name alone if
             there is none.
         step_reward: From a reward of the environment to what is learnt from, as the dataset's rewards were modified.
+        box: What the environment's actions never leave; None of finite actions.
     """
 
     dataset: Any
@@ -62,6 +67,12 @@ class Task:
     attributes: dict[str, Any]
     fingerprint: dict[str, Any]
     step_reward: Callable[[float], float] = lambda reward: reward
+    box: ActionBox | None = None
+
+    @property
+    def units(self) -> ActionUnits:
+        """From a policy's actions to the environment's."""
+        return ActionUnits(self.action_mean, self.action_std, self.max_action, self.box)
 
     @property
     def state_dim(self) -> int:
@@ -79,12 +90,15 @@ def load_task(
     extract: Callable[[dict[str, np.ndarray], int | None], Any] = transitions.extract_transitions,
     step_rewards: Callable[[Any, str], Callable[[float], float]] | None = None,
     finite: bool = False,
+    model: Origin | None = None,
 ) -> Task:
     """Loads the dataset that the config names and makes the environment that scores it.
 
     In CORL's order: transitions are extracted, prepared (rewards modified, or the best trajectories kept), then states
     are normalised. A reward scaler of d3rlpy's goes before all that, so that returns too are those of scaled rewards.
-    An observation scaler takes the place of normalisation. An action scaler takes the actions that are learnt from.
+    An observation scaler takes the place of normalisation. Actions are learnt in units of their box, and an action
+    scaler takes the range of those that are learnt from in its place. Where the run begins with a checkpoint, its
+    statistics of states and its units of actions are used.
 
     Args:
         config: A `DatasetConfig` with `buffer_size`; of a `RewardsConfig` the rewards may be scaled.
@@ -97,13 +111,15 @@ def load_task(
         step_rewards: From the transitions as extracted and that name to what is done with the reward of a step in the
             environment. None leaves the reward as it is.
         finite: Whether the algorithm chooses one of finite actions; else it gives a vector.
+        model: A learnt model of the environment, in whose units states and actions are; None: there is none.
 
     Raises:
         InputError: A setting, the dataset or the environment cannot be used, or they do not fit.
     """
     check(config)
     memory.check_settings(config)
-    read = partial(_transitions, config, prepare, normalize, source, extract, step_rewards, finite)
+    origin = model or origin_of(config)
+    read = partial(_transitions, config, prepare, normalize, source, extract, step_rewards, finite, origin)
     learnt = seeds.once(load_task, read)
     task = _task(config, learnt, config.seed if eval_seed is None else eval_seed)
     return task if learnt.step_reward is None else replace(task, step_reward=learnt.step_reward)
@@ -117,6 +133,7 @@ def _transitions(
     extract: Callable,
     step_rewards: Callable[[Any, str], Callable[[float], float]] | None,
     finite: bool,
+    origin: Origin | None,
 ) -> "_Learnt":
     opened = _open(config, source, finite)
     if getattr(config, "n_steps", 1) > 1:
@@ -137,12 +154,23 @@ def _transitions(
     if prepare is not None:
         dataset = prepare(dataset, opened.family)
     mean, std = _no_statistics(raw)
-    if config.observation_scaler != "none":
-        statistics = partial(scalers.state_statistics, config.observation_scaler)
+    if (statistics := _statistics(config, normalize, origin)) is not None and not transitions.shows_images(raw):
         dataset, mean, std = transitions.normalise_states(dataset, statistics)
-    elif normalize:
-        dataset, mean, std = transitions.normalise_states(dataset)
-    return _learnt(config, opened, dataset, mean, std, step_reward)
+    return _Learnt(opened, dataset, mean, std, origin, step_reward)
+
+
+def _statistics(config: Any, normalize: bool, origin: Origin | None) -> Statistics | None:
+    """What states are normalised by; None: they stay as they are."""
+    own: Statistics | None = transitions.state_statistics if normalize else None
+    if config.observation_scaler != "none":
+        own = partial(scalers.state_statistics, config.observation_scaler)
+    return own if origin is None else origin.statistics(own or _neutral)
+
+
+def _neutral(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Statistics that leave states as they are."""
+    size = observations.shape[1]
+    return np.zeros(size, np.float32), np.ones(size, np.float32)
 
 
 def _several_steps(config: Any, prepare: Callable | None, extract: Callable) -> Callable:
@@ -209,8 +237,11 @@ def _trajectories(config: Any, reward_scale: float, source: Any) -> "_Learnt":
         raise InputError(f"a trajectory of the dataset has {longest} steps: set episode_len to at least {longest - 1}")
     scaler, observations = config.observation_scaler, opened.read.raw["observations"]
     own = sequences.state_statistics if scaler == "none" else partial(scalers.state_statistics, scaler)
-    dataset, mean, std = sequences.normalise_states(dataset, observations, own)
-    return _learnt(config, opened, dataset._replace(returns=dataset.returns * np.float32(reward_scale)), mean, std)
+    origin = origin_of(config)
+    statistics = own if origin is None else origin.statistics(own)
+    dataset, mean, std = sequences.normalise_states(dataset, observations, statistics)
+    dataset = dataset._replace(returns=dataset.returns * np.float32(reward_scale))
+    return _Learnt(opened, dataset, mean, std, origin, None)
 
 
 def training_environment(config: Any, task: Task) -> OnlineExperience:
@@ -231,7 +262,7 @@ def training_environment(config: Any, task: Task) -> OnlineExperience:
     except InputError:
         task.evaluator.close()
         raise
-    stepper = Stepper(task.evaluator.fingerprint["env"], task.mean, task.std, task.step_reward)
+    stepper = Stepper(task.evaluator.fingerprint["env"], task.mean, task.std, task.step_reward, units=task.units)
     return OnlineExperience(stepper, config.seed, steps, config.switch)
 
 
@@ -255,6 +286,7 @@ def load_environment(config: Any, finite: bool = False) -> Task:
         _check_kind(f"environment {config.env!r}", evaluator.actions.finite, finite)
         check_readable(config, state_dim, f"observations of environment {config.env!r}")
         memory.check_size("max_timesteps", rows, rows * 2 * _bytes(state_dim) + rows * 4 * (action_dim + 2))
+        evaluator.units = units = action_units(config, evaluator.actions, origin=origin_of(config))
     except InputError:
         evaluator.close()
         raise
@@ -271,13 +303,14 @@ def load_environment(config: Any, finite: bool = False) -> Task:
         evaluator=evaluator,
         shape=state_dim,
         action_dim=action_dim,
-        max_action=evaluator.max_action,
+        max_action=units.bound,
         mean=np.zeros(size_of_statistics(state_dim), np.float32),
         std=np.ones(size_of_statistics(state_dim), np.float32),
-        action_mean=np.zeros(action_dim, np.float32),
-        action_std=np.ones(action_dim, np.float32),
+        action_mean=np.resize(units.mean, action_dim),
+        action_std=np.resize(units.std, action_dim),
         attributes={},
         fingerprint={"name": config.env},
+        box=units.box,
     )
 
 
@@ -303,39 +336,27 @@ class _Opened(NamedTuple):
 
 
 class _Learnt(NamedTuple):
-    """What does not depend on the seed: the source, what is learnt from it, and its statistics; as in a `Task`."""
+    """What does not depend on the seed: the source, what is learnt from it, its statistics, and what that begins with.
+
+    Actions are the dataset's own still; otherwise as in a `Task`.
+    """
 
     opened: _Opened
     dataset: Any
     mean: np.ndarray
     std: np.ndarray
-    action_mean: np.ndarray
-    action_std: np.ndarray
+    origin: Origin | None
     step_reward: Callable[[float], float] | None
 
 
-def _learnt(
-    config: Any,
-    opened: _Opened,
-    dataset: Any,
-    mean: np.ndarray,
-    std: np.ndarray,
-    step_reward: Callable[[float], float] | None = None,
-) -> _Learnt:
-    """Scales the actions, where the config asks for it."""
-    action_mean, action_std = np.zeros((), np.float32), np.ones((), np.float32)
-    if _scales_actions(config):
-        if dataset.actions.ndim == 1:
-            raise InputError("finite actions have no scale: set action_scaler to none")
-        action_mean, action_std = scalers.action_statistics(dataset.actions)
-        columns = [name for name in ("actions", "next_actions") if hasattr(dataset, name)]
-        scaled = {name: (getattr(dataset, name) - action_mean) / action_std for name in columns}
-        dataset = dataset._replace(**scaled)
-    return _Learnt(opened, dataset, mean, std, action_mean, action_std, step_reward)
-
-
-def _scales_actions(config: Any) -> bool:
-    return getattr(config, "action_scaler", "none") != "none"
+def _in_units(config: Any, learnt: _Learnt, there: Actions) -> tuple[ActionUnits, Any]:
+    """The units of the run's actions, and the dataset with its actions in them."""
+    dataset = learnt.dataset
+    units = action_units(config, there, dataset.actions, learnt.opened.read.raw["actions"], learnt.origin)
+    if units.are_neutral:
+        return units, dataset
+    columns = [name for name in ("actions", "next_actions") if hasattr(dataset, name)]
+    return units, dataset._replace(**{name: units.learnt(getattr(dataset, name)) for name in columns})
 
 
 def _check_kind(what: str, finite: bool, wanted: bool) -> None:
@@ -391,7 +412,6 @@ def _task(config: Any, learnt: _Learnt, seed: int, **limits: Any) -> Task:
     attributes = opened.read.attributes
     # What the file states are returns of the environment that it names.
     stated = attributes if attributes.get("env_id") == opened.env_id else None
-    limits |= {"action_mean": learnt.action_mean, "action_std": learnt.action_std}
     limits |= {"reported": scale(opened.env_id, stated)}
     limits["frame_stack"] = frame_stack_of(config)
     evaluator = Evaluator(opened.env_id, config.n_episodes, seed, learnt.mean, learnt.std, **limits)
@@ -401,19 +421,25 @@ def _task(config: Any, learnt: _Learnt, seed: int, **limits: Any) -> Task:
             f"dataset {config.env!r} has {misfit[0]}, environment {opened.env_id!r} {misfit[1]}: "
             "set eval_env to the one it was recorded in"
         )
-    action_dim = evaluator.action_dim
+    try:
+        units, dataset = seeds.once(_in_units, lambda: _in_units(config, learnt, evaluator.actions))
+    except InputError:
+        evaluator.close()
+        raise
+    evaluator.units, action_dim = units, evaluator.action_dim
     return Task(
         dataset=dataset,
         evaluator=evaluator,
         shape=evaluator.state_dim,
         action_dim=action_dim,
-        max_action=1.0 if _scales_actions(config) else evaluator.max_action,
+        max_action=units.bound,
         mean=learnt.mean,
         std=learnt.std,
-        action_mean=np.resize(learnt.action_mean, action_dim),
-        action_std=np.resize(learnt.action_std, action_dim),
+        action_mean=np.resize(units.mean, action_dim),
+        action_std=np.resize(units.std, action_dim),
         attributes=attributes,
         fingerprint={"name": config.env, "transitions": len(dataset.actions), "sha256": opened.read.sha256},
+        box=units.box,
     )
 
 
