@@ -41,6 +41,8 @@ _TRAINING = {
     "hidden_dim": "width of the networks",
     "eval_freq": "steps between two policies to choose from",
 }
+# Options that decide the box of actions
+_BOUNDS = {"action_low": "least actions", "action_high": "greatest actions"}
 # Parts of random play that measure what it earns
 _RANDOM_PARTS = 10
 
@@ -87,6 +89,9 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     for name, meaning in _TRAINING.items():
         words = f"{meaning} (default: {SoftActorCritic.defaults[name]:,})"
         parser.add_argument(f"--{name}", type=at_least(1), metavar="N", help=words)
+    for name, meaning in _BOUNDS.items():
+        words = f"{meaning}: one number, or one for each component (default: the environment's bounds)"
+        parser.add_argument(f"--{name}", type=float, nargs="+", metavar="X", help=words)
     options = parser.parse_args(arguments)
     options.env_id, options.kind = _meant(options.name)
     place = options.name.removesuffix(f"-{options.kind}").replace("/", "-")
@@ -129,7 +134,8 @@ class Collection:
         self._shape = state_dim
         given = {name: value for name in _TRAINING if (value := getattr(options, name)) is not None}
         kind = FiniteDQN if self.actions.finite else SoftActorCritic
-        self.agent: Agent = kind(options.framework, self.env_id, options.seed, given)
+        bounds = {name: tuple(value) for name in _BOUNDS if (value := getattr(options, name)) is not None}
+        self.agent: Agent = kind(options.framework, self.env_id, options.seed, given, bounds)
         self._paths: dict[int, Path] = {}
 
     def make(self) -> dict[str, tuple[list[Rows], dict[str, Any]]]:
@@ -221,6 +227,7 @@ def _provenance(collection: Collection, options: argparse.Namespace) -> dict[str
     agent, actions = collection.agent, collection.actions
     given = {key: getattr(options, key) for key in ("seed", "framework", "size")} | agent.options
     flags = [part for key, value in given.items() if value is not None for part in (f"--{key}", str(value))]
+    flags += [part for key in _BOUNDS if (value := getattr(options, key)) for part in (f"--{key}", *map(str, value))]
     flags += ["--compact"] if options.compact else []
     packages = (*_PACKAGES, *(["minatar"] if facts["env"].startswith(MINATAR) else []))
     return {
