@@ -415,7 +415,8 @@ def train_in_environment(config: TrainConfig) -> Run:
     with jax.default_device(device):
         weights_key, draws_key, exploration_key = jax.random.split(jax.random.key(config.seed), 3)
         state = create_train_state(weights_key, config, task.state_dim, task.action_dim, task.max_action)
-        experience = Experience(config.env, config.max_timesteps, max_episode_steps=config.max_episode_steps)
+        cut = config.max_episode_steps
+        experience = Experience(config.env, config.max_timesteps, max_episode_steps=cut, units=task.units)
         run = Run(config, task, "online/ddpg", "jax", device, unit="step")
         state, _ = restore(run, partial(load, state, experience=experience), state)
         if experience.size == config.max_timesteps and not run.step:

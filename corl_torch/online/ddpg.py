@@ -394,7 +394,8 @@ def train_in_environment(config: TrainConfig) -> Run:
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
-    experience = Experience(config.env, config.max_timesteps, max_episode_steps=config.max_episode_steps)
+    cut = config.max_episode_steps
+    experience = Experience(config.env, config.max_timesteps, max_episode_steps=cut, units=task.units)
     run = Run(config, task, "online/ddpg", "torch", device, unit="step")
     history = restore(run, partial(load, trainer, experience=experience), device)
     if experience.size == config.max_timesteps and not run.step:

@@ -417,7 +417,8 @@ def train(config: TrainConfig) -> Run:
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.shape, task.action_dim, task.max_action)
-    experience = Experience(config.env, config.max_timesteps, config.frame_stack, config.max_episode_steps)
+    cut = config.max_episode_steps
+    experience = Experience(config.env, config.max_timesteps, config.frame_stack, cut, task.units)
     run = Run(config, task, "sac", "torch", device, unit="step")
     history = restore(run, partial(load, trainer, experience=experience), device)
     if experience.size == config.max_timesteps and not run.step:

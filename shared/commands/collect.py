@@ -25,7 +25,9 @@ from shared.envs.registry import fingerprint, is_registered, make_env
 from shared.envs.scores import REFERENCES, scale
 from shared.envs.spaces import spaces_of
 from shared.errors import InputError, Stopped
+from shared.frameworks.saved import Saved
 from shared.names import NAMES, RECIPES, ROBOTS, nearest
+from shared.runs.actions import action_units
 
 _OF_FRAMEWORK = {"torch": ("torch",), "jax": ("jax", "jaxlib")}
 _PACKAGES = ("mujoco", "gymnasium", "numpy")
@@ -39,6 +41,8 @@ _TRAINING = {
     "hidden_dim": "width of the networks",
     "eval_freq": "steps between two policies to choose from",
 }
+# Options that decide the box of actions
+_BOUNDS = {"action_low": "least actions", "action_high": "greatest actions"}
 # Parts of random play that measure what it earns
 _RANDOM_PARTS = 10
 
@@ -85,6 +89,9 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     for name, meaning in _TRAINING.items():
         words = f"{meaning} (default: {SoftActorCritic.defaults[name]:,})"
         parser.add_argument(f"--{name}", type=at_least(1), metavar="N", help=words)
+    for name, meaning in _BOUNDS.items():
+        words = f"{meaning}: one number, or one for each component (default: the environment's bounds)"
+        parser.add_argument(f"--{name}", type=float, nargs="+", metavar="X", help=words)
     options = parser.parse_args(arguments)
     options.env_id, options.kind = _meant(options.name)
     place = options.name.removesuffix(f"-{options.kind}").replace("/", "-").replace(":", "-")
@@ -124,10 +131,11 @@ class Collection:
         env = make_env(self.env_id)
         state_dim, self.actions = spaces_of(self.env_id, env)
         env.close()
-        self._sizes = state_dim, self.actions.size, self.actions.bound
+        self._shape = state_dim
         given = {name: value for name in _TRAINING if (value := getattr(options, name)) is not None}
         kind = FiniteDQN if self.actions.finite else SoftActorCritic
-        self.agent: Agent = kind(options.framework, self.env_id, options.seed, given)
+        bounds = {name: tuple(value) for name in _BOUNDS if (value := getattr(options, name)) is not None}
+        self.agent: Agent = kind(options.framework, self.env_id, options.seed, given, bounds)
         self._paths: dict[int, Path] = {}
 
     def make(self) -> dict[str, tuple[list[Rows], dict[str, Any]]]:
@@ -167,9 +175,11 @@ class Collection:
 
     def _recorder(self, step: int) -> Recorder:
         """Of the policy after some environment steps, 0 for one that has learnt nothing."""
-        load = partial(self.agent.acting, self._paths[step] if step else None, *self._sizes)
+        path = self._paths[step] if step else None
+        units = action_units(self.agent.config, self.actions) if path is None else Saved.open(path).units
+        load = partial(self.agent.acting, path, self._shape, self.actions.size, units.bound)
         seed = int(np.random.SeedSequence([self._options.seed, step]).generate_state(1)[0])
-        return Recorder(self.env_id, load, seed, self._folder / "episodes" / str(step))
+        return Recorder(self.env_id, load, seed, self._folder / "episodes" / str(step), units)
 
     def _rate(self, step: int, parts: int) -> Snapshot:
         recorder = self._recorder(step)
@@ -217,6 +227,7 @@ def _provenance(collection: Collection, options: argparse.Namespace) -> dict[str
     agent, actions = collection.agent, collection.actions
     given = {key: getattr(options, key) for key in ("seed", "framework", "size")} | agent.options
     flags = [part for key, value in given.items() if value is not None for part in (f"--{key}", str(value))]
+    flags += [part for key in _BOUNDS if (value := getattr(options, key)) for part in (f"--{key}", *map(str, value))]
     flags += ["--compact"] if options.compact else []
     packages = (*_PACKAGES, *(["minatar"] if facts["env"].startswith(MINATAR) else []))
     return {

@@ -59,16 +59,14 @@ def portable_policy(source: Saved) -> PortablePolicy:
         InputError: The checkpoint cannot be used.
     """
     source.check_acts()
-    trainer, statistics = source.trainer(), source.statistics()
-    scales = getattr(source.config, "action_scaler", "none") != "none"
-    actions = source.action_statistics() if scales else None
+    trainer, statistics, units = source.trainer(), source.statistics(), source.units
     if source.is_prompted:
         scale = source.config.reward_scale
-        return PortableSequencePolicy(source.torch.policy, acting(trainer), *statistics, actions, reward_scale=scale)
+        return PortableSequencePolicy(source.torch.policy, acting(trainer), *statistics, units, reward_scale=scale)
     if source.draw is not None:
         noise = source.draw(np.random.default_rng(0))
-        return PortableSampledPolicy(source.torch.policy, acting(trainer), *statistics, actions, example_noise=noise)
-    return PortablePolicy(source.torch.policy, acting(trainer), *statistics, actions)
+        return PortableSampledPolicy(source.torch.policy, acting(trainer), *statistics, units, example_noise=noise)
+    return PortablePolicy(source.torch.policy, acting(trainer), *statistics, units)
 
 
 def metadata(source: Saved, policy: PortablePolicy, inputs: dict[str, Tensor]) -> dict[str, Any]:
@@ -88,6 +86,7 @@ def metadata(source: Saved, policy: PortablePolicy, inputs: dict[str, Tensor]) -
         "action_mean": action_mean.tolist(),
         "action_std": action_std.tolist(),
         "max_action": source.sizes[2],
+        **({} if (box := source.box) is None else {"action_low": box.low.tolist(), "action_high": box.high.tolist()}),
         "inputs": {name: _described(tensor) for name, tensor in inputs.items()},
         "outputs": {policy.output: _described(policy(**inputs))},
     }

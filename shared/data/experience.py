@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from shared.data.transitions import Batch
+from shared.envs.boxes import ActionUnits
 from shared.envs.spaces import axes, kept_as
 from shared.envs.stepping import Step, Stepper
 from shared.errors import InputError
@@ -24,7 +25,7 @@ class Rows(NamedTuple):
 
     Attributes:
         observations: (N, S); images (N, C, H, W) are bytes.
-        actions: (N, A); (N,) int64 where actions are finite.
+        actions: (N, A), as the environment got them; (N,) int64 where actions are finite.
         rewards: (N,).
         next_observations: Of the same shape.
         terminals: (N,) bool, where the robot fell or the goal was reached.
@@ -133,6 +134,10 @@ class KeptSteps(Generic[R]):
                 self._stepper.step(action)
             yield start, (start := min(start + config.eval_freq, config.max_timesteps))
 
+    def _given(self, action: np.ndarray) -> np.ndarray:
+        """A policy's action as the environment takes it."""
+        return self._stepper.units.given(np.asarray(action, self._stepper.actions.dtype))
+
     def _keep(self, step: Step) -> None:
         for name, column in zip(_names(self._kind), self._rows, strict=True):
             column[self.size] = getattr(step, _OF_A_STEP[name])
@@ -143,8 +148,9 @@ class KeptSteps(Generic[R]):
         return self._kind(*(column[first : self.size] for column in self._rows))
 
     def transitions(self, first: int = 0) -> Batch:
-        """The same as an algorithm learns from them, the last step of an episode included."""
-        return Batch(*(getattr(self.rows(first), name) for name in Batch._fields))
+        """The same as an algorithm learns from them, the last step of an episode included, in the policy's units."""
+        batch = Batch(*(getattr(self.rows(first), name) for name in Batch._fields))
+        return batch._replace(actions=self._stepper.units.learnt(batch.actions))
 
     def save(self, folder: Path) -> None:
         """Writes the steps that were not yet saved to the folder as `experience_<size>.npz`, sealed and atomically."""
@@ -177,7 +183,14 @@ class KeptSteps(Generic[R]):
 class Experience(KeptSteps[Rows]):
     """What an online run has seen, or one that records a policy."""
 
-    def __init__(self, env_id: str, capacity: int, frame_stack: int = 1, max_episode_steps: int | None = None) -> None:
+    def __init__(
+        self,
+        env_id: str,
+        capacity: int,
+        frame_stack: int = 1,
+        max_episode_steps: int | None = None,
+        units: ActionUnits | None = None,
+    ) -> None:
         """Room for `capacity` steps; call `begin` before the first.
 
         Args:
@@ -185,18 +198,20 @@ class Experience(KeptSteps[Rows]):
             capacity: Steps at most.
             frame_stack: Of images, how many frames an observation shows.
             max_episode_steps: An episode is cut after so many, as a `Stepper` does it.
+            units: From a policy's actions to the environment's; None: they are the same.
 
         Raises:
             InputError: The environment is unknown, or shows no images to stack.
         """
-        super().__init__(Stepper(env_id, frame_stack=frame_stack, max_episode_steps=max_episode_steps), capacity, Rows)
+        stepper = Stepper(env_id, frame_stack=frame_stack, max_episode_steps=max_episode_steps, units=units)
+        super().__init__(stepper, capacity, Rows)
 
     def step(self, action: np.ndarray) -> None:
-        """Takes an action, (A,) or one of finite actions, and keeps what comes of it.
+        """Takes an action of the policy, (A,) or one of finite actions, and keeps what comes of it.
 
         After an episode's end the next one begins.
         """
-        self._keep(self._stepper.step(action))
+        self._keep(self._stepper.step(self._given(action)))
 
     def cut(self) -> None:
         """Marks the last step as the end of its episode, which `begin` is about to leave: a timeout, if no terminal."""
@@ -215,7 +230,7 @@ class Experience(KeptSteps[Rows]):
         for uniform, normal in zip(*map(np.asarray, exploration), strict=True):
             random = self.size < random_steps
             action = (
-                self._stepper.max_action * uniform if random else policy(self._stepper.observation[None], normal[None])
+                self._stepper.units.bound * uniform if random else policy(self._stepper.observation[None], normal[None])
             )
             self.step(np.reshape(action, uniform.shape))
 

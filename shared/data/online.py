@@ -79,8 +79,8 @@ class OnlineExperience(KeptSteps[OnlineRows]):
         self.begin(seed, 0)
 
     def step(self, action: np.ndarray) -> None:
-        """Takes an action (A,) and keeps what comes of it; after an episode's end the next one begins."""
-        self._keep(self._stepper.step(action, then=(self._seed, len(self.episodes) + 1)))
+        """Takes an action (A,) of the policy and keeps what comes of it; after an episode's end the next one begins."""
+        self._keep(self._stepper.step(self._given(action), then=(self._seed, len(self.episodes) + 1)))
         if self.over:
             self._end(self.size)
 

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import ArrayLike
 
+from shared.envs.boxes import NEUTRAL, ActionUnits
 from shared.envs.goals import has_goals, is_goal
 from shared.envs.images import stacked
 from shared.envs.registry import fingerprint, make_env
@@ -142,8 +143,7 @@ class Evaluator:
         max_action: Upper bound of the first action entry; 1 for finite actions.
         mean: Subtracted from each observation, () or (state_dim,).
         std: Then divides it, () or (state_dim,).
-        action_mean: Added to each action of the policy, () or (action_dim,).
-        action_std: Multiplies it before, () or (action_dim,).
+        units: From the policy's actions to the environment's.
         fingerprint: What a score depends on besides the policy: environment, MuJoCo version, mass, episodes, seed.
         scale: What outcomes are reported as.
         outcomes: Under which name a row of metrics has them.
@@ -162,8 +162,7 @@ class Evaluator:
         std: ArrayLike = 1.0,
         num_envs: int | None = None,
         max_steps: int | None = None,
-        action_mean: ArrayLike = 0.0,
-        action_std: ArrayLike = 1.0,
+        units: ActionUnits = NEUTRAL,
         make: Callable[[str], gymnasium.Env] = make_env,
         reported: Scale | None = None,
         frame_stack: int = 1,
@@ -179,8 +178,7 @@ class Evaluator:
             std: Then divides it, a number or (state_dim,).
             num_envs: How many episodes are stepped together; by default all, at most 10.
             max_steps: An episode is cut after this many steps, if its environment does not end it before.
-            action_mean: Added to each action of the policy, a number or (action_dim,).
-            action_std: Multiplies it before, a number or (action_dim,).
+            units: From the policy's actions to the environment's.
             make: Makes an environment of this name.
             reported: What outcomes are reported as; None: as the environment's name alone tells.
             frame_stack: Of images, how many frames the policy sees, the newest last.
@@ -202,8 +200,7 @@ class Evaluator:
         self.scale, self.has_goals = reported or scale(env_id), has_goals(env_id)
         self.outcomes = self.scale.of
         self.mean, self.std = np.asarray(mean), np.asarray(std)
-        # Of single precision, so that a policy's own precision decides that of its actions
-        self.action_mean, self.action_std = (np.asarray(value, np.float32) for value in (action_mean, action_std))
+        self.units = units
         self._max_steps = max_steps
         # A longer sequence of seeds starts with the shorter one.
         self._seeds = [int(word) for word in np.random.SeedSequence(seed).generate_state(n_episodes)]
@@ -262,7 +259,7 @@ class Evaluator:
             if not np.issubdtype(actions.dtype, np.integer):
                 raise ValueError(f"the policy returned actions of type {actions.dtype}, not whole numbers")
             return actions
-        return actions * self.action_std + self.action_mean
+        return self.units.given(actions)
 
     def close(self) -> None:
         """Closes the environments; an evaluation that goes on in another thread ends at its next step before that."""

@@ -7,6 +7,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import ArrayLike
 
+from shared.envs.boxes import ActionBox
 from shared.errors import InputError
 
 Shape = int | tuple[int, int, int]
@@ -44,12 +45,14 @@ class Actions(NamedTuple):
         bound: Upper bound of a vector's first component; 1 for finite actions.
         finite: Whether an action is a whole number from 0 to A - 1.
         first: What the environment calls action 0.
+        box: What a vector's components lie within; None for finite actions.
     """
 
     size: int
     bound: float = 1.0
     finite: bool = False
     first: int = 0
+    box: ActionBox | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -62,8 +65,10 @@ class Actions(NamedTuple):
         return np.int64 if self.finite else np.float32
 
     def given(self, action: ArrayLike) -> int | np.ndarray:
-        """A single action as the environment takes it."""
-        return self.first + int(np.asarray(action)) if self.finite else np.asarray(action)
+        """A single action as the environment takes it: of a vector the nearest one within the box."""
+        if self.finite:
+            return self.first + int(np.asarray(action))
+        return np.asarray(action) if self.box is None else self.box.clipped(np.asarray(action))
 
 
 def spaces_of(env_id: str, env: gymnasium.Env) -> tuple[Shape, Actions]:
@@ -77,7 +82,7 @@ def spaces_of(env_id: str, env: gymnasium.Env) -> tuple[Shape, Actions]:
         return shape, Actions(int(actions.n), finite=True, first=int(actions.start))
     if not isinstance(actions, Box) or len(actions.shape) != 1:
         raise _unfit(env_id, "actions", actions, "neither a vector of real numbers nor finite")
-    return shape, Actions(actions.shape[0], float(actions.high[0]))
+    return shape, Actions(actions.shape[0], float(actions.high[0]), box=ActionBox.of(actions.low, actions.high))
 
 
 def _shape_of(env_id: str, space: gymnasium.Space) -> Shape:

@@ -1,11 +1,13 @@
 """The stepping of one environment, episode after episode."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from shared.envs.boxes import NEUTRAL, ActionUnits
 from shared.envs.goals import is_goal
 from shared.envs.images import stacked
 from shared.envs.registry import MAX_EPISODE_STEPS, make_env, time_limit
@@ -46,7 +48,7 @@ class Stepper:
     Attributes:
         state_dim: S, or (C, H, W) of images.
         actions: The environment's.
-        max_action: Bound of every action component; 1 for finite actions.
+        units: From a policy's actions to the environment's.
         physics_dims: Q and V.
         observation: (S,) float32, or (C, H, W) bytes, where the environment stands.
     """
@@ -59,6 +61,7 @@ class Stepper:
         learnt: Callable[[float], float] = lambda reward: reward,
         frame_stack: int = 1,
         max_episode_steps: int | None = None,
+        units: ActionUnits | None = None,
     ) -> None:
         """Makes the environment.
 
@@ -70,6 +73,7 @@ class Stepper:
             frame_stack: Of images, how many frames an observation shows, the newest last.
             max_episode_steps: An episode is cut after so many; None: by the environment alone, and after
                 `MAX_EPISODE_STEPS` if that has no time limit.
+            units: From a policy's actions to the environment's; None: they are the same.
 
         Raises:
             InputError: The environment is unknown, or of another kind.
@@ -79,7 +83,7 @@ class Stepper:
         self._env = stacked(make_env(env_id, max_episode_steps), frame_stack)
         self._mean, self._std, self._learnt = np.asarray(mean), np.asarray(std), learnt
         self.state_dim, self.actions = spaces_of(env_id, self._env)
-        self.max_action = self.actions.bound
+        self.units = units or replace(NEUTRAL, bound=self.actions.bound)
         self.physics_dims = tuple(len(values) for values in self._physics())
 
     def begin(self, *seeds: int) -> None:
@@ -88,7 +92,7 @@ class Stepper:
         self._stand(self._normalised(self._env.reset(seed=seed)[0]))
 
     def step(self, action: np.ndarray, then: tuple[int, ...] | None = None) -> Step:
-        """Takes an action, (A,) or one of finite actions; after an episode's end the next one begins.
+        """Takes an action of the environment, (A,) or a finite one; after an episode's end the next one begins.
 
         Args:
             action: Of the step.

@@ -19,6 +19,7 @@ from shared.frameworks import jax_parts
 from shared.frameworks.jax_held_out import Losses
 from shared.frameworks.jax_layers import Params
 from shared.runs import seeds
+from shared.runs.checkpoints import READERS
 from shared.runs.run import Run
 from shared.seals import BLANK, read_verified, sealed
 
@@ -174,3 +175,6 @@ def restore(
         last = seeds.meet(-1, saved, lambda parts: [seeds.last_in_common(parts)] * len(parts))
         content = run.restore(load, last, go_on)
     return (content["state"], content["total_it"] - run.step) if content else (state, 0)
+
+
+READERS[".msgpack"] = read_checkpoint

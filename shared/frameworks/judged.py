@@ -83,6 +83,7 @@ def _load(config: Any) -> Task:
         action_std=action_std,
         attributes={},
         fingerprint={"name": config.env, "transitions": len(actions), "sha256": read.sha256, "policy": digest},
+        box=source.box,
     )
 
 

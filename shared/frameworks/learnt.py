@@ -19,6 +19,7 @@ from shared.runs.configs import from_settings
 from shared.runs.fields import check
 from shared.runs.memory import check_size
 from shared.runs.modelling import NEEDED, check_model, settings_of
+from shared.runs.origin import Origin
 from shared.runs.resuming import AUTO, Standing, standing
 from shared.runs.task import Task, load_task, own_env
 
@@ -82,7 +83,7 @@ def load_learnt(config: Any, framework: str) -> tuple[Task, Learnt]:
         return extract_known(raw, env_id, limit, following)
 
     model = twin.load_dynamics(path, config.device, config.termination)
-    task = load_task(config, normalize=False, extract=extract)
+    task = load_task(config, normalize=False, extract=extract, model=Origin(path, content))
     digest = {"dynamics": hashlib.sha256(path.read_bytes()).hexdigest()}
     return dataclasses.replace(task, fingerprint=task.fingerprint | digest), Learnt(model, sizes)
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
+from shared.envs.boxes import NEUTRAL, ActionUnits
 from shared.envs.spaces import Shape, axes
 from shared.errors import InputError
 from shared.frameworks.recipe import recipe
@@ -28,7 +29,8 @@ class PortablePolicy(nn.Module):
 
     Attributes:
         output: What the result is called in files.
-        scales: Whether the network's actions are scaled ones.
+        scales: Whether the network's actions are in other units than the environment's.
+        clips: Whether its actions are kept within their box at last, since they are stretched to it with rounding.
     """
 
     output = "actions"
@@ -39,7 +41,7 @@ class PortablePolicy(nn.Module):
         network: nn.Module,
         mean: np.ndarray,
         std: np.ndarray,
-        actions: tuple[np.ndarray, np.ndarray] | None = None,
+        units: ActionUnits = NEUTRAL,
     ) -> None:
         """Takes the network as it is.
 
@@ -48,17 +50,21 @@ class PortablePolicy(nn.Module):
             network: What it calls the actor, of a sequence model the model.
             mean: (S,).
             std: (S,).
-            actions: What is added to the policy's actions, (A,), and what multiplies them before, (A,); None: nothing.
+            units: From the policy's actions to the environment's.
         """
         super().__init__()
         self._policy, self.network = policy, network
         # In double precision, as the evaluator normalises: rounding comes last.
         self.register_buffer("state_mean", torch.tensor(mean, dtype=torch.float64))
         self.register_buffer("state_std", torch.tensor(std, dtype=torch.float64))
-        self.scales = actions is not None
-        if actions is not None:
-            self.register_buffer("action_mean", torch.tensor(actions[0]))
-            self.register_buffer("action_std", torch.tensor(actions[1]))
+        self.scales, self.clips = not units.are_neutral, False
+        if self.scales:
+            self.register_buffer("action_mean", torch.tensor(units.mean))
+            self.register_buffer("action_std", torch.tensor(units.std))
+        if self.scales and units.box is not None:
+            self.clips = True
+            self.register_buffer("action_low", torch.tensor(units.box.low))
+            self.register_buffer("action_high", torch.tensor(units.box.high))
 
     def normalised(self, observations: Tensor) -> Tensor:
         """Observations (..., S) as the network takes them."""
@@ -66,7 +72,8 @@ class PortablePolicy(nn.Module):
 
     def unscaled(self, actions: Tensor) -> Tensor:
         """Actions (..., A) of the network as the environment takes them."""
-        return actions * self.action_std + self.action_mean if self.scales else actions
+        actions = actions * self.action_std + self.action_mean if self.scales else actions
+        return torch.clamp(actions, self.action_low, self.action_high) if self.clips else actions
 
     def forward(self, observations: Tensor) -> Tensor:
         """The actions (E, A) for observations (E, S)."""

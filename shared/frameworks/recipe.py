@@ -28,6 +28,7 @@ _OPERATIONS = {
     aten.relu.default: "relu",
     aten.tanh.default: "tanh",
     aten.clamp.default: "clamp",
+    aten.clamp.Tensor: "clamp",
     aten.tile.default: "tile",
     aten.unsqueeze.default: "unsqueeze",
     aten.squeeze.dim: "squeeze",

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from shared.data.sequences import PromptedPolicy
+from shared.envs.boxes import ActionBox, ActionUnits
 from shared.envs.evaluation import ContextPolicy, Evaluator, Policy, SampledPolicy, epsilon_greedy
 from shared.envs.scores import Scale, scale
 from shared.envs.spaces import Shape, size_of_statistics
@@ -31,7 +32,7 @@ from shared.runs.validation import NO_ENVIRONMENT
 
 SUFFIXES = {"torch": ".pt", "jax": ".msgpack"}
 # What a checkpoint of either framework says about its run, by key
-STATISTICS = ("state_mean", "state_std", "action_mean", "action_std")
+STATISTICS = ("state_mean", "state_std", "action_mean", "action_std", "action_low", "action_high")
 FACTS = ("step", "settings", "dataset", "environment", *STATISTICS, "versions")
 # States for which actions are computed at once
 _ROWS = 16_384
@@ -180,8 +181,7 @@ class Saved:
         if self.is_prompted:
             how = {"num_envs": n_episodes} | how
             limits.append(self.config.episode_len)
-        action_mean, action_std = self.action_statistics()
-        known: dict[str, Any] = {"action_mean": action_mean, "action_std": action_std, "reported": self.scale}
+        known: dict[str, Any] = {"units": self.units, "reported": self.scale}
         known["frame_stack"] = frame_stack_of(self.config)
         known["max_steps"] = min((steps for steps in limits if steps), default=None)
         how = known | how
@@ -288,6 +288,29 @@ class Saved:
         if not mean.shape == std.shape == (action_dim,):
             raise InputError(f"{self.path} holds statistics of other actions than those of {self.env_id}: name its run")
         return mean, std
+
+    @property
+    def box(self) -> ActionBox | None:
+        """What the environment's actions never leave; None of a checkpoint that does not say it.
+
+        Raises:
+            InputError: The checkpoint holds that of other actions.
+        """
+        if "action_low" not in self.facts or "action_high" not in self.facts:
+            return None
+        box = ActionBox.of(self.facts["action_low"], self.facts["action_high"])
+        if not box.low.shape == box.high.shape == (self.sizes[1],):
+            raise InputError(f"{self.path} holds bounds of other actions than those of {self.env_id}: name its run")
+        return box
+
+    @property
+    def units(self) -> ActionUnits:
+        """From the policy's actions to the environment's.
+
+        Raises:
+            InputError: As `action_statistics` and `box`.
+        """
+        return ActionUnits(*self.action_statistics(), bound=self.sizes[2], box=self.box)
 
     def trainer(self) -> Any:
         """The PyTorch twin at the checkpoint's state, whichever framework wrote it.

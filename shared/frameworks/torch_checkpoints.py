@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from shared.errors import InputError, RunError
 from shared.files import write_atomically
 from shared.frameworks import d3rlpy_models, torch_parts
+from shared.runs.checkpoints import READERS
 from shared.runs.run import Run
 from shared.seals import read_verified, sealed_zip
 
@@ -231,3 +232,6 @@ def read_checkpoint(path: str, allowed: Sequence[tuple[type, str]] = ()) -> dict
 
     check_facts(content, path)
     return content
+
+
+READERS[".pt"] = read_checkpoint

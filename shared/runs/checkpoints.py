@@ -2,12 +2,16 @@
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 _KEPT = 2
 # What a checkpoint that cannot be used any more is called
 _ASIDE = ".aside"
+
+READERS: dict[str, Callable[[str], Mapping[str, Any]]] = {}
+"""What reads a checkpoint's content, by the file's suffix: each framework enters its own when it is imported."""
 
 
 class Checkpoints:

@@ -345,6 +345,7 @@ def _text_or_null(text: str) -> str | None:
 def _decode(config_class: type, values: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Turns text into values of the fields' types; `where` begins the message if that fails."""
     types, corl_names = _field_types(config_class), _reference_names(config_class)
+    alone = {field.name for field in dataclasses.fields(config_class) if "alone" in field.metadata}
     epochs = _class_table(config_class, "CORL_EPOCHS")
     decoded = {}
     for given, value in values.items():
@@ -353,6 +354,8 @@ def _decode(config_class: type, values: Mapping[str, Any], where: str) -> dict[s
             raise InputError(f"{where}{given} is not a setting; {nearest(str(given), [*types, *corl_names])}")
         if name in decoded:
             raise InputError(f"{where}{given} is given twice: {name} is the same setting")
+        if name in alone and isinstance(value, str) and not value.strip().startswith("["):
+            value = f"[{value}]"
         try:
             decoded[name] = _Epochs(pyrallis.decode(int, value)) if given in epochs else _decoded(types[name], value)
         except (TypeError, ValueError, yaml.YAMLError, RecursionError) as error:

@@ -80,6 +80,8 @@ class _Facts(BaseModel):
     state_std: Annotated[Any, AfterValidator(_positive)] = None
     action_mean: Annotated[Any, AfterValidator(_row)] = None
     action_std: Annotated[Any, AfterValidator(_positive)] = None
+    action_low: Annotated[Any, AfterValidator(_row)] = None
+    action_high: Annotated[Any, AfterValidator(_row)] = None
 
 
 def check_facts(content: Mapping[str, Any], path: str) -> None:

@@ -47,6 +47,12 @@ def numbers(default: tuple[float, ...], low: float = -math.inf, high: float = ma
     )
 
 
+def bounds() -> Any:
+    """A field for finite numbers, one or several, or for none; a number alone counts as a list of one."""
+    field = _restricted((), lambda values: all(map(math.isfinite, values)), "finite numbers")
+    return dataclasses.field(default=(), metadata={**field.metadata, "alone": True})
+
+
 def widths(*default: int) -> Any:
     """A field for the widths of one or more layers."""
     return _restricted(

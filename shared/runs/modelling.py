@@ -9,13 +9,17 @@ import numpy as np
 from shared.data import sources
 from shared.data.dynamics import extract_known, held_out_rows
 from shared.data.transitions import Batch
+from shared.envs.boxes import ActionUnits
 from shared.envs.families import check_termination, termination
-from shared.envs.registry import time_limit
+from shared.envs.registry import make_env, time_limit
+from shared.envs.spaces import spaces_of
 from shared.errors import InputError
 from shared.runs import memory, seeds
+from shared.runs.actions import action_units
 from shared.runs.checkpoints import Checkpoints
 from shared.runs.configs import from_settings
 from shared.runs.fields import check
+from shared.runs.origin import origin_of
 from shared.runs.rollouts import RolloutEvaluator
 from shared.runs.task import Task, own_env
 
@@ -52,19 +56,30 @@ def load_modelled(config: Any) -> Task:
             "so that rows are held out and rows are left"
         )
     state_dim, action_dim = dataset.observations.shape[1], dataset.actions.shape[1]
+    units, dataset = seeds.once(_in_units, lambda: _in_units(config, env_id, dataset))
     return Task(
         dataset=dataset,
         evaluator=RolloutEvaluator(config, dataset, {"env": env_id, "dataset": config.env}),
         shape=state_dim,
         action_dim=action_dim,
-        max_action=1.0,
+        max_action=units.bound,
         mean=np.zeros(state_dim, np.float32),
         std=np.ones(state_dim, np.float32),
-        action_mean=np.zeros(action_dim, np.float32),
-        action_std=np.ones(action_dim, np.float32),
+        action_mean=np.resize(units.mean, action_dim),
+        action_std=np.resize(units.std, action_dim),
         attributes={},
         fingerprint={"name": config.env, "transitions": len(dataset.rewards), "sha256": sha256},
+        box=units.box,
     )
+
+
+def _in_units(config: Any, env_id: str, dataset: Batch) -> tuple[ActionUnits, Batch]:
+    """The units that actions are learnt in, and the transitions with theirs in them."""
+    env = make_env(env_id)
+    _, there = spaces_of(env_id, env)
+    env.close()
+    units = action_units(config, there, dataset.actions, dataset.actions, origin_of(config))
+    return units, dataset._replace(actions=units.learnt(dataset.actions))
 
 
 def _read(config: Any) -> tuple[str, str, Batch]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from shared.data.online import Episode
+from shared.envs.boxes import ActionBox
 from shared.errors import InputError
 from shared.files import write_atomically
 from shared.runs import resuming, seeds
@@ -219,6 +220,7 @@ class Record:
             "state_std": self._task.std,
             "action_mean": self._task.action_mean,
             "action_std": self._task.action_std,
+            **_bounds(self._task.box),
             "versions": self._versions(),
             "progress": progress,
         }
@@ -391,3 +393,12 @@ class Record:
             say(f"{unit} of the data's {name} policy: {value:.1f}")
         if isinstance(self._task.evaluator, ValidationEvaluator):
             say(self._task.evaluator.then(self.folder))
+
+
+def _bounds(box: ActionBox | None) -> dict[str, np.ndarray]:
+    """The bounds of actions by the names that a checkpoint has for them; it holds finite numbers alone."""
+    if box is None:
+        return {}
+    largest = np.finfo(np.float32).max
+    low, high = (np.clip(bound, -largest, largest).astype(np.float32) for bound in (box.low, box.high))
+    return {"action_low": low, "action_high": high}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from shared.runs.encoders import ENCODERS, NO_ENCODER
-from shared.runs.fields import bounded, choice, later, positive, unbounded
+from shared.runs.fields import bounded, bounds, choice, later, positive, unbounded
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,10 @@ class RunConfig(RecordConfig):
     # Steps after which an episode in the environment is cut; null: its own time limit. Where it has none that is the
     # longest episode of the dataset, or 1000
     max_episode_steps: int | None = later(bounded(None, low=1))
+    # Least actions, one number or one for each component; empty: the environment's bounds, else those of the data
+    action_low: tuple[float, ...] = later(bounds())
+    # Greatest actions, likewise
+    action_high: tuple[float, ...] = later(bounds())
     # Seed of the weights, the batches, the noise and the evaluation's start states
     seed: int = bounded(0, low=0, high=2**32 - 1)
 

@@ -16,16 +16,19 @@ from shared.data.nsteps import extract_n_steps
 from shared.data.online import OnlineExperience
 from shared.data.transitions import Batch
 from shared.envs import genuine
+from shared.envs.boxes import ActionBox, ActionUnits
 from shared.envs.evaluation import Evaluator
 from shared.envs.registry import is_registered, least_memory, time_limit
 from shared.envs.scores import env_of, scale
-from shared.envs.spaces import Shape, axes, kept_as, shape_of, size_of_statistics
+from shared.envs.spaces import Actions, Shape, axes, kept_as, shape_of, size_of_statistics
 from shared.envs.stepping import Stepper
 from shared.errors import InputError
 from shared.runs import memory, seeds
+from shared.runs.actions import action_units
 from shared.runs.encoders import check_readable, frame_stack_of
 from shared.runs.episodes import cut_after, tell_of_cut
 from shared.runs.fields import check
+from shared.runs.origin import Origin, Statistics, origin_of
 from shared.runs.progress import say
 from shared.runs.scoring import Scorer
 from shared.runs.settings import DatasetConfig, RewardsConfig, RunConfig, TransitionsConfig
@@ -50,15 +53,17 @@ class Task:
             actions, on the dataset, where that is all there is.
         shape: Of an observation: S, or (C, H, W) of images.
         action_dim: A; of finite actions, how many there are.
-        max_action: Bound of every action component, as the algorithm sees them; 1 for finite actions.
+        max_action: Bound of every action component, as the algorithm sees them: 1, but for runs begun before actions
+            were learnt in units of their box.
         mean: (S,), 0 without normalisation; (1,) of images.
         std: (S,), 1 without normalisation; (1,) of images.
-        action_mean: (A,), 0 without an action scaler.
-        action_std: (A,), 1 without an action scaler.
+        action_mean: (A,), added to a policy's actions; 0 where they are the environment's already.
+        action_std: (A,), multiplies them before; 1 where they are the environment's already.
         attributes: What the dataset's file says about itself, such as `expert_return_mean`.
         fingerprint: Name, number of transitions and SHA-256 of the dataset's file; the environment's name alone if
             there is none.
         step_reward: From a reward of the environment to what is learnt from, as the dataset's rewards were modified.
+        box: What the environment's actions never leave; None of finite actions.
         held_out: Transitions of held-out episodes, as the algorithm would learn from them; None if there are none.
     """
 
@@ -74,7 +79,13 @@ class Task:
     attributes: dict[str, Any]
     fingerprint: dict[str, Any]
     step_reward: Callable[[float], float] = lambda reward: reward
+    box: ActionBox | None = None
     held_out: Any = None
+
+    @property
+    def units(self) -> ActionUnits:
+        """From a policy's actions to the environment's."""
+        return ActionUnits(self.action_mean, self.action_std, self.max_action, self.box)
 
     @property
     def state_dim(self) -> int:
@@ -92,12 +103,15 @@ def load_task(
     extract: Callable[[dict[str, np.ndarray], int | None], Any] = transitions.extract_transitions,
     step_rewards: Callable[[Any, str], Callable[[float], float]] | None = None,
     finite: bool = False,
+    model: Origin | None = None,
 ) -> Task:
     """Loads the dataset that the config names and makes the environment that scores it.
 
     In CORL's order: transitions are extracted, prepared (rewards modified, or the best trajectories kept), then states
     are normalised. A reward scaler of d3rlpy's goes before all that, so that returns too are those of scaled rewards.
-    An observation scaler takes the place of normalisation. An action scaler takes the actions that are learnt from.
+    An observation scaler takes the place of normalisation. Actions are learnt in units of their box, and an action
+    scaler takes the range of those that are learnt from in its place. Where the run begins with a checkpoint, its
+    statistics of states and its units of actions are used.
 
     Args:
         config: A `DatasetConfig` with `buffer_size`; of a `RewardsConfig` the rewards may be scaled.
@@ -110,13 +124,15 @@ def load_task(
         step_rewards: From the transitions as extracted and that name to what is done with the reward of a step in the
             environment. None leaves the reward as it is.
         finite: Whether the algorithm chooses one of finite actions; else it gives a vector.
+        model: A learnt model of the environment, in whose units states and actions are; None: there is none.
 
     Raises:
         InputError: A setting, the dataset or the environment cannot be used, or they do not fit.
     """
     check(config)
     memory.check_settings(config)
-    read = partial(_transitions, config, prepare, normalize, source, extract, step_rewards, finite)
+    origin = model or origin_of(config)
+    read = partial(_transitions, config, prepare, normalize, source, extract, step_rewards, finite, origin)
     learnt = seeds.once(load_task, read)
     task = _task(config, learnt, config.seed if eval_seed is None else eval_seed)
     return task if learnt.step_reward is None else replace(task, step_reward=learnt.step_reward)
@@ -130,6 +146,7 @@ def _transitions(
     extract: Callable,
     step_rewards: Callable[[Any, str], Callable[[float], float]] | None,
     finite: bool,
+    origin: Origin | None,
 ) -> "_Learnt":
     opened = _open(config, source, finite)
     if getattr(config, "n_steps", 1) > 1:
@@ -151,25 +168,22 @@ def _transitions(
     if prepare is not None:
         dataset = prepare(dataset, opened.family)
     mean, std = _no_statistics(raw)
-    if config.observation_scaler != "none":
-        statistics = partial(scalers.state_statistics, config.observation_scaler)
+    if (statistics := _statistics(config, normalize, origin)) is not None and not transitions.shows_images(raw):
         dataset, mean, std = transitions.normalise_states(dataset, statistics)
-    elif normalize:
-        dataset, mean, std = transitions.normalise_states(dataset)
-    learnt = _learnt(config, opened, dataset, mean, std, step_reward)
+    learnt = _Learnt(opened, dataset, mean, std, origin, step_reward)
     if held_out is None:
         return learnt
     measured = shown(held_out, limit)
     episodes = episodes_of_transitions(held_out, limit)
     unseen = held_out is not opened.read.raw
     rows = thinned(HeldOut(measured.observations, measured.actions, measured.rewards, episodes, unseen))
-    learnt = learnt._replace(held_out=_in_units_of(learnt, rows))
+    learnt = learnt._replace(measured=_normalised(rows, learnt))
     if not unseen:
         return learnt
     others = extract(held_out, limit)
     if prepare is not None:
         others = _as_prepared(others, extract(raw, limit), dataset)
-    return learnt._replace(held_out_dataset=None if others is None else _as_learnt(learnt, others))
+    return learnt._replace(held_out=None if others is None else _normalised(others, learnt))
 
 
 def _as_prepared(others: Any, before: Any, after: Any) -> Any:
@@ -186,17 +200,14 @@ def _as_prepared(others: Any, before: Any, after: Any) -> Any:
     return others._replace(rewards=(factor * others.rewards + shift).astype(np.float32))
 
 
-def _as_learnt(learnt: "_Learnt", others: Any) -> Any:
-    """Transitions in the units of those that are learnt from."""
-    if others.observations.ndim == 2:
-        states = {name: getattr(others, name) for name in ("observations", "next_observations")}
-        normalised = {name: transitions.normalise(column, learnt.mean, learnt.std) for name, column in states.items()}
-        others = others._replace(**normalised)
-    if others.actions.ndim == 1:
-        return others
-    columns = [name for name in ("actions", "next_actions") if hasattr(others, name)]
-    scaled = {name: (getattr(others, name) - learnt.action_mean) / learnt.action_std for name in columns}
-    return others._replace(**scaled)
+def _normalised(rows: Any, learnt: "_Learnt") -> Any:
+    """Held-out rows whose states are as those that are learnt from; images stay as they are."""
+    if rows.observations.ndim > 2:
+        return rows
+    states = {name: getattr(rows, name) for name in ("observations", "next_observations") if hasattr(rows, name)}
+    return rows._replace(
+        **{name: transitions.normalise(column, learnt.mean, learnt.std) for name, column in states.items()}
+    )
 
 
 def _divided(
@@ -218,13 +229,18 @@ def _divided(
     return raw, raw if alone else None
 
 
-def _in_units_of(learnt: "_Learnt", rows: HeldOut) -> HeldOut:
-    """Rows of a file as the policy sees them that is learnt."""
-    if rows.actions.ndim > 1:
-        rows = rows._replace(actions=(rows.actions - learnt.action_mean) / learnt.action_std)
-    if rows.observations.ndim > 2:
-        return rows
-    return rows._replace(observations=transitions.normalise(rows.observations, learnt.mean, learnt.std))
+def _statistics(config: Any, normalize: bool, origin: Origin | None) -> Statistics | None:
+    """What states are normalised by; None: they stay as they are."""
+    own: Statistics | None = transitions.state_statistics if normalize else None
+    if config.observation_scaler != "none":
+        own = partial(scalers.state_statistics, config.observation_scaler)
+    return own if origin is None else origin.statistics(own or _neutral)
+
+
+def _neutral(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Statistics that leave states as they are."""
+    size = observations.shape[1]
+    return np.zeros(size, np.float32), np.ones(size, np.float32)
 
 
 def _several_steps(config: Any, prepare: Callable | None, extract: Callable) -> Callable:
@@ -293,16 +309,18 @@ def _trajectories(config: Any, reward_scale: float, source: Any) -> "_Learnt":
         raise InputError(f"a trajectory of the dataset has {longest} steps: set episode_len to at least {longest - 1}")
     scaler, observations = config.observation_scaler, raw["observations"]
     own = sequences.state_statistics if scaler == "none" else partial(scalers.state_statistics, scaler)
-    dataset, mean, std = sequences.normalise_states(dataset, observations, own)
-    scaled = dataset._replace(returns=dataset.returns * np.float32(reward_scale))
-    learnt = _learnt(config, opened, scaled, mean, std)
+    origin = origin_of(config)
+    statistics = own if origin is None else origin.statistics(own)
+    dataset, mean, std = sequences.normalise_states(dataset, observations, statistics)
+    dataset = dataset._replace(returns=dataset.returns * np.float32(reward_scale))
+    learnt = _Learnt(opened, dataset, mean, std, origin, None)
     if held_out is None:
         return learnt
     measured = sequences.split_trajectories(held_out)
     episodes, rewards = np.cumsum(measured.timesteps == 0), held_out["rewards"][: len(measured.actions)]
     unseen = held_out is not opened.read.raw
     rows = HeldOut(measured.observations, measured.actions, rewards, episodes, unseen)
-    return learnt._replace(held_out=_in_units_of(learnt, rows))
+    return learnt._replace(measured=_normalised(rows, learnt))
 
 
 def training_environment(config: Any, task: Task) -> OnlineExperience:
@@ -327,7 +345,7 @@ def training_environment(config: Any, task: Task) -> OnlineExperience:
         raise
     where = task.evaluator.fingerprint
     cut = where.get("max_episode_steps")
-    stepper = Stepper(where["env"], task.mean, task.std, task.step_reward, max_episode_steps=cut)
+    stepper = Stepper(where["env"], task.mean, task.std, task.step_reward, max_episode_steps=cut, units=task.units)
     return OnlineExperience(stepper, config.seed, steps, config.switch)
 
 
@@ -354,6 +372,7 @@ def load_environment(config: Any, finite: bool = False) -> Task:
         _check_kind(f"environment {config.env!r}", evaluator.actions.finite, finite)
         check_readable(config, state_dim, f"observations of environment {config.env!r}")
         memory.check_size("max_timesteps", rows, rows * 2 * _bytes(state_dim) + rows * 4 * (action_dim + 2))
+        evaluator.units = units = action_units(config, evaluator.actions, origin=origin_of(config))
     except InputError:
         evaluator.close()
         raise
@@ -370,13 +389,14 @@ def load_environment(config: Any, finite: bool = False) -> Task:
         evaluator=evaluator,
         shape=state_dim,
         action_dim=action_dim,
-        max_action=evaluator.max_action,
+        max_action=units.bound,
         mean=np.zeros(size_of_statistics(state_dim), np.float32),
         std=np.ones(size_of_statistics(state_dim), np.float32),
-        action_mean=np.zeros(action_dim, np.float32),
-        action_std=np.ones(action_dim, np.float32),
+        action_mean=np.resize(units.mean, action_dim),
+        action_std=np.resize(units.std, action_dim),
         attributes={},
         fingerprint={"name": config.env},
+        box=units.box,
     )
 
 
@@ -407,41 +427,34 @@ class _Opened(NamedTuple):
 
 
 class _Learnt(NamedTuple):
-    """What does not depend on the seed: the source, what is learnt from it, and its statistics; as in a `Task`."""
+    """What does not depend on the seed: the source, what is learnt from it, its statistics, and what that begins with.
+
+    Actions are the dataset's own still; otherwise as in a `Task`.
+    """
 
     opened: _Opened
     dataset: Any
     mean: np.ndarray
     std: np.ndarray
-    action_mean: np.ndarray
-    action_std: np.ndarray
+    origin: Origin | None
     step_reward: Callable[[float], float] | None
-    held_out: HeldOut | None = None
-    held_out_dataset: Any = None
+    measured: HeldOut | None = None
+    held_out: Any = None
 
 
-def _learnt(
-    config: Any,
-    opened: _Opened,
-    dataset: Any,
-    mean: np.ndarray,
-    std: np.ndarray,
-    step_reward: Callable[[float], float] | None = None,
-) -> _Learnt:
-    """Scales the actions, where the config asks for it."""
-    action_mean, action_std = np.zeros((), np.float32), np.ones((), np.float32)
-    if _scales_actions(config):
-        if dataset.actions.ndim == 1:
-            raise InputError("finite actions have no scale: set action_scaler to none")
-        action_mean, action_std = scalers.action_statistics(dataset.actions)
-        columns = [name for name in ("actions", "next_actions") if hasattr(dataset, name)]
-        scaled = {name: (getattr(dataset, name) - action_mean) / action_std for name in columns}
-        dataset = dataset._replace(**scaled)
-    return _Learnt(opened, dataset, mean, std, action_mean, action_std, step_reward)
+def _in_units(config: Any, learnt: _Learnt, there: Actions) -> tuple[ActionUnits, Any]:
+    """The units of the run's actions, and the dataset with its actions in them."""
+    dataset = learnt.dataset
+    units = action_units(config, there, dataset.actions, learnt.opened.read.raw["actions"], learnt.origin)
+    return units, _with_actions_in(units, dataset)
 
 
-def _scales_actions(config: Any) -> bool:
-    return getattr(config, "action_scaler", "none") != "none"
+def _with_actions_in(units: ActionUnits, rows: Any) -> Any:
+    """Rows of vectors of actions in these units; others as they are."""
+    if units.are_neutral:
+        return rows
+    columns = [name for name in ("actions", "next_actions") if hasattr(rows, name)]
+    return rows._replace(**{name: units.learnt(getattr(rows, name)) for name in columns})
 
 
 def _check_kind(what: str, finite: bool, wanted: bool) -> None:
@@ -497,69 +510,72 @@ def _no_statistics(raw: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _task(config: Any, learnt: _Learnt, seed: int, **limits: Any) -> Task:
-    opened, dataset = learnt.opened, learnt.dataset
-    attributes = opened.read.attributes
-    if opened.env_id == NO_ENVIRONMENT:
-        return _task_of_data(config, learnt)
+    opened = learnt.opened
+    alone = opened.env_id == NO_ENVIRONMENT
+    evaluator = None if alone else _environment(config, learnt, seed, **limits)
+    there = _actions_of_data(learnt) if evaluator is None else evaluator.actions
+    try:
+        units, dataset = seeds.once(_in_units, lambda: _in_units(config, learnt, there))
+    except InputError:
+        if evaluator is not None:
+            evaluator.close()
+        raise
+    if evaluator is not None:
+        evaluator.units = units
+    return Task(
+        dataset=dataset,
+        evaluator=_scorer(config, learnt, units, evaluator),
+        shape=shape_of(dataset.observations),
+        action_dim=there.size,
+        max_action=units.bound,
+        mean=learnt.mean,
+        std=learnt.std,
+        action_mean=np.resize(units.mean, there.size),
+        action_std=np.resize(units.std, there.size),
+        attributes=opened.read.attributes,
+        fingerprint={"name": config.env, "transitions": len(dataset.actions), "sha256": opened.read.sha256},
+        box=units.box,
+        held_out=None if learnt.held_out is None else _with_actions_in(units, learnt.held_out),
+    )
+
+
+def _environment(config: Any, learnt: _Learnt, seed: int, **limits: Any) -> Evaluator:
+    """What scores policies in the environment, whose observations and actions are the dataset's."""
+    opened, attributes = learnt.opened, learnt.opened.read.attributes
     # What the file states are returns of the environment that it names.
     stated = attributes if attributes.get("env_id") == opened.env_id else None
-    limits |= {"action_mean": learnt.action_mean, "action_std": learnt.action_std}
     limits |= {"reported": scale(opened.env_id, stated)}
     limits["frame_stack"] = frame_stack_of(config)
     cut = cut_after(config, opened.env_id, opened.read.raw)
     limits["max_steps"] = min((steps for steps in (cut, limits.get("max_steps")) if steps), default=None)
     evaluator = Evaluator(opened.env_id, config.n_episodes, seed, learnt.mean, learnt.std, **limits)
     _note_cut(evaluator, cut)
-    if misfit := _misfit(dataset, attributes.get("n_actions"), evaluator):
+    if misfit := _misfit(learnt.dataset, attributes.get("n_actions"), evaluator):
         evaluator.close()
         raise InputError(
             f"dataset {config.env!r} has {misfit[0]}, environment {opened.env_id!r} {misfit[1]}: "
             "set eval_env to the one it was recorded in"
         )
-    scorer = evaluator if learnt.held_out is None else ValidatedEvaluator(evaluator, _validator(config, learnt))
-    return _task_scored_by(scorer, config, learnt, evaluator.state_dim, evaluator.action_dim, evaluator.max_action)
+    return evaluator
 
 
-def _validator(config: Any, learnt: _Learnt) -> ValidationEvaluator:
-    assert learnt.held_out is not None, "it was asked for"
+def _actions_of_data(learnt: _Learnt) -> Actions:
+    """The actions of a dataset whose environment nobody knows."""
+    actions = learnt.opened.read.raw["actions"]
+    if actions.ndim == 2:
+        return Actions(actions.shape[1])
+    return Actions(int(learnt.opened.read.attributes.get("n_actions", actions.max() + 1)), finite=True)
+
+
+def _scorer(config: Any, learnt: _Learnt, units: ActionUnits, evaluator: Evaluator | None) -> Scorer:
+    """The environment, what is measured on held-out rows, or both."""
+    if learnt.measured is None:
+        assert evaluator is not None, "without an environment there are rows to measure on"
+        return evaluator
     fingerprint = {"env": NO_ENVIRONMENT, "dataset": config.env}
-    return ValidationEvaluator(learnt.held_out, learnt.action_std, config.n_episodes, fingerprint)
-
-
-def _task_of_data(config: Any, learnt: _Learnt) -> Task:
-    """The task where there is no environment, so that the data alone tell sizes and bounds."""
-    opened, observations = learnt.opened, learnt.dataset.observations
-    actions = opened.read.raw["actions"]
-    if actions.ndim == 1:
-        action_dim, bound = int(opened.read.attributes.get("n_actions", actions.max() + 1)), 1.0
-    else:
-        action_dim, bound = actions.shape[1], _bound(actions)
-    return _task_scored_by(_validator(config, learnt), config, learnt, shape_of(observations), action_dim, bound)
-
-
-def _bound(actions: np.ndarray) -> float:
-    """The bound of every component of actions (N, A) whose environment nobody knows: the data's, and at least 1."""
-    return max(1.0, float(np.abs(actions).max()))
-
-
-def _task_scored_by(
-    scorer: Scorer, config: Any, learnt: _Learnt, shape: Shape, action_dim: int, max_action: float
-) -> Task:
-    dataset, opened = learnt.dataset, learnt.opened
-    return Task(
-        dataset=dataset,
-        evaluator=scorer,
-        shape=shape,
-        action_dim=action_dim,
-        max_action=1.0 if _scales_actions(config) else max_action,
-        mean=learnt.mean,
-        std=learnt.std,
-        action_mean=np.resize(learnt.action_mean, action_dim),
-        action_std=np.resize(learnt.action_std, action_dim),
-        attributes=opened.read.attributes,
-        fingerprint={"name": config.env, "transitions": len(dataset.actions), "sha256": opened.read.sha256},
-        held_out=learnt.held_out_dataset,
-    )
+    rows = _with_actions_in(units, learnt.measured)
+    validator = ValidationEvaluator(rows, units.std, config.n_episodes, fingerprint)
+    return validator if evaluator is None else ValidatedEvaluator(evaluator, validator)
 
 
 def _note_cut(evaluator: Evaluator, steps: int | None) -> None:

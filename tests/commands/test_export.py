@@ -190,19 +190,24 @@ def test_it_acts_as_the_run_on_a_thousand_observations(name: str, format: str, t
 
 @pytest.mark.parametrize(("name", "format"), [*(("td3_bc", format) for format in RUN), ("bcq", "npz"), ("dt", "onnx")])
 def test_scaled_actions_come_out_as_the_environment_takes_them(name: str, format: str, tmp_path: Path) -> None:
-    """And go in as they were taken, where the policy remembers them."""
+    """And go in as they were taken, where the policy remembers them. None leaves the box."""
     scale = np.linspace(0.2, 1.4, ACTION_DIM).astype(np.float32)
-    actions = {"action_mean": 0.3 - scale, "action_std": scale}
+    low, high = np.full(ACTION_DIM, -1.1, np.float32), np.full(ACTION_DIM, 0.3, np.float32)
+    actions = {"action_mean": 0.3 - scale, "action_std": scale, "action_low": low, "action_high": high}
     folder = run_folder(tmp_path, name, "torch", STATISTICS | actions, action_scaler="min_max")
     source, inputs = Saved.open(folder / "checkpoint.pt"), given(name, OBSERVATIONS)
     evaluator = source.evaluator(2)
-    np.testing.assert_array_equal(evaluator.action_std, scale)
-    np.testing.assert_array_equal(evaluator.action_mean, 0.3 - scale)
+    np.testing.assert_array_equal(evaluator.units.std, scale)
+    np.testing.assert_array_equal(evaluator.units.mean, 0.3 - scale)
     scaled = list(inputs)
     if name == "dt":
         scaled[1] = (inputs[1] - actions["action_mean"]) / scale
     expected = own_actions(source, tuple(scaled)) * scale + actions["action_mean"]
-    np.testing.assert_allclose(exported(folder, format)(*inputs), expected, rtol=0, atol=2 * TOLERANCE)
+    assert (expected < low).any()
+    assert (expected > high).any()
+    found = exported(folder, format)(*inputs)
+    assert ((low <= found) & (found <= high)).all()
+    np.testing.assert_allclose(found, np.clip(expected, low, high), rtol=0, atol=2 * TOLERANCE)
 
 
 def operations(path: Path) -> set[tuple[str, int]]:

@@ -127,18 +127,9 @@ def test_states_are_scaled_in_place_of_normalised(write_hdf5: WriteHDF5, load: C
 
 
 def test_actions_are_scaled_and_the_evaluator_takes_scaled_ones(
-    write_hdf5: WriteHDF5, load: Callable[..., Task], monkeypatch: pytest.MonkeyPatch
+    write_hdf5: WriteHDF5, load: Callable[..., Task]
 ) -> None:
-    """Those of next states too; the algorithm's bound is 1 then, whatever the environment's is."""
-
-    class Wide(Evaluator):
-        """Of an environment with another bound."""
-
-        def __init__(self, *arguments: Any, **how: Any) -> None:
-            super().__init__(*arguments, **how)
-            self.max_action = 2.0
-
-    monkeypatch.setattr(task, "Evaluator", Wide)
+    """Those of next states too. Without a scaler, those of an environment from -1 to 1 are not touched."""
     path = write_hdf5()
     raw = transitions.read_hdf5(path)
     config = Scaled(env=str(path), action_scaler="min_max")
@@ -151,7 +142,9 @@ def test_actions_are_scaled_and_the_evaluator_takes_scaled_ones(
         np.testing.assert_allclose(getattr(loaded.dataset, name) * std + mean, getattr(plain, name), atol=1e-6)
     assert (std != 1).all()
     unscaled = load(Scaled(env=str(path)))
-    assert (loaded.max_action, unscaled.max_action) == (1.0, 2.0)
+    assert (loaded.max_action, unscaled.max_action) == (1.0, 1.0)
+    plain_actions = transitions.extract_transitions(raw).actions
+    np.testing.assert_array_equal(unscaled.dataset.actions.view(np.uint32), plain_actions.view(np.uint32))
     assert (unscaled.action_mean.tolist(), unscaled.action_std.tolist()) == ([0] * 3, [1] * 3)
     played = loaded.evaluator(lambda observations: np.full((1, 3), 0.7, np.float32))
     expected = unscaled.evaluator(lambda observations: np.full((1, 3), np.float32(0.7)) * std + mean)

@@ -36,7 +36,14 @@ class Agent(ABC):
     policy: ClassVar[str]
     defaults: ClassVar[Mapping[str, int]]
 
-    def __init__(self, framework: str, env_id: str, seed: int, given: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        framework: str,
+        env_id: str,
+        seed: int,
+        given: Mapping[str, int],
+        bounds: Mapping[str, tuple[float, ...]] = {},
+    ) -> None:
         """Trains nothing yet.
 
         Args:
@@ -44,6 +51,7 @@ class Agent(ABC):
             env_id: The environment.
             seed: Decides the training.
             given: Some of `steps`, `random_steps`, `batch_size`, `hidden_dim` and `eval_freq`, by these names.
+            bounds: `action_low` and `action_high`, where the environment's own shall not count.
 
         Raises:
             InputError: The environment's row of the algorithm's table cannot be used.
@@ -53,7 +61,7 @@ class Agent(ABC):
         config_class = self.twin.TrainConfig
         self.settings = dataset_row(config_class, self.algorithm, env_id) | self._settings()
         # Policies are rated by their own episodes here, so the run's evaluation can be short.
-        self.config: Any = config_class(**self.settings | {"env": env_id, "seed": seed, "n_episodes": 1})
+        self.config: Any = config_class(**self.settings | bounds | {"env": env_id, "seed": seed, "n_episodes": 1})
 
     @property
     def title(self) -> str:

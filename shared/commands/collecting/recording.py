@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from shared.commands.collecting.agents import Acting
 from shared.data.experience import Experience, Rows
+from shared.envs.boxes import ActionUnits
 from shared.envs.registry import MAX_EPISODE_STEPS, time_limit
 from shared.errors import InputError
 from shared.files import write_atomically
@@ -27,7 +28,9 @@ class Recorder:
         seed: Decides, with a part's number, the start states and the noise.
     """
 
-    def __init__(self, env_id: str, load: Callable[[], Acting], seed: int, folder: Path) -> None:
+    def __init__(
+        self, env_id: str, load: Callable[[], Acting], seed: int, folder: Path, units: ActionUnits | None = None
+    ) -> None:
         """Records nothing yet.
 
         Args:
@@ -35,8 +38,9 @@ class Recorder:
             load: Makes the policy, if there is something to record.
             seed: As above, 0 or more.
             folder: Where parts lie.
+            units: From the policy's actions to the environment's; None: they are the same.
         """
-        self._env_id, self._load, self._folder = env_id, load, folder
+        self._env_id, self._load, self._folder, self._units = env_id, load, folder, units
         self._policy: Acting | None = None
         self._limit = time_limit(env_id) or MAX_EPISODE_STEPS
         self.seed = seed
@@ -84,7 +88,7 @@ class Recorder:
     def _play(self, number: int) -> list[Rows]:
         self._policy = self._policy or self._load()
         rng = np.random.default_rng([self.seed, number])
-        episodes = [Experience(self._env_id, self._limit) for _ in range(EPISODES)]
+        episodes = [Experience(self._env_id, self._limit, units=self._units) for _ in range(EPISODES)]
         for index, episode in enumerate(episodes):
             episode.begin(self.seed, number, index)
         while not all(episode.over for episode in episodes):

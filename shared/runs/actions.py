@@ -1,0 +1,140 @@
+"""The box of a run's actions, from its settings, its environment or its data, and the units that are learnt in."""
+
+from typing import Any
+
+import numpy as np
+
+from shared.data import scalers
+from shared.envs.boxes import NEUTRAL, ActionBox, ActionUnits
+from shared.envs.spaces import Actions
+from shared.errors import InputError
+from shared.runs.origin import Origin
+from shared.runs.progress import say, warn
+
+# Of half a width: what rounding alone may put beyond a bound
+_ROUNDING = 1e-3
+
+
+def action_units(
+    config: Any,
+    there: Actions,
+    learnt: np.ndarray | None = None,
+    recorded: np.ndarray | None = None,
+    origin: Origin | None = None,
+) -> ActionUnits:
+    """The units in which a run learns its actions.
+
+    Those of the checkpoint that the run begins with come first, since its networks have learnt in them. Then comes an
+    action scaler, and else the box decides.
+
+    Args:
+        config: Perhaps has `action_low`, `action_high` and `action_scaler`.
+        there: The environment's actions.
+        learnt: The actions (N, A) that are learnt from; None: there are no data.
+        recorded: All actions of the dataset (M, A); None: there are no data.
+        origin: What the run begins with; None: it begins anew.
+
+    Raises:
+        InputError: A bound is missing, does not fit, or is set where it has no effect.
+    """
+    if there.finite:
+        _refuse_settings_of_vectors(config)
+        return NEUTRAL
+    if learnt is not None and _scales_actions(config):
+        own = ActionUnits(*scalers.action_statistics(learnt), box=_asked(config, there.box, there.size))
+    else:
+        box = action_box(config, there.box, there.size, recorded)
+        own = ActionUnits(*box.middle_and_half(), box=box)
+    return own if origin is None else origin.units(own, there.size)
+
+
+def action_box(config: Any, there: ActionBox | None, size: int, recorded: np.ndarray | None = None) -> ActionBox:
+    """A finite box for actions: where the settings say nothing, the environment's bounds, else those of the data.
+
+    Args:
+        config: Perhaps has `action_low` and `action_high`.
+        there: The environment's box; None: there is no environment.
+        size: A.
+        recorded: All actions of the dataset (M, A); None: there are no data.
+
+    Raises:
+        InputError: A bound is missing or does not fit.
+    """
+    box = _asked(config, there, size)
+    if box.is_finite:
+        if recorded is not None:
+            _tell_of_others(box, recorded)
+        return box
+    components = ", ".join(map(str, np.flatnonzero(~(np.isfinite(box.low) & np.isfinite(box.high)))))
+    if recorded is None:
+        raise InputError(f"actions have no bounds (component {components}): set action_low and action_high")
+    box = _bounded_by(box, recorded)
+    ends = ", ".join(f"{low:.4g} to {high:.4g}" for low, high in zip(box.low, box.high, strict=True))
+    say(
+        f"actions have no bounds (component {components}): those of the data are taken, {ends}; action_low and "
+        "action_high set others"
+    )
+    return box
+
+
+def _asked(config: Any, there: ActionBox | None, size: int) -> ActionBox:
+    """The environment's box with the bounds that the settings have in their place; infinite without either."""
+    free = np.full(size, np.inf, np.float32)
+    box = ActionBox(-free, free) if there is None else there
+    low, high = (_components(config, name, size) for name in ("action_low", "action_high"))
+    if low is None and high is None:
+        return box
+    asked = ActionBox(box.low if low is None else low, box.high if high is None else high)
+    for name, bound in (("action_low", asked.low), ("action_high", asked.high)):
+        if len(beyond := np.flatnonzero(~np.isclose(bound, np.clip(bound, box.low, box.high), rtol=1e-6, atol=1e-6))):
+            first = beyond[0]
+            raise InputError(
+                f"{name} is {bound[first]:g} in component {first}, where the environment takes {box.low[first]:g} to "
+                f"{box.high[first]:g}: set it within"
+            )
+    if (asked.low >= asked.high).any():
+        raise InputError("action_low must lie below action_high in every component")
+    return box.narrowed(asked)
+
+
+def _components(config: Any, name: str, size: int) -> np.ndarray | None:
+    """A setting's bound of each component, (A,); None where it is not set."""
+    values = getattr(config, name, ())
+    if not values:
+        return None
+    if len(values) not in (1, size):
+        raise InputError(f"{name} has {len(values)} numbers: give one for all components, or {size}")
+    return np.resize(np.asarray(values, np.float32), size)
+
+
+def _bounded_by(box: ActionBox, recorded: np.ndarray) -> ActionBox:
+    """A box whose missing bounds are the least and the greatest action; one apart where these are the same."""
+    low = np.where(np.isfinite(box.low), box.low, recorded.min(axis=0)).astype(np.float32)
+    high = np.where(np.isfinite(box.high), box.high, recorded.max(axis=0)).astype(np.float32)
+    below = (low >= high) & ~np.isfinite(box.low)
+    above = (low >= high) & ~np.isfinite(box.high)
+    return ActionBox(np.where(below, high - 1, low), np.where(above, low + 1, high))
+
+
+def _tell_of_others(box: ActionBox, recorded: np.ndarray) -> None:
+    """Says, once, that actions of the data lie outside the box."""
+    beyond = np.maximum(box.low - recorded, recorded - box.high)
+    rows = int((beyond > _ROUNDING * (box.high - box.low)).any(axis=1).sum())
+    if rows:
+        warn(
+            f"{rows} of {len(recorded)} actions of the dataset lie outside the environment's bounds, by up to "
+            f"{beyond.max():.3g}: they are learnt from as they are, and no action of the policy will be"
+        )
+
+
+def _refuse_settings_of_vectors(config: Any) -> None:
+    for name in ("action_low", "action_high"):
+        if getattr(config, name, ()):
+            raise InputError(f"finite actions have no bounds: leave {name} out")
+    if _scales_actions(config):
+        raise InputError("finite actions have no scale: set action_scaler to none")
+
+
+def _scales_actions(config: Any) -> bool:
+    """Whether actions are scaled by the range of the data."""
+    return getattr(config, "action_scaler", "none") != "none"

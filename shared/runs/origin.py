@@ -1,0 +1,102 @@
+"""What a run takes over from the checkpoint that it begins with: the units in which its networks see the world."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shared.envs.boxes import ActionBox, ActionUnits
+from shared.errors import InputError
+from shared.runs import resuming
+from shared.runs.checkpoints import READERS, Checkpoints
+from shared.runs.progress import say
+
+Statistics = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""From observations (N, S) to what is taken off them and what then divides, (S,) each."""
+
+
+class Origin:
+    """A checkpoint whose networks a run goes on with. Their units go before those of the run's settings and data.
+
+    Of files that do not hold them, such as CORL's, nothing is taken over.
+    """
+
+    def __init__(self, path: Path, content: Mapping[str, Any]) -> None:
+        """Keeps of a checkpoint's content what concerns units."""
+        self._path = path
+        self._mean, self._std = (_row(content, key) for key in ("state_mean", "state_std"))
+        self._action_mean, self._action_std = (_row(content, key) for key in ("action_mean", "action_std"))
+        self._low, self._high = (_row(content, key) for key in ("action_low", "action_high"))
+        self._environment = content.get("environment")
+
+    def statistics(self, own: Statistics) -> Statistics:
+        """The checkpoint's statistics of states in place of the run's own."""
+
+        def taken_over(observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            mean, std = own(observations)
+            if self._mean is None or self._std is None or not self._mean.shape == self._std.shape == mean.shape:
+                return mean, std
+            if not _close((self._mean, self._std), (mean, std)):
+                say(f"states are normalised by the statistics in {self._path}, not by this run's own")
+            return self._mean, self._std
+
+        return taken_over
+
+    def units(self, own: ActionUnits, size: int) -> ActionUnits:
+        """The checkpoint's units of actions of `size` components in place of the run's own."""
+        if self._environment is None:
+            return own
+        mean = np.zeros(size, np.float32) if self._action_mean is None else self._action_mean
+        std = np.ones(size, np.float32) if self._action_std is None else self._action_std
+        if not mean.shape == std.shape == (size,):
+            return own
+        bound = self._environment["max_action"]
+        if bound == own.bound and _close((mean, std), (own.mean, own.std)):
+            return own
+        say(f"actions are in the units of {self._path}, not in this run's own")
+        box = own.box if self._low is None or self._high is None else ActionBox(self._low, self._high)
+        return ActionUnits(mean, std, bound, box)
+
+
+def origin_of(config: Any) -> Origin | None:
+    """What a run begins with: its last checkpoint, if it is resumed, else that of `load_model`; None if it begins anew.
+
+    A file that cannot be read is passed over here, because whoever loads its networks says so.
+    """
+    for path in _candidates(config):
+        if (reader := READERS.get(path.suffix)) is not None:
+            try:
+                return Origin(path, reader(str(path)))
+            except InputError:
+                continue
+    return None
+
+
+def _candidates(config: Any) -> Iterator[Path]:
+    """Checkpoints that a run may begin with, the likeliest first."""
+    for folder in _resumed(config):
+        for suffix in READERS:
+            checkpoints = Checkpoints(folder / "checkpoints", suffix)
+            yield from map(checkpoints.path, reversed(checkpoints.steps()))
+    if path := getattr(config, "load_model", ""):
+        yield Path(path)
+
+
+def _resumed(config: Any) -> list[Path]:
+    """The folders of runs that a run may go on with, the one begun last first."""
+    named = getattr(config, "resume", "")
+    if named != resuming.AUTO:
+        return [Path(named)] if named else []
+    alike = (folder for framework in ("torch", "jax") for folder in resuming.begun(config, framework))
+    unfinished = [folder for folder in alike if not (folder / "result.json").exists()]
+    return sorted(unfinished, key=lambda folder: folder.stat().st_mtime, reverse=True)
+
+
+def _row(content: Mapping[str, Any], key: str) -> np.ndarray | None:
+    """A row of numbers; CORL's transformer has it as a matrix of one row."""
+    return np.asarray(content[key]).flatten() if key in content else None
+
+
+def _close(ours: tuple[np.ndarray, np.ndarray], theirs: tuple[np.ndarray, np.ndarray]) -> bool:
+    return all(np.allclose(one, other, rtol=1e-4, atol=1e-6) for one, other in zip(ours, theirs, strict=True))

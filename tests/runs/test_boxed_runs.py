@@ -1,0 +1,122 @@
+"""Whole runs in environments of other boxes than -1 to 1, which raise an error for any action outside of theirs."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parity_tests.pairs import PAIRS, is_finite
+from shared.envs.boxes import ActionUnits
+from shared.errors import Stopped
+from shared.frameworks.saved import Saved
+from shared.runs import task
+from shared.runs.run import Run
+from tests.boxed_envs import BOXES, write
+from tests.runs.stopped_runs import assert_same_bits, last_checkpoint, only_run, rows, train
+
+pytestmark = pytest.mark.usefixtures("in_haste")
+
+SIDES = ["torch", "jax"]
+# Of each way in which actions enter an update, one: squashed, cut, noisy, drawn at random, remembered, in next states
+AT_ONCE = ["sac_n", "rebrac", "iql", "cql", "finetune/spot", "online/td3"]
+OTHERS = [
+    name
+    for name in PAIRS
+    if name not in AT_ONCE and not is_finite(name) and not name.startswith(("evaluation/", "model_based/"))
+]
+
+
+def settings(name: str, folder: Path, box: str) -> dict[str, Any]:
+    """What a run learns from, and where it is scored."""
+    if name == "sac" or name in ("online/td3", "online/ddpg"):
+        return {"env": f"boxed/{box}-v0"}
+    own = {"env": str(write(folder, box))}
+    return own | ({"episode_len": 8} if name == "dt" else {})
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", [*AT_ONCE, *(pytest.param(name, marks=pytest.mark.thorough) for name in OTHERS)])
+def test_twice_the_box_is_the_same_run(name: str, side: str, tmp_path: Path) -> None:
+    """To the bit: losses, metrics and returns, for twice an action is exact. So every unit of action is the box's."""
+    runs = {box: train(side, name, tmp_path / box, **settings(name, tmp_path, box)) for box in ("Unit", "Twice")}
+    unit, twice = (rows(run) for run in runs.values())
+    assert any("return_mean" in row for row in unit)
+    assert unit == twice
+    saved = Saved.open(last_checkpoint(runs["Twice"]))
+    assert saved.units.std.tolist() == [2, 2]
+    assert saved.box is not None
+    assert saved.box.high.tolist() == BOXES["Twice"][1]
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", ["td3_bc", "finetune/iql", "sac"])
+def test_no_action_leaves_an_uneven_box(name: str, side: str, tmp_path: Path) -> None:
+    """On data, in evaluations, while it explores; nor where the run is played afterwards."""
+    run = train(side, name, tmp_path / "runs", **settings(name, tmp_path, "Uneven"))
+    saved = Saved.open(last_checkpoint(run))
+    np.testing.assert_allclose(saved.units.mean, [0.35, 1.4], rtol=1e-6)
+    np.testing.assert_allclose(saved.units.std, [0.35, 1.7], rtol=1e-6)
+    evaluator = saved.evaluator(2)
+    evaluator(saved.policy())
+    for value in (-1.5, 1.5):
+        evaluator(lambda observations, value=value: np.full((2, 2), value, np.float32))
+    evaluator.close()
+
+
+def test_without_bounds_the_data_give_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Or settings do; alone in the environment, they must."""
+    run = train("torch", "td3_bc", tmp_path / "data", **settings("td3_bc", tmp_path, "Free"))
+    assert capsys.readouterr().out.count("actions have no bounds") == 1
+    np.testing.assert_allclose(Saved.open(last_checkpoint(run)).units.std, 3.8, atol=0.01)
+    own = settings("td3_bc", tmp_path, "Free") | {"action_low": (-6.0,), "action_high": (6.0, 2.0)}
+    run = train("torch", "td3_bc", tmp_path / "settings", **own)
+    assert "no bounds" not in capsys.readouterr().out
+    assert Saved.open(last_checkpoint(run)).units.std.tolist() == [6, 4]
+
+
+@pytest.fixture
+def as_before() -> Iterator[pytest.MonkeyPatch]:
+    """Runs learn from actions as the environment takes them, as before they were learnt in units of their box."""
+
+    def units(config: Any, there: Any, *_: Any, **__: Any) -> ActionUnits:
+        return ActionUnits(np.zeros(2, np.float32), np.ones(2, np.float32), there.bound, there.box)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(task, "action_units", units)
+        yield patch
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", ["td3_bc", "online/td3"])
+def test_a_run_of_before_goes_on_as_it_began(
+    name: str, side: str, tmp_path: Path, as_before: pytest.MonkeyPatch
+) -> None:
+    """With the bound that its checkpoint states; so does a run that begins with this checkpoint."""
+    own = settings(name, tmp_path, "Twice")
+    whole = train(side, name, tmp_path / "whole", **own)
+    assert Saved.open(last_checkpoint(whole)).units.bound == 2
+    with as_before.context() as patch:
+        patch.setattr(Run, "evaluate", stopping_after(4, Run.evaluate))
+        with pytest.raises(Stopped):
+            train(side, name, tmp_path / "cut", **own)
+    as_before.undo()
+    cut = only_run(tmp_path / "cut")
+    for resume in ("auto", str(cut)):
+        again = tmp_path / f"again-{resume == 'auto'}"
+        shutil.copytree(tmp_path / "cut", again)
+        there = resume if resume == "auto" else str(only_run(again))
+        assert_same_bits(train(side, name, again, **own, resume=there), whole)
+
+
+def stopping_after(step: int, evaluate: Any) -> Any:
+    """`Run.evaluate`, which stops the run after so many updates."""
+
+    def stopped(self: Run, at: int, *arguments: Any, **how: Any) -> None:
+        if at >= step:
+            raise Stopped("here", 15)
+        evaluate(self, at, *arguments, **how)
+
+    return stopped
