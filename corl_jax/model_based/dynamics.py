@@ -41,7 +41,7 @@ from shared.frameworks.jax_side import enable_compilation_cache, mean_metrics, n
 from shared.runs.fields import bounded, choice, numbers, positive, widths
 from shared.runs.modelling import check_model, load_modelled, settings_of
 from shared.runs.run import Run
-from shared.runs.settings import RecordConfig
+from shared.runs.settings import LimitsConfig, RecordConfig
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters, RecordConfig):
+class TrainConfig(Hyperparameters, LimitsConfig, RecordConfig):
     """A whole run."""
 
     group: str = "Dynamics-D4RL"

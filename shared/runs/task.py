@@ -11,8 +11,10 @@ import numpy as np
 from shared import names
 from shared.data import scalers, sequences, sources, transitions
 from shared.data.cache import Source
+from shared.data.episodes import of_transitions
 from shared.data.nsteps import extract_n_steps
 from shared.data.online import OnlineExperience
+from shared.data.returns import extract_ended, extract_episodes
 from shared.data.transitions import Batch
 from shared.envs import genuine
 from shared.envs.evaluation import Evaluator
@@ -21,9 +23,10 @@ from shared.envs.scores import env_of, scale
 from shared.envs.spaces import Shape, axes, kept_as, shape_of, size_of_statistics
 from shared.envs.stepping import Stepper
 from shared.errors import InputError
-from shared.runs import memory, seeds
+from shared.runs import memory, own_data, seeds
 from shared.runs.encoders import check_readable, frame_stack_of
 from shared.runs.fields import check
+from shared.runs.own_data import NO_PROMPTS, Prompts
 from shared.runs.scoring import Scorer
 from shared.runs.settings import DatasetConfig, RewardsConfig, RunConfig, TransitionsConfig
 
@@ -48,6 +51,7 @@ class Task:
         fingerprint: Name, number of transitions and SHA-256 of the dataset's file; the environment's name alone if
             there is none.
         step_reward: From a reward of the environment to what is learnt from, as the dataset's rewards were modified.
+        prompts: What a sequence model is asked for; nothing of other algorithms.
     """
 
     dataset: Any
@@ -62,6 +66,7 @@ class Task:
     attributes: dict[str, Any]
     fingerprint: dict[str, Any]
     step_reward: Callable[[float], float] = lambda reward: reward
+    prompts: Prompts = NO_PROMPTS
 
     @property
     def state_dim(self) -> int:
@@ -89,7 +94,8 @@ def load_task(
     Args:
         config: A `DatasetConfig` with `buffer_size`; of a `RewardsConfig` the rewards may be scaled.
         prepare: From the transitions and a name to the transitions that are learnt from. The name tells the family: it
-            is the dataset's, or the environment's for a file of one's own. None leaves the transitions as they are.
+            is the dataset's, or the environment's for a file of one's own. The keyword `episodes` gives the complete
+            episodes, or None where CORL's own cuts count. None leaves the transitions as they are.
         normalize: Whether states are normalised to mean 0 and standard deviation 1.
         eval_seed: Decides the start states of evaluations; None: the config's `seed`.
         source: Anything with D4RL's `get_dataset()`, read in place of the dataset that `config.env` then only names.
@@ -124,7 +130,10 @@ def _transitions(
     raw = opened.read.raw
     if transitions.shows_images(raw):
         extract = _images(config, normalize, extract)
-    limit = opened.read.max_episode_steps or time_limit(opened.env_id)
+    limit = opened.limit
+    episodes = None if names.has_published_results(config.env) else of_transitions(raw, limit)
+    if episodes is not None and extract is extract_ended:
+        extract = extract_episodes  # Cal-QL's rule looks for what the file says
     if (scale := _reward_scale(config, raw, limit)) is not None:
         raw = {**raw, "rewards": scale(raw["rewards"].astype(np.float32, copy=False))}
     dataset = extract(raw, limit)
@@ -133,9 +142,9 @@ def _transitions(
         raise InputError(
             f"the dataset has {rows} transitions; set buffer_size to at least that, not {config.buffer_size}"
         )
-    step_reward = scale if step_rewards is None else step_rewards(dataset, opened.family)
+    step_reward = scale if step_rewards is None else step_rewards(dataset, opened.family, episodes=episodes)
     if prepare is not None:
-        dataset = prepare(dataset, opened.family)
+        dataset = prepare(dataset, opened.family, episodes=episodes)
     mean, std = _no_statistics(raw)
     if config.observation_scaler != "none":
         statistics = partial(scalers.state_statistics, config.observation_scaler)
@@ -177,7 +186,9 @@ def _reward_scale(config: Any, raw: dict[str, np.ndarray], limit: int | None) ->
     return scalers.reward_scale(config, raw, limit)
 
 
-def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = None, source: Any = None) -> Task:
+def load_trajectories(
+    config: Any, reward_scale: float | None, eval_seed: int | None = None, source: Any = None
+) -> Task:
     """Loads whole trajectories, for algorithms that learn from sequences; otherwise as `load_task`.
 
     As in CORL the statistics of the states are those of all rows of the file, those after the last trajectory included.
@@ -185,7 +196,7 @@ def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = 
     Args:
         config: A `DatasetConfig` with `episode_len`, where an evaluated
             episode is cut. The dataset's episodes may be a step longer, as those of D4RL's antmaze are.
-        reward_scale: Factor on returns-to-go.
+        reward_scale: Factor on returns-to-go; None: as the task's `prompts` say, which are CORL's or the data's.
         eval_seed: Decides the start states of evaluations; None: the config's `seed`.
         source: As in `load_task`.
 
@@ -194,23 +205,26 @@ def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = 
     """
     check(config)
     memory.check_settings(config)
-    learnt = seeds.once(load_trajectories, lambda: _trajectories(config, reward_scale, source))
+    learnt, prompts = seeds.once(load_trajectories, lambda: _trajectories(config, reward_scale, source))
     # A policy with a context is so costly that rows of episodes which wait for an environment would be a waste.
     memory.check_size("n_episodes", config.n_episodes, config.n_episodes * least_memory(learnt.opened.env_id))
     limits = {"num_envs": config.n_episodes, "max_steps": config.episode_len}
-    return _task(config, learnt, config.seed if eval_seed is None else eval_seed, **limits)
+    task = _task(config, learnt, config.seed if eval_seed is None else eval_seed, **limits)
+    return replace(task, prompts=prompts)
 
 
-def _trajectories(config: Any, reward_scale: float, source: Any) -> "_Learnt":
+def _trajectories(config: Any, reward_scale: float | None, source: Any) -> tuple["_Learnt", Prompts]:
     opened = _open(config, source, finite=False)
-    dataset = sequences.split_trajectories(opened.read.raw)
+    dataset = sequences.split_trajectories(opened.read.raw, opened.limit)
     longest = int(sequences.trajectory_lengths(dataset).max())
     if longest > config.episode_len + 1:
         raise InputError(f"a trajectory of the dataset has {longest} steps: set episode_len to at least {longest - 1}")
     scaler, observations = config.observation_scaler, opened.read.raw["observations"]
     own = sequences.state_statistics if scaler == "none" else partial(scalers.state_statistics, scaler)
     dataset, mean, std = sequences.normalise_states(dataset, observations, own)
-    return _learnt(config, opened, dataset._replace(returns=dataset.returns * np.float32(reward_scale)), mean, std)
+    prompts = own_data.prompts(config, reward_scale, dataset.returns[dataset.timesteps == 0])
+    dataset = dataset._replace(returns=dataset.returns * np.float32(prompts.reward_scale))
+    return _learnt(config, opened, dataset, mean, std), prompts
 
 
 def training_environment(config: Any, task: Task) -> OnlineExperience:
@@ -301,6 +315,11 @@ class _Opened(NamedTuple):
     env_id: str
     family: str
 
+    @property
+    def limit(self) -> int | None:
+        """Steps after which an episode is cut where the dataset does not mark it; None where nobody knows."""
+        return self.read.max_episode_steps or time_limit(self.env_id)
+
 
 class _Learnt(NamedTuple):
     """What does not depend on the seed: the source, what is learnt from it, and its statistics; as in a `Task`."""
@@ -356,7 +375,8 @@ def _open(config: Any, source: Any, finite: bool) -> _Opened:
     _check_kind(f"dataset {config.env!r}", read.raw["actions"].ndim == 1, finite)
     check_readable(config, shape_of(read.raw["observations"]), f"observations of dataset {config.env!r}")
     env_id = _scoring_env(config, read.attributes)
-    return _Opened(read, env_id, env_id if names.is_file_name(config.env) else config.env)
+    opened = _Opened(read, env_id, env_id if names.is_file_name(config.env) else config.env)
+    return opened._replace(read=own_data.looked_through(config, read, opened.limit))
 
 
 def _scoring_env(config: Any, attributes: dict[str, Any]) -> str:
