@@ -144,6 +144,9 @@ def _unpickled(stream: Any, where: str, trust_pickle: bool) -> Any:
         content = pickles.load(stream)
     except pickles.RefusedError as error:
         raise InputError(f"{where} is refused: {error}") from None
+    except Exception as error:  # a damaged pickle makes Python raise a dozen unrelated types
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(f"{where} is a damaged pickle: fetch it again ({reason})") from error
     if isinstance(content, np.ndarray) and content.dtype.hasobject:
         content = content.item() if content.ndim == 0 else content.ravel().tolist()
     return content
@@ -203,7 +206,10 @@ def _columns(content: Mapping[str, Any], where: str, choices: _Choices) -> dict[
         values = content[theirs]
         if isinstance(values, Mapping):
             values = _joined(values, f"{where}, {theirs}", choices)
-        found[ours] = np.asarray(values)
+        try:
+            found[ours] = np.asarray(values)
+        except ValueError:
+            found[ours] = np.array(None)
         if found[ours].dtype.hasobject:
             raise InputError(f"{where}: {theirs} holds rows of unequal shapes or objects: write it as one array")
         if theirs != ours and ours not in _FLAGS:

@@ -28,7 +28,7 @@ def time_limits(raw: dict[str, np.ndarray], max_episode_steps: int | None = None
         return nothing
     ends = np.flatnonzero(terminals)
     lengths = np.diff(ends, prepend=-1)
-    if not len(ends) or (longest := int(lengths.max())) == 1:
+    if not len(ends) or (longest := int(lengths.max())) == 1 or _in_a_row(terminals):
         return nothing
     last = ends[lengths == longest]
     # Where a limit cuts, episodes pile up; without one, long episodes are rarer than those a little shorter.
@@ -126,8 +126,7 @@ def _inside(raw: dict[str, np.ndarray], max_episode_steps: int | None) -> str:
     if "trajectory_ends" in raw:
         return ""
     terminals = raw["terminals"].astype(bool)
-    in_a_row = int((terminals[1:] & terminals[:-1]).sum())
-    if in_a_row >= max(_FEW, 0.1 * terminals.sum()):
+    if in_a_row := _in_a_row(terminals):
         return (
             f"{in_a_row:,} of {terminals.sum():,} terminals follow another one directly, as where a reached goal is "
             "marked step by step: each ends an episode of a single row; keep the last one of each episode"
@@ -143,6 +142,12 @@ def _inside(raw: dict[str, np.ndarray], max_episode_steps: int | None) -> str:
         f"behind {gone_on:,} of {len(ends):,} terminals the states go on as within an episode, so these terminals seem "
         "to lie inside episodes: each ends one here; unmark them if their episodes went on"
     )
+
+
+def _in_a_row(terminals: np.ndarray) -> int:
+    """How many terminals follow another one directly, where they are too many for episodes of a single row."""
+    number = int((terminals[1:] & terminals[:-1]).sum())
+    return number if number >= max(_FEW, 0.1 * terminals.sum()) else 0
 
 
 def _goes_on(raw: dict[str, np.ndarray], ends: np.ndarray, max_episode_steps: int | None) -> int:

@@ -12,6 +12,7 @@ from shared.data.transitions import Batch
 from shared.envs.registry import time_limit
 from shared.envs.terminations import termination
 from shared.errors import InputError
+from shared.names import has_published_results
 from shared.runs import memory, own_data, seeds
 from shared.runs.checkpoints import Checkpoints
 from shared.runs.configs import from_settings
@@ -73,8 +74,9 @@ def _read(config: Any) -> tuple[str, str, Batch]:
     termination(env_id)  # or one line on why there is none
     limit = read.max_episode_steps or time_limit(env_id)
     read = own_data.looked_through(config, read, limit)
+    own = not has_published_results(config.env)
     following = sources.next_observations(config.env, read)
-    return env_id, read.sha256, extract_known(read.raw, env_id, limit, following)
+    return env_id, read.sha256, extract_known(read.raw, env_id, limit, following, own)
 
 
 def check_model(path: Path, suffix: str) -> Path:

@@ -7,6 +7,8 @@ import numpy as np
 
 from shared.data import remarks
 from shared.data.cache import Source
+from shared.data.episodes import Episodes
+from shared.data.rewards import return_range
 from shared.errors import InputError
 from shared.names import has_published_results
 from shared.runs.progress import say, warn
@@ -47,6 +49,24 @@ def looked_through(config: Any, read: Source, limit: int | None) -> Source:
     return read._replace(raw=raw)
 
 
+def tell_of_preparation(before: Any, after: Any, episodes: Episodes) -> None:
+    """Says in a line what has become of the transitions of one's own data: fewer are kept, or returns have changed.
+
+    Args:
+        before: As extracted.
+        after: As they are learnt from.
+        episodes: Those of the transitions as extracted.
+    """
+    if len(after.rewards) < len(before.rewards):
+        say(f"{len(after.rewards):,} of {len(before.rewards):,} transitions are kept: those of the best episodes")
+    elif episodes.size and not np.array_equal(np.sort(before.rewards), np.sort(after.rewards)):
+        then, now = (return_range(dataset.rewards, dataset.terminals, episodes=episodes) for dataset in (before, after))
+        say(
+            f"rewards are modified: {len(episodes.starts):,} episodes return {then[0]:g} to {then[1]:g}, and then "
+            f"{now[0]:g} to {now[1]:g}"
+        )
+
+
 def prompts(config: Any, reward_scale: float | None, returns: np.ndarray) -> Prompts:
     """What a run's sequence model is asked for; a line says what was taken from the data.
 
@@ -60,7 +80,9 @@ def prompts(config: Any, reward_scale: float | None, returns: np.ndarray) -> Pro
     if not has_published_results(config.env):
         best, worst = float(returns.max()), float(returns.min())
         largest = max(abs(best), abs(worst))
-        own = Prompts(tuple(dict.fromkeys((best, (best + worst) / 2))), 1 / largest if largest else 1.0)
+        # Six digits, since prompts name rows of metrics
+        asking = [float(f"{prompt:.6g}") for prompt in (best, (best + worst) / 2)]
+        own = Prompts(tuple(dict.fromkeys(asking)), 1 / largest if largest else 1.0)
     found = Prompts(
         own.target_returns if asked is None else asked, own.reward_scale if reward_scale is None else reward_scale
     )

@@ -144,7 +144,9 @@ def _transitions(
         )
     step_reward = scale if step_rewards is None else step_rewards(dataset, opened.family, episodes=episodes)
     if prepare is not None:
-        dataset = prepare(dataset, opened.family, episodes=episodes)
+        extracted, dataset = dataset, prepare(dataset, opened.family, episodes=episodes)
+        if episodes is not None:
+            own_data.tell_of_preparation(extracted, dataset, episodes)
     mean, std = _no_statistics(raw)
     if config.observation_scaler != "none":
         statistics = partial(scalers.state_statistics, config.observation_scaler)

@@ -70,9 +70,12 @@ def test_show_tells_what_is_in_a_dataset_and_what_is_left_out(
         "returns": "10 to 40, mean 25, std 11.18",
         "rewards": "1 to 6",
         "states": "-7 to 8; least and greatest of each component:",
+        "0": "-0.9996 to 0.9834",
+        "1": "-0.9924 to 0.9906",
+        "2": "-0.9709 to 0.9843",  # of actions
         "4": "-7 to 0",
         "10": "0 to 8",
-        "actions": "-0.9999 to 0.995; least and greatest of each component:",
+        "actions": "-0.9996 to 0.9906; least and greatest of each component:",
         "box": "-1 to 1 in d4rl/hopper-v2",
         "note": "9 components, 0 first, of the observations never change",
         "terminals": "2 (3.333%)",

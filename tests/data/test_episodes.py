@@ -77,7 +77,7 @@ def test_an_episode_without_an_end_is_none() -> None:
 
 @pytest.mark.parametrize("twin", [corl_torch.any_percent_bc, corl_jax.any_percent_bc], ids=["torch", "jax"])
 def test_the_best_episodes_are_good_ones(
-    twin: ModuleType, write_hdf5: WriteHDF5, monkeypatch: pytest.MonkeyPatch
+    twin: ModuleType, write_hdf5: WriteHDF5, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As the twins' own training loads them."""
     found = []
@@ -91,6 +91,7 @@ def test_the_best_episodes_are_good_ones(
     config = twin.TrainConfig(env=str(write_hdf5(**limited())), frac=0.25, normalize=False)
     with pytest.raises(InputError, match="enough"):
         twin.train(config)
+    assert "240 of 960 transitions are kept" in capsys.readouterr().out
     assert len(found[0].dataset.rewards) == 10 * (LENGTH - 1)
     assert (found[0].dataset.observations[:, 0] == 1).all()
 
@@ -104,6 +105,11 @@ def test_rewards_are_scaled_by_the_episodes_of_the_file(env: str) -> None:
     assert modify_step_rewards(dataset, env, episodes)(2.0) == pytest.approx(2 / 43.2 * 1000, rel=1e-6)
     equal = of_transitions(limited(rewards=np.ones(EPISODES * LENGTH, np.float32)))
     assert modify_rewards(dataset, "Reach-v0", equal) is dataset
+
+
+def test_a_run_says_how_rewards_are_scaled(write_hdf5: WriteHDF5, capsys: pytest.CaptureFixture[str]) -> None:
+    load_task(Config(env=str(write_hdf5(**limited()))), modify_rewards, normalize=False).evaluator.close()
+    assert "40 episodes return 4.8 to 48, and then 111.111 to 1111.11" in capsys.readouterr().out
 
 
 def test_corls_cuts_count_for_its_own_names() -> None:
@@ -143,17 +149,18 @@ def said(raw: dict[str, np.ndarray], limit: int | None = None) -> list[str]:
     return list(remarks.on_episodes(raw, limit))
 
 
-def as_terminals(falls: tuple[int, ...] = ()) -> dict[str, np.ndarray]:
-    """The rows whose time limits are stored as terminals, and some falls before them."""
-    raw = limited()
-    return raw | {"terminals": raw["timeouts"] | np.isin(np.arange(len(raw["rewards"])), falls), "timeouts": None}
+def as_terminals(*falls: int) -> dict[str, Any]:
+    """Episodes whose time limits are stored as terminals, behind some that ended after fewer steps."""
+    rest = (EPISODES * LENGTH - sum(falls)) // LENGTH
+    ends = np.cumsum([*falls, *[LENGTH] * rest]) - 1
+    return limited(terminals=np.isin(np.arange(EPISODES * LENGTH), ends), timeouts=None)
 
 
-@pytest.mark.parametrize(("falls", "words"), [((), "all 40 terminals"), ((30, 99, 800), "38 of 42 terminals")])
+@pytest.mark.parametrize(("falls", "words"), [((), "all 40 terminals"), ((7, 20, 23), "38 of 41 terminals")])
 def test_time_limits_that_are_stored_as_terminals(
     falls: tuple[int, ...], words: str, write_hdf5: WriteHDF5, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    raw = as_terminals(falls)
+    raw = as_terminals(*falls)
     whole = {key: values for key, values in raw.items() if values is not None}
     (line,) = said(whole, 1000)
     assert line.startswith(f"{words} come after exactly 25 steps")
@@ -161,8 +168,8 @@ def test_time_limits_that_are_stored_as_terminals(
     for stays in (True, False):
         loaded = load_task(Config(env=path, limits_as_terminals=stays), normalize=False)
         loaded.evaluator.close()
-        kept = [fall for fall in falls if fall % LENGTH != LENGTH - 1]
-        assert loaded.dataset.terminals.sum() == (raw["terminals"].sum() - 1 if stays else len(kept))
+        # The file's last row, a terminal, is none of the transitions.
+        assert loaded.dataset.terminals.sum() == (raw["terminals"].sum() - 1 if stays else len(falls))
         assert ("come after exactly 25 steps" in capsys.readouterr().err) == stays
 
 
