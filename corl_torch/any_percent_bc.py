@@ -182,7 +182,11 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    task = load_task(config, lambda data, _: keep_best(data, config.frac, config.discount), config.normalize)
+    task = load_task(
+        config,
+        lambda data, _, episodes: keep_best(data, config.frac, config.discount, episodes),
+        config.normalize,
+    )
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.shape, task.action_dim, task.max_action)

@@ -82,12 +82,13 @@ class TrainConfig(Hyperparameters, DeterministicConfig, OfflineConfig):
     episode_len: int = bounded(1000, low=1)
     # Bound of every action component
     max_action: float = positive(1.0)
-    # Factor on returns
-    reward_scale: float = positive(0.001)
+    # Factor on returns; null: CORL's 0.001 for D4RL's names, elsewhere 1 by the largest return of the data
+    reward_scale: float | None = positive(None)
     # Loader processes in CORL, without effect here; kept so that its files load
     num_workers: int = bounded(4, low=0)
-    # Returns to ask for, each in an evaluation of its own; the first one's score is the run's
-    target_returns: tuple[float, ...] = numbers((12000.0, 6000.0))
+    # Returns to ask for, each in an evaluation of its own; the first one's score is the run's. null: CORL's 12000 and
+    # 6000 for D4RL's names, elsewhere the best return of the data's episodes and one half way from the worst to it
+    target_returns: tuple[float, ...] | None = numbers(None)
 
     # What CORL calls differently here than in its other files
     REFERENCE_NAMES: ClassVar[dict[str, str]] = {
@@ -388,8 +389,8 @@ def train(config: TrainConfig) -> Run:
     dataset, lengths = to_device(task.dataset, device), trajectory_lengths(task.dataset)
 
     def evaluate(step: int) -> None:
-        for prompt in config.target_returns:
-            policy = PromptedPolicy(trainer.act, prompt, config.reward_scale, config.seq_len, task.action_dim)
+        for prompt in task.prompts.target_returns:
+            policy = PromptedPolicy(trainer.act, prompt, task.prompts.reward_scale, config.seq_len, task.action_dim)
             run.evaluate(step, policy, prompt)
 
     with run:

@@ -14,6 +14,9 @@ BUNDLED = Path(__file__).resolve().parent.parent / "datasets"
 
 D4RL_FACTS = json.loads(Path(__file__).with_name("d4rl_infos.json").read_text())
 _FILE_SUFFIXES = (".hdf5", ".h5")
+# What the command `datasets import` reads besides
+NUMPYS = (".npz", ".npy")
+PICKLES = (".pkl", ".pickle")
 MINARI = "minari:"  # what the names of Minari's datasets begin with here
 OGBENCH = "ogbench:"  # and those of OGBench's
 OGBENCH_ENVS = "ogbench/"  # what the names of its environments begin with
@@ -72,9 +75,28 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"nearest: {', '.join(difflib.get_close_matches(name, list(known), n=3, cutoff=0.0)) or 'none'}"
 
 
+def has_published_results(name: str) -> bool:
+    """Whether results on a dataset are compared with CORL's: those on D4RL's names and on the bundled robots' sets.
+
+    There CORL's own cuts of episodes, prompts and scales count, however little they fit.
+    """
+    family = name.removeprefix("mini/").partition("-")[0]
+    return name in D4RL_FACTS or (family in ROBOTS and name in bundled())
+
+
 def is_file_name(name: str) -> bool:
     """Whether a dataset's name is the path of a file of one's own."""
     return name.endswith(_FILE_SUFFIXES)
+
+
+def check_imported(name: str) -> None:
+    """Whether a dataset's name is none of data that must be turned into an HDF5 file first.
+
+    Raises:
+        InputError: It is.
+    """
+    if Path(name).suffix in (*NUMPYS, *PICKLES) or (os.path.isdir(name) and name not in D4RL_FACTS):
+        raise InputError(f"{name} is no HDF5 file: `corl-twins datasets import {name} OUT.hdf5` makes one of it")
 
 
 def is_known(name: str) -> bool:
@@ -176,6 +198,7 @@ def dataset_location(name: str) -> Path:
         return d4rl_folder() / d4rl_file(name)
     if name in bundled():
         return BUNDLED / f"{name}.hdf5"
+    check_imported(name)
     known = [*D4RL_FACTS, *bundled(), *(f"{game}-mixed-v0" for game in ATARI_GAMES)]
     raise InputError(f"unknown dataset {name!r}; {nearest(name, known)}, or give the path of an .hdf5 file")
 

@@ -31,7 +31,7 @@ from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narro
 from shared.frameworks.judged import load_judged, with_policy
 from shared.runs.fields import bounded, positive, unbounded, widths
 from shared.runs.run import Run
-from shared.runs.settings import RecordConfig
+from shared.runs.settings import LimitsConfig, RecordConfig
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -51,7 +51,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters, RecordConfig):
+class TrainConfig(Hyperparameters, LimitsConfig, RecordConfig):
     """A whole run."""
 
     group: str = "FQE-D4RL"

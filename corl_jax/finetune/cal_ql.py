@@ -24,6 +24,7 @@ from jax import Array, value_and_grad
 from jax.nn import initializers, logsumexp
 from jax.numpy import concatenate, exp, log, maximum, minimum, square, std, take_along_axis, tanh
 
+from shared.data.episodes import Episodes
 from shared.data.online import OnlineExperience
 from shared.data.returns import CalibrationBatch, EndedBatch, extract_ended, unknown_returns, with_returns
 from shared.data.rewards import scale_and_shift_rewards, scale_and_shift_step_rewards
@@ -511,7 +512,7 @@ def of_a_call(config: TrainConfig, before: int, num_updates: int) -> tuple[int, 
     return before % config.target_update_period, min(max(config.bc_steps - before, 0), num_updates)
 
 
-def prepare(dataset: EndedBatch, env: str, config: TrainConfig) -> CalibrationBatch:
+def prepare(dataset: EndedBatch, env: str, config: TrainConfig, episodes: Episodes | None = None) -> CalibrationBatch:
     """The transitions with modified rewards, and what the data earned of those from there on.
 
     Raises:
@@ -522,7 +523,7 @@ def prepare(dataset: EndedBatch, env: str, config: TrainConfig) -> CalibrationBa
         raise InputError("failures are told by the least reward as it is: set reward_scaler to none on sparse tasks")
     factor, shift = config.reward_scale, config.reward_bias
     if config.normalize_reward:
-        dataset = scale_and_shift_rewards(dataset, env, factor, shift)
+        dataset = scale_and_shift_rewards(dataset, env, episodes, factor=factor, shift=shift)
     failure = reference(env).min_score * factor + shift if config.is_sparse_reward else None
     return with_returns(dataset, config.discount, failure)
 

@@ -43,7 +43,7 @@ from shared.frameworks.jax_side import enable_compilation_cache, mean_metrics, n
 from shared.runs.fields import bounded, choice, numbers, positive, widths
 from shared.runs.modelling import check_model, load_modelled, settings_of
 from shared.runs.run import Run
-from shared.runs.settings import ModelledConfig, RecordConfig
+from shared.runs.settings import LimitsConfig, ModelledConfig, RecordConfig
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -75,7 +75,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(ModelledConfig, Hyperparameters, RecordConfig):
+class TrainConfig(ModelledConfig, Hyperparameters, LimitsConfig, RecordConfig):
     """A whole run."""
 
     group: str = "Dynamics-D4RL"

@@ -27,7 +27,7 @@ from shared.frameworks.torch_layers import probe
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, positive, unbounded, widths
 from shared.runs.run import Run
-from shared.runs.settings import RecordConfig
+from shared.runs.settings import LimitsConfig, RecordConfig
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -47,7 +47,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(Hyperparameters, RecordConfig):
+class TrainConfig(Hyperparameters, LimitsConfig, RecordConfig):
     """A whole run."""
 
     group: str = "FQE-D4RL"

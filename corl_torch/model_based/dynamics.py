@@ -36,7 +36,7 @@ from shared.frameworks.torch_side import mean_metrics, resolve_device, seed_ever
 from shared.runs.fields import bounded, choice, numbers, positive, widths
 from shared.runs.modelling import check_model, load_modelled, settings_of
 from shared.runs.run import Run
-from shared.runs.settings import ModelledConfig, RecordConfig
+from shared.runs.settings import LimitsConfig, ModelledConfig, RecordConfig
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -68,7 +68,7 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True)
-class TrainConfig(ModelledConfig, Hyperparameters, RecordConfig):
+class TrainConfig(ModelledConfig, Hyperparameters, LimitsConfig, RecordConfig):
     """A whole run."""
 
     group: str = "Dynamics-D4RL"

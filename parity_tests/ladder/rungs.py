@@ -404,7 +404,9 @@ def _modified(twin: ModuleType, scene: Scene, kind: str) -> np.ndarray:
         return np.zeros(1)
     given = {"config": scene.config, "dataset": scene.dataset, "env": kind}
     try:
-        return np.asarray(modify(*(given[name] for name in inspect.signature(modify).parameters)).rewards)
+        return np.asarray(
+            modify(*(given[name] for name in inspect.signature(modify).parameters if name in given)).rewards
+        )
     except InputError:
         return np.full(1, 2.0**62)
 

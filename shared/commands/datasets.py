@@ -1,4 +1,4 @@
-"""`corl-twins datasets` lists, describes, verifies, downloads, thins and draws datasets."""
+"""`corl-twins datasets` lists, describes, verifies, imports, downloads, thins and draws datasets."""
 
 import argparse
 import shlex
@@ -7,17 +7,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces import Box, Discrete
 from matplotlib.figure import Figure
 
 from shared import names
 from shared.commands.collecting import thinning
 from shared.commands.collecting.writing import write_arrays
 from shared.commands.common import Parser
-from shared.data import atari_sets, download, minari_sets, ogbench_sets, sources, sums, transitions
-from shared.data.cache import Source, sha256_of
+from shared.data import (
+    atari_sets,
+    download,
+    forms,
+    minari_sets,
+    ogbench_sets,
+    remarks,
+    sources,
+    sums,
+    transitions,
+)
+from shared.data.cache import Source, nothing_kept, sha256_of
+from shared.data.episodes import Episodes, of_rows
 from shared.data.hdf5 import declared_shapes
 from shared.envs import silhouettes
-from shared.envs.registry import time_limit
+from shared.envs.registry import make_env, time_limit
 from shared.envs.scores import score
 from shared.errors import InputError
 from shared.files import write_atomically
@@ -73,58 +85,108 @@ def _size(actions: Sequence[int]) -> str:
 
 
 def show(options: argparse.Namespace) -> None:
-    """Prints what a dataset holds and what its extraction leaves out, and draws its returns.
+    """Prints what a dataset holds, what its extraction leaves out and what looks wrong; may draw its returns.
 
     Raises:
-        InputError: The dataset cannot be read, or holds no complete episode.
+        InputError: The dataset cannot be read, or nothing says where its episodes end.
     """
-    source = sources.read(options.id)
+    with nothing_kept():
+        source = sources.read(options.id)
     limit = source.max_episode_steps or time_limit(source.attributes.get("env_id", ""))
-    returns, lengths = _episodes(source.raw, limit)
-    picture = options.png or Path(f"{options.id.replace('/', '-').replace(':', '-')}-returns.png")
-    write_atomically(picture, _histogram(returns, options.id))
+    episodes = of_rows(source.raw, limit)
+    picture = None if options.png is None else _drawn(options.id, options.png, episodes)
     print(f"{options.id}, SHA-256 {source.sha256}")
-    for topic, words in _description(options.id, source, limit, returns, lengths):
+    for topic, words in _description(options.id, source, limit, episodes):
         print(f"{topic + ':':<12}{words}")
-    print(f"histogram of returns: {picture}")
+    if picture is not None:
+        print(f"histogram of returns: {picture}")
 
 
-def _episodes(raw: dict[str, np.ndarray], limit: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (float64) and lengths (E,) of the complete episodes."""
-    ends = transitions.episode_ends(raw, limit)
-    if not len(ends):
-        raise InputError("no terminal and no time limit ends an episode: mark the ends in 'timeouts'")
-    lengths = np.diff(ends, prepend=-1)
-    return np.add.reduceat(raw["rewards"][: ends[-1] + 1].astype(np.float64), ends - lengths + 1), lengths
+def _drawn(name: str, path: Path, episodes: Episodes) -> Path:
+    """Where the returns of a dataset have been drawn: at the path, or in a file that is named after the dataset.
+
+    Raises:
+        InputError: There are none.
+    """
+    if not episodes.size:
+        raise InputError("no terminal and no time limit ends an episode, so no returns can be drawn: leave out --png")
+    path = path if path.name else Path(f"{name.replace('/', '-').replace(':', '-')}-returns.png")
+    write_atomically(path, _histogram(episodes.returns, name))
+    return path
 
 
-def _description(
-    name: str, source: Source, limit: int | None, returns: np.ndarray, lengths: np.ndarray
-) -> Iterator[tuple[str, str]]:
+def _description(name: str, source: Source, limit: int | None, episodes: Episodes) -> Iterator[tuple[str, str]]:
     """What there is to say about a dataset, by topic."""
-    raw = source.raw
+    raw, lengths = source.raw, episodes.lengths
     rows, states, rewards = len(raw["rewards"]), raw["observations"], raw["rewards"]
     terminals, timeouts = raw["terminals"].astype(bool), transitions.ended_by_time(raw, limit)
     yield "rows", f"{rows:,} of {_sizes(states.shape[1:])} + {_numbers(raw, source.attributes)} ({states.dtype})"
-    yield (
-        "episodes",
-        (
-            f"{len(lengths):,} of {lengths.min():,} to {lengths.max():,} rows; after the last, "
-            f"{rows - lengths.sum():,} rows of an unfinished one"
-        ),
-    )
-    yield "returns", f"{_range(returns)}, mean {returns.mean():.4g}, std {returns.std():.4g}{_score(name, returns)}"
+    if episodes.size:
+        unfinished = f"after the last, {rows - episodes.size:,} rows of an unfinished one"
+        yield "episodes", f"{len(lengths):,} of {lengths.min():,} to {lengths.max():,} rows; {unfinished}"
+        returns = episodes.returns
+        spread = f"mean {returns.mean():.4g}, std {returns.std():.4g}"
+        yield "returns", f"{_range(returns)}, {spread}{_score(name, returns)}"
+    else:
+        yield "episodes", "none is complete"
     yield "rewards", _range(rewards)
     # Of images the components are their channels.
-    least, greatest = (of(states, axis=(0, *range(2, states.ndim))) for of in (np.min, np.max))
-    yield "states", f"{_range(states)}; least and greatest of each {'component' if states.ndim == 2 else 'channel'}:"
-    for index, ends in enumerate(zip(least, greatest, strict=True)):
-        yield f"  {index}", "{:.4g} to {:.4g}".format(*ends)
+    kind = "component" if states.ndim == 2 else "channel"
+    yield "states", f"{_range(states)}; least and greatest of each {kind}:"
+    yield from _components(states)
+    if raw["actions"].ndim == 2:
+        yield "actions", f"{_range(raw['actions'])}; least and greatest of each component:"
+        yield from _components(raw["actions"])
+    else:
+        yield "actions", _chosen(raw["actions"])
+    if box := _box(name, source.attributes):
+        yield "box", box
     how = "marked" if "timeouts" in raw else f"counted, {limit} steps each"
     yield "terminals", f"{terminals.sum():,} ({terminals.mean():.3%})"
     both = (terminals & timeouts).sum()
     yield "timeouts", f"{timeouts.sum():,} ({timeouts.mean():.3%}), {how}; {both:,} of them on terminals"
     yield "extraction", _dropped(raw, timeouts, limit)
+    if not names.has_published_results(name):
+        for line in remarks.on_dataset(raw, limit):
+            yield "note", line
+
+
+def _box(name: str, attributes: dict[str, Any]) -> str:
+    """The actions that the environment of a dataset takes; empty where nobody knows it, or where it is not here."""
+    try:
+        env_id = own_env(name, attributes)
+        env = make_env(env_id)
+    except InputError:
+        return ""
+    space = env.action_space
+    env.close()
+    if isinstance(space, Discrete):
+        return f"{space.n} actions in {env_id}"
+    if not isinstance(space, Box):
+        return ""
+    return f"{_numbers_of(space.low)} to {_numbers_of(space.high)} in {env_id}"
+
+
+def _numbers_of(bounds: np.ndarray) -> str:
+    """A number for each component, or one where all are equal."""
+    different = np.unique(bounds)
+    return f"{different[0]:g}" if len(different) == 1 else f"({', '.join(f'{bound:g}' for bound in bounds.ravel())})"
+
+
+def _components(values: np.ndarray) -> Iterator[tuple[str, str]]:
+    """The least and the greatest value of each component of a vector, or of each channel of an image."""
+    least, greatest = (of(values, axis=(0, *range(2, values.ndim))) for of in (np.min, np.max))
+    for index, ends in enumerate(zip(least, greatest, strict=True)):
+        yield f"  {index}", "{:.4g} to {:.4g}".format(*ends)
+
+
+def _chosen(actions: np.ndarray) -> str:
+    """How often each of finite actions was taken."""
+    counts = np.bincount(actions)
+    shares = [f"{action}: {count / len(actions):.1%}" for action, count in enumerate(counts)]
+    most = 20
+    others = f", and {len(shares) - most:,} more" if len(shares) > most else ""
+    return f"0 to {actions.max()}; {', '.join(shares[:most])}{others}"
 
 
 def _range(values: np.ndarray) -> str:
@@ -174,8 +236,15 @@ def verify(options: argparse.Namespace) -> None:
         InputError: A file is not D4RL's of that name, is no dataset, or cannot be recorded.
         OSError: The table cannot be written.
     """
-    paths = [_file(word) for word in options.files] or _files_here()
-    if options.record and (others := [str(path) for path in paths if not _ids_of(path)]):
+    foreign = [word for word in options.files if word.startswith((names.MINARI, names.OGBENCH))]
+    paths = [_file(word) for word in options.files if word not in foreign]
+    if not options.files:
+        paths = _files_here()
+    for name in foreign:
+        with nothing_kept():
+            source = sources.read(name)
+        print(f"{name}: {_shape(source.raw, source.attributes)}, SHA-256 {source.sha256}, whole and usable")
+    if options.record and (others := foreign + [str(path) for path in paths if not _ids_of(path)]):
         raise InputError(f"cannot record {', '.join(others)}: name files as D4RL names its own")
     good: dict[str, str] = {}
     complaints = []
@@ -205,10 +274,15 @@ def _files_here() -> list[Path]:
 
 
 def _numbers(raw: Mapping[str, np.ndarray], attributes: Mapping[str, Any]) -> str:
-    """How many numbers an action is; of finite ones how many there are, where the file states it."""
+    """How many numbers an action is; of finite ones how many there are: as the file states, else as it takes."""
     if (actions := raw["actions"]).ndim == 2:
         return f"{actions.shape[1]} numbers"
-    return f"1 of {attributes.get('n_actions', 'finitely many')} actions"
+    return f"1 of {attributes.get('n_actions', int(actions.max()) + 1)} actions"
+
+
+def _shape(raw: Mapping[str, np.ndarray], attributes: Mapping[str, Any]) -> str:
+    """Rows, and sizes of states and actions."""
+    return f"{len(raw['rewards']):,} rows of {_sizes(raw['observations'].shape[1:])} + {_numbers(raw, attributes)}"
 
 
 def _ids_of(path: Path) -> list[str]:
@@ -219,9 +293,8 @@ def _ids_of(path: Path) -> list[str]:
 def _verified(path: Path) -> tuple[str, str]:
     """A file's SHA-256, and a line that says what it is."""
     raw, attributes = sources.read_file(path)[:2]
-    shape = f"{len(raw['rewards']):,} rows of {_sizes(raw['observations'].shape[1:])} + {_numbers(raw, attributes)}"
     digest = sha256_of([path])
-    return digest, f"{path}: {shape}, SHA-256 {digest}, {_verdict(path, raw, digest)}"
+    return digest, f"{path}: {_shape(raw, attributes)}, SHA-256 {digest}, {_verdict(path, raw, digest)}"
 
 
 def _verdict(path: Path, raw: dict[str, np.ndarray], digest: str) -> str:
@@ -277,6 +350,30 @@ def download_dataset(options: argparse.Namespace) -> None:
         print(ogbench_sets.path(options.id))
     else:
         raise InputError(f"{options.id!r} is not hosted anywhere; {names.nearest(options.id, names.D4RL_FACTS)}")
+
+
+def import_dataset(options: argparse.Namespace) -> None:
+    """Writes data that people keep in another form as a file in D4RL's layout, and says what was made of what.
+
+    Raises:
+        InputError: The data cannot be read or do not say what they are, or the file exists.
+        OSError: The file cannot be written.
+    """
+    _check_new(options.output)
+    parts = options.observations.split(",") if options.observations else []
+    found = forms.read(options.file, options.trust_pickle, parts, options.dones)
+    env_id = {"env_id": options.env_id} if options.env_id else {}
+    digest = sha256_of([options.file] if options.file.is_file() else sorted(options.file.glob("*.npz")))
+    source = Source(found.arrays, found.attributes, sha256=digest)
+    _write(options.output, found.arrays, found.attributes | env_id, source, ["import", str(options.file)])
+    for line in found.remarks:
+        print(f"note: {line}")
+    for line in remarks.on_episodes(found.arrays, None):
+        print(f"note: {line}")
+    episodes = len(of_rows(found.arrays).starts)
+    print(f"{options.output}: {_shape(found.arrays, found.attributes)}, {episodes:,} episodes")
+    if not options.env_id and "env_id" not in found.attributes:
+        print("note: nothing says in which environment to evaluate: give --env_id here, or --eval_env to a run")
 
 
 def thin_dataset(options: argparse.Namespace) -> None:
@@ -352,16 +449,36 @@ def _parser() -> Parser:
 
     an_id = {"dest": "id", "metavar": "ID", "help": "a name as --env takes it, such as hopper-medium-v2"}
     command("list", list_datasets, "list every dataset with its rows and sizes, and whether it is here")
-    shown = command("show", show, "describe a dataset and draw a histogram of its returns", **an_id)
-    shown.add_argument("--png", type=Path, metavar="FILE", help="where to draw it (default: ID-returns.png)")
+    shown = command("show", show, "describe a dataset, and say what looks wrong with it", **an_id)
+    shown.add_argument(
+        "--png", nargs="?", type=Path, const=Path(), metavar="FILE", help="draw its returns (default: ID-returns.png)"
+    )
     files = {
         "dest": "files",
         "nargs": "*",
         "metavar": "FILE",
-        "help": "a path or a D4RL id (default: all that are here)",
+        "help": "a path, a D4RL id or minari:NAME (default: all of D4RL's that are here)",
     }
     verified = command("verify", verify, "check files' structure, and their SHA-256 where it is known", **files)
     verified.add_argument("--record", action="store_true", help="enter SHA-256 not known yet into D4RL's folder")
+    imported = command("import", import_dataset, "turn data of another form into a file in D4RL's layout")
+    imported.add_argument(
+        "file", type=Path, metavar="FILE", help="an HDF5 file, .npz, .npy, a pickle, a folder of .npz"
+    )
+    imported.add_argument("output", type=Path, metavar="OUT.hdf5", help="file to write")
+    imported.add_argument("--env_id", default="", metavar="ID", help="the environment to evaluate in")
+    imported.add_argument(
+        "--dones",
+        choices=("terminals", "timeouts"),
+        default="terminals",
+        help="what flags are that only say where episodes end (default: terminals)",
+    )
+    imported.add_argument(
+        "--observations", default="", metavar="PART,...", help="parts of an observation that count (default: vectors)"
+    )
+    imported.add_argument(
+        "--trust-pickle", action="store_true", help="read pickled objects: arrays in lists and dictionaries alone"
+    )
     command("download", download_dataset, "fetch a dataset of D4RL's or Minari's", **an_id)
     thinned = command("thin", thin_dataset, "write a collected dataset with fewer episodes of a policy", **an_id)
     thinned.add_argument(

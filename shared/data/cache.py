@@ -10,7 +10,9 @@ import os
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,6 +45,19 @@ class Source(NamedTuple):
     sha256: str = ""
 
 
+_keeping = ContextVar("keeping", default=True)
+
+
+@contextmanager
+def nothing_kept() -> Iterator[None]:
+    """Within the block copies are read, and none is written."""
+    token = _keeping.set(False)
+    try:
+        yield
+    finally:
+        _keeping.reset(token)
+
+
 def cached(files: Sequence[Path], read: Callable[[], Source]) -> Source:
     """The dataset that lies in `files`: the flat copy where there is one of these very files, else what `read` returns.
 
@@ -55,7 +70,7 @@ def cached(files: Sequence[Path], read: Callable[[], Source]) -> Source:
     if (source := _load(entry, stamp)) is not None:
         return source
     source = read()._replace(sha256=sha256_of(files))
-    if len(source.raw["observations"]) >= LARGE:
+    if _keeping.get() and len(source.raw["observations"]) >= LARGE:
         _store(entry, stamp, source)
     return source
 

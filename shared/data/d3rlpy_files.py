@@ -4,6 +4,8 @@ d3rlpy reads any of its files as the version that the caller names. Here the fil
 over without a word is an error here: an unknown version, an array that is missing.
 """
 
+import functools
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from shared.errors import InputError
 
 # What tells d3rlpy's files from D4RL's, and from each other
 _VERSIONS = {"num_episodes": "2.1", "total_size": "2.0", "discrete_action": "1.0"}
+_D4RLS = ("observations", "actions", "rewards", "terminals", "timeouts")
 # Of each step; and of an episode, whether it ended in a terminal state
 _STEPS = ("observations", "actions", "rewards")
 _ENDED = "terminated"
@@ -27,9 +30,12 @@ def is_buffer(path: Path) -> bool:
     Raises:
         InputError: The file is damaged.
     """
-    return bool(declared_shapes(path, _VERSIONS)) or bool(
-        read_text(path, "version") and declared_shapes(path, ["columns"])
-    )
+    if read_text(path, "version") and declared_shapes(path, ["columns"]):
+        return True
+    found = set(declared_shapes(path, (*_VERSIONS, *_D4RLS)))
+    # Somebody else's file may count its episodes under the name that d3rlpy does.
+    in_d4rls_layout = found.issuperset(_D4RLS[:4]) and ("discrete_action" not in found or "timeouts" in found)
+    return not in_d4rls_layout and not found.isdisjoint(_VERSIONS)
 
 
 def read(path: Path) -> dict[str, np.ndarray]:
@@ -64,7 +70,31 @@ def _flat(path: Path) -> dict[str, np.ndarray]:
     ends = np.ravel(arrays.pop("episode_terminals", terminals)).astype(bool)
     if len(ends) != len(terminals):
         raise InputError(f"{path} has {len(ends)} episode_terminals for {len(terminals)} terminals: write it again")
+    if (early := _early(terminals, ends)).any():
+        _tell_of_early_terminals(path, int(early.sum()))
+        terminals, ends = terminals & ~early, ends & ~early
     return arrays | {"terminals": terminals, "timeouts": ends & ~terminals}
+
+
+def _early(terminals: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Terminals (N,) in the row before an episode's last, where every episode has its terminal in both rows.
+
+    The first version's sets of CartPole are such. In its oldest files, without flags of the ends, only pairs of rows
+    tell.
+    """
+    follows = np.append(terminals[1:], False)
+    early = terminals & follows & (~ends if (ends != terminals).any() else ~np.append(False, terminals[:-1]))
+    last = terminals & ~early & ends
+    paired = early.sum() > 1 and np.array_equal(np.flatnonzero(early) + 1, np.flatnonzero(last))
+    return early if paired else np.zeros_like(terminals)
+
+
+@functools.cache  # a run reads its dataset more than once
+def _tell_of_early_terminals(path: Path, number: int) -> None:
+    print(
+        f"note: {path} has each of its {number:,} terminals in an episode's last two rows; the last one counts",
+        file=sys.stderr,
+    )
 
 
 def _stacked(path: Path) -> dict[str, np.ndarray]:

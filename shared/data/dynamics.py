@@ -86,24 +86,26 @@ def extract_known(
     task: str,
     max_episode_steps: int | None = None,
     next_observations: np.ndarray | None = None,
+    own: bool = False,
 ) -> Batch:
     """The transitions of a dataset whose next states a model may learn, by the rule of OfflineRL-Kit.
 
-    Of Hopper, HalfCheetah and Walker2d a terminal row is kept only where the file itself says what came after it. So it
-    is of tasks that are not known here. Rows that a time limit ended are dropped, as is the last row. Of other known
-    tasks the rule is D4RL's own.
+    Of Hopper, HalfCheetah and Walker2d a terminal row is kept only where the file itself says what came after it. Rows
+    that a time limit ended are dropped, as is the last row. Of other tasks of D4RL's the rule is D4RL's own.
 
     Args:
         raw: The arrays of a dataset, N rows; with `next_observations` in them all rows are kept, as of Minari's.
         task: Names the dataset or its environment.
         max_episode_steps: Time limit in steps; used only if there are no `timeouts`.
         next_observations: (N, S), where D4RL's file has them; None: it has none.
+        own: Whether the dataset is none of D4RL's: then terminal rows are left out of any task.
 
     Raises:
         InputError: No transition is left, or neither timeouts nor a time limit say where episodes end.
     """
     facts = known(task)
-    if "next_observations" in raw or (facts is not None and facts.family not in _FALLING):
+    falls = facts is None or facts.family in _FALLING
+    if "next_observations" in raw or not (own or falls):
         return extract_transitions(raw, max_episode_steps)
     terminals = raw["terminals"].astype(bool)
     if next_observations is None:

@@ -4,6 +4,8 @@ A file of a few kilobytes can declare arrays of terabytes, unpack to gigabytes, 
 the user's. So what a file declares is checked before any of it is read, and only what lies in the file itself is read.
 """
 
+import contextlib
+import importlib
 import math
 import os
 from collections.abc import Iterable, Iterator
@@ -51,6 +53,36 @@ def read_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
         return {name: array[()] for name, array in arrays.items()}
 
 
+def read_tree(path: Path) -> dict[str, Any]:
+    """Reads all arrays of numbers in a file, those in groups too, as dictionaries in one another.
+
+    Links and arrays of anything else are left out.
+
+    Raises:
+        InputError: As `read_arrays`.
+    """
+    with _opened(path) as file:
+        left = [MAX_BYTES]
+        return _tree(file, str(path), path.stat().st_size, left)
+
+
+def _tree(group: h5py.Group, where: str, file_size: int, left: list[int]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in group:
+        if group.id.links.get_info(name.encode()).type != h5py.h5l.TYPE_HARD:
+            continue
+        item, here = group[name], f"{where}: {name}"
+        if isinstance(item, h5py.Group):
+            found[name] = _tree(item, here, file_size, left)
+        elif isinstance(item, h5py.Dataset) and item.dtype.kind in "biuf" and item.shape is not None:
+            _check_declaration(here, item, file_size)
+            left[0] -= _declared_bytes(item)
+            if left[0] < 0:
+                raise InputError(f"{where} is in a file of more than {MAX_BYTES:,} bytes of arrays: split it")
+            found[name] = item[()]
+    return found
+
+
 def declared_shapes(path: Path, names: Iterable[str]) -> dict[str, tuple[int, ...]]:
     """Shapes of those of the named arrays that lie at the top of the file, without reading them.
 
@@ -96,8 +128,41 @@ def _opened(path: Path) -> Iterator[h5py.File]:
     except InputError:
         raise
     except _DAMAGE as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{path} is truncated or not an HDF5 file: fetch it again ({reason})") from error
+        raise InputError(f"{path} {_fault(path, error)}") from error
+
+
+# What a file begins with that is no HDF5 file, and what can be done about it
+_OTHER_FORMATS = {
+    b"PK\x03\x04": "is an archive, as NumPy's .npz files are: turn it into HDF5 with `corl-twins datasets import`",
+    b"\x93NUMPY": "is an array of NumPy's: turn it into HDF5 with `corl-twins datasets import`",
+    b"\x80": "is a pickle: turn it into HDF5 with `corl-twins datasets import`",
+    b"version https://git-lfs": "is a pointer to a file in Git LFS: fetch the file itself with `git lfs pull`",
+    b"PAR1": "is a table in Parquet's format, which is not read here: write its columns as arrays into an HDF5 file",
+    b"<": "is a page of a web site: fetch the file itself",
+}
+
+
+def _fault(path: Path, error: Exception) -> str:
+    """Why a file cannot be read, and what helps."""
+    reason = " ".join(str(error).split())[:200]
+    if isinstance(error, BlockingIOError) or "unable to lock file" in reason:
+        return (
+            "is locked: another process is writing it; wait until it is closed, or set HDF5_USE_FILE_LOCKING=FALSE if "
+            "no process is, as on some network disks"
+        )
+    if "already open for" in reason:
+        return (
+            "was not closed by the process that wrote it: wait for its end; if it has ended, `h5clear -s` unlocks the "
+            "file"
+        )
+    if isinstance(error, PermissionError):
+        return "may not be read by you: ask for the permission to read it"
+    with contextlib.suppress(OSError):
+        beginning = path.open("rb").read(max(map(len, _OTHER_FORMATS)))
+        for magic, words in _OTHER_FORMATS.items():
+            if beginning.startswith(magic):
+                return words
+    return f"is truncated or not an HDF5 file: fetch it again ({reason})"
 
 
 def _find(file: h5py.File, name: str) -> h5py.Dataset | None:
@@ -121,12 +186,36 @@ def _check_declaration(where: str, array: h5py.Dataset, file_size: int) -> None:
         raise InputError(f"{where} keeps its values in other files: copy them into this one")
     if array.dtype.kind not in "biuf":
         raise InputError(f"{where} holds {array.dtype}; write it as numbers")
+    _check_filters(where, array)
     stored = min(array.id.get_storage_size(), file_size)
     declared, filters = _declared_bytes(array), array.id.get_create_plist().get_nfilters()
     if declared > stored * (_MOST_PACKED if filters else 1) + _UNWRITTEN:
         raise InputError(f"{where} declares {declared:,} bytes but {stored:,} are stored for it: write it in full")
     if array.chunks is not None:
         _check_chunks(where, array, declared)
+
+
+# The filters that come with the package hdf5plugin, by the numbers that the HDF Group has given them
+_PLUGINS = {
+    307: "bzip2", 32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32013: "zfp", 32015: "zstd", 32017: "sz",
+    32018: "fcidecomp", 32024: "sz3", 32026: "blosc2", 32028: "sperr",
+}  # fmt: skip
+
+
+def _check_filters(where: str, array: h5py.Dataset) -> None:
+    """Refuses an array that was packed by a filter which is not installed; those of hdf5plugin are loaded."""
+    pipeline = array.id.get_create_plist()
+    filters = [pipeline.get_filter(number) for number in range(pipeline.get_nfilters())]
+    missing = [(code, name) for code, _, _, name in filters if not h5py.h5z.filter_avail(code)]
+    if missing and any(code in _PLUGINS for code, _ in missing):
+        with contextlib.suppress(ImportError):
+            importlib.import_module("hdf5plugin")  # registers its filters
+            missing = [(code, name) for code, name in missing if not h5py.h5z.filter_avail(code)]
+    for code, name in missing:
+        known = _PLUGINS.get(code)
+        words = known or name.decode(errors="replace") or f"number {code}"
+        help_ = "pip install hdf5plugin" if known else "install it, or write the file with gzip"
+        raise InputError(f"{where} is packed by the HDF5 filter {words}, which is missing here: {help_}")
 
 
 def _check_chunks(where: str, array: h5py.Dataset, declared: int) -> None:

@@ -4,35 +4,14 @@ All but the value of first states are means over the transitions of all episodes
 An episode is what lies between two ends in the file, however long it is.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
-from shared.data.transitions import ended_by_time, episode_ends
+from shared.data.episodes import Episodes, of_transitions
 from shared.errors import InputError
 
 
-class Episodes(NamedTuple):
-    """The complete episodes of a dataset, whose transitions are its first ones.
-
-    Attributes:
-        starts: (E,), the first transition of each.
-        lengths: (E,), its transitions.
-        returns: (E,) float64, the sum of all rewards, that of a row that a time limit ended included.
-    """
-
-    starts: np.ndarray
-    lengths: np.ndarray
-    returns: np.ndarray
-
-    @property
-    def size(self) -> int:
-        """All transitions, n."""
-        return int(self.lengths.sum())
-
-
 def find_episodes(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) -> Episodes:
-    """The episodes of transitions that `extract_transitions` makes; those without a transition are left out.
+    """The complete episodes of a dataset's transitions, of which there must be one.
 
     Args:
         raw: The arrays of a dataset.
@@ -41,19 +20,10 @@ def find_episodes(raw: dict[str, np.ndarray], max_episode_steps: int | None = No
     Raises:
         InputError: No episode is complete, or neither timeouts nor a time limit say where episodes end.
     """
-    ends = episode_ends(raw, max_episode_steps)
-    if "next_observations" in raw:
-        rows = np.arange(len(raw["rewards"]))
-    else:
-        rows = np.flatnonzero(~ended_by_time(raw, max_episode_steps)[:-1])
-    episodes, lengths = np.unique(np.searchsorted(ends, rows), return_counts=True)
-    complete = episodes < len(ends)
-    if not complete.any():
+    episodes = of_transitions(raw, max_episode_steps)
+    if not len(episodes.starts):
         raise InputError("no episode of the dataset is complete, so there is none to judge a policy by: take another")
-    episodes, lengths = episodes[complete], lengths[complete]
-    rewards = raw["rewards"][: ends[-1] + 1].astype(np.float64)
-    returns = np.add.reduceat(rewards, np.append(0, ends[:-1] + 1))[episodes]
-    return Episodes(np.cumsum(lengths) - lengths, lengths, returns)
+    return episodes
 
 
 def successes(episodes: Episodes, threshold: float) -> np.ndarray:

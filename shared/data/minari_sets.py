@@ -93,8 +93,8 @@ def join(episodes: Iterable[Any], first: int = 0) -> dict[str, np.ndarray]:
 
 def _rows(number: int, episode: Any) -> dict[str, np.ndarray]:
     observations, steps = np.asarray(episode.observations), len(episode.actions)
-    if observations.ndim == 4:
-        observations = channels_first(observations)
+    if observations.ndim > 2:
+        observations = channels_first(observations, 1)
     if len(observations) != steps + 1 or steps == 0:
         raise InputError(f"episode {number} has {len(observations)} observations for {steps} actions, not one more")
     terminals = np.asarray(episode.terminations, bool)

@@ -1,18 +1,19 @@
 """What CORL does with rewards before it learns: scales them, or ranks trajectories by them and keeps the best.
 
-Both need trajectories, which the extraction of transitions leaves no mark of: CORL cuts pieces, and so do we.
+Both need trajectories, which the extraction of transitions leaves no mark of. CORL cuts pieces, and so do we for D4RL's
+names and the bundled robots' sets. Of every other dataset the `episodes` are given, as its file marks them.
 """
 
-import functools
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from shared.data.episodes import Episodes
 from shared.data.transitions import Batch
 from shared.envs.families import known
 from shared.errors import InputError
+from shared.names import OGBENCH, OGBENCH_ENVS
 
 
 def is_locomotion(env: str) -> bool:
@@ -25,17 +26,6 @@ def is_antmaze(env: str) -> bool:
     """Whether this dataset or environment is an antmaze with D4RL's rewards, which OGBench's does not have."""
     facts = known(env)
     return facts is not None and facts.rewards == "antmaze"
-
-
-@functools.cache  # it is said once
-def _tell_of_no_rule(env: str) -> None:
-    """Says that rewards stay as they are where nobody has said what becomes of them."""
-    if known(env) is None:
-        print(
-            f"rewards of {env} stay as they are, since normalize_reward has a rule for D4RL's tasks alone: "
-            "reward_scaler return scales them, with normalize_reward false",
-            file=sys.stderr,
-        )
 
 
 def pieces(terminals: np.ndarray, max_length: int = 1000) -> list[slice]:
@@ -56,40 +46,45 @@ def pieces(terminals: np.ndarray, max_length: int = 1000) -> list[slice]:
     return found
 
 
-def return_range(rewards: np.ndarray, terminals: np.ndarray, max_length: int = 1000) -> tuple[float, float]:
-    """Least and greatest return of the `pieces` that the transitions fall into.
+def return_range(
+    rewards: np.ndarray, terminals: np.ndarray, max_length: int = 1000, episodes: Episodes | None = None
+) -> tuple[float, float]:
+    """Least and greatest return of the episodes of transitions, by default of the `pieces` that they fall into.
 
     Args:
         rewards: (N,).
         terminals: (N,).
         max_length: Of a piece, in transitions.
+        episodes: Those of the transitions; None: CORL's pieces count.
 
     Returns:
         The least and the greatest return, added up in float64.
 
     Raises:
-        InputError: No piece is complete.
+        InputError: No episode or piece is complete.
     """
-    returns = [float(np.cumsum(rewards[piece], dtype=np.float64)[-1]) for piece in pieces(terminals, max_length)]
+    found = pieces(terminals, max_length) if episodes is None else episodes.slices()
+    returns = [float(np.cumsum(rewards[piece], dtype=np.float64)[-1]) for piece in found]
     if not returns:
         raise InputError("rewards cannot be scaled: the dataset has no complete episode; set normalize_reward to false")
     return min(returns), max(returns)
 
 
-def keep_best(dataset: Batch, frac: float, discount: float) -> Batch:
-    """The transitions of the `pieces` with the highest discounted returns, the best first.
+def keep_best(dataset: Batch, frac: float, discount: float, episodes: Episodes | None = None) -> Batch:
+    """The transitions of the episodes with the highest discounted returns, the best first.
 
-    Also with a `frac` of 1 they are ordered so, and an open last piece is lost, as in CORL.
+    Also with a `frac` of 1 they are ordered so, and an open last episode is lost, as in CORL.
 
     Args:
         dataset: The transitions as extracted.
-        frac: Share of the pieces to keep, rounded down, but one at least.
-        discount: Of the returns that rank the pieces, which are added up in float64.
+        frac: Share of the episodes to keep, rounded down, but one at least.
+        discount: Of the returns that rank the episodes, which are added up in float64.
+        episodes: Those of the transitions; None: CORL's `pieces` count.
 
     Raises:
-        InputError: No piece is complete.
+        InputError: No episode or piece is complete.
     """
-    found = pieces(dataset.terminals)
+    found = pieces(dataset.terminals) if episodes is None else episodes.slices()
     if not found:
         raise InputError("the best trajectories cannot be kept: the dataset has no complete episode")
     rewards = dataset.rewards.astype(np.float64)
@@ -99,53 +94,67 @@ def keep_best(dataset: Batch, frac: float, discount: float) -> Batch:
     return Batch(*(column.take(rows, axis=0) for column in dataset))
 
 
-def scale_rewards(dataset: Batch, env: str) -> Batch:
-    """Scales the rewards of a locomotion dataset so that the range of returns is 1000; others stay as they are.
+def scale_rewards(dataset: Any, env: str, episodes: Episodes | None = None) -> Any:
+    """Scales the rewards of a dataset so that the range of returns is 1000.
+
+    Where CORL's pieces count, those of locomotion alone are scaled, as in CORL, and others stay as they are.
 
     Args:
         dataset: The transitions as extracted.
         env: The dataset or environment; `shared.envs.families` knows the families.
+        episodes: Those of the transitions; None: CORL's `pieces` count.
 
     Raises:
         InputError: The returns have no range.
     """
-    if not is_locomotion(env):
-        _tell_of_no_rule(env)
+    if not _is_scaled(env, episodes):
         return dataset
-    rewards = dataset.rewards / _spread(dataset)
+    rewards = dataset.rewards / _spread(dataset, episodes)
     rewards *= 1000
     return dataset._replace(rewards=rewards)
 
 
-def scale_and_shift_rewards(dataset: Any, env: str, factor: float, shift: float) -> Any:
-    """The rule of CQL and Cal-QL: locomotion rewards scaled; then, for every dataset, a factor and a shift.
+def _is_scaled(env: str, episodes: Episodes | None) -> bool:
+    """Whether returns are brought to a range of 1000: in CORL those of locomotion, of other data where they differ."""
+    if is_locomotion(env):
+        return True
+    of_ogbench = env.startswith((OGBENCH, OGBENCH_ENVS))
+    return episodes is not None and not of_ogbench and len(set(episodes.returns.tolist())) > 1
+
+
+def scale_and_shift_rewards(
+    dataset: Any, env: str, episodes: Episodes | None = None, *, factor: float, shift: float
+) -> Any:
+    """The rule of CQL and Cal-QL: rewards as `scale_rewards` has them; then, for every dataset, a factor and a shift.
 
     Raises:
         InputError: The returns have no range.
     """
-    scaled = scale_rewards(dataset, env)
+    scaled = scale_rewards(dataset, env, episodes)
     return scaled._replace(rewards=scaled.rewards * factor + shift)
 
 
-def scale_and_shift_step_rewards(dataset: Any, env: str, factor: float, shift: float) -> Callable[[float], float]:
+def scale_and_shift_step_rewards(
+    dataset: Any, env: str, episodes: Episodes | None = None, *, factor: float, shift: float
+) -> Callable[[float], float]:
     """What `scale_and_shift_rewards` does to a dataset, for the reward of one step, in double precision.
 
     Raises:
         InputError: The returns have no range.
     """
-    if not is_locomotion(env):
+    if not _is_scaled(env, episodes):
         return lambda reward: reward * factor + shift
-    spread = _spread(dataset)
+    spread = _spread(dataset, episodes)
     return lambda reward: reward / spread * 1000 * factor + shift
 
 
-def _spread(dataset: Batch) -> float:
+def _spread(dataset: Any, episodes: Episodes | None) -> float:
     """By how much the greatest return exceeds the least.
 
     Raises:
         InputError: By nothing.
     """
-    return _difference(*return_range(dataset.rewards, dataset.terminals))
+    return _difference(*return_range(dataset.rewards, dataset.terminals, episodes=episodes))
 
 
 def _difference(low: float, high: float) -> float:
@@ -159,24 +168,24 @@ def _difference(low: float, high: float) -> float:
     return high - low
 
 
-def modify_rewards(dataset: Batch, env: str) -> Batch:
-    """The rule of TD3+BC, IQL and AWAC: locomotion rewards scaled, 1 taken off antmaze rewards, others unchanged."""
+def modify_rewards(dataset: Any, env: str, episodes: Episodes | None = None) -> Any:
+    """The rule of TD3+BC, IQL and AWAC: 1 taken off antmaze rewards, others as `scale_rewards` has it."""
     if is_antmaze(env):
         return dataset._replace(rewards=dataset.rewards - 1)
-    return scale_rewards(dataset, env)
+    return scale_rewards(dataset, env, episodes)
 
 
-def modify_rewards_of_episodes(dataset: Batch, env: str) -> Batch:
+def modify_rewards_of_episodes(dataset: Batch, env: str, episodes: Episodes | None = None) -> Batch:
     """The rule of XQL: as `modify_rewards`, but by the returns of true episodes, an open last one included.
 
-    An episode ends at a terminal, and where a transition does not begin in the state in which the last one ended.
-    Returns are added up in float32, row by row.
+    Where none are given, an episode ends at a terminal, and where a transition does not begin in the state in which the
+    last one ended. Those returns are added up in float32, row by row.
 
     Raises:
         InputError: The returns have no range.
     """
-    if is_antmaze(env) or not is_locomotion(env):
-        return modify_rewards(dataset, env)
+    if episodes is not None or is_antmaze(env) or not is_locomotion(env):
+        return modify_rewards(dataset, env, episodes)
     jumps = np.linalg.norm(dataset.observations[1:] - dataset.next_observations[:-1], axis=1) > 1e-6
     starts = 1 + np.flatnonzero(jumps | (dataset.terminals[:-1] == 1.0))
     returns = [np.cumsum(episode)[-1] for episode in np.split(dataset.rewards, starts)]
@@ -185,25 +194,26 @@ def modify_rewards_of_episodes(dataset: Batch, env: str) -> Batch:
     return dataset._replace(rewards=rewards)
 
 
-def modify_step_rewards(dataset: Batch, env: str) -> Callable[[float], float]:
+def modify_step_rewards(dataset: Any, env: str, episodes: Episodes | None = None) -> Callable[[float], float]:
     """What `modify_rewards` does to a dataset, for the reward of one step in the environment, in double precision.
 
     Args:
         dataset: The transitions as extracted, whose returns decide the scale once and for all.
         env: As `modify_rewards`.
+        episodes: As `modify_rewards`.
 
     Raises:
         InputError: The returns have no range.
     """
     if is_antmaze(env):
         return lambda reward: reward - 1
-    if not is_locomotion(env):
+    if not _is_scaled(env, episodes):
         return lambda reward: reward
-    spread = _spread(dataset)
+    spread = _spread(dataset, episodes)
     return lambda reward: reward / spread * 1000
 
 
-def modify_rewards_times_100(dataset: Any, env: str) -> Any:
+def modify_rewards_times_100(dataset: Any, env: str, episodes: Episodes | None = None) -> Any:
     """ReBRAC's rule: antmaze rewards times 100, not shifted.
 
     Raises:
@@ -214,7 +224,7 @@ def modify_rewards_times_100(dataset: Any, env: str) -> Any:
     return dataset._replace(rewards=100.0 * dataset.rewards)
 
 
-def modify_step_rewards_times_100(dataset: Any, env: str) -> Callable[[float], float]:
+def modify_step_rewards_times_100(dataset: Any, env: str, episodes: Episodes | None = None) -> Callable[[float], float]:
     """What `modify_rewards_times_100` does to a dataset, for the reward of one step in the environment.
 
     Raises:
@@ -224,11 +234,11 @@ def modify_step_rewards_times_100(dataset: Any, env: str) -> Callable[[float], f
     return lambda reward: 100.0 * reward
 
 
-def shift_antmaze_rewards(dataset: Batch, env: str) -> Batch:
+def shift_antmaze_rewards(dataset: Batch, env: str, episodes: Episodes | None = None) -> Batch:
     """FQL's rule: 1 taken off antmaze rewards, others unchanged, those of locomotion too."""
     return dataset._replace(rewards=dataset.rewards - 1) if is_antmaze(env) else dataset
 
 
-def shift_antmaze_step_rewards(dataset: Batch, env: str) -> Callable[[float], float]:
+def shift_antmaze_step_rewards(dataset: Batch, env: str, episodes: Episodes | None = None) -> Callable[[float], float]:
     """What `shift_antmaze_rewards` does to a dataset, for the reward of one step in the environment."""
     return (lambda reward: reward - 1) if is_antmaze(env) else lambda reward: reward

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shared.data.transitions import episode_ends, normalise
+from shared.data.episodes import of_rows
+from shared.data.transitions import normalise
 from shared.envs.evaluation import ContextPolicy
 from shared.errors import InputError
 
@@ -48,35 +49,31 @@ class Windows(NamedTuple):
     mask: Any
 
 
-def split_trajectories(raw: dict[str, np.ndarray]) -> Trajectories:
+def split_trajectories(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) -> Trajectories:
     """Splits the rows of a file as CORL's Decision Transformer does: a terminal or a timeout closes a trajectory.
 
     No row is lost there, unlike in `extract_transitions`; rows after the last close are dropped.
 
     Args:
         raw: The arrays of `read_hdf5`.
+        max_episode_steps: Time limit in steps; used only if there are no `timeouts`.
 
     Returns:
         The trajectories, float32; returns are not scaled.
 
     Raises:
-        InputError: There are no `timeouts`, or no row closes a trajectory.
+        InputError: No row closes a trajectory, or neither timeouts nor a time limit say where they end.
     """
-    if "timeouts" not in raw:
-        raise InputError(
-            "the dataset has no array 'timeouts', which trajectories need: add it, 1 where an episode is cut"
-        )
-    closed = episode_ends(raw, None)
-    if not len(closed):
+    found = of_rows(raw, max_episode_steps)
+    if not found.size:
         raise InputError("the dataset holds no complete trajectory: mark their ends in 'terminals' or 'timeouts'")
-    ends, rows = closed + 1, closed[-1] + 1
-    lengths = np.diff(ends, prepend=0)
-    timesteps = np.arange(rows) - np.repeat(ends - lengths, lengths)
+    rows, lengths = found.size, found.lengths
+    timesteps = np.arange(rows) - np.repeat(found.starts, lengths)
     rewards = raw["rewards"][:rows].astype(np.float32, copy=False)
     return Trajectories(
         observations=raw["observations"][:rows].astype(np.float32, copy=False),
         actions=raw["actions"][:rows].astype(np.float32, copy=False),
-        returns=np.concatenate([returns_to_go(piece) for piece in np.split(rewards, ends[:-1])]),
+        returns=np.concatenate([returns_to_go(piece) for piece in np.split(rewards, found.starts[1:])]),
         timesteps=timesteps.astype(np.float32),
         remaining=(np.repeat(lengths, lengths) - timesteps).astype(np.float32),
     )

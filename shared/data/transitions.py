@@ -13,7 +13,7 @@ import numpy as np
 
 from shared.data import hdf5
 from shared.data.images import stacked_rows
-from shared.envs.images import as_bytes
+from shared.envs.images import as_bytes, channels_first
 from shared.errors import InputError
 
 _REQUIRED = ("observations", "actions", "rewards", "terminals")
@@ -76,7 +76,14 @@ def read_hdf5(path: Path) -> dict[str, np.ndarray]:
         InputError: The file is missing, is damaged, refers to other files or lacks a key. Or it holds arrays of the
             wrong shape or of a size that cannot be, fewer than two rows, NaN or infinities.
     """
-    return checked_arrays(hdf5.read_arrays(path, _DIMENSIONS), str(path))
+    found = hdf5.read_arrays(path, _DIMENSIONS)
+    for key in _REQUIRED:
+        if key not in found:
+            raise InputError(
+                f"{path} has no array {key!r}; a dataset needs {', '.join(_REQUIRED)}: `corl-twins datasets import` "
+                "turns other layouts into this one"
+            )
+    return checked_arrays(found, str(path))
 
 
 def checked_arrays(raw: Mapping[str, Any], where: str) -> dict[str, np.ndarray]:
@@ -136,13 +143,14 @@ def _checked_choices(where: str, values: np.ndarray) -> np.ndarray:
 
 
 def _checked_images(where: str, values: np.ndarray) -> np.ndarray:
-    """Images (N, C, H, W) of bytes; of bits too, which become 0 and 255."""
-    if values.ndim != 4 or values.dtype not in (np.uint8, np.bool_) or not all(values.shape[1:]):
+    """Images (N, C, H, W) of bytes, wherever their channels stand; of bits too, which become 0 and 255."""
+    if values.ndim not in (3, 4) or values.dtype not in (np.uint8, np.bool_) or not all(values.shape[1:]):
         raise InputError(
             f"{where}: observations have shape {values.shape} and type {values.dtype}; write vectors as (rows, size), "
-            "images as (rows, channels, height, width) of bytes or bits"
+            "images as (rows, channels, height, width), (rows, height, width, channels) or, if they are grey, (rows, "
+            "height, width), of bytes or bits"
         )
-    return as_bytes(values)
+    return as_bytes(channels_first(values, 1))
 
 
 def shows_images(raw: Mapping[str, np.ndarray]) -> bool:

@@ -14,7 +14,7 @@ from shared.data.measures import find_episodes
 from shared.data.transitions import SarsaBatch, extract_transitions, normalise
 from shared.envs.registry import time_limit
 from shared.errors import InputError
-from shared.runs import seeds
+from shared.runs import own_data, seeds
 from shared.runs.fields import check
 from shared.runs.task import Task, own_env
 from shared.runs.validation import NO_ENVIRONMENT
@@ -50,6 +50,7 @@ def _load(config: Any) -> Task:
     read = sources.read(config.env)
     recorded_in = read.attributes.get("env_id", "") if source.env_id == NO_ENVIRONMENT else source.env_id
     limit = read.max_episode_steps or time_limit(str(recorded_in))
+    read = own_data.looked_through(config, read, limit)
     _check_vectors("env", f"dataset {config.env!r}", read.raw["actions"])
     raw, episodes = extract_transitions(read.raw, limit), find_episodes(read.raw, limit)
     sizes = raw.observations.shape[1], raw.actions.shape[1]

@@ -27,6 +27,7 @@ from shared.runs.checkpoints import Checkpoints
 from shared.runs.configs import algorithms, from_settings, read_file
 from shared.runs.encoders import frame_stack_of
 from shared.runs.episodes import cut_after
+from shared.runs.own_data import with_corls_prompts
 from shared.runs.task import scoring_env
 from shared.runs.validation import NO_ENVIRONMENT
 
@@ -112,7 +113,7 @@ class Saved:
         facts = {key: content[key] for key in FACTS if key in content}
         # CORL's transformer has them as rows.
         facts |= {key: np.asarray(facts[key]).flatten() for key in STATISTICS if key in facts}
-        config = _config(path, algorithm, facts, config_path)
+        config = with_corls_prompts(_config(path, algorithm, facts, config_path))
         return cls(path, framework, algorithm, dataclasses.replace(config, device="cpu"), facts)
 
     @property

@@ -24,8 +24,8 @@ from pyrallis.wrappers.docstring import get_attribute_docstring
 from shared.envs.registry import is_registered
 from shared.errors import InputError, RunError, Stopped
 from shared.interrupts import raise_again
-from shared.names import is_known, nearest, row_name
-from shared.runs.fields import base_type, check, in_words, is_optional, scalar_or_tuple
+from shared.names import check_imported, is_known, nearest, row_name
+from shared.runs.fields import base_type, check, entry_types, in_words, is_optional, scalar_or_tuple
 from shared.runs.memory import advice, is_exhausted
 from shared.runs.seeds import summary, train_seeds
 from shared.runs.settings import RunConfig
@@ -143,6 +143,7 @@ def dataset_row(config_class: type, algorithm: str, dataset: str) -> dict[str, A
     """
     table = read_yaml(_TABLES / f"{algorithm}.yaml")
     if dataset not in table and not is_known(dataset) and not is_registered(dataset):
+        check_imported(dataset)
         raise InputError(f"unknown dataset {dataset!r}; {nearest(dataset, table)}, or give the path of an .hdf5 file")
     row = table.get(dataset, table.get(row_name(dataset)))
     return _decode(config_class, row or {}, f"configs/{algorithm}.yaml, {dataset}: ")
@@ -302,7 +303,7 @@ def _parser(config_class: type, algorithm: str, prog: str | None) -> argparse.Ar
 def _metavar(kind: Any) -> str:
     """What stands for a value of this type in the help."""
     if scalar_or_tuple(kind) is tuple:
-        return f"[{_METAVARS[typing.get_args(kind)[0]]},...]"
+        return f"[{_METAVARS[entry_types(kind)[0]]},...]"
     return _METAVARS[base_type(kind)]
 
 
@@ -382,7 +383,7 @@ def _decoded(kind: Any, value: Any) -> Any:
     entries = yaml.load(value, _TextLoader) if isinstance(value, str) else value
     if not isinstance(entries, list | tuple):
         raise TypeError(value)
-    return tuple(pyrallis.decode(typing.get_args(kind)[0], entry) for entry in entries)
+    return tuple(pyrallis.decode(entry_types(kind)[0], entry) for entry in entries)
 
 
 def _field_types(config_class: type) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def unbounded(default: float | None) -> Any:
     return _restricted(default, math.isfinite, "finite")
 
 
-def numbers(default: tuple[float, ...], low: float = -math.inf, high: float = math.inf) -> Any:
+def numbers(default: tuple[float, ...] | None, low: float = -math.inf, high: float = math.inf) -> Any:
     """A field for one or more finite numbers from `low` up to `high`."""
     limits = "" if math.isinf(high) else f" between {low} and {high}"
     return _restricted(
@@ -96,16 +96,21 @@ def base_type(kind: Any) -> type:
 
 
 def scalar_or_tuple(kind: Any) -> type:
-    """`tuple` for `tuple[float, ...]`, the base type of any other."""
-    return tuple if typing.get_origin(kind) is tuple else base_type(kind)
+    """`tuple` for `tuple[float, ...]`, which may be null, and the base type of any other."""
+    return tuple if typing.get_origin(base_type(kind)) is tuple else base_type(kind)
+
+
+def entry_types(kind: Any) -> tuple[Any, ...]:
+    """What stands in a tuple of this type, which may be null: `float` and `...` for `tuple[float, ...]`."""
+    return typing.get_args(base_type(kind))
 
 
 def in_words(kind: Any) -> str:
     """A field's type as a message calls it, such as `a whole number or null`."""
     words = _KINDS[scalar_or_tuple(kind)]
-    if scalar_or_tuple(kind) is tuple and ... not in typing.get_args(kind):
-        words = f"a list of {len(typing.get_args(kind))} numbers"
-    elif scalar_or_tuple(kind) is tuple and int in typing.get_args(kind):
+    if scalar_or_tuple(kind) is tuple and ... not in entry_types(kind):
+        words = f"a list of {len(entry_types(kind))} numbers"
+    elif scalar_or_tuple(kind) is tuple and int in entry_types(kind):
         words = "a list of whole numbers"
     return words + (" or null" if is_optional(kind) else "")
 
@@ -117,7 +122,7 @@ def has_type(kind: Any, value: Any) -> bool:
     if scalar_or_tuple(kind) is tuple:
         if type(value) is not tuple:
             return False
-        first, *others = typing.get_args(kind)
+        first, *others = entry_types(kind)
         fits = others == [...] or len(value) == 1 + len(others)
         return fits and all(has_type(first, entry) for entry in value)
     if base_type(kind) is float:

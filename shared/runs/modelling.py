@@ -14,7 +14,8 @@ from shared.envs.families import check_termination, termination
 from shared.envs.registry import make_env, time_limit
 from shared.envs.spaces import spaces_of
 from shared.errors import InputError
-from shared.runs import memory, seeds
+from shared.names import has_published_results
+from shared.runs import memory, own_data, seeds
 from shared.runs.actions import action_units
 from shared.runs.checkpoints import Checkpoints
 from shared.runs.configs import from_settings
@@ -91,8 +92,10 @@ def _read(config: Any) -> tuple[str, str, Batch]:
     # or one line on why there is none
     check_termination(termination(env_id, config.termination), read.raw["observations"])
     limit = read.max_episode_steps or time_limit(env_id)
+    read = own_data.looked_through(config, read, limit)
+    own = not has_published_results(config.env)
     following = sources.next_observations(config.env, read)
-    return env_id, read.sha256, extract_known(read.raw, env_id, limit, following)
+    return env_id, read.sha256, extract_known(read.raw, env_id, limit, following, own)
 
 
 def check_model(path: Path, suffix: str) -> Path:

@@ -204,6 +204,8 @@ class Record:
             "evaluating": self._progress.evaluating,
         }
         settings, where = dataclasses.asdict(self._config), self._task.evaluator.fingerprint
+        if self._task.prompts.target_returns:
+            settings |= self._task.prompts._asdict()  # a checkpoint can be used without the data that they are from
         return {
             "step": step,
             "settings": {name: list(v) if isinstance(v, tuple) else v for name, v in settings.items()},

@@ -61,7 +61,16 @@ class RunConfig(RecordConfig):
 
 
 @dataclass(frozen=True)
-class DatasetConfig(RunConfig):
+class LimitsConfig:
+    """A run that reads a dataset, whose time limits may be stored as terminals."""
+
+    # Whether terminals that all come after the same number of steps, as time limits do, stay terminals; false: they are
+    # taken for time limits
+    limits_as_terminals: bool = later(field(default=True))
+
+
+@dataclass(frozen=True)
+class DatasetConfig(LimitsConfig, RunConfig):
     """A run that begins with a dataset."""
 
     # Environment to evaluate in; empty: the dataset's own; none: there is none, so what is learnt is measured by the

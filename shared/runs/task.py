@@ -11,9 +11,11 @@ import numpy as np
 from shared import names
 from shared.data import scalers, sequences, sources, transitions
 from shared.data.cache import Source
+from shared.data.episodes import of_transitions
 from shared.data.held_out import episodes_of_transitions, hold_out
 from shared.data.nsteps import extract_n_steps
 from shared.data.online import OnlineExperience
+from shared.data.returns import extract_ended, extract_episodes
 from shared.data.transitions import Batch
 from shared.envs import genuine
 from shared.envs.boxes import ActionBox, ActionUnits
@@ -23,12 +25,13 @@ from shared.envs.scores import env_of, scale
 from shared.envs.spaces import Actions, Shape, axes, kept_as, shape_of, size_of_statistics
 from shared.envs.stepping import Stepper
 from shared.errors import InputError
-from shared.runs import memory, seeds
+from shared.runs import memory, own_data, seeds
 from shared.runs.actions import action_units
 from shared.runs.encoders import check_readable, frame_stack_of
 from shared.runs.episodes import cut_after, tell_of_cut
 from shared.runs.fields import check
 from shared.runs.origin import Origin, Statistics, origin_of
+from shared.runs.own_data import NO_PROMPTS, Prompts
 from shared.runs.progress import say
 from shared.runs.scoring import Scorer
 from shared.runs.settings import DatasetConfig, RewardsConfig, RunConfig, TransitionsConfig
@@ -65,6 +68,7 @@ class Task:
         step_reward: From a reward of the environment to what is learnt from, as the dataset's rewards were modified.
         box: What the environment's actions never leave; None of finite actions.
         held_out: Transitions of held-out episodes, as the algorithm would learn from them; None if there are none.
+        prompts: What a sequence model is asked for; nothing of other algorithms.
     """
 
     dataset: Any
@@ -86,6 +90,8 @@ class Task:
     def units(self) -> ActionUnits:
         """From a policy's actions to the environment's."""
         return ActionUnits(self.action_mean, self.action_std, self.max_action, self.box)
+
+    prompts: Prompts = NO_PROMPTS
 
     @property
     def state_dim(self) -> int:
@@ -116,7 +122,8 @@ def load_task(
     Args:
         config: A `DatasetConfig` with `buffer_size`; of a `RewardsConfig` the rewards may be scaled.
         prepare: From the transitions and a name to the transitions that are learnt from. The name tells the family: it
-            is D4RL's of a dataset, or that of the environment of another one. None leaves the transitions as they are.
+            is D4RL's of a dataset, or that of the environment of another one. The keyword `episodes` gives the complete
+            episodes, or None where CORL's own cuts count. None leaves the transitions as they are.
         normalize: Whether states are normalised to mean 0 and standard deviation 1.
         eval_seed: Decides the start states of evaluations; None: the config's `seed`.
         source: Anything with D4RL's `get_dataset()`, read in place of the dataset that `config.env` then only names.
@@ -153,20 +160,28 @@ def _transitions(
         extract = _several_steps(config, prepare, extract)
     limit = opened.limit
     raw, held_out = _divided(config, opened.read.raw, limit)
+    episodes = None if names.has_published_results(config.env) else of_transitions(raw, limit)
+    if episodes is not None and extract is extract_ended:
+        extract = extract_episodes  # Cal-QL's rule looks for what the file says
     shown = transitions.extract_transitions
     if transitions.shows_images(raw):
         extract, shown = _images(config, normalize, extract), _images(config, normalize, shown)
+    unseen = held_out is not None and held_out is not opened.read.raw
     if (scale := _reward_scale(config, raw, limit)) is not None:
         raw = {**raw, "rewards": scale(raw["rewards"].astype(np.float32, copy=False))}
+        if unseen:
+            held_out = {**held_out, "rewards": scale(held_out["rewards"].astype(np.float32, copy=False))}
     dataset = extract(raw, limit)
     if len(dataset.rewards) > config.buffer_size:
         rows = len(dataset.rewards)
         raise InputError(
             f"the dataset has {rows} transitions; set buffer_size to at least that, not {config.buffer_size}"
         )
-    step_reward = scale if step_rewards is None else step_rewards(dataset, opened.family)
+    step_reward = scale if step_rewards is None else step_rewards(dataset, opened.family, episodes=episodes)
     if prepare is not None:
-        dataset = prepare(dataset, opened.family)
+        extracted, dataset = dataset, prepare(dataset, opened.family, episodes=episodes)
+        if episodes is not None:
+            own_data.tell_of_preparation(extracted, dataset, episodes)
     mean, std = _no_statistics(raw)
     if (statistics := _statistics(config, normalize, origin)) is not None and not transitions.shows_images(raw):
         dataset, mean, std = transitions.normalise_states(dataset, statistics)
@@ -174,9 +189,8 @@ def _transitions(
     if held_out is None:
         return learnt
     measured = shown(held_out, limit)
-    episodes = episodes_of_transitions(held_out, limit)
-    unseen = held_out is not opened.read.raw
-    rows = thinned(HeldOut(measured.observations, measured.actions, measured.rewards, episodes, unseen))
+    numbers = episodes_of_transitions(held_out, limit)
+    rows = thinned(HeldOut(measured.observations, measured.actions, measured.rewards, numbers, unseen))
     learnt = learnt._replace(measured=_normalised(rows, learnt))
     if not unseen:
         return learnt
@@ -275,7 +289,9 @@ def _reward_scale(config: Any, raw: dict[str, np.ndarray], limit: int | None) ->
     return scalers.reward_scale(config, raw, limit)
 
 
-def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = None, source: Any = None) -> Task:
+def load_trajectories(
+    config: Any, reward_scale: float | None, eval_seed: int | None = None, source: Any = None
+) -> Task:
     """Loads whole trajectories, for algorithms that learn from sequences; otherwise as `load_task`.
 
     As in CORL the statistics of the states are those of all rows of the file, those after the last trajectory included.
@@ -283,7 +299,7 @@ def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = 
     Args:
         config: A `DatasetConfig` with `episode_len`, where an evaluated
             episode is cut. The dataset's episodes may be a step longer, as those of D4RL's antmaze are.
-        reward_scale: Factor on returns-to-go.
+        reward_scale: Factor on returns-to-go; None: as the task's `prompts` say, which are CORL's or the data's.
         eval_seed: Decides the start states of evaluations; None: the config's `seed`.
         source: As in `load_task`.
 
@@ -292,18 +308,19 @@ def load_trajectories(config: Any, reward_scale: float, eval_seed: int | None = 
     """
     check(config)
     memory.check_settings(config)
-    learnt = seeds.once(load_trajectories, lambda: _trajectories(config, reward_scale, source))
+    learnt, prompts = seeds.once(load_trajectories, lambda: _trajectories(config, reward_scale, source))
     if learnt.opened.env_id != NO_ENVIRONMENT:
         # A policy with a context is so costly that rows of episodes which wait for an environment would be a waste.
         memory.check_size("n_episodes", config.n_episodes, config.n_episodes * least_memory(learnt.opened.env_id))
     limits = {"num_envs": config.n_episodes, "max_steps": config.episode_len}
-    return _task(config, learnt, config.seed if eval_seed is None else eval_seed, **limits)
+    task = _task(config, learnt, config.seed if eval_seed is None else eval_seed, **limits)
+    return replace(task, prompts=prompts)
 
 
-def _trajectories(config: Any, reward_scale: float, source: Any) -> "_Learnt":
+def _trajectories(config: Any, reward_scale: float | None, source: Any) -> tuple["_Learnt", Prompts]:
     opened = _open(config, source, finite=False)
-    raw, held_out = _divided(config, opened.read.raw, None)
-    dataset = sequences.split_trajectories(raw)
+    raw, held_out = _divided(config, opened.read.raw, opened.limit)
+    dataset = sequences.split_trajectories(raw, opened.limit)
     longest = int(sequences.trajectory_lengths(dataset).max())
     if longest > config.episode_len + 1:
         raise InputError(f"a trajectory of the dataset has {longest} steps: set episode_len to at least {longest - 1}")
@@ -312,15 +329,16 @@ def _trajectories(config: Any, reward_scale: float, source: Any) -> "_Learnt":
     origin = origin_of(config)
     statistics = own if origin is None else origin.statistics(own)
     dataset, mean, std = sequences.normalise_states(dataset, observations, statistics)
-    dataset = dataset._replace(returns=dataset.returns * np.float32(reward_scale))
+    prompts = own_data.prompts(config, reward_scale, dataset.returns[dataset.timesteps == 0])
+    dataset = dataset._replace(returns=dataset.returns * np.float32(prompts.reward_scale))
     learnt = _Learnt(opened, dataset, mean, std, origin, None)
     if held_out is None:
-        return learnt
-    measured = sequences.split_trajectories(held_out)
-    episodes, rewards = np.cumsum(measured.timesteps == 0), held_out["rewards"][: len(measured.actions)]
+        return learnt, prompts
+    measured = sequences.split_trajectories(held_out, opened.limit)
+    numbers, rewards = np.cumsum(measured.timesteps == 0), held_out["rewards"][: len(measured.actions)]
     unseen = held_out is not opened.read.raw
-    rows = HeldOut(measured.observations, measured.actions, rewards, episodes, unseen)
-    return learnt._replace(measured=_normalised(rows, learnt))
+    rows = HeldOut(measured.observations, measured.actions, rewards, numbers, unseen)
+    return learnt._replace(measured=_normalised(rows, learnt)), prompts
 
 
 def training_environment(config: Any, task: Task) -> OnlineExperience:
@@ -477,6 +495,7 @@ def _open(config: Any, source: Any, finite: bool) -> _Opened:
     env_id = _scoring_env(config, read.attributes)
     recorded_in = str(read.attributes.get("env_id", "")) if env_id == NO_ENVIRONMENT else env_id
     limit = read.max_episode_steps or time_limit(recorded_in)
+    read = own_data.looked_through(config, read, limit)
     return _Opened(read, env_id, told_by(config.env, read.attributes, recorded_in), limit)
 
 

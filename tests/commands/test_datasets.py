@@ -13,8 +13,9 @@ import pytest
 from shared import names
 from shared.commands import datasets
 from shared.commands.common import ended
-from shared.data import minari_sets, ogbench_sets, sums
-from shared.errors import InputError
+from shared.data import cache, minari_sets, ogbench_sets, sources, sums
+from shared.data.cache import Source
+from shared.data.episodes import of_rows
 
 WriteHDF5 = Callable[..., Path]
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,8 +70,14 @@ def test_show_tells_what_is_in_a_dataset_and_what_is_left_out(
         "returns": "10 to 40, mean 25, std 11.18",
         "rewards": "1 to 6",
         "states": "-7 to 8; least and greatest of each component:",
+        "0": "-0.9996 to 0.9834",
+        "1": "-0.9924 to 0.9906",
+        "2": "-0.9709 to 0.9843",  # of actions
         "4": "-7 to 0",
         "10": "0 to 8",
+        "actions": "-0.9996 to 0.9906; least and greatest of each component:",
+        "box": "-1 to 1 in d4rl/hopper-v2",
+        "note": "9 components, 0 first, of the observations never change",
         "terminals": "2 (3.333%)",
         "timeouts": "3 (5.000%), marked; 1 of them on terminals",
         "extraction": "keeps 56 of 60 rows; without a next row of their own: 3 that a time limit ended, and the last",
@@ -106,9 +113,9 @@ def test_returns_are_those_of_the_episodes() -> None:
         if terminal or timeout:
             expected.append(total)
             total = 0.0
-    returns, lengths = datasets._episodes(raw, None)
-    np.testing.assert_allclose(returns, expected, rtol=1e-12, atol=1e-12)
-    assert len(lengths) == len(expected)
+    found = of_rows(raw)
+    np.testing.assert_allclose(found.returns, expected, rtol=1e-12, atol=1e-12)
+    assert len(found.lengths) == len(expected)
 
 
 def test_time_limits_are_counted_where_they_are_not_marked(
@@ -126,11 +133,50 @@ def test_time_limits_are_counted_where_they_are_not_marked(
     assert ended(datasets.main, ["show", str(tmp_path / "own.hdf5")]) == 2
 
 
+def test_no_file_is_left_that_nobody_asked_for(
+    run: Callable[..., list[str]], write_hdf5: WriteHDF5, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No copy of a large dataset either, and no picture."""
+    monkeypatch.setattr(cache, "LARGE", 0)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = write_hdf5()
+    run("show", path)
+    assert not list(Path().iterdir())
+    assert not (tmp_path / "cache").exists()
+    sources.read(str(path))
+    assert (tmp_path / "cache").exists(), "a run keeps one"
+
+
+def test_finite_actions_are_counted(run: Callable[..., list[str]], write_hdf5: WriteHDF5) -> None:
+    path = write_hdf5({"env_id": "CartPole-v1"}, actions=np.arange(60) % 3 % 2)
+    lines = run("show", path)
+    assert lines[1] == "rows:       60 of 11 + 1 of 2 actions (float32)"
+    assert "actions:    0 to 1; 0: 66.7%, 1: 33.3%" in lines
+    assert "box:        2 actions in CartPole-v1" in lines
+
+
+def test_show_says_what_looks_wrong(run: Callable[..., list[str]], write_hdf5: WriteHDF5) -> None:
+    path = write_hdf5({}, terminals=np.arange(60) % 12 == 11, timeouts=np.zeros(60), rewards=np.ones(60))
+    notes = [line.removeprefix("note:").strip() for line in run("show", path) if line.startswith("note:")]
+    assert notes[0].startswith("all 5 terminals come after exactly 12 steps, as time limits do")
+    assert notes[1] == "every reward is 1: returns say nothing but how long an episode is"
+    assert "episodes:   none is complete" in run("show", write_hdf5(terminals=np.zeros(60), timeouts=np.zeros(60)))
+
+
+def test_verify_takes_minaris_names(run: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {"observations": np.zeros((5, 3)), "actions": np.zeros((5, 2)), "rewards": np.zeros(5)}
+    monkeypatch.setattr(minari_sets, "read", lambda _: Source(rows, {}, sha256="abc"))
+    assert run("verify", "minari:some-v0") == ["minari:some-v0: 5 rows of 3 + 2 numbers, SHA-256 abc, whole and usable"]
+    assert ended(datasets.main, ["verify", "minari:some-v0", "--record"]) == 2
+
+
 def test_the_picture_is_named_after_the_dataset(
     run: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    *_, extraction, picture = run("show", "mini/hopper-medium-expert")
+    *_, extraction, picture = run("show", "mini/hopper-medium-expert", "--png")
     assert "keeps 50,672 of 50,697 rows; without a next row of their own: 24 that a time limit ended" in extraction
     assert picture.endswith(": mini-hopper-medium-expert-returns.png")
     assert [path.name for path in tmp_path.iterdir()] == ["mini-hopper-medium-expert-returns.png"]
@@ -240,10 +286,10 @@ def test_errors_are_one_line_and_status_2(
     assert error.count("\n") == 1
 
 
-def test_episodes_without_an_end_are_refused() -> None:
-    nothing = np.zeros(5, bool)
-    with pytest.raises(InputError, match="no terminal and no time limit ends an episode"):
-        datasets._episodes({"rewards": np.zeros(5), "terminals": nothing, "timeouts": nothing}, None)
+def test_returns_of_no_episode_are_not_drawn(write_hdf5: WriteHDF5, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_hdf5(terminals=np.zeros(60), timeouts=np.zeros(60))
+    assert ended(datasets.main, ["show", str(path), "--png"]) == 2
+    assert "no terminal and no time limit ends an episode" in capsys.readouterr().err
 
 
 def test_the_command_runs_and_its_reader_may_leave() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from shared.data import d3rlpy_files, sources, transitions
+from shared.data.episodes import of_rows
 from shared.errors import InputError
 
 LENGTHS = (4, 1, 3)
@@ -64,6 +65,38 @@ def test_rows_and_the_ends_of_episodes(content: dict[str, Any], tmp_path: Path) 
         np.testing.assert_array_equal(raw[name], ROWS[name])
     np.testing.assert_array_equal(raw["rewards"], ROWS["rewards"][:, 0])
     np.testing.assert_array_equal(raw["terminals"], TERMINALS)
+    np.testing.assert_array_equal(raw["timeouts"], TIMEOUTS)
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_terminals_in_the_last_two_rows_end_an_episode_once(
+    marked: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether the file marks the ends of episodes besides, or is older."""
+    number, length = 5, 6
+    steps = np.arange(number * length) % length
+    content = {name: np.zeros((len(steps), *rows.shape[1:]), np.float32) for name, rows in ROWS.items()}
+    ends = {"terminals": (steps >= length - 2).astype("f4"), "discrete_action": False}
+    ends |= {"episode_terminals": (steps == length - 1).astype("f4")} if marked else {}
+    path = written(tmp_path, content | ends)
+    raw = sources.read(str(path)).raw
+    assert of_rows(raw).lengths.tolist() == [length] * number
+    np.testing.assert_array_equal(raw["terminals"], steps == length - 1)
+    assert not raw["timeouts"].any()
+    assert capsys.readouterr().err.count(f"{path} has each of its 5 terminals in an episode's last two rows") == 1
+
+
+def test_terminals_of_episodes_of_one_row_stay(tmp_path: Path) -> None:
+    """Two in a row tell nothing where others stand alone."""
+    terminals = np.isin(np.arange(8), (1, 2, 5, 6, 7))
+    raw = d3rlpy_files.read(written(tmp_path, version_1(terminals=terminals, episode_terminals=terminals)))
+    np.testing.assert_array_equal(raw["terminals"], terminals)
+
+
+@pytest.mark.parametrize("others", [{"num_episodes": 3}, {"total_size": 8}, {"discrete_action": False}])
+def test_a_file_in_d4rls_layout_may_count_as_d3rlpys_do(others: dict[str, Any], tmp_path: Path) -> None:
+    flags = {"terminals": TERMINALS, "timeouts": TIMEOUTS}
+    raw = sources.read(str(written(tmp_path, ROWS | flags | others))).raw
     np.testing.assert_array_equal(raw["timeouts"], TIMEOUTS)
 
 

@@ -65,6 +65,15 @@ def test_other_tasks_have_d4rls_rule_and_minaris_rows_are_all_kept() -> None:
     assert len(extract_known(known, "Hopper-v5").rewards) == 12
 
 
+def test_of_ones_own_tasks_no_jump_is_learnt() -> None:
+    """The next row after a terminal is another episode's, whatever the task."""
+    raw = rows([3], [7])
+    assert extract_known(raw, "Reach-v0", own=True).rewards.tolist() == [0, 1, 2, 4, 5, 6, 8, 9, 10]
+    after = raw["observations"] + 0.5
+    found = extract_known(raw, "Reach-v0", next_observations=after, own=True)
+    assert found.next_observations[3].tolist() == after[3].tolist()
+
+
 def test_a_file_of_nothing_but_ends_is_refused() -> None:
     with pytest.raises(InputError, match="no transition with a known next state"):
         extract_known(rows(list(range(12)), []), "hopper")

@@ -4,6 +4,8 @@ import itertools
 import multiprocessing
 import re
 import resource
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
@@ -255,3 +257,56 @@ def test_flipped_and_missing_bytes_are_refused_or_harmless(write_hdf5: Callable[
             refusals.append(str(error))
     assert len(refusals) > 100
     assert not any("\n" in refusal for refusal in refusals)
+
+
+def test_a_file_that_another_process_writes_is_locked(write_hdf5: Callable[..., Path]) -> None:
+    path = write_hdf5()
+    code = "import h5py, sys; file = h5py.File(sys.argv[1], 'a'); print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        with pytest.raises(InputError, match="is locked: another process is writing it; wait") as caught:
+            sources.read(str(path))
+        writer.stdin.close()
+    assert "\n" not in str(caught.value)
+    assert "truncated" not in str(caught.value)
+    sources.read(str(path))
+
+
+@pytest.mark.parametrize(("code", "words"), [(32015, "zstd"), (32001, "blosc"), (32026, "blosc2"), (300, "number 300")])
+def test_a_filter_that_is_not_installed_is_named(code: int, words: str, tmp_path: Path) -> None:
+    """With the package that brings it, where one does."""
+
+    def packed(file: h5py.File, _: Path) -> None:
+        space, settings = h5py.h5s.create_simple((ROWS, 11)), h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        settings.set_chunk((ROWS, 11))
+        settings.set_filter(code, h5py.h5z.FLAG_OPTIONAL, (3,))
+        array = h5py.h5d.create(file.id, b"observations", h5py.h5t.IEEE_F32LE, space, settings)
+        array.write_direct_chunk((0, 0), b"packed", 0)
+
+    if h5py.h5z.filter_avail(code):
+        pytest.skip("the filter is installed")
+    with pytest.raises(
+        InputError, match=f"observations is packed by the HDF5 filter {words}, which is missing"
+    ) as caught:
+        sources.read(str(write(tmp_path, packed)))
+    assert str(caught.value).endswith("with gzip" if code == 300 else "pip install hdf5plugin")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"PK\x03\x04", "is an archive, as NumPy's .npz files are"),
+        (b"version https://git-lfs.github.com/spec/v1", "`git lfs pull`"),
+        (b"<!doctype html>", "is a page of a web site"),
+        (b"anything else", "is truncated or not an HDF5 file"),
+    ],
+)
+def test_what_is_no_hdf5_file_is_named_for_what_it_is(content: bytes, words: str, tmp_path: Path) -> None:
+    (tmp_path / "own.hdf5").write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        sources.read(str(tmp_path / "own.hdf5"))
+    assert words in str(caught.value)

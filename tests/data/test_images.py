@@ -6,10 +6,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import gymnasium
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Discrete
 from numpy.testing import assert_array_equal
 
 from corl_jax import td3_bc
@@ -17,6 +19,8 @@ from corl_jax.discrete import cql
 from shared.data import images, minari_sets, nsteps, sources, transitions
 from shared.data.images import Stacks, stacked_rows
 from shared.data.transitions import Batch
+from shared.envs.images import pictured
+from shared.envs.spaces import spaces_of
 from shared.errors import InputError
 from shared.frameworks import jax_data, torch_data
 from shared.runs.task import load_task
@@ -117,6 +121,32 @@ def test_mistakes_are_found(mistake: str) -> None:
     exec(compile(source.replace(old, new), "changed", "exec"), vars(changed))
     with pytest.raises((AssertionError, IndexError)):
         assert_stacked(changed.stacked_rows)
+
+
+@pytest.mark.parametrize("shape", [(84, 84), (84, 84, 3), (84, 84, 4), (210, 160, 3), (12, 8, 8), (10, 10, 6)])
+def test_channels_stand_first_wherever_they_stood(shape: tuple[int, ...], image_file: Callable[..., str]) -> None:
+    """In a file and in an environment alike: a box of these axes, and rows of them."""
+    rows = np.random.default_rng(0).integers(0, 256, (SIZE, *shape), np.uint8)
+    expected = rows[:, None] if len(shape) == 2 else rows if shape == (12, 8, 8) else np.moveaxis(rows, 3, 1)
+    assert_array_equal(sources.read(image_file(observations=rows)).raw["observations"], expected)
+    shown = pictured(Shows(rows))
+    assert shown.observation_space.shape == expected.shape[1:]
+    assert spaces_of("any", shown)[0] == expected.shape[1:]
+    for row in expected:
+        assert_array_equal(shown.reset()[0], row)
+
+
+class Shows(gymnasium.Env):
+    """Shows rows of images, one with each episode."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self.observation_space = Box(0, 255, rows.shape[1:], np.uint8)
+        self.action_space = Discrete(2)
+        self._rows = iter(rows)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        """The next row."""
+        return next(self._rows), {}
 
 
 def test_stacks_share_their_frames() -> None:
@@ -223,7 +253,7 @@ def test_channels_of_minaris_images_come_first() -> None:
             frames().astype(np.float32),
             "have shape (12, 2, 4, 3) and type float32; write vectors as (rows, size)",
         ),
-        (frames()[:, 0], "have shape (12, 4, 3) and type uint8; write vectors as (rows, size), images"),
+        (frames()[:, 0] / 255, "have shape (12, 4, 3) and type float64; write vectors as (rows, size), images"),
         (frames()[..., :0], "have shape (12, 2, 4, 0) and type uint8"),
     ],
 )

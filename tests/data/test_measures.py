@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from shared.data import measures
-from shared.data.measures import Episodes, find_episodes
+from shared.data.episodes import Episodes
+from shared.data.measures import find_episodes
 from shared.data.transitions import extract_transitions
 from shared.errors import InputError
 

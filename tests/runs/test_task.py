@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from shared.data import transitions
+from shared.data.episodes import Episodes
 from shared.data.nsteps import extract_n_steps
 from shared.data.returns import extract_returns
 from shared.data.transitions import Batch
@@ -96,8 +97,9 @@ def test_transitions_are_prepared_before_states_are_normalised(
     plain = transitions.extract_transitions(transitions.read_hdf5(path))
     calls = []
 
-    def negate(dataset: Batch, env: str) -> Batch:
+    def negate(dataset: Batch, env: str, episodes: Episodes) -> Batch:
         calls.append(env)
+        assert episodes.lengths.tolist() == [10, 9] * 3  # a time limit's row is dropped
         np.testing.assert_array_equal(dataset.observations, plain.observations)
         return dataset._replace(rewards=-dataset.rewards)
 
@@ -190,7 +192,7 @@ def test_several_steps_where_they_cannot_be() -> None:
     with pytest.raises(InputError, match="set n_steps to 1"):
         load_task(config, extract=transitions.extract_sarsa)
     with pytest.raises(InputError, match="set normalize_reward to false"):
-        load_task(config, prepare=lambda dataset, env: dataset)
+        load_task(config, prepare=lambda dataset, env, episodes: dataset)
 
 
 def test_rewards_are_scaled_once(write_hdf5: WriteHDF5) -> None:
@@ -207,7 +209,7 @@ def test_a_d4rl_dataset_is_scored_where_it_was_recorded(
     monkeypatch.setenv("D4RL_DATASET_DIR", str(path.parent))
     path.rename(path.parent / "hopper_medium-v2.hdf5")
     calls = []
-    loaded = load(Config("hopper-medium-v2"), lambda dataset, env: calls.append(env) or dataset)
+    loaded = load(Config("hopper-medium-v2"), lambda dataset, env, episodes: calls.append(env) or dataset)
     assert calls == ["hopper-medium-v2"]
     assert loaded.evaluator.fingerprint["env"] == "d4rl/hopper-v2"
     assert loaded.evaluator.fingerprint["d4rl_exact"]

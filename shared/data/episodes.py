@@ -1,0 +1,73 @@
+"""Episodes: where they begin and end in the rows of a dataset or in its transitions, and what they return.
+
+All that speaks of episodes cuts them here, at terminals and time limits, by `episode_ends`. The one exception are the
+rules of papers that cut otherwise: they count for D4RL's own names, whose published scores rest on them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from shared.data.transitions import ended_by_time, episode_ends
+
+
+class Episodes(NamedTuple):
+    """The complete episodes of a dataset, one after the other from its first row or transition on.
+
+    Attributes:
+        starts: (E,), the first row or transition of each.
+        lengths: (E,), its rows or transitions.
+        returns: (E,) float64, the sum of all rewards, that of a row that a time limit ended included.
+    """
+
+    starts: np.ndarray
+    lengths: np.ndarray
+    returns: np.ndarray
+
+    @property
+    def size(self) -> int:
+        """All rows or transitions of complete episodes, n."""
+        return int(self.lengths.sum())
+
+    def slices(self) -> list[slice]:
+        """The place of each episode."""
+        return [slice(start, start + length) for start, length in zip(*map(np.ndarray.tolist, self[:2]), strict=True)]
+
+
+def of_rows(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) -> Episodes:
+    """The complete episodes of the rows of a dataset; there may be none.
+
+    Args:
+        raw: The arrays of a dataset.
+        max_episode_steps: Time limit in steps; used only if there are no `timeouts`.
+
+    Raises:
+        InputError: Neither timeouts nor a time limit say where episodes end.
+    """
+    ends = episode_ends(raw, max_episode_steps)
+    lengths = np.diff(ends, prepend=-1)
+    starts = ends - lengths + 1
+    rewards = raw["rewards"][: ends[-1] + 1 if len(ends) else 0].astype(np.float64)
+    return Episodes(starts, lengths, np.add.reduceat(rewards, starts) if len(ends) else np.empty(0))
+
+
+def of_transitions(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) -> Episodes:
+    """The complete episodes of the transitions that `extract_transitions` makes; those without one are left out.
+
+    Args:
+        raw: The arrays of a dataset.
+        max_episode_steps: Time limit in steps; used only if there are no `timeouts`.
+
+    Raises:
+        InputError: Neither timeouts nor a time limit say where episodes end.
+    """
+    found = of_rows(raw, max_episode_steps)
+    if "next_observations" in raw:
+        rows = np.arange(len(raw["rewards"]))
+    else:
+        rows = np.flatnonzero(~ended_by_time(raw, max_episode_steps)[:-1])
+    ends = found.starts + found.lengths - 1
+    episodes, lengths = np.unique(np.searchsorted(ends, rows), return_counts=True)
+    complete = episodes < len(ends)
+    episodes, lengths = episodes[complete], lengths[complete]
+    return Episodes(np.cumsum(lengths) - lengths, lengths, found.returns[episodes])

@@ -1,0 +1,100 @@
+"""Data that nobody has published results on: what looks wrong about them is told, and defaults are taken from them."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shared.data import remarks
+from shared.data.cache import Source
+from shared.data.episodes import Episodes
+from shared.data.rewards import return_range
+from shared.errors import InputError
+from shared.names import has_published_results
+from shared.runs.progress import say, warn
+
+
+class Prompts(NamedTuple):
+    """What a sequence model is asked for: returns, and the factor that it sees them under."""
+
+    target_returns: tuple[float, ...]
+    reward_scale: float
+
+
+NO_PROMPTS = Prompts((), 1.0)
+"""Of an algorithm that is asked for no return."""
+
+_CORLS = Prompts((12000.0, 6000.0), 0.001)
+
+
+def looked_through(config: Any, read: Source, limit: int | None) -> Source:
+    """The dataset of a config, with a line for all that looks wrong about the ends of its episodes.
+
+    Args:
+        config: Has `env`, and perhaps `limits_as_terminals`, which is followed. D4RL's names stay as they are.
+        read: The dataset.
+        limit: Time limit in steps, None where nobody knows.
+
+    Raises:
+        InputError: There is no end that `limits_as_terminals` could mean, or nothing says where episodes end.
+    """
+    limits_as_terminals = getattr(config, "limits_as_terminals", True)
+    if has_published_results(config.env):
+        if not limits_as_terminals:
+            raise InputError(f"the terminals of {config.env} are known to be ones: leave limits_as_terminals out")
+        return read
+    raw = remarks.with_time_limits(read.raw, limits_as_terminals, limit)
+    for line in remarks.on_episodes(raw, limit):
+        warn(f"note: {line}")
+    return read._replace(raw=raw)
+
+
+def tell_of_preparation(before: Any, after: Any, episodes: Episodes) -> None:
+    """Says in a line what has become of the transitions of one's own data: fewer are kept, or returns have changed.
+
+    Args:
+        before: As extracted.
+        after: As they are learnt from.
+        episodes: Those of the transitions as extracted.
+    """
+    if len(after.rewards) < len(before.rewards):
+        say(f"{len(after.rewards):,} of {len(before.rewards):,} transitions are kept: those of the best episodes")
+    elif episodes.size and not np.array_equal(np.sort(before.rewards), np.sort(after.rewards)):
+        then, now = (return_range(dataset.rewards, dataset.terminals, episodes=episodes) for dataset in (before, after))
+        say(
+            f"rewards are modified: {len(episodes.starts):,} episodes return {then[0]:g} to {then[1]:g}, and then "
+            f"{now[0]:g} to {now[1]:g}"
+        )
+
+
+def prompts(config: Any, reward_scale: float | None, returns: np.ndarray) -> Prompts:
+    """What a run's sequence model is asked for; a line says what was taken from the data.
+
+    Args:
+        config: Has `env`, and perhaps `target_returns`.
+        reward_scale: The factor on returns; None: CORL's for D4RL's names, else that which makes the largest return 1.
+        returns: Those of the data's trajectories, (E,).
+    """
+    asked = getattr(config, "target_returns", None)
+    own = _CORLS
+    if not has_published_results(config.env):
+        best, worst = float(returns.max()), float(returns.min())
+        largest = max(abs(best), abs(worst))
+        # Six digits, since prompts name rows of metrics
+        asking = [float(f"{prompt:.6g}") for prompt in (best, (best + worst) / 2)]
+        own = Prompts(tuple(dict.fromkeys(asking)), 1 / largest if largest else 1.0)
+    found = Prompts(
+        own.target_returns if asked is None else asked, own.reward_scale if reward_scale is None else reward_scale
+    )
+    if own is not _CORLS and None in (asked, reward_scale):
+        say(
+            f"target_returns of {config.env}: {', '.join(f'{prompt:g}' for prompt in found.target_returns)}, "
+            f"reward_scale {found.reward_scale:g}; its {len(returns):,} episodes return {worst:g} to {best:g}"
+        )
+    return found
+
+
+def with_corls_prompts(config: Any) -> Any:
+    """A config whose prompts are CORL's where none are given, as of checkpoints of CORL's; one without as it is."""
+    missing = [name for name in Prompts._fields if getattr(config, name, 0) is None]
+    return dataclasses.replace(config, **{name: getattr(_CORLS, name) for name in missing})
