@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import (
+    apart,
     catalogue,
     chart,
     environments,
@@ -188,22 +189,28 @@ def tried(_: str | None) -> str:
 
 
 def scores(_: str | None) -> str:
-    """One row for each file of whole runs."""
-    lines = [
-        "| algorithm | dataset | updates | seeds | PyTorch | JAX | apart, pooled deviation "
-        "| lowest over the data's weakest policy | minutes a run, PyTorch and JAX |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for path in files("seeds"):
-        summary = json.loads(path.read_text())
-        runs = summary["frameworks"]["torch"]
-        lines.append(
-            f"| {summary['algorithm']} | {summary['dataset']['name']} | {runs['updates']} "
-            f"| {len(runs['seeds'])} | {means(summary)} "
-            f"| {summary['means_apart']:.1f}, {summary['pooled_std']:.1f} "
-            f"| {seeds.over_the_data(summary, *seeds.FRAMEWORKS)} | {minutes(summary)} |"
-        )
+    """One row for each file of whole runs, with CORL's published score where it has one."""
+    summaries = [json.loads(path.read_text()) for path in files("seeds")]
+    corls = [_corl(summary) for summary in summaries]
+    heads = ["algorithm", "dataset", "updates", "seeds", "PyTorch [95%]", "JAX [95%]"]
+    heads += ["JAX less PyTorch, in standard errors"]
+    heads += ["CORL's", "PyTorch less CORL's, in standard errors"] if any(map(any, corls)) else []
+    heads += ["lowest over the data's weakest policy", "minutes a run, PyTorch and JAX"]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    for summary, corl in zip(summaries, corls, strict=True):
+        sides = [summary["frameworks"][framework] for framework in seeds.FRAMEWORKS]
+        found = [side["mean_of_last_3"] for side in sides]
+        cells = [summary["algorithm"], summary["dataset"]["name"], str(sides[0]["updates"]), str(len(found[0]))]
+        cells += [*map(apart.interval, found), apart.of_frameworks(*found)]
+        cells += corl if any(map(any, corls)) else []
+        cells += [seeds.over_the_data(summary, *seeds.FRAMEWORKS), minutes(summary)]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _corl(summary: dict[str, Any]) -> tuple[str, str]:
+    torch = summary["frameworks"]["torch"]["mean_of_last_3"]
+    return apart.of_corl(torch, PAIRS[summary["algorithm"]].title, summary["dataset"]["name"])
 
 
 def compared(_: str | None) -> str:

@@ -23,7 +23,7 @@ from benchmarks.results import ROOT, write
 from benchmarks.subjects import UPDATES
 from parity_tests.pairs import PAIRS
 from shared.commands import statistics
-from shared.commands.plot import read_run
+from shared.commands.reporting.evaluations import read_run
 from shared.commands.sweeping.processes import paths
 from shared.frameworks.twins import FRAMEWORKS
 from shared.runs.configs import dataset_row

@@ -52,21 +52,20 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 def about(gathered: Gathered) -> str:
     """What a report is about."""
-    finished = sum(run.result is not None for run in gathered.runs)
+    counted = sum(map(len, gathered.groups.values()))
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
-    others = f", {len(gathered.faults)} cannot be counted" if gathered.faults else ""
-    return f"{len(gathered.runs)} runs, {finished} of them finished{others}; {now}."
+    others = len(gathered.runs) + len(gathered.faults) - counted
+    left_out = f", {others} are left out and named below" if others else ""
+    return f"{counted + others} runs, {counted} of them count{left_out}; {now}."
 
 
 def page_of(gathered: Gathered, title: str, margin: float, digest: str | None = None) -> str:
     """The page of HTML."""
     from shared.commands.reporting import charts, page, tables
 
-    groups = gathered.groups()
-    drawn = {"Learning curves": charts.curves(groups)}
-    if tasks := tables.by_task(groups):
-        drawn["Over all datasets"] = [charts.interquartile_means(tasks), charts.profiles(tasks)]
-    return page.html(title, about(gathered), tables.every(gathered, margin), drawn, digest)
+    means = tables.interquartile_means(tables.by_task(gathered.groups))
+    drawn = charts.every(gathered, means)
+    return page.html(title, about(gathered), tables.every(gathered, margin, means), drawn, digest)
 
 
 def write(gathered: Gathered, title: str, margin: float, output: Path) -> None:
@@ -75,11 +74,12 @@ def write(gathered: Gathered, title: str, margin: float, output: Path) -> None:
     Raises:
         InputError: A file cannot be written.
     """
-    from shared.commands.reporting import page, tables
+    from shared.commands.reporting import charts, page, tables
 
-    found = tables.every(gathered, margin)
+    means = tables.interquartile_means(tables.by_task(gathered.groups))
+    found = tables.every(gathered, margin, means)
     contents = {
-        ".html": page_of(gathered, title, margin),
+        ".html": page.html(title, about(gathered), found, charts.every(gathered, means)),
         ".md": page.markdown(title, about(gathered), found),
         ".tex": page.latex(found),
     }

@@ -16,6 +16,8 @@ from typing import Any
 from tqdm import tqdm
 
 from shared.commands.common import Parser, at_least
+from shared.commands.reporting.planned import note_planned
+from shared.commands.reporting.runs import gather, outcome_lines
 from shared.commands.sweeping.alone import alone_in
 from shared.commands.sweeping.cluster import LOCAL, Share
 from shared.commands.sweeping.flags import RAYS_OWN, add_flags
@@ -145,6 +147,7 @@ def main(arguments: Sequence[str]) -> int:
             print(f"{standing(cell.config, cell.framework)[0].value}: {cell.label}")
         return 0
     with alone_in(plan.folder):
+        note_planned(plan.folder, wanted)
         return _finish(wanted, plan.folder, options)
 
 
@@ -165,6 +168,8 @@ def _finish(wanted: Sequence[Cell], folder: Path, options: argparse.Namespace) -
         warn(f"runs for which the time was too short: {left}; call this again")
     if going_on or failed or left:
         return 1
+    for line in outcome_lines(gather([folder])):
+        say(line)
     say(f"all {len(wanted)} runs are finished: corl-twins plot {folder} --stats compares them")
     return 0
 
@@ -207,6 +212,7 @@ def _told(cell: Cell, ended: Ended) -> Standing:
         warn(f"failed: {cell.label}: {last_words(ended.log)} (exit status {ended.status}, see {ended.log})")
         return Standing.MISSING
     result = json.loads((folder / "result.json").read_text())
-    score = f"{LABELS[result['metric']]} {result[f'mean_of_last_{AVERAGED}']:.1f}"
+    last = result[f"mean_of_last_{AVERAGED}"]
+    score = "no score" if last is None else f"{LABELS[result['metric']]} {last:.1f}"
     say(f"done: {cell.label}: {score}, {result['seconds']['total'] / 60:.1f} minutes")
     return Standing.FINISHED

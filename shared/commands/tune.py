@@ -42,7 +42,8 @@ a file:
     iql_tau: [0.7, 0.8, 0.9]
   folder: runs/tuned               # default: tuned/ and the file's name
 
-A trial's score is the mean over its runs of their last three evaluations.
+A trial's score is the mean over its runs of their last three evaluations. One whose loss or evaluation is not finite
+has diverged: it counts as a trial, is worse than every other, and is not made again.
 """
 
 
@@ -98,6 +99,8 @@ def _finish(search: Search, options: argparse.Namespace) -> int:
     failed = _make(search, record, options) if missing > 0 else 0
     if record.best:
         _keep(search, record)
+    elif record.ended:
+        warn(f"all {len(record.ended)} trials have diverged: narrow the search in another folder")
     if failed:
         warn(f"trials that failed: {failed}; mend the cause, narrow the search, or call this again")
     if left := max(0, options.trials - len(record.ended) - failed):
@@ -120,7 +123,8 @@ def _make(search: Search, record: Record, options: argparse.Namespace) -> int:
             warn(f"failed: {in_words(trial.values)}: {why}")
             return
         early = f", stopped after {trial.share:.0%} of its updates" if trial.share < 1 else ""
-        say(f"trial {len(record.ended)} of {options.trials}: {in_words(trial.values)}: {trial.score:.1f}{early}")
+        came = "diverged" if trial.score is None else f"{trial.score:.1f}{early}"
+        say(f"trial {len(record.ended)} of {options.trials}: {in_words(trial.values)}: {came}")
 
     given = {name: getattr(options, name) for name in RAYS_OWN if name in options}
     share = Share(cpus=options.threads, jobs=options.jobs, **given)
@@ -140,7 +144,7 @@ def _keep(search: Search, record: Record) -> None:
     write_atomically(path, yaml.safe_dump(settings, sort_keys=False).encode())
     say(f"best of {len(record.ended)}: {in_words(best.values)}: {best.score:.1f}")
     try:
-        write_atomically(search.folder / PICTURE, draw_trials(search, record.ended, best))
+        write_atomically(search.folder / PICTURE, draw_trials(search, record.scored, best))
     except Exception as error:  # a picture ends nothing
         warn(f"cannot draw {search.folder / PICTURE} ({error})")
     command = f"corl-twins train {search.framework} {search.algorithm} --env {search.datasets[0]}"

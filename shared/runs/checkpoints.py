@@ -1,6 +1,7 @@
 """A run's own checkpoints: where they lie, and which of them are kept."""
 
 import contextlib
+import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -36,12 +37,12 @@ class Checkpoints:
         """Removes all but the last two and the best.
 
         Args:
-            scores: How those that were evaluated did, by their step.
+            scores: How those that were evaluated did, by their step; NaN is no score.
             lower_is_better: Whether the least is best, as of an error.
         """
         steps = self.steps()
         kept = set(steps[-_KEPT:])
-        if evaluated := [step for step in steps if step in scores]:
+        if evaluated := [step for step in steps if math.isfinite(scores.get(step, math.nan))]:
             kept.add((min if lower_is_better else max)(evaluated, key=scores.__getitem__))
         for step in set(steps) - kept:
             # One too many does no harm.

@@ -65,6 +65,11 @@ def dump(config: Any) -> str:
     return pyrallis.dump(config, sort_keys=False)
 
 
+def as_text(config: Any) -> dict[str, Any]:
+    """The config's settings as `read_yaml` reads them from a run's `config.yaml`."""
+    return yaml.load(dump(config), _TextLoader)
+
+
 def parse(
     config_class: type[Config], algorithm: str, args: Sequence[str] | None = None, prog: str | None = None
 ) -> Config:

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
 LABELS = {
     "d4rl_normalized_score": "D4RL normalised score",
@@ -93,6 +94,12 @@ def mark_switch(axes: Axes, step: int) -> None:
     axes.axvline(step, color="0.5", linestyle=":", linewidth=1, label="online from here on")
 
 
+def count_updates(axes: Axes) -> None:
+    """Whole numbers along the lower axis, written as short as they are: 500, 1k, 1.5k."""
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+
+
 def draw_model(
     epochs: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]], near: float, title: str
 ) -> bytes:
@@ -148,6 +155,7 @@ def draw_curve(curve: Curve, title: str, unit: str = "updates") -> bytes:
     if curve.references or curve.switch is not None:
         axes.legend(frameon=False, fontsize="small")
     axes.set(title=drawable(title), xlabel=unit, ylabel=LABELS[curve.metric])
+    count_updates(axes)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     return png(figure)

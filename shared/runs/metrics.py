@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,18 @@ from typing import Any
 import numpy as np
 
 from shared.errors import InputError
+
+DIVERGED = "diverged"
+"""In a row: what was not finite, a loss say, or the return of an evaluation."""
+
+
+def finite(content: Any) -> Any:
+    """The same numbers, lists and mappings, with None for NaN and infinity, which JSON has no words for."""
+    if isinstance(content, Mapping):
+        return {name: finite(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 class MetricsFile:
@@ -41,12 +54,12 @@ class MetricsFile:
         return os.fstat(self._file.fileno()).st_size + len(self._waiting)
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Appends a row.
+        """Appends a row; a number that is not finite becomes null.
 
         Raises:
             OSError: The disk does not take it now; it is not lost.
         """
-        self._waiting += json.dumps(row).encode() + b"\n"
+        self._waiting += json.dumps(finite(row), allow_nan=False).encode() + b"\n"
         self.flush()
 
     def flush(self) -> None:
@@ -112,7 +125,9 @@ class MetricsFile:
 
 
 def _numbers(values: Any) -> np.ndarray:
-    numbers = np.asarray(values, dtype=float)
-    if numbers.ndim != 1 or not numbers.size or not np.isfinite(numbers).all():
+    """A row's outcomes; NaN where the run wrote that one was not finite."""
+    unknown = np.array([value is None for value in values])
+    numbers = np.asarray([np.nan if value is None else value for value in values], dtype=float)
+    if numbers.ndim != 1 or not numbers.size or not np.isfinite(numbers[~unknown]).all():
         raise ValueError(numbers)
     return numbers

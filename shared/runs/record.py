@@ -25,7 +25,7 @@ from shared.runs.curves import AVERAGED, PICTURE, Curve, draw_curve
 from shared.runs.extras import Extra, policy_returns
 from shared.runs.loggers import Loggers
 from shared.runs.machine import hardware, versions
-from shared.runs.metrics import MetricsFile
+from shared.runs.metrics import DIVERGED, MetricsFile, finite
 from shared.runs.phases import Fortunes, Phases
 from shared.runs.progress import Progress, say, warn
 from shared.runs.rollouts import RolloutEvaluator
@@ -89,6 +89,8 @@ class Record:
         self._outcomes: list[np.ndarray] = []
         self._final: Mapping[str, Any] = {}
         self._metrics_size = 0
+        # The step at which something was not finite first, and what it was
+        self._diverged: tuple[int, str] | None = None
 
     # ---- the folder ------------------------------------------------------------------------------------------------
 
@@ -244,7 +246,9 @@ class Record:
             warn(f"other versions than before, so the last bits may differ: {', '.join(changed)}")
         self._metrics_size = progress["metrics_size"]
         self._progress.go_on_from(progress["updates"], progress["seconds"], progress["evaluating"])
-        self._fortunes.go_on_from(self._metrics.rows(self._metrics_size))
+        rows = self._metrics.rows(self._metrics_size)
+        self._fortunes.go_on_from(rows)
+        self._diverged = next(((row["step"], str(row[DIVERGED])) for row in rows if DIVERGED in row), None)
         for row, outcomes in self._metrics.evaluations(self._metrics_size, self._task.evaluator.outcomes):
             self._keep(row["step"], row, outcomes)
 
@@ -258,11 +262,20 @@ class Record:
 
     # ---- rows and curve --------------------------------------------------------------------------------------------
 
-    def write(self, step: int, values: Mapping[str, Any]) -> None:
-        """Writes a row; what the disk does not take now is tried again with the next one."""
+    def write(self, step: int, values: Mapping[str, Any], diverged: str = "") -> None:
+        """Writes a row; what the disk does not take now is tried again with the next one.
+
+        Args:
+            step: Updates done.
+            values: By name.
+            diverged: What is not finite, in words; empty where all is.
+        """
         seconds = self._progress.seconds()
         speed = {"updates_per_second": self._progress.updates_per_second(), "seconds": seconds}
         row = {"step": step, **self._phases.counted(step), **values, **speed}
+        if diverged:
+            row[DIVERGED] = diverged
+            self._diverged = self._diverged or (step, diverged)
         try:
             self._metrics.write(row)
         except OSError as error:
@@ -279,7 +292,7 @@ class Record:
         self._outcomes.append(outcomes)
         self._final = {name: row[name] for name in self._task.evaluator.measures if name in row}
 
-    def write_evaluation(self, step: int, prompt: float | None, evaluation: Scored) -> None:
+    def write_evaluation(self, step: int, prompt: float | None, evaluation: Scored) -> str:
         """Writes an evaluation's row, prints it, and redraws the curve where that is long ago.
 
         Args:
@@ -287,8 +300,12 @@ class Record:
             prompt: The return that the policy was asked for, if for one. The first of several after one update scores
                 the run; the others are written under their prompt's name alone.
             evaluation: Its outcome.
+
+        Returns:
+            What of it is not finite, in words; empty where all is.
         """
-        outcomes, row = evaluation.outcomes, evaluation.row()
+        row, given = evaluation.row(), evaluation.outcomes
+        outcomes = np.where(np.isfinite(given), given, np.nan)
         row[self._scale.metric] = float(self._scale(outcomes).mean())
         first = not self._steps or self._steps[-1] != step
         if first:
@@ -298,10 +315,13 @@ class Record:
         if prompt is not None:
             named_row = {f"eval/{prompt}_{name}": value for name, value in row.items()}
             row = named_row | row if first else named_row
-        self.write(step, row)
+        bad = given[~np.isfinite(given)]
+        diverged = f"an evaluation's outcome is {bad[0]}" if bad.size else ""
+        self.write(step, row, diverged)
         self._tell(step, prompt, outcomes)
         if time.perf_counter() - self._drawn > _SECONDS_BETWEEN_DRAWINGS:
             self.draw()
+        return diverged
 
     def _tell(self, step: int, prompt: float | None, outcomes: np.ndarray) -> None:
         """Prints an evaluation."""
@@ -348,8 +368,10 @@ class Record:
         Raises:
             OSError: It cannot be written.
         """
-        result = self._result()
-        write_atomically(self.folder / "result.json", (json.dumps(result, indent=2) + "\n").encode())
+        result = finite(self._result())
+        write_atomically(self.folder / "result.json", (json.dumps(result, indent=2, allow_nan=False) + "\n").encode())
+        if self._diverged:
+            say(f"diverged: {self._diverged[1]} at {self._unit} {self._diverged[0]}")
         return result
 
     def _result(self) -> dict[str, Any]:
@@ -364,7 +386,8 @@ class Record:
             "metric": curve.metric,
             "final": means[-1] if means else None,
             f"mean_of_last_{AVERAGED}": float(np.mean(means[-AVERAGED:])) if means else None,
-            "best": self._scale.best(means) if means else None,
+            "best": self._scale.best(finite) if (finite := [mean for mean in means if np.isfinite(mean)]) else None,
+            DIVERGED: self._diverged and dict(zip(("step", "what"), self._diverged, strict=True)),
             **{f"final_{name}": self._final.get(name) for name in self._task.evaluator.measures},
             **self._fortunes.result(self._steps, means),
             "data_policies": curve.references,
@@ -385,7 +408,7 @@ class Record:
         """Prints a run's end: its folder, its scores, and those of the policies that the data came from."""
         unit, places = self._scale.words, self._scale.places
         say(f"{self.folder}")
-        if result["final"] is not None:
+        if None not in (result["final"], result[f"mean_of_last_{AVERAGED}"]):
             last = result[f"mean_of_last_{AVERAGED}"]
             best = result["best"]
             count = min(AVERAGED, len(self._steps))

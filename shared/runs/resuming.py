@@ -18,7 +18,7 @@ from shared.runs.progress import warn
 
 AUTO = "auto"
 # What decides nothing that a run computes, or only where it lies
-FREE = ("resume", "device", "wandb_mode", "tensorboard", "runs_path")
+FREE = ("resume", "device", "wandb_mode", "tensorboard", "runs_path", "on_nan")
 # Settings are names with numbers, texts or lists of numbers; they fill a few thousand bytes.
 _LARGEST, _DEEPEST = 1_000_000, 3
 

@@ -76,6 +76,8 @@ class Run:
         self._beside = Beside(task.evaluator)
         self._saved: Path | None = None
         self._not_saved: OSError | None = None
+        # Whether the run has said that it has diverged and continues
+        self._lost = False
         self.step = 0
         self.unfinished: Any = None
         self.began: int | None = None
@@ -251,21 +253,32 @@ class Run:
             episodes: All training episodes that are over; those since the evaluation before are written first.
 
         Raises:
-            RunError: One of them is not finite.
+            RunError: One of them, or an evaluation before them, is not finite.
         """
         for outcome in self._beside.known_before(metrics.values()):
             self._write_evaluation(outcome)
         # The device has done its updates when these are numbers: what an evaluation takes after that is waited for.
         values = {name: float(value) for name, value in metrics.items()}
         self._write_pending()
-        for name, value in values.items():
-            if not math.isfinite(value):
-                raise RunError(f"{name} is {value} at {self._unit} {step}; {self._what_is_saved()}")
         since = self._phases.steps_since_evaluation(step)
         for episode in episodes:
             if episode.step in since:
                 self._record.write_episode(episode.step + (self._phases.switch or 0), episode)
-        self._record.write(step, values)
+        lost = next((f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)), "")
+        self._record.write(step, values, lost)
+        self._end_if(lost, step)
+
+    def _end_if(self, lost: str, step: int) -> None:
+        """Ends a run that has diverged, if it says what is lost, unless it shall continue.
+
+        Raises:
+            RunError: It has diverged.
+        """
+        if lost and self._config.on_nan == "stop":
+            raise RunError(f"{lost} at {self._unit} {step}; {self._what_is_saved()}")
+        if lost and not self._lost:
+            self._lost = True
+            warn(f"{lost} at {self._unit} {step}; the run continues, as on_nan asks")
 
     def save(self, step: int, write: Callable[..., None]) -> None:
         """Saves what the run can go on from, then ends it if that was asked for.
@@ -279,7 +292,7 @@ class Run:
                 of a function that takes the trainer first, or the train state first or as `state`.
 
         Raises:
-            RunError: The state is not finite.
+            RunError: The state is not finite, and nobody asked that the run continue.
             Stopped: Ctrl-C or SIGTERM asked for it.
         """
         self._write_pending()
@@ -296,7 +309,8 @@ class Run:
                 self._record.prune()
                 self._copy(step, partial(write, **facts))
         except RunError as error:
-            raise RunError(f"{error} after {self._unit} {step}; {self._what_is_saved()}") from error
+            self._record.write(step, {}, str(error))
+            self._end_if(str(error), step)
         except OSError as error:
             self._not_saved = error
             warn(f"cannot save {path} ({error.strerror}): make room, or the folder writable; training goes on")
@@ -340,6 +354,7 @@ class Run:
             beside: The policy needs nothing that the next updates use up or overwrite, and no device of theirs.
 
         Raises:
+            RunError: An outcome is not finite.
             Stopped: Ctrl-C or SIGTERM asked for it; an evaluation has nothing to save.
         """
         self._stop.obey()
@@ -368,7 +383,7 @@ class Run:
 
     def _write_evaluation(self, outcome: Outcome) -> None:
         self._progress.bar.set_postfix_str("", refresh=False)
-        self._record.write_evaluation(*outcome)
+        self._end_if(self._record.write_evaluation(*outcome), outcome.step)
 
     def _what_is_saved(self) -> str:
         """For the last line of a run that ends early."""

@@ -250,8 +250,10 @@ def _hold_meeting(waiting: Sequence[_Seed], group: _Group, stop: StopRequest) ->
 
 def summary(results: Sequence[Mapping[str, Any]]) -> str:
     """What the seeds' `result.json` say, in a line."""
-    scores = [result[f"mean_of_last_{AVERAGED}"] for result in results]
-    shown = ", ".join(f"{score:.1f}" for score in scores)
-    spread = f"mean {np.mean(scores):.1f}, standard deviation {np.std(scores, ddof=1):.1f}"
+    every = [result[f"mean_of_last_{AVERAGED}"] for result in results]
+    scores = [score for score in every if score is not None]
+    shown = ", ".join("no score" if score is None else f"{score:.1f}" for score in every)
+    deviation = f", standard deviation {np.std(scores, ddof=1):.1f}" if len(scores) > 1 else ""
+    spread = f"mean {np.mean(scores):.1f}{deviation}" if scores else "no mean"
     metric = LABELS[results[0]["metric"]]
-    return f"{len(scores)} seeds, {metric} over the last evaluations, {AVERAGED} at most: {shown}; {spread}"
+    return f"{len(every)} seeds, {metric} over the last evaluations, {AVERAGED} at most: {shown}; {spread}"

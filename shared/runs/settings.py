@@ -31,6 +31,8 @@ class RecordConfig:
     load_model: str = ""
     # Run to go on with: its folder, or auto for the latest unfinished one of the same settings; empty: a new run
     resume: str = ""
+    # Where a loss, or what an evaluation returns, is NaN or infinite: stop, or continue to the last update
+    on_nan: str = later(choice("stop", "continue"))
     # Seed of the weights, the batches and the noise
     seed: int = bounded(0, low=0, high=2**32 - 1)
     # auto, cpu or cuda

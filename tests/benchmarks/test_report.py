@@ -10,6 +10,7 @@ from benchmarks import catalogue, report, results
 from parity_tests import listing
 from parity_tests.families import Family
 from parity_tests.pairs import PAIRS
+from shared.commands.reporting import published
 
 
 def test_every_place_is_one_that_is_filled() -> None:
@@ -97,6 +98,29 @@ def test_every_algorithm_is_listed_once_in_its_family() -> None:
     assert listing.table().count("](docs/") == catalogue.table().count(".md) | ") == len(PAIRS)
     for pair in PAIRS.values():
         assert re.fullmatch(r"[A-Z][^.]*\.( [A-Z][^.]*\.)?", pair.use), pair.name
+
+
+def test_scores_stand_apart_in_standard_errors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of 60, 62 and 64 the standard error is 1.155, so is that of 4 seeds with the population's deviation of 2."""
+    monkeypatch.setitem(published.CORL.scores["IQL"], "mini/one", [58.0, 2.0])
+    files = {"one": ([60.0, 62.0, 64.0], [60.0, 62.0, 64.0]), "two": ([60.0, 62.0, 64.0], [65.0, 67.0, 69.0])}
+    for name, (torch, jax) in files.items():
+        sides = {
+            "torch": {"mean_of_last_3": torch, "updates": 10, "seconds_total": [60.0]},
+            "jax": {"mean_of_last_3": jax, "updates": 10, "seconds_total": [30.0]},
+        }
+        found = {"algorithm": "iql", "dataset": {"name": f"mini/{name}"}, "data_policies": {}, "frameworks": sides}
+        (tmp_path / f"seeds-{name}.json").write_text(json.dumps(found))
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    head, _, one, two = report.scores(None).splitlines()
+    cells = [dict(zip(head.split(" | ")[4:], row.split(" | ")[4:], strict=True)) for row in (one, two)]
+    # 4.303 standard errors on either side, by Student's t of 2 degrees
+    assert cells[0]["PyTorch [95%]"] == "62.0 [57.0, 67.0]"
+    assert cells[0]["JAX less PyTorch, in standard errors"] == "+0.0, 0.0"
+    assert cells[0]["CORL's"] == "58.0 ± 2.0 (4)"
+    assert cells[0]["PyTorch less CORL's, in standard errors"] == "+4.0, 2.4: nobody knows why yet"
+    assert cells[1]["JAX less PyTorch, in standard errors"] == "+5.0, 3.1: nobody knows why yet"
+    assert cells[1]["CORL's"] == cells[1]["PyTorch less CORL's, in standard errors"] == ""
 
 
 def test_costs_and_scores_are_those_of_results_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pytest
 
-from shared.commands.plot import read_run
+from shared.commands.reporting.evaluations import read_run
 from shared.runs.configs import cli
 
 pytestmark = pytest.mark.usefixtures("in_haste")

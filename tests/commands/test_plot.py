@@ -5,20 +5,30 @@ import json
 from pathlib import Path
 
 import matplotlib.image
-import numpy as np
 import pytest
+import yaml
 
 from shared.commands.common import ended
-from shared.commands.plot import draw, find_runs, main, panels, read_run
+from shared.commands.plot import draw, main, panels
+from shared.commands.reporting.evaluations import find_runs, read_run
+from shared.commands.reporting.runs import Gathered, gather
 
 CURVE = {1000: 10.0, 2000: 20.0, 3000: 30.0, 4000: 40.0}
 
 
 def write_run(
-    folder: Path, title: str, framework: str, seed: int, curve: dict[int, float], metric: str = "d4rl_normalized_score"
+    folder: Path,
+    algorithm: str,
+    dataset: str,
+    framework: str,
+    seed: int,
+    curve: dict[int, float],
+    metric: str = "d4rl_normalized_score",
+    **settings: object,
 ) -> Path:
-    """A run's folder as far as the plot reads it."""
-    run = folder / f"{title}-s{seed}-{framework}-{seed:08x}"
+    """A finished run's folder as far as the plot reads it."""
+    digest = abs(hash((seed, str(settings)))) % 16**8
+    run = folder / f"{algorithm}-{dataset}-s{seed}-{framework}-{digest:08x}"
     run.mkdir(parents=True)
     rows = []
     for step, value in curve.items():
@@ -26,6 +36,10 @@ def write_run(
         if metric != "return_mean":
             rows[-1][metric] = value
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    whole = {"name": algorithm, "env": dataset, "seed": seed, "max_timesteps": 4000, **settings}
+    (run / "config.yaml").write_text(yaml.safe_dump(whole))
+    result = {"seconds": {"total": 60.0}, "updates_per_second": 1.0, "hardware": {"cpu": "a CPU", "device": "cpu"}}
+    (run / "result.json").write_text(json.dumps(result))
     return run
 
 
@@ -34,9 +48,9 @@ def runs(tmp_path: Path) -> Path:
     """Four seeds on each side of one algorithm, one run of another."""
     folder = tmp_path / "runs"
     for seed in range(4):
-        write_run(folder, "IQL-hopper", "torch", seed, {step: value + seed for step, value in CURVE.items()})
-        write_run(folder, "IQL-hopper", "jax", seed, {step: value - seed for step, value in CURVE.items()})
-    write_run(folder, "CQL-Hopper-v4", "jax", 0, CURVE, "return_mean")
+        write_run(folder, "IQL", "hopper", "torch", seed, {step: value + seed for step, value in CURVE.items()})
+        write_run(folder, "IQL", "hopper", "jax", seed, {step: value - seed for step, value in CURVE.items()})
+    write_run(folder, "CQL", "Hopper-v4", "jax", 0, CURVE, "return_mean")
     return folder
 
 
@@ -48,25 +62,72 @@ def test_a_folder_stands_for_the_runs_in_it(runs: Path) -> None:
 
 
 def test_runs_are_grouped_and_scored_by_their_last_evaluations(runs: Path) -> None:
-    grouped = panels([read_run(folder) for folder in find_runs([runs])])
-    assert {title: {side: len(found) for side, found in sides.items()} for title, sides in grouped.items()} == {
-        "CQL-Hopper-v4": {"jax": 1},
-        "IQL-hopper": {"jax": 4, "torch": 4},
+    gathered = gather([runs])
+    assert {key: len(found) for key, found in gathered.groups.items()} == {
+        ("CQL", "Hopper-v4", "jax"): 1,
+        ("IQL", "hopper", "jax"): 4,
+        ("IQL", "hopper", "torch"): 4,
     }
-    assert sorted(run.score() for run in grouped["IQL-hopper"]["torch"]) == [30.0, 31.0, 32.0, 33.0]
-    assert grouped["CQL-Hopper-v4"]["jax"][0].metric == "return_mean"
-    assert grouped["CQL-Hopper-v4"]["jax"][0].score() == 32.0 * 30.0
+    scores = [run.evaluated.score() for run in gathered.groups["IQL", "hopper", "torch"]]
+    assert scores == [30.0, 31.0, 32.0, 33.0]
+    (alone,) = gathered.groups["CQL", "Hopper-v4", "jax"]
+    assert (alone.evaluated.metric, alone.evaluated.score()) == ("return_mean", 32.0 * 30.0)
+    assert list(panels(gathered)) == [("CQL", "Hopper-v4"), ("IQL", "hopper")]
+
+
+def test_a_grid_is_no_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two values of a setting with two seeds each are two curves; both frameworks are compared within each."""
+    for seed in range(2):
+        for batch_size, base in ((64, 132.0), (256, 154.0)):
+            for framework, more in (("jax", 0.0), ("torch", 0.25)):
+                curve = dict.fromkeys(CURVE, base + seed + more)
+                write_run(tmp_path / "runs", "IQL", "hopper", framework, seed, curve, batch_size=batch_size)
+    output = tmp_path / "curves.png"
+    assert ended(main, [str(tmp_path / "runs"), "--output", str(output), "--stats", "--margin", "10"]) == 0
+    printed = capsys.readouterr().out
+    assert "| IQL (batch_size=64) on hopper | JAX | 2 | 132.5 [132.0, 133.0]" in printed
+    assert "| IQL (batch_size=256) on hopper | JAX | 2 | 154.5 [154.0, 155.0]" in printed
+    assert printed.count("equal within 10: shown") == 2
+    assert list(panels(gather([tmp_path / "runs"]))) == [("IQL", "hopper")]
+
+
+def test_what_does_not_count_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A second run of a seed, one that is cut, one that ended sooner, and one that has diverged; none is averaged."""
+    runs = tmp_path / "runs"
+    for seed in (0, 1):
+        write_run(runs, "IQL", "hopper", "jax", seed, dict.fromkeys(CURVE, 50.0 + seed))
+    again = write_run(tmp_path / "again", "IQL", "hopper", "jax", 0, dict.fromkeys(CURVE, 0.0))
+    (again / "result.json").unlink()
+    cut = write_run(runs, "IQL", "hopper", "jax", 2, {1000: 0.0, 2000: 0.0})
+    (cut / "result.json").unlink()
+    write_run(runs, "IQL", "hopper", "jax", 3, {1000: 0.0, 2000: 0.0})
+    lost = write_run(runs, "IQL", "hopper", "jax", 4, {1000: 0.0})
+    with (lost / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"step": 2000, "critic_loss": None, "diverged": "critic_loss is nan"}) + "\n")
+    output = tmp_path / "curves.png"
+    assert ended(main, [str(runs), str(again), "--output", str(output), "--stats"]) == 0
+    printed, said = capsys.readouterr()
+    assert "| IQL on hopper | JAX | 2 | 50.5 [50.0, 51.0]" in printed
+    for what in (
+        "its seed counts once: runs/IQL-hopper-s0",
+        "not finished: at 2,000 of 4000",
+        "ends at 2,000, others of its kind at 4,000",
+        "diverged: critic_loss is nan at 2,000",
+    ):
+        assert said.count(what) == 1, said
+    gathered = gather([runs])
+    assert draw(gathered) != draw(gather([path for path in runs.iterdir() if path.name[:14] < "IQL-hopper-s2-"]))
 
 
 def test_the_command_draws_and_tells(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "curves.png"
     assert ended(main, [str(runs), "--output", str(output), "--stats", "--margin", "20"]) == 0
     printed = capsys.readouterr().out
-    assert "| IQL-hopper | PyTorch | 4 | 31.5 [" in printed
-    assert "| CQL-Hopper-v4 | JAX | 1 | 960.0 | 960.0 |" in printed
-    assert "IQL-hopper: JAX over PyTorch in 0.03 [" in printed  # one tie among sixteen pairs
+    assert "| IQL on hopper | PyTorch | 4 | 31.5 [" in printed
+    assert "| CQL on Hopper-v4 | JAX | 1 | 960.0 (1 seed) | 960.0 (1 seed) |" in printed
+    assert "IQL on hopper: JAX over PyTorch in 0.03 [" in printed  # one tie among sixteen pairs
     assert "equal within 20: shown (p < 0.001" in printed
-    assert "CQL-Hopper-v4:" not in printed
+    assert "CQL on Hopper-v4:" not in printed
     height, width, _ = matplotlib.image.imread(output).shape
     assert width > height > 300
 
@@ -75,17 +136,19 @@ def test_a_band_is_drawn_where_there_are_seeds(tmp_path: Path) -> None:
     """And nowhere else."""
     sizes = []
     for seeds in (1, 3):
-        found = [write_run(tmp_path / str(seeds), "IQL-x", "jax", s, {1: 10.0 * s, 2: 5.0}) for s in range(seeds)]
-        image = matplotlib.image.imread(io.BytesIO(draw(panels([read_run(run) for run in found]))))
-        pale_blue = (image[..., 2] - image[..., 0] > 0.1) & (image[..., 0] > 0.6)
-        sizes.append(int(pale_blue.sum()))
+        for seed in range(seeds):
+            write_run(tmp_path / str(seeds), "IQL", "x", "jax", seed, {1: 10.0 * seed, 2: 5.0})
+        image = matplotlib.image.imread(io.BytesIO(draw(gather([tmp_path / str(seeds)]))))
+        least, most = image[..., :3].min(axis=-1), image[..., :3].max(axis=-1)
+        pale = (most > least + 0.05) & (least > 0.6)
+        sizes.append(int(pale.sum()))
     assert sizes[0] < 1000 < sizes[1]
 
 
 def test_the_online_phase_has_a_line_and_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Scores around the switch and both regrets; a run of one phase has neither, one without a goal no regret."""
     for seed, regret in enumerate((0.25, 0.5)):
-        run = write_run(tmp_path / "runs", "IQL-maze", "jax", seed, {})
+        run = write_run(tmp_path / "runs", "IQL", "maze", "jax", seed, {})
         rows = [
             {"step": 1000, "offline_iter": 999, "return_mean": 0.5, "d4rl_normalized_score": 50.0 + seed},
             {"step": 1200, "online_iter": 199, "train/regret": 1.0},
@@ -93,23 +156,25 @@ def test_the_online_phase_has_a_line_and_a_table(tmp_path: Path, capsys: pytest.
             {"step": 2000, "online_iter": 999, "return_mean": 0.9, "d4rl_normalized_score": 90.0, "eval/regret": 0.1},
         ]
         (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    write_run(tmp_path / "runs", "IQL-hopper", "jax", 0, CURVE)
+    write_run(tmp_path / "runs", "IQL", "hopper", "jax", 0, CURVE)
     output = tmp_path / "curves.png"
     assert ended(main, [str(tmp_path / "runs"), "--output", str(output), "--stats"]) == 0
     printed = capsys.readouterr().out
-    assert "| IQL-maze | JAX | 2 | 50.5 | 90.0 | 0.38 | 0.10 |" in printed
-    assert printed.count("| IQL-hopper") == 1
-    run = read_run(find_runs([tmp_path / "runs"])[1])
-    assert (run.switch, run.regrets) == (1000, {"train/regret": 0.25, "eval/regret": 0.1})
-    assert draw(panels([run])) != draw(panels([run._replace(switch=None)]))
+    assert "| IQL on maze | JAX | 2 | 50.5 | 90.0 | 0.38 | 0.10 |" in printed
+    assert printed.count("| IQL on hopper") == 1
+    gathered = gather(find_runs([tmp_path / "runs"])[1:2])
+    (run,) = gathered.runs
+    assert (run.evaluated.switch, run.evaluated.regrets) == (1000, {"train/regret": 0.25, "eval/regret": 0.1})
+    unswitched = Gathered([run._replace(evaluated=run.evaluated._replace(switch=None))], {})
+    assert draw(gathered) != draw(unswitched)
 
 
 def test_a_run_that_goes_on_is_read_as_far_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = write_run(tmp_path, "IQL-x", "jax", 0, CURVE)
+    run = write_run(tmp_path, "IQL", "x", "jax", 0, CURVE)
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step": 5000, "return_m')
     assert read_run(run).values == CURVE
-    begun = write_run(tmp_path, "IQL-x", "jax", 1, {})
+    begun = write_run(tmp_path, "IQL", "x", "jax", 1, {})
     assert read_run(begun) is None
     assert ended(main, [str(begun), "--output", str(tmp_path / "a.png")]) == 2
     assert "wait for its first evaluation" in capsys.readouterr().err
@@ -117,7 +182,7 @@ def test_a_run_that_goes_on_is_read_as_far_as_it_is(tmp_path: Path, capsys: pyte
 
 
 def test_bad_input_ends_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = write_run(tmp_path / "runs", "IQL-x", "jax", 0, CURVE)
+    run = write_run(tmp_path / "runs", "IQL", "x", "jax", 0, CURVE)
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("")
     cases = [
@@ -144,21 +209,27 @@ def test_bad_input_ends_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     (run / "metrics.jsonl").unlink()
     assert ended(main, [str(run)]) == 2
     assert "cannot read" in capsys.readouterr().err
+    (run / "config.yaml").unlink()
+    assert ended(main, [str(run)]) == 2
+    assert "config.yaml" in capsys.readouterr().err
     for margin in ("0", "-1", "nan"):
         assert ended(main, [str(run), "--margin", margin]) == 2
         assert "must be greater than 0" in capsys.readouterr().err
 
 
-def test_steps_that_not_all_seeds_have_are_left_out(tmp_path: Path) -> None:
-    found = [write_run(tmp_path, "IQL-x", "jax", 0, CURVE), write_run(tmp_path, "IQL-x", "jax", 1, {1000: 1.0})]
-    assert np.frombuffer(draw(panels([read_run(run) for run in found])), np.uint8).size > 1000
+def test_a_damaged_run_does_not_spoil_the_others(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (next(runs.glob("CQL*")) / "metrics.jsonl").write_text("{\n")
+    assert ended(main, [str(runs), "--output", str(tmp_path / "curves.png")]) == 0
+    assert "is damaged: leave out this run" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["a$\\frac$", "$", "a\x1bb\udcff", "n" * 200])
 def test_a_hostile_name_does_not_spoil_the_others(
     name: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_run(runs, name, "jax", 0, CURVE)
+    write_run(runs, name, "x", "jax", 0, CURVE)
     output = tmp_path / "curves.png"
     assert ended(main, [str(runs), "--output", str(output), "--stats"]) == 0
     capsys.readouterr().out.encode()

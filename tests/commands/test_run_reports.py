@@ -1,7 +1,9 @@
 """`corl-twins report`: what it counts, what its tables say, and the page in a browser."""
 
+import dataclasses
 import html
 import json
+import os
 import threading
 import urllib.error
 import urllib.request
@@ -15,9 +17,14 @@ from shared.commands import statistics
 from shared.commands.common import ended
 from shared.commands.report import main, page_of
 from shared.commands.reporting import published, tables
+from shared.commands.reporting.planned import note_planned
 from shared.commands.reporting.runs import gather
 from shared.commands.reporting.watching import server
+from shared.commands.sweeping.plan import cells as cells_of
+from shared.commands.sweeping.plan import read
 from shared.errors import InputError
+from shared.runs.configs import dump
+from shared.runs.resuming import fingerprint, run_name
 
 MEDIUM, REPLAY = "hopper-medium-v2", "hopper-medium-replay-v2"
 CUBES = "ogbench:cube-double-play-singletask"
@@ -26,6 +33,7 @@ CUBES = "ogbench:cube-double-play-singletask"
 def write_run(folder: Path, name: str, dataset: str, framework: str, seed: int, score: float, **other: object) -> Path:
     """A run's folder as far as a report reads it; its last three evaluations have this mean."""
     finished, metric = other.pop("finished", True), other.pop("metric", "d4rl_normalized_score")
+    stated = other.pop("stated", {})
     digest = f"{abs(hash((name, dataset, framework, seed, str(other)))) % 16**8:08x}"
     run = folder / f"{name}-{dataset.replace('/', '-')}-s{seed}-{framework}-{digest}"
     run.mkdir(parents=True)
@@ -34,9 +42,9 @@ def write_run(folder: Path, name: str, dataset: str, framework: str, seed: int, 
     settings = {"name": name, "env": dataset, "seed": seed, "max_timesteps": 4000, "discount": 0.99} | other
     (run / "config.yaml").write_text(yaml.safe_dump(settings))
     if finished:
-        hardware = {"cpu": "a CPU", "device": "cpu:0"}
+        hardware = {"cpu": "a CPU", "device": {"torch": "cpu", "jax": "TFRT_CPU_0"}[framework]}
         speed = {"torch": 100.0, "jax": 250.0}[framework]
-        result = {"seconds": {"total": 1800}, "updates_per_second": speed, "hardware": hardware}
+        result = {"seconds": {"total": 1800}, "updates_per_second": speed, "hardware": hardware} | stated
         (run / "result.json").write_text(json.dumps(result))
     return run
 
@@ -89,32 +97,151 @@ def test_the_margin_that_is_shown_is_the_smallest_that_passes() -> None:
     assert np.isnan(statistics.shown_margin(first, [1.0]))
 
 
+def test_each_dataset_weighs_the_same_however_many_seeds_it_has(tmp_path: Path) -> None:
+    """Eight seeds from 90 to 97 on one, a single 10 on the other: half of the middle half is 10, half 90 to 93."""
+    for seed in range(8):
+        write_run(tmp_path, "IQL", MEDIUM, "jax", seed, 90.0 + seed)
+    write_run(tmp_path, "IQL", REPLAY, "jax", 0, 10.0)
+    tasks = tables.by_task(gather([tmp_path]).groups)
+    (mean,) = tables.interquartile_means(tasks).values()
+    assert mean.estimate == pytest.approx((10.0 + 91.5) / 2)
+    (row,) = tables.aggregates(tasks, tables.interquartile_means(tasks)).rows
+    assert row == ["IQL, JAX", "50.8 (1 seed)", "2", "1, 8"]
+    profile = statistics.performance_profile(list(tasks["IQL", "jax"].values()), np.array([50.0, 95.5]))
+    assert profile.tolist() == [0.5, 0.125]
+
+
+def test_an_interquartile_mean_of_unequal_seeds_repeats_scores() -> None:
+    """Three seeds and two count as six of each: of twelve scores the six in the middle."""
+    rng = np.random.default_rng(0)
+    three, two = rng.normal(size=3), rng.normal(size=2)
+    expected = statistics.interquartile_mean(np.concatenate([np.repeat(three, 2), np.repeat(two, 3)]))
+    assert statistics.interquartile_mean_of_tasks([three, two]) == pytest.approx(expected)
+
+
 def test_scores_averages_and_gaps(runs: Path) -> None:
-    """Means with their deviation, CORL's beside them, an average where nothing is missing, and what is."""
+    """Means with their deviation, CORL's beside them, an average where nothing is missing, and what does not count."""
     gathered = gather([runs])
-    groups = gathered.groups()
-    found = cells(tables.scores(groups))
+    found = cells(tables.scores(gathered))
     assert found[MEDIUM]["IQL, PyTorch"] == "51.0 ± 1.0 (3)"
     assert found[MEDIUM]["IQL, JAX"] == "52.0 ± 2.0 (3)"
-    assert found[MEDIUM]["CQL, JAX"] == "15.0 ± 7.1 (2)"
-    assert found[REPLAY]["CQL, JAX"] == "missing"
+    assert found[MEDIUM]["CQL, JAX"] == "10.0 (1 seed)"
+    assert found[REPLAY]["CQL, JAX"] == ""
     assert found[REPLAY]["IQL, CORL's"] == "97.4 ± 6.4 (4)"
     assert found["average of locomotion"]["IQL, PyTorch"] == "71.0"
     assert found["average of locomotion"]["CQL, JAX"] == ""
-    gaps = {row[0]: row[1] for row in tables.gaps(gathered, groups).rows}
-    assert gaps[f"CQL, JAX on {MEDIUM}"] == "no run of seed 2"
-    assert gaps[f"CQL, JAX on {REPLAY}"] == "no run of seed 0, 1, 2"
-    assert "at 4,000 of 4000" in gaps.values()
-    assert any("is damaged" in why for why in gaps.values())
+    gaps = [row[1] for row in tables.gaps(gathered).rows]
+    assert len(gaps) == 2
+    assert gaps[0] == "not finished: at 4,000 of 4000"
+    assert "is damaged" in gaps[1]
+
+
+def test_only_what_a_sweep_planned_is_missing(tmp_path: Path) -> None:
+    """Two algorithms with seeds and datasets of their own; a run that cannot be read is there all the same."""
+    plan = {
+        "algorithms": {"iql": {"grid": {"beta": ["1", "3"]}}, "td3_bc": None},
+        "datasets": [MEDIUM],
+        "seeds": "2",
+        "frameworks": ["torch"],
+        "folder": str(tmp_path),
+    }
+    wanted = cells_of(read(plan, ""))
+    note_planned(tmp_path, wanted[:3])
+    note_planned(tmp_path, wanted)
+    for cell in wanted[1:]:
+        run = tmp_path / f"{run_name(cell.config)}-torch-{fingerprint(cell.config)}"
+        run.mkdir()
+        (run / "config.yaml").write_text(dump(cell.config))
+        (run / "metrics.jsonl").write_text('{"step": 1, "return_mean": 1.0}\n')
+        (run / "result.json").write_text(
+            '{"seconds": {"total": 1}, "updates_per_second": 1, "hardware": {"cpu": "", "device": "cpu"}}'
+        )
+    (run / "metrics.jsonl").write_text("{\n")
+    write_run(tmp_path, "CQL", REPLAY, "torch", 7, 1.0)
+    gathered = gather([tmp_path])
+    assert gathered.missing() == {("IQL (beta=1.0)", MEDIUM, "torch"): [0]}
+    assert ["IQL (beta=1.0), PyTorch on hopper-medium-v2", "planned, no run of seed 0"] in tables.gaps(gathered).rows
+    note_planned(tmp_path, [wanted[0]._replace(config=dataclasses.replace(wanted[0].config, env=REPLAY))])
+    gathered = gather([tmp_path])
+    assert cells(tables.scores(gathered))[REPLAY]["IQL (beta=1.0), PyTorch"] == "missing"
+    assert cells(tables.scores(gathered))[REPLAY]["IQL (beta=3.0), PyTorch"] == ""
+    (tmp_path / "planned.json").write_text("{")
+    with pytest.raises(InputError, match=r"planned\.json is damaged: remove it"):
+        gather([tmp_path])
+
+
+def test_a_seed_counts_once(tmp_path: Path) -> None:
+    """Of three runs of a seed the finished one that wrote last; the others are named with it."""
+    for place in ("a", "b", "c"):
+        write_run(tmp_path / place, "IQL", MEDIUM, "jax", 0, 50.0, finished=place != "c")
+    write_run(tmp_path / "a", "IQL", MEDIUM, "jax", 1, 60.0)
+    (first,) = (tmp_path / "a").glob("*-s0-*/metrics.jsonl")
+    os.utime(first, (1, 1))
+    gathered = gather([tmp_path / place for place in ("a", "b", "c")])
+    assert cells(tables.scores(gathered))[MEDIUM]["IQL, JAX"] == "55.0 ± 7.1 (2)"
+    left_out = {run.folder.parent.name: why for run, why in gathered.left_out}
+    assert left_out.keys() == {"a", "c"}
+    assert all(why.startswith("its seed counts once: b/IQL-hopper-medium-v2-s0-jax-") for why in left_out.values())
+
+
+def test_runs_that_diverged_are_counted_and_not_averaged(tmp_path: Path) -> None:
+    for seed in range(3):
+        run = write_run(tmp_path, "IQL", MEDIUM, "jax", seed, 50.0 + seed, finished=seed != 2)
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 4000, "critic_loss": null, "diverged": "critic_loss is inf"}\n')
+    run = write_run(tmp_path, "CQL", MEDIUM, "jax", 0, 0.0)
+    (run / "metrics.jsonl").write_text('{"step": 1, "return_mean": null, "diverged": "the return is nan"}\n')
+    run = write_run(tmp_path, "CQL", REPLAY, "jax", 0, 0.0)
+    (run / "metrics.jsonl").write_text('{"step": 1, "actor_loss": null, "diverged": "actor_loss is nan"}\n')
+    gathered = gather([tmp_path])
+    found = cells(tables.scores(gathered))
+    assert found[MEDIUM]["IQL, JAX"] == "50.5 ± 0.7 (2, 1 diverged)"
+    assert found[MEDIUM]["CQL, JAX"] == "diverged (1)"
+    assert found[REPLAY]["CQL, JAX"] == "diverged (1)"
+    assert "diverged: critic_loss is inf at 4,000" in [row[1] for row in tables.gaps(gathered).rows]
+    assert "diverged" in page_of(gathered, "runs", 10.0)
 
 
 def test_twins_beside_each_other(runs: Path) -> None:
     """Their difference, both verdicts, and the ratio of their speeds."""
-    row = tables.twins(gather([runs]).groups(), margin=10.0).rows[1]
+    row = tables.twins(gather([runs]).groups, margin=10.0).rows[1]
     assert row[:3] == [MEDIUM, "IQL", "+1.0"]
     assert row[3].startswith("shown")
     assert float(row[4]) == pytest.approx(statistics.shown_margin([50.0, 52.0, 54.0], [50.0, 51.0, 52.0]), abs=0.05)
     assert row[5] == "2.50"
+
+
+@pytest.mark.parametrize(
+    ("torch", "jax", "ratio"),
+    [
+        ("cpu", "TFRT_CPU_0", "2.50"),
+        ("auto", "cpu:0", "2.50"),
+        ("cuda", "cuda:0", "2.50"),
+        ("cuda:0", "gpu:1", "other hardware"),
+        ("cpu", "cuda:0", "other hardware"),
+    ],
+)
+def test_devices_are_compared_by_what_they_are(torch: str, jax: str, ratio: str, tmp_path: Path) -> None:
+    """By whatever name either framework calls them."""
+    gpus = [] if torch == "auto" else ["NVIDIA H200", "NVIDIA A100"]
+    for framework, device in (("torch", torch), ("jax", jax)):
+        stated = {"hardware": {"cpu": "a CPU", "cores": 2, "gpus": gpus, "device": device}}
+        write_run(tmp_path, "IQL", MEDIUM, framework, 0, 50.0, stated=stated)
+    (row,) = tables.twins(gather([tmp_path]).groups, margin=10.0).rows
+    assert row[-1] == ratio
+
+
+def test_hours_are_those_of_the_clock(tmp_path: Path) -> None:
+    """Three seeds in one process, which count 193, 177 and 161 s, took 193 s; a fourth by itself took 107 s."""
+    for seed, seconds in enumerate((193.0, 177.0, 161.0)):
+        stated = {"seconds": {"total": seconds}, "seeds_at_once": 3}
+        write_run(tmp_path, "IQL", MEDIUM, "jax", seed, 50.0, stated=stated)
+    write_run(tmp_path, "IQL", MEDIUM, "jax", 3, 50.0, stated={"seconds": {"total": 107.0}})
+    groups = gather([tmp_path]).groups
+    (results,) = ([run.result for run in runs] for runs in groups.values())
+    assert [3600 * hours for hours in tables.wall_hours(results)] == pytest.approx([193.0, 107.0])
+    (row,) = tables.costs(groups).rows
+    assert row[2:5] == ["0.04", "0.08", "3"]
 
 
 def test_runs_of_other_settings_are_other_algorithms(tmp_path: Path) -> None:
@@ -123,7 +250,7 @@ def test_runs_of_other_settings_are_other_algorithms(tmp_path: Path) -> None:
         write_run(tmp_path, "IQL", MEDIUM, "jax", 0, 50.0, discount=discount)
     write_run(tmp_path, "CQL", MEDIUM, "jax", 0, 50.0, alpha=1.0)
     write_run(tmp_path, "CQL", REPLAY, "jax", 0, 50.0, alpha=2.0)
-    groups = gather([tmp_path]).groups()
+    groups = gather([tmp_path]).groups
     assert {algorithm for algorithm, _, _ in groups} == {"IQL (discount=0.9)", "IQL (discount=0.99)", "CQL"}
     (row,) = tables.settings({key: found for key, found in groups.items() if key[0] == "CQL"}).rows
     assert row == ["CQL", "alpha", f"{REPLAY}: 2.0; {MEDIUM}: 1.0"]
@@ -132,9 +259,9 @@ def test_runs_of_other_settings_are_other_algorithms(tmp_path: Path) -> None:
 def test_returns_are_not_averaged_over_datasets(tmp_path: Path) -> None:
     for dataset in (MEDIUM, REPLAY):
         write_run(tmp_path, "SAC", dataset, "jax", 0, 3000.0, metric="return_mean")
-    groups = gather([tmp_path]).groups()
-    assert not tables.by_task(groups)
-    assert list(cells(tables.scores(groups))) == [f"{REPLAY} (return)", f"{MEDIUM} (return)"]
+    gathered = gather([tmp_path])
+    assert not tables.by_task(gathered.groups)
+    assert list(cells(tables.scores(gathered))) == [f"{REPLAY} (return)", f"{MEDIUM} (return)"]
 
 
 def test_published_scores_are_found_by_the_names_of_runs() -> None:
@@ -156,7 +283,7 @@ def test_the_online_phase_stands_beside_corls(tmp_path: Path) -> None:
         rows += [{"step": 4000, "d4rl_normalized_score": 40.0 + gain, "train/regret": 0.5, "eval/regret": 0.25}]
         (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     write_run(tmp_path, "IQL", MEDIUM, "jax", 0, 50.0)
-    table = tables.phases(gather([tmp_path]).groups())
+    table = tables.phases(gather([tmp_path]).groups)
     assert table.head[2:] == [
         *("before", "after", "training regret", "evaluation regret"),
         *("before, CORL's", "after, CORL's", "training regret, CORL's"),
@@ -172,7 +299,7 @@ def test_the_online_phase_stands_beside_corls(tmp_path: Path) -> None:
     run = write_run(tmp_path / "own", "IQL", "mini/hopper-medium-replay", "torch", 0, 0.0, online_iterations=2000)
     rows = [{"step": 1000, "d4rl_normalized_score": 1.0}, {"step": 1001, "online_iter": 0}]
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    table = tables.phases(gather([tmp_path / "own"]).groups())
+    table = tables.phases(gather([tmp_path / "own"]).groups)
     assert table.head[-1] == "evaluation regret"
     assert table.rows[0][2:] == ["1.0 (1)", "", "", ""]
     assert "CORL's published figures" not in table.note
@@ -196,7 +323,7 @@ def test_ogbenchs_tasks_stand_beside_fqls_paper(tmp_path: Path) -> None:
         write_run(tmp_path, "FQL", f"{CUBES}{task}-v0", "jax", 0, score, metric="success_percent")
     write_run(tmp_path, "IQL", f"{CUBES}-task2-v0", "jax", 0, 1.0, metric="success_percent")
     write_run(tmp_path, "IQL", MEDIUM, "jax", 0, 50.0)
-    table = tables.scores(gather([tmp_path]).groups())
+    table = tables.scores(gather([tmp_path]))
     assert table.head[-3:] == ["IQL, CORL's", "IQL, FQL's paper", "FQL, FQL's paper"]
     found = cells(table)
     row = found[f"{CUBES}-task2-v0 (success rate in percent)"]

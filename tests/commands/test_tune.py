@@ -13,7 +13,7 @@ import yaml
 
 from shared.__main__ import main
 from shared.commands import tune
-from shared.commands.plot import read_run
+from shared.commands.reporting.evaluations import read_run
 from shared.commands.sweeping.plan import validated
 from shared.commands.sweeping.processes import order
 from shared.commands.tuning import on_ray
@@ -128,6 +128,50 @@ def test_what_has_ended_is_remembered(tmp_path: Path) -> None:
     assert Record(search).unfinished == [{"alpha": 7.5, "batch_size": 9}, values[1]]
     again.end(again.begin(values[1]), 1.0, 1.0)
     assert Record(search).unfinished == [{"alpha": 7.5, "batch_size": 9}]
+
+
+def test_a_trial_that_diverged_is_a_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is not made again, Optuna hears that it is worse than every other, and it is never the best."""
+    search = planned(tmp_path)
+    record = Record(search)
+    values = [{"alpha": 0.5 + number, "batch_size": 8 + number} for number in range(2)]
+    record.end(record.begin(values[0]), None, 0.25)
+    assert (record.best, len(record.ended)) == (None, 1)
+    record.end(record.begin(values[1]), -1000.0, 1.0)
+    again = Record(search)
+    assert (len(again.ended), again.unfinished) == (2, [])
+    assert again.best.values == values[1]
+    told = on_ray.optuna_sampler(search, again)._ot_study
+    assert [trial.value < -1000.0 for trial in told.trials] == [True, False]
+    assert told.best_trial.params == values[1]
+    options = tune.parse_arguments([str(tmp_path / "search.yaml"), "--trials", "2"])
+    assert tune._finish(search, options) == 0
+    assert "best of 2: alpha 1.5, batch_size 9: -1000.0" in capsys.readouterr().out
+
+
+def test_a_trial_ends_where_a_run_diverges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its other runs are not made; what it reports lies below every score. No attempt is lost on it."""
+    search = planned(tmp_path, seeds="2", search={"alpha": ["1", "2"]})
+    heard: list[dict[str, float]] = []
+    made: list[Any] = []
+    monkeypatch.setattr("ray.tune.report", heard.append)
+
+    def run(self: Any, cells: Any) -> Any:
+        made.append(cells)
+        (cell,) = cells
+        folder = tmp_path / f"{resuming.run_name(cell.config)}-torch-0123abcd"
+        folder.mkdir()
+        (folder / "config.yaml").write_text(dump(cell.config))
+        rows = [{"step": 1, "d4rl_normalized_score": 5.0}, {"step": 2, "critic_loss": None, "diverged": "it is nan"}]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return on_ray.Ended(cells, 1, tmp_path / "log")
+
+    monkeypatch.setattr(on_ray.Processes, "_run", run)
+    on_ray.make_trial({"alpha": "1"}, search, WAY)
+    assert heard == [{"share": 0.125, "parts": 0.5, "score": on_ray._WORST}]
+    assert len(made) == 1
+    on_ray.make_trial({"alpha": "1"}, search, WAY)
+    assert len(made) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,34 +1,46 @@
 """The charts of a report, which can be zoomed: learning curves, interquartile means, performance profiles."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 from bokeh.models import HoverTool, NumeralTickFormatter
-from bokeh.palettes import Category10_10
 from bokeh.plotting import figure
 
 from shared.commands import statistics
-from shared.commands.reporting.runs import Key, Run
-from shared.commands.reporting.tables import Tasks, label
+from shared.commands.reporting.drawing import MARKERS, Look, looks, mean_curve, wrapped
+from shared.commands.reporting.runs import Gathered, Key, Run
+from shared.commands.reporting.tables import Means, Tasks, by_task, label
 from shared.runs.curves import LABELS
 
 # Points of a curve that a page holds; a longer one is thinned evenly.
 _MOST_POINTS = 100
 # Of a chart, and of a line of names, in pixels
-_HEIGHT, _LINE = 320, 26
+_HEIGHT, _LINE = 320, 24
+# Characters of a name of which the page of a phone has room for two in a line
+_HALF = 18
 _DASHES = {"torch": "dashed", "jax": "solid"}
 
 
-def _figure(title: str, x: str, y: str, names: int, **options: Any) -> figure:
-    """An empty chart as wide as the page, with the tools that zoom, and room for names below it in two columns."""
+def every(gathered: Gathered, means: Means) -> dict[str, list[figure]]:
+    """All charts of a report by the heading of their section; `means` are its interquartile means."""
+    styles = looks(run.kind.name for run in gathered.runs)
+    drawn = {"Learning curves": curves(gathered, styles)}
+    if means:
+        tasks = by_task(gathered.groups)
+        drawn["Over all datasets"] = [interquartile_means(means, styles), profiles(tasks, styles)]
+    return drawn
+
+
+def _figure(title: str, x: str, y: str, **options: Any) -> figure:
+    """An empty chart as wide as the page, with the tools that zoom."""
     return figure(
         title=title,
         x_axis_label=x,
         y_axis_label=y,
-        height=_HEIGHT + _LINE * -(-names // 2),
+        height=_HEIGHT,
         sizing_mode="stretch_width",
         tools="pan,box_zoom,wheel_zoom,reset,save",
         active_drag="box_zoom",
@@ -36,74 +48,108 @@ def _figure(title: str, x: str, y: str, names: int, **options: Any) -> figure:
     )
 
 
-def curves(groups: Mapping[Key, Sequence[Run]]) -> list[figure]:
-    """A chart for each dataset: mean evaluations over seeds with the bootstrap's band, by algorithm and framework."""
+def curves(gathered: Gathered, styles: dict[str, Look]) -> list[figure]:
+    """A chart for each dataset: mean evaluations over seeds with the bootstrap's band, by algorithm and framework.
+
+    Runs that no mean has in it are drawn by themselves, pale and thin.
+    """
     by_dataset: dict[str, list[Key]] = defaultdict(list)
-    for key in groups:
+    for key in dict.fromkeys(run.kind.key for run in gathered.runs):
         by_dataset[key[1]].append(key)
-    colours = _colours(algorithm for algorithm, _, _ in groups)
     found = []
     for dataset, keys in sorted(by_dataset.items()):
-        metric = groups[keys[0]][0].evaluated.metric
-        chart = _figure(dataset, "updates", LABELS.get(metric, metric), len(keys))
+        evaluated = [run.evaluated for key in keys for run in (*gathered.groups.get(key, ()), *gathered.alone[key])]
+        metric = next((one.metric for one in evaluated if one.metric), "")
+        chart = _figure(dataset, "updates", LABELS.get(metric, metric))
         for key in keys:
-            _draw(chart, groups[key], label(key[0], key[2]), colours[key[0]], _DASHES[key[2]])
+            _draw(chart, key, gathered.groups.get(key, ()), gathered.alone[key], styles[key[0]])
         chart.add_tools(HoverTool(tooltips=[("", "$name"), ("updates", "@x{0,0}"), ("mean", "@y{0.0}")]))
-        chart.xaxis.formatter = NumeralTickFormatter(format="0a")
+        # Numbers as short as they are, so that no two ticks read the same
+        chart.xaxis.formatter = NumeralTickFormatter(format="0.[000000]a")
         _names_below(chart)
         found.append(chart)
     return found
 
 
-def _colours(algorithms: Iterable[str]) -> dict[str, str]:
-    """A colour for each algorithm, the same in every chart."""
-    return {name: Category10_10[number % 10] for number, name in enumerate(sorted(set(algorithms)))}
+def _draw(chart: figure, key: Key, runs: Sequence[Run], alone: Sequence[Run], look: Look) -> None:
+    algorithm, _, framework = key
+    name = label(algorithm, framework)
+    style: dict[str, Any] = {"color": look.colour, "line_dash": _DASHES[framework]}
+    if runs:
+        named: dict[str, Any] = {"legend_label": wrapped(name), "name": name}
+        steps, mean = mean_curve(runs, _MOST_POINTS)
+        if len(runs) > 1:
+            chart.varea(steps, mean.low, mean.high, fill_alpha=0.15, color=look.colour, **named)
+        chart.line(steps, mean.estimate, line_width=2, **style, **named)
+        _mark(chart, steps, mean.estimate, look, named)
+    for run in alone:
+        state = "diverged" if run.evaluated.diverged else "not finished" if run.result is None else "shorter"
+        name = f"{label(algorithm, framework)}, {state}"
+        named = {"legend_label": wrapped(name), "name": f"{name}, seed {run.evaluated.seed}"}
+        values = {step: value for step, value in sorted(run.evaluated.values.items()) if np.isfinite(value)}
+        steps = np.array(list(values), np.int64)
+        chart.line(steps, list(values.values()), line_width=1, line_alpha=0.6, **style, **named)
+        if values and run.evaluated.diverged:
+            chart.scatter(steps[-1:], [values[steps[-1]]], size=9, marker="x", color=look.colour, **named)
 
 
-def _draw(chart: figure, runs: Sequence[Run], name: str, colour: str, dash: str) -> None:
-    steps = np.array(sorted(set.intersection(*(set(run.evaluated.values) for run in runs))))
-    if not len(steps):
-        return
-    steps = steps[np.unique(np.linspace(0, len(steps) - 1, min(len(steps), _MOST_POINTS)).astype(int))]
-    values = np.array([[run.evaluated.values[step] for step in steps] for run in runs])
-    style: dict[str, Any] = {"color": colour, "legend_label": name, "name": name}
-    if len(runs) > 1:
-        bounds = statistics.stratified(lambda seeds: np.mean(seeds[0], axis=-2), [values])
-        chart.varea(steps, bounds.low, bounds.high, fill_alpha=0.15, **style)
-    chart.line(steps, values.mean(axis=0), line_width=2, line_dash=dash, **style)
+def _mark(chart: figure, x: Sequence[float], y: Sequence[float], look: Look, named: dict[str, Any]) -> None:
+    """Draws points only where there are more algorithms than colours: the first marker stands for none."""
+    if look.marker != next(iter(MARKERS)):
+        chart.scatter(x, y, size=6, marker=MARKERS[look.marker], color=look.colour, **named)
 
 
-def interquartile_means(tasks: Tasks) -> figure:
+def interquartile_means(means: Means, styles: dict[str, Look]) -> figure:
     """The interquartile mean of each algorithm with its interval."""
-    names = [label(*column) for column in tasks][::-1]
-    found = [statistics.stratified(statistics.interquartile_mean_of_tasks, list(of.values())) for of in tasks.values()]
-    estimates, lows, highs = zip(*found[::-1], strict=True)
-    chart = _figure("Interquartile means", "normalised score", "", 2 * len(names), y_range=names)
-    chart.hbar(names, left=lows, right=highs, height=0.5, alpha=0.35)
-    chart.scatter(estimates, names, size=8)
+    chart = _figure("Interquartile means", "normalised score", "")
+    chart.yaxis.visible = chart.ygrid.visible = False
+    for place, ((algorithm, framework), mean) in enumerate(means.items()):
+        name, look = label(algorithm, framework), styles[algorithm]
+        named: dict[str, Any] = {"legend_label": wrapped(name), "name": name}
+        if np.isfinite(mean.low):
+            dash = _DASHES[framework]
+            chart.segment(
+                [mean.low],
+                [-place],
+                [mean.high],
+                [-place],
+                line_width=5,
+                line_alpha=0.5,
+                line_dash=dash,
+                color=look.colour,
+                **named,
+            )
+        chart.scatter([mean.estimate], [-place], size=9, marker=MARKERS[look.marker], color=look.colour, **named)
+    chart.add_tools(HoverTool(tooltips=[("", "$name"), ("score", "$x{0.0}")]))
+    _names_below(chart)
     return chart
 
 
-def profiles(tasks: Tasks) -> figure:
+def profiles(tasks: Tasks, styles: dict[str, Look]) -> figure:
     """The share of runs above each score, by algorithm."""
-    every = np.concatenate([scores for of in tasks.values() for scores in of.values()])
-    thresholds = np.linspace(min(0.0, every.min()), max(100.0, every.max()), 101)
-    chart = _figure("Performance profiles", "normalised score", "share of runs above it", len(tasks))
-    colours = _colours(algorithm for algorithm, _ in tasks)
+    scores = np.concatenate([scores for of in tasks.values() for scores in of.values()])
+    thresholds = np.linspace(min(0.0, scores.min()), max(100.0, scores.max()), 101)
+    chart = _figure("Performance profiles", "normalised score", "share of runs above it")
     profile = partial(statistics.performance_profile, thresholds=thresholds)
     for (algorithm, framework), of in tasks.items():
-        found = statistics.stratified(profile, list(of.values()))
-        style: dict[str, Any] = {"color": colours[algorithm], "legend_label": label(algorithm, framework)}
-        chart.varea(thresholds, found.low, found.high, fill_alpha=0.12, **style)
-        chart.line(thresholds, found.estimate, line_width=2, line_dash=_DASHES[framework], **style)
+        found, look = statistics.stratified(profile, list(of.values())), styles[algorithm]
+        named: dict[str, Any] = {"legend_label": wrapped(label(algorithm, framework))}
+        if np.isfinite(found.low).all():
+            chart.varea(thresholds, found.low, found.high, fill_alpha=0.12, color=look.colour, **named)
+        chart.line(thresholds, found.estimate, line_width=2, line_dash=_DASHES[framework], color=look.colour, **named)
+        _mark(chart, thresholds[::10], found.estimate[::10], look, named)
     chart.vspan(100.0, line_dash="dotted", line_color="grey")
     _names_below(chart)
     return chart
 
 
 def _names_below(chart: figure) -> None:
-    """Puts the names below the chart in two columns, which a phone has room for; a click hides a curve."""
-    chart.legend.ncols = 2
-    chart.legend.click_policy = "hide"
-    chart.legend.label_text_font_size = "9pt"
-    chart.add_layout(chart.legend[0], "below")
+    """Puts the names below the chart, in two columns where a phone has room for them; a click hides a curve."""
+    (legend,) = chart.legend
+    names = [item.label.value for item in legend.items]
+    legend.ncols = 2 if max(map(len, names)) <= _HALF else 1
+    lines = sum(1 + name.count("\n") for name in names)
+    chart.height = _HEIGHT + _LINE * -(-lines // legend.ncols)
+    legend.click_policy = "hide"
+    legend.label_text_font_size = "9pt"
+    chart.add_layout(legend, "below")

@@ -1,15 +1,15 @@
 """The tables of a report: scores, averages, twins beside each other, costs, and what is missing."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from tabulate import tabulate
 
 from shared.commands import statistics
-from shared.commands.plot import REGRETS
 from shared.commands.reporting import published
+from shared.commands.reporting.evaluations import REGRETS
 from shared.commands.reporting.runs import FREE, ONLINE, Gathered, Key, Run
 from shared.frameworks.twins import FRAMEWORKS
 from shared.names import OGBENCH
@@ -65,25 +65,28 @@ def suite(dataset: str) -> str:
     return f"bundled {found}" if dataset.startswith("mini/") else found
 
 
-def with_deviation(scores: Sequence[float], digits: int = 1) -> str:
-    """Mean and deviation of seeds, and how many there are; empty for none."""
+def with_deviation(scores: Sequence[float], digits: int = 1, diverged: int = 0) -> str:
+    """Mean and deviation of seeds, how many there are, and how many more have diverged; empty for none."""
     if not scores:
-        return ""
+        return f"diverged ({diverged})" if diverged else ""
     deviation = f" ± {np.std(scores, ddof=1):.{digits}f}" if len(scores) > 1 else ""
-    return f"{np.mean(scores):.{digits}f}{deviation} ({len(scores)})"
+    others = f", {diverged} diverged" if diverged else ""
+    return f"{np.mean(scores):.{digits}f}{deviation} ({len(scores) if len(scores) > 1 else '1 seed'}{others})"
 
 
 Groups = Mapping[Key, Sequence[Run]]
 
 
-def columns_of(groups: Groups) -> list[tuple[str, str]]:
+def columns_of(groups: Iterable[Key]) -> list[tuple[str, str]]:
     """Algorithms with their frameworks, in order."""
     return sorted({(algorithm, framework) for algorithm, _, framework in groups})
 
 
-def scores(groups: Groups) -> Table:
+def scores(gathered: Gathered) -> Table:
     """Mean and deviation by dataset and algorithm, published ones beside them, and a row of averages for each suite."""
-    columns, datasets = columns_of(groups), sorted({dataset for _, dataset, _ in groups})
+    groups, missing = gathered.groups, gathered.missing()
+    known = {**{run.kind.key: run.evaluated.metric for run in gathered.runs}, **dict.fromkeys(missing, "")}
+    columns, datasets = columns_of(known), sorted({dataset for _, dataset, _ in known})
     titles = {published.name_of(algorithm) for algorithm, _ in columns}
     theirs = [
         (source, name)
@@ -91,26 +94,30 @@ def scores(groups: Groups) -> Table:
         for name in source.scores
         if name in titles and any(source.score(name, dataset) for dataset in datasets)
     ]
+
+    def cell(key: Key) -> str:
+        own = [run.evaluated.score() for run in groups.get(key, ())]
+        state = "not finished" if gathered.begun[key] else "missing" if key in missing else ""
+        return with_deviation(own, diverged=gathered.diverged[key]) or state
+
     rows = []
     for dataset in datasets:
-        metric = next(run.evaluated.metric for key, runs in groups.items() if key[1] == dataset for run in runs)
-        cells = [groups.get((algorithm, dataset, framework)) for algorithm, framework in columns]
-        own = [with_deviation([run.evaluated.score() for run in runs]) if runs else "missing" for runs in cells]
-        unit = "" if metric == "d4rl_normalized_score" else f" ({LABELS.get(metric, metric)})"
+        metric = next((metric for key, metric in known.items() if key[1] == dataset and metric), "")
+        own = [cell((algorithm, dataset, framework)) for algorithm, framework in columns]
+        unit = "" if metric in ("d4rl_normalized_score", "") else f" ({LABELS.get(metric, metric)})"
         rows.append([dataset + unit, *own, *(source.score(name, dataset) for source, name in theirs)])
-    rows += _averages(groups, columns, datasets, len(theirs))
+    rows += _averages(groups, columns, len(theirs))
     note = (
         "Each run counts as the mean of its last three evaluations. A cell has the mean over seeds, the sample's "
-        "deviation, and the number of seeds. An average is that of the means, where no dataset of a suite is missing."
+        "deviation, and the number of seeds. Runs that are not finished or have diverged are left out of it. An "
+        "average is that of the means, where no dataset of a suite is missing."
     )
     note = " ".join([note, *dict.fromkeys(source.note for source, _ in theirs)])
     head = ["dataset", *(label(*column) for column in columns), *(f"{name}, {source.whose}" for source, name in theirs)]
     return Table("Scores", note, head, rows)
 
 
-def _averages(
-    groups: Groups, columns: Sequence[tuple[str, str]], datasets: Sequence[str], others: int
-) -> list[list[str]]:
+def _averages(groups: Groups, columns: Sequence[tuple[str, str]], others: int) -> list[list[str]]:
     """A row for each suite of several datasets."""
     suites: dict[str, list[str]] = defaultdict(list)
     for (_, dataset, _), runs in groups.items():
@@ -145,17 +152,28 @@ def by_task(groups: Groups) -> Tasks:
     return {column: found[column] for column in sorted(found)}
 
 
-def aggregates(tasks: Tasks) -> Table:
+def interquartile_means(tasks: Tasks) -> dict[tuple[str, str], statistics.Interval]:
+    """The interquartile mean of each algorithm over its datasets."""
+    return {
+        column: statistics.stratified(
+            statistics.interquartile_mean_of_tasks, list(of.values()), resamples=statistics.MANY_RESAMPLES
+        )
+        for column, of in tasks.items()
+    }
+
+
+def aggregates(tasks: Tasks, means: Mapping[tuple[str, str], statistics.Interval]) -> Table:
     """The interquartile mean over all runs of each algorithm."""
-    rows = []
-    for column, of in tasks.items():
-        found = statistics.stratified(statistics.interquartile_mean_of_tasks, list(of.values()))
-        rows.append([label(*column), found.shown(), str(len(of)), str(sum(map(len, of.values())))])
+    rows = [
+        [label(*column), means[column].shown(), str(len(of)), ", ".join(str(len(scores)) for scores in of.values())]
+        for column, of in tasks.items()
+    ]
     note = (
         "The mean of the middle half of all runs (Agarwal et al. 2021), with 95% of the bootstrap, stratified by "
-        "dataset. It compares algorithms only where they have learnt from the same datasets."
+        "dataset. Each dataset weighs the same, however many seeds it has. Where one has a single seed, there is no "
+        "interval. The means compare algorithms only where they have learnt from the same datasets."
     )
-    head = ["algorithm", "interquartile mean [95%]", "datasets", "runs"]
+    head = ["algorithm", "interquartile mean [95%]", "datasets", "seeds of each"]
     return Table("Interquartile means", note, head, rows)
 
 
@@ -200,7 +218,7 @@ def twins(groups: Groups, margin: float) -> Table:
         )
     note = (
         f"Two one-sided Welch tests ask whether the means are equal within {margin:g}. The margin that is shown is the "
-        "smallest one that these seeds would pass. Speed is compared on equal hardware alone."
+        "smallest one that these seeds would pass. Speed is compared on equal hardware alone, by medians over seeds."
     )
     head = [
         "dataset",
@@ -216,7 +234,7 @@ def twins(groups: Groups, margin: float) -> Table:
 def _speedup(ours: Sequence[Run], theirs: Sequence[Run]) -> str:
     results = [[run.result for run in side if run.result] for side in (ours, theirs)]
     if not all(results) or len({found["hardware"] for side in results for found in side}) > 1:
-        return ""
+        return "other hardware"
     jax, torch = (np.median([found["updates_per_second"] for found in side]) for side in results)
     return f"{jax / torch:.2f}" if torch else ""
 
@@ -249,29 +267,37 @@ def costs(groups: Groups) -> Table:
     rows = []
     for (algorithm, dataset, framework), runs in groups.items():
         results = [run.result for run in runs if run.result]
-        if results:
-            hours = [found["hours"] for found in results]
-            speed = np.median([found["updates_per_second"] for found in results])
-            hardware = ", ".join(sorted({found["hardware"] for found in results}))
-            rows.append(
-                [
-                    dataset,
-                    label(algorithm, framework),
-                    f"{np.mean(hours):.2f}",
-                    f"{sum(hours):.2f}",
-                    f"{speed:.1f}",
-                    hardware,
-                ]
-            )
-    head = ["dataset", "algorithm", "hours a run", "hours in all", "updates/s", "hardware"]
-    return Table("Cost", "Of finished runs. Updates per second are the median over seeds.", head, rows)
+        hours = wall_hours(results)
+        speed = np.median([found["updates_per_second"] for found in results])
+        hardware = ", ".join(sorted({found["hardware"] for found in results}))
+        cells = [f"{np.mean(hours):.2f}", f"{sum(hours):.2f}", str(max(found["seeds_at_once"] for found in results))]
+        rows.append([dataset, label(algorithm, framework), *cells, f"{speed:.1f}", hardware])
+    head = ["dataset", "algorithm", "hours a process", "hours in all", "seeds at once", "updates/s", "hardware"]
+    note = (
+        "Of finished runs, by the clock: seeds that one process trained together took their hours once. Updates per "
+        "second are those of one seed, the median over seeds."
+    )
+    return Table("Cost", note, head, rows)
+
+
+def wall_hours(results: Sequence[Mapping[str, Any]]) -> list[float]:
+    """What each process took that trained some of these runs, which are in the order of their seeds.
+
+    Seeds that train together follow each other, and each of them counts the seconds from its own beginning.
+    """
+    left, hours = list(results), []
+    while left:
+        together = left[: left[0]["seeds_at_once"]]
+        hours.append(max(found["seconds"] for found in together) / 3600)
+        left = left[len(together) :]
+    return hours
 
 
 def settings(groups: Groups) -> Table:
     """In which settings the runs of one algorithm differ from dataset to dataset."""
     by_algorithm: dict[str, dict[str, Mapping[str, object]]] = defaultdict(dict)
     for (algorithm, dataset, _), runs in groups.items():
-        by_algorithm[algorithm].setdefault(dataset, runs[0].settings)
+        by_algorithm[algorithm].setdefault(dataset, runs[0].kind.settings)
     rows = []
     for algorithm, found in by_algorithm.items():
         names = sorted(set().union(*found.values()) - {"env", *FREE})
@@ -284,33 +310,32 @@ def settings(groups: Groups) -> Table:
     )
 
 
-def gaps(gathered: Gathered, groups: Groups) -> Table:
-    """Runs that are not finished, cannot be read, or are missing where others of the same kind are there."""
-    rows = [[str(run.folder.name), run.progress] for run in gathered.runs if run.result is None]
+def gaps(gathered: Gathered) -> Table:
+    """Runs that do not count, folders that cannot be read, and seeds that a sweep planned and nobody has run."""
+    rows = [[run.place, why] for run, why in gathered.left_out]
     rows += [[name, why] for name, why in gathered.faults.items()]
-    seeds = {run.evaluated.seed for run in gathered.runs}
-    for algorithm, framework in columns_of(groups):
-        for dataset in sorted({dataset for _, dataset, _ in groups}):
-            lacking = seeds - {run.evaluated.seed for run in groups.get((algorithm, dataset, framework), ())}
-            if lacking:
-                numbers = ", ".join(map(str, sorted(lacking)))
-                rows.append([f"{label(algorithm, framework)} on {dataset}", f"no run of seed {numbers}"])
-    note = "Runs that go on count as far as they are. A seed is missing where another algorithm or dataset has it."
-    return Table("Missing and unfinished runs", note, ["run", "state"], rows)
+    for (algorithm, dataset, framework), seeds in gathered.missing().items():
+        numbers = ", ".join(map(str, seeds))
+        rows.append([f"{label(algorithm, framework)} on {dataset}", f"planned, no run of seed {numbers}"])
+    note = "No mean or interval of this page has any of these in it. A run is missing where a sweep has planned it."
+    return Table("Left out and missing", note, ["run", "why"], rows)
 
 
-def every(gathered: Gathered, margin: float) -> list[Table]:
-    """All tables of a report that have a row."""
-    groups = gathered.groups()
+Means = Mapping[tuple[str, str], statistics.Interval]
+
+
+def every(gathered: Gathered, margin: float, means: Means) -> list[Table]:
+    """All tables of a report that have a row; `means` are its interquartile means."""
+    groups = gathered.groups
     tasks = by_task(groups)
     makers: list[Callable[[], Table]] = [
-        lambda: scores(groups),
-        lambda: aggregates(tasks),
+        lambda: scores(gathered),
+        lambda: aggregates(tasks, means),
         lambda: improvements(tasks),
         lambda: twins(groups, margin),
         lambda: phases(groups),
         lambda: costs(groups),
         lambda: settings(groups),
-        lambda: gaps(gathered, groups),
+        lambda: gaps(gathered),
     ]
     return [table for make in makers if (table := make()).rows]

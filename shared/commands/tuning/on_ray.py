@@ -8,18 +8,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shared.commands.plot import read_run
+from shared.commands.reporting.evaluations import read_run
 from shared.commands.sweeping.cluster import Cluster
 from shared.commands.sweeping.plan import Cell, batches, in_text
 from shared.commands.sweeping.processes import Ended, Processes, last_words, order
 from shared.commands.tuning.plan import Interval, Search
 from shared.commands.tuning.record import Record, Trial
 from shared.errors import InputError, reason
+from shared.runs.curves import LARGEST
 from shared.runs.resuming import Standing, begun, standing
 
 # ASHA lets the better half of the trials go on, after a quarter and after half of their updates. The first evaluations
 # of a run say too little for an earlier choice.
 _HALVES, _PARTS = 2, 4
+# What Optuna and ASHA hear of a trial that has diverged: below every score, and both go by order alone
+_WORST = -LARGEST
 # An orphan of a dead worker may make a run to its end; in seconds
 _PATIENCE = 30.0
 
@@ -80,9 +83,12 @@ def search_on(
                 known[trial.trial_id] = record.begin(trial.config)
 
         def on_trial_complete(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
-            share = trial.last_result.get("share", 0.0)
-            if share >= 1 or trial.trial_id in stopped:
-                record.end(known[trial.trial_id], trial.last_result["score"], share)
+            share, score = trial.last_result.get("share", 0.0), trial.last_result.get("score")
+            if score == _WORST:
+                record.end(known[trial.trial_id], None, share)
+                tell(known[trial.trial_id], "")
+            elif share >= 1 or trial.trial_id in stopped:
+                record.end(known[trial.trial_id], score, share)
                 tell(known[trial.trial_id], "")
 
         def on_trial_error(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
@@ -125,8 +131,7 @@ def optuna_sampler(search: Search, record: Record) -> Any:
         seed=len(record.ended),
     )
     for trial in record.ended:
-        assert trial.score is not None, "it has ended"
-        found.add_evaluated_point(trial.values, trial.score)
+        found.add_evaluated_point(trial.values, _WORST if trial.score is None else trial.score)
     return found
 
 
@@ -138,6 +143,14 @@ def _distribution(space: Interval | Sequence[Any]) -> Any:
     if isinstance(space.low, int) and isinstance(space.high, int):
         return IntDistribution(space.low, space.high, log=space.log)
     return FloatDistribution(space.low, space.high, log=space.log)
+
+
+class _DivergedError(Exception):
+    """A run of a trial had a loss or an evaluation that was not finite, after a share of the trial's updates."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__(share)
+        self.share = share
 
 
 def make_trial(config: dict[str, Any], search: Search, way: Way) -> None:
@@ -159,6 +172,8 @@ def make_trial(config: dict[str, Any], search: Search, way: Way) -> None:
     def look() -> None:
         nonlocal told
         share, score = so_far(runs)
+        if score == _WORST:
+            raise _DivergedError(share)
         if share > told:
             told = share
             tune.report({"share": share, "parts": _PARTS * share, "score": score})
@@ -168,9 +183,14 @@ def make_trial(config: dict[str, Any], search: Search, way: Way) -> None:
             raise RuntimeError(last_words(ended.log))
 
     # Tune ends a trial by an exception out of `report`; the runs then save what they have.
-    with Processes(1, way.environment, search.folder.absolute() / "logs", _PATIENCE) as processes:
-        processes.run(batches([cell for cell in runs if not _is_finished(cell)], way.together), check, look)
-    look()
+    try:
+        look()
+        with Processes(1, way.environment, search.folder.absolute() / "logs", _PATIENCE) as processes:
+            processes.run(batches([cell for cell in runs if not _is_finished(cell)], way.together), check, look)
+        look()
+    except _DivergedError as error:
+        # It would diverge again, so it has ended, and the runs that are left are not made.
+        tune.report({"share": error.share, "parts": _PARTS * error.share, "score": _WORST})
 
 
 def why_it_failed(search: Search, values: dict[str, Any]) -> str:
@@ -185,13 +205,18 @@ def _is_finished(cell: Cell) -> bool:
 
 
 def so_far(runs: Sequence[Cell]) -> tuple[float, float]:
-    """Of a trial's updates the share that was evaluated, and the mean of what its runs count as by then."""
+    """Of a trial's updates the share that was evaluated, and the mean of what its runs count as by then.
+
+    The mean is the lowest number of all once a run has diverged.
+    """
     done, scores = 0, []
     for cell in runs:
         found = [evaluated for folder in begun(cell.config, cell.framework) if (evaluated := read_run(folder))]
         if found:
-            furthest = max(found, key=lambda evaluated: max(evaluated.values))
-            done += max(furthest.values)
-            scores.append(furthest.score())
+            furthest = max(found, key=lambda evaluated: evaluated.reached)
+            done += furthest.reached
+            scores.append(_WORST if furthest.diverged else furthest.score())
     share = done / sum(cell.config.max_timesteps for cell in runs)
+    if _WORST in scores:
+        return share, _WORST
     return share, float(np.mean(scores)) if scores else float("nan")

@@ -21,12 +21,19 @@ class Trial(BaseModel):
         values: By setting.
         score: The mean over the trial's runs of what each counts as; None before the end, or if a run failed.
         share: Of the trial's updates, those that were made: below 1 where the trial was stopped early.
+        diverged: A run of it had a loss or an evaluation that was not finite. Such a trial has ended without a score.
     """
 
     model_config = ConfigDict(extra="forbid")
     values: dict[str, int | float | str]
     score: FiniteFloat | None = None
     share: FiniteFloat = 0.0
+    diverged: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it need not be made again: it would come to the same."""
+        return self.score is not None or self.diverged
 
 
 class _Content(BaseModel):
@@ -49,8 +56,8 @@ class Record:
         self._path = search.folder / FILE
         self._searched = json.loads(search.model_dump_json(exclude={"folder"}))
         found = self._read()
-        self.trials = [trial for trial in found if trial.score is not None]
-        self.unfinished = [trial.values for trial in found if trial.score is None]
+        self.trials = [trial for trial in found if trial.has_ended]
+        self.unfinished = [trial.values for trial in found if not trial.has_ended]
         # Those of them that have not been begun again stay in the file.
         self._waiting = list(self.unfinished)
 
@@ -63,21 +70,26 @@ class Record:
         self._write()
         return trial
 
-    def end(self, trial: Trial, score: float, share: float) -> None:
-        """Notes what came of a trial, with which share of its updates."""
-        trial.score, trial.share = score, share
+    def end(self, trial: Trial, score: float | None, share: float) -> None:
+        """Notes what came of a trial, with which share of its updates; one without a score has diverged."""
+        trial.score, trial.share, trial.diverged = score, share, score is None
         self._write()
 
     @property
     def ended(self) -> list[Trial]:
+        """The trials that need not be made again; those that diverged have no score."""
+        return [trial for trial in self.trials if trial.has_ended]
+
+    @property
+    def scored(self) -> list[Trial]:
         """The trials that have a score."""
         return [trial for trial in self.trials if trial.score is not None]
 
     @property
     def best(self) -> Trial | None:
         """The trial with the highest score among those that were made in full; among all if there is none such."""
-        whole = [trial for trial in self.ended if trial.share >= 1]
-        return max(whole or self.ended, key=lambda trial: trial.score or 0.0, default=None)
+        whole = [trial for trial in self.scored if trial.share >= 1]
+        return max(whole or self.scored, key=lambda trial: trial.score or 0.0, default=None)
 
     def _read(self) -> list[Trial]:
         if not self._path.exists():
