@@ -36,7 +36,7 @@ ROLLOUTS, ROWS = 3, 20
 
 def load(raw: dict[str, np.ndarray]) -> Batch:
     """Transitions whose next state is known, as they are."""
-    return extract_known(raw, "hopper")
+    return extract_known(raw, "d4rl/hopper-v2")
 
 
 class Tensors(NamedTuple):

@@ -26,7 +26,7 @@ MODES = ("aleatoric", "pairwise-diff", "ensemble_std")
 
 def load(raw: dict[str, np.ndarray]) -> Batch:
     """Transitions whose next state is known, as they are."""
-    return extract_known(raw, "hopper")
+    return extract_known(raw, "d4rl/hopper-v2")
 
 
 def learnt_from(num_rows: int) -> int:

@@ -8,7 +8,7 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 from parity_tests.reference.common import ACTION_DIM, STATE_DIM
+from shared.envs import families
 
-# Its name is of a family whose rewards are scaled.
+# Its rewards are scaled.
 ENV_ID, LIMIT = "reference/hopper-line", 5
-# The same of a family whose rewards are not
+# The same, whose rewards are shifted
 ANTMAZE_ID = "reference/antmaze-line"
 # Rows of the dataset, and of the ring, which is full before the online phase ends
 ROWS, CAPACITY = 60, 72
@@ -53,6 +54,10 @@ class Line(gymnasium.Env):
 
 for _name in (ENV_ID, ANTMAZE_ID):
     gymnasium.register(_name, entry_point=f"{__name__}:Line", max_episode_steps=LIMIT)
+# So that their rewards are modified as those of the tasks that they are called after
+families.TABLE = MappingProxyType(
+    {**families.TABLE, ENV_ID: families.TABLE["Hopper-v5"], ANTMAZE_ID: families.TABLE["antmaze-umaze-v2"]}
+)
 
 
 class Lived(NamedTuple):

@@ -76,7 +76,7 @@ def test_of_ones_own_tasks_no_jump_is_learnt() -> None:
 
 def test_a_file_of_nothing_but_ends_is_refused() -> None:
     with pytest.raises(InputError, match="no transition with a known next state"):
-        extract_known(rows(list(range(12)), []), "hopper")
+        extract_known(rows(list(range(12)), []), "d4rl/hopper-v2")
 
 
 def test_next_states_of_a_file(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_next_states_of_a_file(tmp_path: Path) -> None:
 
 
 def test_windows_lie_within_episodes() -> None:
-    dataset = extract_known(rows([3], [8]), "hopper")
+    dataset = extract_known(rows([3], [8]), "d4rl/hopper-v2")
     # Rows 0 to 2, 4 to 7 and 9 to 10 are left.
     assert dataset.rewards.tolist() == [0, 1, 2, 4, 5, 6, 7, 9, 10]
     expected = {1: [0, 1, 2, 4, 5, 6, 7, 9, 10], 2: [0, 1, 4, 5, 6, 9], 3: [0, 4, 5], 4: [4]}
@@ -114,7 +114,7 @@ def test_windows_lie_within_episodes() -> None:
 
 
 def test_a_terminal_ends_a_window_though_the_next_state_is_the_next_row() -> None:
-    dataset = extract_known(rows([3], []), "hopper", None, rows([3])["observations"] + [1.0, 10.0])
+    dataset = extract_known(rows([3], []), "d4rl/hopper-v2", None, rows([3])["observations"] + [1.0, 10.0])
     with pytest.raises(InputError):
         find_windows(dataset, 8)
     assert dataset.rewards[find_windows(dataset, 7)].tolist() == [4]

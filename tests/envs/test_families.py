@@ -14,12 +14,11 @@ from shared.envs.scores import scale
 from shared.errors import InputError
 
 STEPS = 3000
-# As Gymnasium-Robotics registers them once it is imported
-ADROIT = [name for name in TABLE if name.startswith("AdroitHand")]
-WITH_A_RULE = [
-    *(name for name, facts in TABLE.items() if facts.terminated is not None and name in gymnasium.registry),
-    *(f"gymnasium_robotics:{name}" for name in ADROIT),
-]
+# Of Gymnasium's old versions it has no more than the names. D4RL's own environments need the old `gym`.
+HERE = [name for name, spec in gymnasium.registry.items() if isinstance(spec.entry_point, str) and name[:4] != "gym/"]
+# Gymnasium-Robotics registers them once it is imported.
+ADROIT = [f"gymnasium_robotics:{name}" for name in TABLE if name.startswith("AdroitHand") and name.endswith("v1")]
+WITH_A_RULE = [*(name for name in HERE if name in TABLE and TABLE[name].terminated is not None), *ADROIT]
 
 
 def _stepped(env_id: str) -> tuple[np.ndarray, np.ndarray]:

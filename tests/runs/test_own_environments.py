@@ -180,12 +180,12 @@ def test_a_time_limit_of_its_own_counts_and_nothing_is_said(
 
 @pytest.mark.usefixtures("in_haste")
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize(("given", "expected"), [(5, [5, 10]), (None, [])])
+@pytest.mark.parametrize(("given", "expected"), [(5, [5, 10, 12]), (None, [12])])
 def test_steps_of_an_endless_environment_are_cut_too(
     side: str, given: int | None, expected: list[int], tmp_path: Path
 ) -> None:
-    """As timeouts; without a word of the user's after 1000 steps, which this run does not make."""
-    settings = {"env": BOUNDLESS, "random_steps": 3, "max_episode_steps": given, "n_episodes": 1}
+    """As timeouts, like the run's last step. Without a word of the user's that is after 1000 steps."""
+    settings = {"env": BOUNDLESS, "random_steps": 3, "max_episode_steps": given, "n_episodes": 1, "eval_freq": 12}
     run = train(side, "online/td3", tmp_path, **settings)
     kept = load_rows(run, 12, Rows)
     assert (np.flatnonzero(kept.timeouts) + 1).tolist() == expected
