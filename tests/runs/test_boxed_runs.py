@@ -104,11 +104,10 @@ def test_a_run_of_before_goes_on_as_it_began(
             train(side, name, tmp_path / "cut", **own)
     as_before.undo()
     without_the_settings_of_boxes(only_run(tmp_path / "cut") / "config.yaml")
-    for resume in ("auto", str(cut)):
-        again = tmp_path / f"again-{resume == 'auto'}"
-        shutil.copytree(tmp_path / "cut", again)
-        there = resume if resume == "auto" else str(only_run(again))
-        assert_same_bits(train(side, name, again, **own, resume=there), whole)
+    for named in (False, True):
+        again = shutil.copytree(tmp_path / "cut", tmp_path / f"again-{named}")
+        resume = str(only_run(again)) if named else "auto"
+        assert_same_bits(train(side, name, again, **own, resume=resume), whole)
 
 
 def without_the_settings_of_boxes(path: Path) -> None:
