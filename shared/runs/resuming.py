@@ -94,6 +94,12 @@ def standing(config: Any, framework: str) -> tuple[Standing, Path | None]:
     return found
 
 
+def defaults_of_later(config: Any) -> dict[str, Any]:
+    """What the settings that runs of earlier versions lack were there, as YAML has them."""
+    defaults = {field.name: field.default for field in fields(config) if "later" in field.metadata}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}
+
+
 def _alike(config: Any, framework: str) -> list[Path]:
     """The settings of runs with such a folder."""
     pattern = re.compile(rf"{re.escape(run_name(config))}-{framework}-[0-9a-f]{{8}}")
@@ -194,7 +200,7 @@ def _differing(config: Any, folder: Path) -> list[str] | None:
         return None
     if not isinstance(found, dict):
         return None
-    found = {field.name: field.default for field in fields(config) if "later" in field.metadata} | found
+    found = defaults_of_later(config) | found
     wanted = yaml.safe_load(dump(config))
     names = [name for name in wanted if name not in FREE and found.get(name) != wanted[name]]
     return [f"{name} {found.get(name)}, not {wanted[name]}" for name in names]

@@ -10,6 +10,7 @@ import yaml
 
 from shared.errors import InputError
 from shared.runs.configs import dump
+from shared.runs.resuming import defaults_of_later
 
 _CHECKPOINT = re.compile(r"checkpoint_(\d+)\.(pt|msgpack)")
 # What may differ between a training and one that goes on from it, or is content with its beginning
@@ -48,7 +49,7 @@ def checkpoints(folder: Path) -> dict[int, Path]:
 def _refuse_others(config: Any, folder: Path) -> None:
     wanted = _settings(dump(config))
     for path in (folder / "runs").glob("*/config.yaml"):
-        found = _settings(path.read_text())
+        found = defaults_of_later(config) | _settings(path.read_text())
         differing = [f"{name} {found.get(name)}" for name in wanted if found.get(name) != wanted[name]]
         if differing:
             raise InputError(f"{folder} holds a training with {', '.join(differing)}: name another --work_dir")
