@@ -53,6 +53,33 @@ def test_an_interval_ends_at_the_switch() -> None:
     assert [list(phases.steps_since_evaluation(step)) for step in (8, 12, 13)] == [[1, 2], [3, 4, 5, 6], [7]]
 
 
+@pytest.mark.parametrize(
+    ("interval", "period", "most", "lengths"),
+    [
+        (5000, 2, 100, {100}),
+        (150, 2, 100, {50}),
+        (1234, 1, 100, {100, 34}),
+        (5000, 8000, 100, {5000}),
+        (4, 1, 100, {4}),
+    ],
+)
+def test_calls_have_one_length_where_they_can(interval: int, period: int, most: int, lengths: set[int]) -> None:
+    """Each length is a program; a period, of which the place in it is compiled, is never cut."""
+    phases = Phases(Config(eval_freq=interval, switch=10**6, max_timesteps=2 * interval))
+    calls = list(phases.calls(0, period, most))
+    assert [start for start, _ in calls] == [0, *(end for _, end in calls[:-1])]
+    assert {end - start for start, end in calls} == lengths
+    later = calls[len(calls) // 2]
+    assert next(phases.calls(later[0], period, most)) == later
+
+
+def test_a_call_that_was_cut_goes_on_within_it() -> None:
+    """As where a run was stopped by an earlier version; a step in the environment is a call of its own."""
+    phases = Phases(Config())
+    assert list(phases.calls(1, 1, 2)) == [(1, 2), (2, 4), (4, 6), (6, 8), (8, 12), (12, 13)]
+    assert list(phases.calls(9, 1, 2)) == [(9, 12), (12, 13)]
+
+
 def test_updates_before_both_phases_are_of_neither() -> None:
     """A VAE's, say: the run counts them like all others, CORL's numbers begin behind them."""
     phases = Phases(Config(switch=8, max_timesteps=15))
