@@ -93,8 +93,8 @@ class TrainConfig(Hyperparameters, DeterministicConfig, OfflineConfig):
     reward_scale: float | None = positive(None)
     # Loader processes in CORL, without effect here; kept so that its files load
     num_workers: int = bounded(4, low=0)
-    # Returns to ask for, each in an evaluation of its own; the first one's score is the run's. null: CORL's 12000 and
-    # 6000 for D4RL's names, elsewhere the best return of the data's episodes and one half way from the worst to it
+    # Returns to ask for, each in an evaluation of its own; the first one's score is the run's. Null is CORL's 12000 and
+    # 6000, or of your own data the best return and one half way from the worst to it
     target_returns: tuple[float, ...] | None = numbers(None)
 
     # What CORL calls differently here than in its other files

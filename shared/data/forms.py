@@ -1,7 +1,7 @@
 """The forms in which people keep data, as arrays in D4RL's layout.
 
-They are flat arrays under other names, episodes one by one, or lists of them: in HDF5 files, in NumPy's, in pickles and
-in folders of NumPy's files. What the names of arrays do not say is not guessed: then the data are refused.
+They are flat arrays under other names, or episodes one by one. They lie in HDF5 files, in NumPy's, in pickles and in
+folders of NumPy's files. What the names of arrays do not say is not guessed: then the data are refused.
 """
 
 import re

@@ -16,7 +16,7 @@ def time_limits(raw: dict[str, np.ndarray], max_episode_steps: int | None = None
     """Terminal rows (N,) that look like time limits: they come after as many steps as the longest episode has.
 
     They do so where all terminals come after the same number of steps. It is also enough that a tenth of them come
-    after the number of steps that no episode exceeds, or that the environment's time limit is that number.
+    after the number that no episode exceeds, or that it is the environment's time limit.
 
     Args:
         raw: The arrays of a dataset.
@@ -153,8 +153,7 @@ def _in_a_row(terminals: np.ndarray) -> int:
 def _goes_on(raw: dict[str, np.ndarray], ends: np.ndarray, max_episode_steps: int | None) -> int:
     """Behind how many of the rows `ends` the next state is as near as within an episode.
 
-    It is 0 where the states of an episode are hardly nearer to each other than those of different ones, because then a
-    distance tells nothing.
+    It is 0 where an episode's states are hardly nearer to each other than to others: then distances tell nothing.
     """
     states = raw["observations"]
     size = len(states)

@@ -178,8 +178,8 @@ def modify_rewards(dataset: Any, env: str, episodes: Episodes | None = None) -> 
 def modify_rewards_of_episodes(dataset: Batch, env: str, episodes: Episodes | None = None) -> Batch:
     """The rule of XQL: as `modify_rewards`, but by the returns of true episodes, an open last one included.
 
-    Where none are given, an episode ends at a terminal, and where a transition does not begin in the state in which the
-    last one ended. Those returns are added up in float32, row by row.
+    Where none are given, an episode ends at a terminal, and where the next transition does not begin in the state that
+    was reached. Those returns are added up in float32, row by row.
 
     Raises:
         InputError: The returns have no range.
