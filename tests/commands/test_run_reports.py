@@ -190,7 +190,7 @@ def test_runs_that_diverged_are_counted_and_not_averaged(tmp_path: Path) -> None
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step": 4000, "critic_loss": null, "diverged": "critic_loss is inf"}\n')
     run = write_run(tmp_path, "CQL", MEDIUM, "jax", 0, 0.0)
-    (run / "metrics.jsonl").write_text('{"step": 1, "return_mean": null, "diverged": "the return is nan"}\n')
+    (run / "metrics.jsonl").write_text('{"step": 1, "d4rl_normalized_score": null, "diverged": "the return is nan"}\n')
     run = write_run(tmp_path, "CQL", REPLAY, "jax", 0, 0.0)
     (run / "metrics.jsonl").write_text('{"step": 1, "actor_loss": null, "diverged": "actor_loss is nan"}\n')
     gathered = gather([tmp_path])
@@ -301,7 +301,7 @@ def test_the_online_phase_stands_beside_corls(tmp_path: Path) -> None:
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     table = tables.phases(gather([tmp_path / "own"]).groups)
     assert table.head[-1] == "evaluation regret"
-    assert table.rows[0][2:] == ["1.0 (1)", "", "", ""]
+    assert table.rows[0][2:] == ["1.0 (1 seed)", "", "", ""]
     assert "CORL's published figures" not in table.note
 
 
@@ -328,7 +328,7 @@ def test_ogbenchs_tasks_stand_beside_fqls_paper(tmp_path: Path) -> None:
     found = cells(table)
     row = found[f"{CUBES}-task2-v0 (success rate in percent)"]
     assert (row["FQL, JAX"], row["FQL, FQL's paper"], row["IQL, FQL's paper"]) == (
-        "30.0 (1)",
+        "30.0 (1 seed)",
         "36 ± 6 (8)",
         "1 ± 1 (8)",
     )

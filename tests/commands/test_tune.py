@@ -150,8 +150,8 @@ def test_a_trial_that_diverged_is_a_trial(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_a_trial_ends_where_a_run_diverges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its other runs are not made; what it reports lies below every score. No attempt is lost on it."""
-    search = planned(tmp_path, seeds="2", search={"alpha": ["1", "2"]})
+    """What it reports lies below every score. It raises nothing, so Tune does not try again, nor does a second call."""
+    search = planned(tmp_path, search={"alpha": ["1", "2"]})
     heard: list[dict[str, float]] = []
     made: list[Any] = []
     monkeypatch.setattr("ray.tune.report", heard.append)
@@ -168,7 +168,7 @@ def test_a_trial_ends_where_a_run_diverges(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(on_ray.Processes, "_run", run)
     on_ray.make_trial({"alpha": "1"}, search, WAY)
-    assert heard == [{"share": 0.125, "parts": 0.5, "score": on_ray._WORST}]
+    assert heard == [{"share": 0.25, "parts": 1.0, "score": on_ray._WORST}]
     assert len(made) == 1
     on_ray.make_trial({"alpha": "1"}, search, WAY)
     assert len(made) == 1

@@ -117,7 +117,8 @@ def test_a_state_that_is_lost_is_not_saved_and_the_run_continues(
         return metrics
 
     monkeypatch.setattr(td3_bc.TD3_BC, "update", broken)
-    run = train("torch", "td3_bc", tmp_path, on_nan="continue")
+    monkeypatch.chdir(tmp_path)  # where MuJoCo writes that it was given NaN
+    run = train("torch", "td3_bc", tmp_path / "runs", on_nan="continue")
     assert "critic_1.net.0.weight is not finite at update 8; the run continues" in capsys.readouterr().err
     assert [path.stem for path in (run / "checkpoints").iterdir()] == ["step_4"]
     assert read_strictly((run / "result.json").read_text())["diverged"]["step"] == 8

@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from shared.commands.reporting import planned
 from shared.commands.reporting.runs import Gathered, gather
 from shared.errors import InputError
 from shared.runs.progress import say
@@ -24,10 +25,10 @@ class Watched:
         self._lock, self._shown = Lock(), ("", "")
 
     def digest(self) -> str:
-        """Of sizes and times of what the runs have written."""
+        """Of sizes and times of what the runs have written, and their sweep."""
         found = hashlib.sha256()
         for path in self._paths:
-            for name in ("metrics.jsonl", "result.json"):
+            for name in ("metrics.jsonl", "result.json", planned.FILE):
                 for file in sorted([*path.glob(name), *path.glob(f"*/{name}")]):
                     state = file.stat()
                     found.update(f"{file} {state.st_size} {state.st_mtime_ns}\n".encode())
