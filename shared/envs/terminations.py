@@ -1,7 +1,9 @@
 """Where an episode ends, told from a state alone: a learnt model predicts states, and no end of an episode.
 
 The functions take states (..., S) of any framework, NumPy's arrays included, and return booleans (...). They use what
-all of them share. Where a number is NaN no comparison holds, and the episode has ended.
+all of them share. No comparison holds for NaN, so a state ends its episode if a number that its condition looks at is
+NaN. That is any number for halfcheetah, hopper, ant and walker2d; for humanoid and pen it is the height alone, and in
+OfflineRL-Kit not even that.
 
 The conditions are those of MBPO and of OfflineRL-Kit (https://github.com/yihaosun1124/OfflineRL-Kit).
 """
