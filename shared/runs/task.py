@@ -356,7 +356,7 @@ def _open(config: Any, source: Any, finite: bool) -> _Opened:
     _check_kind(f"dataset {config.env!r}", read.raw["actions"].ndim == 1, finite)
     check_readable(config, shape_of(read.raw["observations"]), f"observations of dataset {config.env!r}")
     env_id = _scoring_env(config, read.attributes)
-    return _Opened(read, env_id, env_id if names.is_file_name(config.env) else config.env)
+    return _Opened(read, env_id, env_id if names.is_own(config.env) else config.env)
 
 
 def _scoring_env(config: Any, attributes: dict[str, Any]) -> str:
