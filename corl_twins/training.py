@@ -153,7 +153,7 @@ def train(
     name = name_of(framework, algorithm)
     twin = load_twin(framework, name)
     with named(env) if env is not None else contextlib.nullcontext() as dataset:
-        given = {} if dataset is None else {"env": dataset}
+        given: dict[str, Any] = {} if dataset is None else {"env": dataset}
         values = given | {setting: _plain(value) for setting, value in settings.items()}
         config = from_settings(twin.TrainConfig, name, _resumed(values) | values, "")
         with contextlib.nullcontext() if progress else silent():
