@@ -13,8 +13,9 @@ SITE := docs/_build/html
 setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
+	@echo "setting up $(VENV): some minutes and 4 GB, more with PyTorch for a GPU"
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(VENV)/bin/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 run: setup

@@ -23,6 +23,22 @@ def table() -> str:
     return "\n\n".join(parts)
 
 
+def choices() -> str:
+    """A row for each algorithm with default runs of many seeds, as Markdown for the README."""
+    scores = {
+        found["algorithm"]: found
+        for found in (json.loads(path.read_text()) for path in results.files("seeds"))
+        if seeds.is_default(found) and len(found["frameworks"]["torch"]["seeds"]) >= seeds.MANY
+    }
+    rows = ["| algorithm | when to use it | data | score in PyTorch, in JAX |", "|---|---|---|---|"]
+    for family in Family:
+        for pair in of_family(family):
+            if found := scores.get(pair.name):
+                name = f"[{short(pair)}](docs/algorithms/{page_of(pair.name)}.md)"
+                rows.append(f"| {name} | {pair.use} | {seeds.data(found)} | {_means(found)} |")
+    return "\n".join(rows)
+
+
 def _row(pair: Pair, costs: dict[str, float], scores: dict[str, tuple[str, str]]) -> str:
     cost = f"{costs[pair.name]:.2f}" if pair.name in costs else ""
     data, means = scores.get(pair.name, ("", ""))

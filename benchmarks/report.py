@@ -223,7 +223,7 @@ def compared(_: str | None) -> str:
     for summary in (json.loads(path.read_text()) for path in files("seeds")):
         sides = [summary["frameworks"][framework] for framework in seeds.FRAMEWORKS]
         number = len(sides[0]["seeds"])
-        if number >= 5 and seeds.is_default(summary):
+        if number >= seeds.MANY and seeds.is_default(summary):
             lines.append(
                 f"| {PAIRS[summary['algorithm']].title} | {seeds.data(summary)} | {number} | {means(summary)} "
                 f"| {seeds.equivalence(summary)} "
@@ -391,6 +391,7 @@ TABLES: dict[str, Callable[[str | None], str]] = {
     "likeness": alike,
     "pairs": lambda _: listing.table() + "\n",
     "algorithms": lambda _: catalogue.table() + "\n",
+    "choices": lambda _: catalogue.choices() + "\n",
     "pages": lambda _: listing.toctree() + "\n",
 }
 

@@ -31,6 +31,8 @@ from shared.runs.machine import load, on_threads
 
 # What a run that goes on in the environment scored last before that, and at its end
 AROUND = ("before_online", "after_online")
+# Seeds from which a comparison of both frameworks is shown on the front page
+MANY = 5
 
 
 def whole_run(

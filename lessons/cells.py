@@ -1,12 +1,14 @@
 """Pages whose code runs: each block of Python after the ones before it, as the cells of a notebook do.
 
-What a block prints stands below it as a block of text. That page is a notebook too, and so are the ten steps.
+What a block prints is below it as a block of text. Some of these pages are notebooks too, and so are the ten steps.
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import nbformat
@@ -16,6 +18,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs" / "port"
 PAGE = DOCS / "primer.md"
+APART = DOCS / "taking_apart.md"
+PAGES = (PAGE, APART, ROOT / "docs" / "guides" / "python.md")
 _CELL = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", re.DOTALL)
 _STEP = re.compile(r"<!-- lesson: step (\d+) -->.*?<!-- /lesson -->\n", re.DOTALL)
 # Runs the cells of standard input one after the other, and prints a list of what each one printed.
@@ -31,14 +35,22 @@ json.dump(printed, sys.stdout)
 
 
 def printed(cells: list[str]) -> list[str]:
-    """What each cell prints, in a fresh process.
+    """What each cell prints, in a fresh process, and in an empty folder that takes the runs that cells make.
 
     Raises:
         subprocess.CalledProcessError: A cell raises an exception, which is on standard error.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", _RUN], input=json.dumps(cells), cwd=ROOT, text=True, stdout=subprocess.PIPE, check=True
-    )
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-c", _RUN],
+            input=json.dumps(cells),
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": path},
+            text=True,
+            stdout=subprocess.PIPE,
+            check=True,
+        )
     return json.loads(done.stdout)
 
 
@@ -53,8 +65,8 @@ def executed(page: str) -> str:
     return _CELL.sub(with_text, page)
 
 
-def primer(page: str) -> NotebookNode:
-    """The page that introduces JAX as a notebook that has run."""
+def as_notebook(page: str) -> NotebookNode:
+    """A page as a notebook that has run."""
     cells: list[NotebookNode] = []
     end = 0
     for cell in _CELL.finditer(page):
@@ -72,7 +84,11 @@ def ten_steps(page: str) -> NotebookNode:
     return _notebook([*cells, new_markdown_cell(page[end:].strip())])
 
 
-NOTEBOOKS = {DOCS / "primer.ipynb": primer, DOCS / "ten_steps.ipynb": ten_steps}
+NOTEBOOKS = {
+    PAGE.with_suffix(".ipynb"): as_notebook,
+    APART.with_suffix(".ipynb"): as_notebook,
+    DOCS / "ten_steps.ipynb": ten_steps,
+}
 
 
 def as_text(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""The pairs as the README and the site's menu list them; `make derived` enters them there."""
+"""The pairs as the site lists them; `make derived` enters them there."""
 
 from parity_tests.families import Family
 from parity_tests.pair import Pair
@@ -12,10 +12,10 @@ def of_family(family: Family) -> list[Pair]:
 
 
 def table() -> str:
-    """A row for each family, with links to its algorithms' pages, as Markdown for the README."""
+    """A row for each family, with links to its algorithms' pages, as Markdown for the front page of the site."""
     lines = ["| family | the case for it | algorithms |", "|---|---|---|"]
     for family in Family:
-        links = ", ".join(f"[{short(pair)}](docs/algorithms/{page_of(pair.name)}.md)" for pair in of_family(family))
+        links = ", ".join(f"[{short(pair)}](algorithms/{page_of(pair.name)}.md)" for pair in of_family(family))
         lines.append(f"| {family.title} | {family.case} | {links} |")
     return "\n".join(lines)
 
@@ -26,14 +26,13 @@ def short(pair: Pair) -> str:
 
 
 def toctree() -> str:
-    """The algorithms' pages in the site's menu, as a directive of Sphinx's."""
+    """The algorithms' pages below their index in the site's menu, as a directive of Sphinx's."""
     return "\n".join(
         [
             "```{toctree}",
             ":hidden:",
-            ":caption: Algorithms",
             "",
-            *(f"algorithms/{page_of(name)}" for name in PAIRS),
+            *(page_of(name) for name in PAIRS),
             "```",
         ]
     )

@@ -20,6 +20,7 @@ PICKLES = (".pkl", ".pickle")
 MINARI = "minari:"  # what the names of Minari's datasets begin with here
 OGBENCH = "ogbench:"  # and those of OGBench's
 OGBENCH_ENVS = "ogbench/"  # what the names of its environments begin with
+ARRAYS = "arrays:"  # what the names of datasets begin with that a Python program hands over
 
 _NAVIGATION, _MANIPULATION = ("navigate", "stitch"), ("play", "noisy")
 OGBENCH_SETS = {
@@ -89,6 +90,11 @@ def is_file_name(name: str) -> bool:
     return name.endswith(_FILE_SUFFIXES)
 
 
+def is_own(name: str) -> bool:
+    """Whether a dataset is the user's own, a file or arrays, so that its name says nothing about its environment."""
+    return is_file_name(name) or name.startswith(ARRAYS)
+
+
 def check_imported(name: str) -> None:
     """Whether a dataset's name is none of data that must be turned into an HDF5 file first.
 
@@ -100,12 +106,12 @@ def check_imported(name: str) -> None:
 
 
 def is_known(name: str) -> bool:
-    """Whether `name` is a D4RL id, a bundled, D4RL-Atari's, Minari's or OGBench's dataset, or a file's path.
+    """Whether `name` is a D4RL id, a bundled, D4RL-Atari's, Minari's or OGBench's dataset, arrays, or a file's path.
 
     None need be there.
     """
     hosted = name in D4RL_FACTS or is_atari(name) or name.startswith((MINARI, OGBENCH))
-    return hosted or name in bundled() or is_file_name(name)
+    return hosted or name in bundled() or is_own(name)
 
 
 def is_atari(name: str) -> bool:

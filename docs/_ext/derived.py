@@ -60,8 +60,9 @@ def lessons() -> Iterator[Made]:
 
 
 def notebooks() -> Iterator[Made]:
-    """The page that introduces JAX with what its code prints, and the notebooks."""
-    yield cells.PAGE, cells.executed(cells.PAGE.read_text(encoding="utf-8")).encode()
+    """The pages whose code runs with what it prints, and the notebooks."""
+    for page in cells.PAGES:
+        yield page, cells.executed(page.read_text(encoding="utf-8")).encode()
     for notebook in cells.NOTEBOOKS:
         yield notebook, cells.as_text(notebook).encode()
 

@@ -1,9 +1,10 @@
 """Where a dataset comes from: D4RL, D4RL-Atari, Minari, OGBench by name, a file of one's own, bundled, an object."""
 
+import contextlib
 import functools
 import hashlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from shared.data.cache import Source, cached
 from shared.data.hdf5 import read_arrays, read_attributes
 from shared.data.transitions import checked_arrays, read_hdf5
 from shared.errors import InputError
-from shared.names import D4RL_FACTS, MINARI, OGBENCH, dataset_path, is_atari
+from shared.names import ARRAYS, D4RL_FACTS, MINARI, OGBENCH, dataset_path, is_atari
+
+_GIVEN: dict[str, Source] = {}  # by name, the datasets that a Python program has handed over
 
 
 def read(name: str) -> Source:
@@ -25,11 +28,15 @@ def read(name: str) -> Source:
     Args:
         name: `mini/...`, a D4RL id such as `hopper-medium-v2`, one of D4RL-Atari's such as `breakout-mixed-v0`,
             `minari:mujoco/hopper/medium-v0`, `ogbench:cube-single-play-singletask-v0`, or a file's path. The file is in
-            D4RL's layout, or one of d3rlpy's replay buffers.
+            D4RL's layout, or one of d3rlpy's replay buffers. Within `given`, also the name of what was given.
 
     Raises:
         InputError: The dataset is unknown, cannot be downloaded, or cannot be read.
     """
+    if name in _GIVEN:
+        return _GIVEN[name]
+    if name.startswith(ARRAYS):
+        raise InputError(f"{name} is made of arrays that a Python program held: hand them to corl_twins.train again")
     if name.startswith(MINARI):
         return minari_sets.read(name)
     if name.startswith(OGBENCH):
@@ -80,7 +87,7 @@ def next_observations(name: str, source: Source) -> np.ndarray | None:
     Raises:
         InputError: The array has another shape than the states, or holds numbers that are not finite.
     """
-    if name.startswith((MINARI, OGBENCH)):
+    if name in _GIVEN or name.startswith((MINARI, OGBENCH)):
         return None
     path = download.fetch(name) if name in D4RL_FACTS else dataset_path(name)
     if d3rlpy_files.is_buffer(path):
@@ -98,6 +105,16 @@ def next_observations(name: str, source: Source) -> np.ndarray | None:
 def _tell_of_other_bytes(name: str, path: Path, digest: str) -> None:
     if sums.known(path.name) not in (None, digest):
         print(f"{path} is not the known file of {name}: `corl-twins datasets verify {name}` says more", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def given(name: str, source: Source) -> Iterator[None]:
+    """Within it `read` returns this dataset under this name, in every thread."""
+    _GIVEN[name] = source
+    try:
+        yield
+    finally:
+        del _GIVEN[name]
 
 
 def from_object(env: Any) -> Source:

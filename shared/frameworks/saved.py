@@ -21,7 +21,7 @@ from shared.envs.scores import Scale, scale
 from shared.envs.spaces import Shape, size_of_statistics
 from shared.errors import InputError
 from shared.frameworks import exchange, jax_checkpoints, jax_side, torch_checkpoints
-from shared.frameworks.twins import load_twin
+from shared.frameworks.twins import acting, load_twin
 from shared.names import nearest
 from shared.runs.checkpoints import Checkpoints
 from shared.runs.configs import algorithms, from_settings, read_file
@@ -161,55 +161,64 @@ class Saved:
         """What returns are reported as."""
         return scale(self.env_id, self.facts.get("environment"))
 
-    def evaluator(self, n_episodes: int, seed: int | None = None, **how: Any) -> Evaluator:
+    def evaluator(self, n_episodes: int, seed: int | None = None, env_id: str | None = None, **how: Any) -> Evaluator:
         """What scores the run's policy: it normalises states as the run's evaluations did.
 
         Args:
             n_episodes: Episodes of one evaluation.
             seed: Decides the start states; None: as in the run.
+            env_id: Another environment than the run's, with the same sizes; None: the run's.
             how: Further arguments of an `Evaluator`.
 
         Raises:
-            InputError: As `statistics`, or the environment cannot be made.
+            InputError: As `statistics`, or the environment cannot be made or does not fit.
         """
-        if self.env_id == NO_ENVIRONMENT:
+        if self.env_id == NO_ENVIRONMENT and env_id is None:
             raise InputError(
                 f"{self.path} was learnt from data alone, so no environment is known to act in: go on from it with "
                 "--load_model and --eval_env"
             )
         seed = self.evaluation_seed if seed is None else seed
-        limits = [self._cut]
+        limits = [self._cut(env_id)]
         if self.is_prompted:
             how = {"num_envs": n_episodes} | how
             limits.append(self.config.episode_len)
-        known: dict[str, Any] = {"units": self.units, "reported": self.scale}
+        reported = self.scale if env_id in (None, self.env_id) else scale(env_id)
+        known: dict[str, Any] = {"units": self.units, "reported": reported}
         known["frame_stack"] = frame_stack_of(self.config)
         known["max_steps"] = min((steps for steps in limits if steps), default=None)
         how = known | how
-        return Evaluator(self.env_id, n_episodes, seed, *self.statistics(), **how)
+        evaluator = Evaluator(env_id or self.env_id, n_episodes, seed, *self.statistics(), **how)
+        if (found := (evaluator.state_dim, evaluator.action_dim)) != self.sizes[:2]:
+            evaluator.close()
+            raise InputError(
+                f"{self.path} acts on observations {self.sizes[0]} with actions {self.sizes[1]}, {env_id} has "
+                f"{found[0]} and {found[1]}: name an environment like {self.env_id}"
+            )
+        return evaluator
 
-    @property
-    def _cut(self) -> int | None:
-        """After how many steps an episode is cut; None: by the environment alone."""
+    def _cut(self, env_id: str | None) -> int | None:
+        """After how many steps an episode is cut in this environment or the run's; None: by the environment alone."""
         environment = self.facts.get("environment") or {}
-        return environment.get("max_episode_steps") or cut_after(self.config, self.env_id)
+        return environment.get("max_episode_steps") or cut_after(self.config, env_id or self.env_id)
 
     @property
     def evaluation_seed(self) -> int:
         """What decides the start states of the run's evaluations."""
         return getattr(self.config, "eval_seed", self.config.seed)
 
-    def policy(self, seed: int | None = None) -> Policy | ContextPolicy:
-        """The run's policy for an evaluator, computed by the PyTorch twin; asked for the first of its returns.
+    def policy(self, seed: int | None = None, framework: str = "torch") -> Policy | ContextPolicy:
+        """The run's policy for an evaluator; asked for the first of its returns.
 
         Args:
             seed: Decides what a policy that samples draws; None: as in the run.
+            framework: Whose twin computes the actions: `torch` or `jax`.
 
         Raises:
             InputError: As `trainer`, or the run has learnt no policy.
         """
         self.check_acts()
-        config, act = self.config, self.trainer().act
+        config, act = self.config, self.trainer().act if framework == "torch" else self._jax_act()
         if self.draw is not None:
             return SampledPolicy(act, self.draw, self.evaluation_seed if seed is None else seed)
         if (epsilon := getattr(config, "eval_epsilon", 0.0)) > 0.0:
@@ -338,6 +347,11 @@ class Saved:
             return content["state"], content["total_it"]
         trainer = self.trainer()
         return exchange.to_jax(trainer, self._empty_state()), trainer.total_it
+
+    def _jax_act(self) -> Callable[..., np.ndarray]:
+        """What the PyTorch twin's `act` computes, by the JAX twin."""
+        act, network = load_twin("jax", self.algorithm).act, acting(self.state()[0])
+        return lambda *inputs: np.asarray(act(network, *inputs))
 
     def _empty_state(self) -> Any:
         jax_side.default_device()  # or one line on why there is none

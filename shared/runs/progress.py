@@ -7,13 +7,34 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import psutil
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from shared.runs import seeds
+
+_silent = False
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Within it no bar is shown and `say` prints nothing; warnings are printed."""
+    global _silent
+    before, _silent = _silent, True
+    try:
+        yield
+    finally:
+        _silent = before
+
+
+def _in_notebook() -> bool:
+    """Whether a Jupyter kernel runs this program, whose front end draws bars though it is no terminal."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return shell is not None and "IPKernelApp" in shell.config
 
 
 def say(line: str) -> None:
     """Prints a line above the bar, at once also where output is buffered."""
+    if _silent:
+        return
     tqdm.write(seeds.label() + line)
     sys.stdout.flush()
 
@@ -58,13 +79,13 @@ class Progress:
 
     def begin(self, total: int, initial: int, unit: str) -> None:
         """Makes the bar, from `initial` to `total` units; time passes from here on."""
-        # A bar redrawn into a log file would flood it, so there is one on terminals only.
+        # A bar redrawn into a log file would flood it, so there is one on terminals and in notebooks only.
         self.bar = tqdm(
             total=total,
             initial=initial,
             unit=f" {unit}s",
             desc=seeds.label().removesuffix(": ") or None,
-            disable=None,
+            disable=True if _silent else False if _in_notebook() else None,
             dynamic_ncols=True,
         )
         self._entered = time.perf_counter() - self._seconds_before

@@ -630,7 +630,7 @@ def told_by(name: str, attributes: dict[str, Any], env_id: str) -> str:
     """
     if name in names.D4RL_FACTS:
         return name
-    if names.is_file_name(name):
+    if names.is_own(name):
         return env_id
     return str(attributes.get("recorded_in", attributes.get("env_id", env_id)))
 

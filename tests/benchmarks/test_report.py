@@ -91,11 +91,11 @@ def test_forms_stand_beside_the_default_runs(monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_every_algorithm_is_listed_once_in_its_family() -> None:
-    """In the README and on the site; no family is empty, and each sentence on a choice is one."""
+    """On the front page and on that of algorithms; no family is empty, and each sentence on a choice is one."""
     for family in Family:
         assert listing.of_family(family), family
     assert sum(len(listing.of_family(family)) for family in Family) == len(PAIRS)
-    assert listing.table().count("](docs/") == catalogue.table().count(".md) | ") == len(PAIRS)
+    assert listing.table().count("](algorithms/") == catalogue.table().count(".md) | ") == len(PAIRS)
     for pair in PAIRS.values():
         assert re.fullmatch(r"[A-Z][^.]*\.( [A-Z][^.]*\.)?", pair.use), pair.name
 

@@ -105,6 +105,15 @@ def test_it_trains_in_both_frameworks_and_draws(typed: Callable[..., str], tmp_p
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_it_is_called_from_python(programs: Path, house: Path, tmp_path: Path) -> None:
+    """Its own settings and data come along, and type checkers see its types."""
+    short = "max_timesteps=2, eval_freq=2, n_episodes=1, device='cpu', progress=False"
+    program = f"import corl_twins; run = corl_twins.train('any_percent_bc', {short}); "
+    program += "print(run.policy.framework, run.policy([0.0] * 11).shape)"
+    assert succeed(programs / "python", "-c", program, cwd=tmp_path) == "jax (3,)\n"
+    assert (house.parent / "py.typed").is_file()
+
+
 def test_it_checks_a_port(typed: Callable[..., str], tmp_path: Path) -> None:
     """One that imports `shared`, as the twins do."""
     (tmp_path / "port.py").write_text((ROOT / "corl_jax" / "any_percent_bc.py").read_text())

@@ -20,10 +20,11 @@ def ran(path: Path) -> NotebookNode:
 
 
 @pytest.mark.thorough
-def test_the_page_that_introduces_jax_runs_in_jupyter() -> None:
+@pytest.mark.parametrize("page", ["primer", "taking_apart"])
+def test_a_page_runs_in_jupyter(page: str) -> None:
     """With the same outputs."""
-    before = nbformat.read(cells.DOCS / "primer.ipynb", as_version=4)
-    assert outputs(ran(cells.DOCS / "primer.ipynb")) == outputs(before)
+    before = nbformat.read(cells.DOCS / f"{page}.ipynb", as_version=4)
+    assert outputs(ran(cells.DOCS / f"{page}.ipynb")) == outputs(before)
 
 
 @pytest.mark.thorough
@@ -50,7 +51,7 @@ def test_a_cell_knows_the_ones_before_it_and_shows_what_it_prints() -> None:
 
 
 def test_a_notebook_has_text_and_code_in_turn() -> None:
-    made = cells.primer(cells.executed(PAGE)).cells
+    made = cells.as_notebook(cells.executed(PAGE)).cells
     assert [(cell.cell_type, cell.source) for cell in made] == [
         ("markdown", "# A"),
         ("code", "x = 2"),

@@ -1,0 +1,215 @@
+"""Policies that runs have learnt, and their evaluation."""
+
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from corl_twins.data import HasDataset, scoring_environment
+from corl_twins.place import enter
+from corl_twins.training import Run
+
+if TYPE_CHECKING:
+    from shared.envs.evaluation import Evaluator
+    from shared.frameworks.saved import Saved
+
+
+class Evaluation(NamedTuple):
+    """What a policy earned.
+
+    Attributes:
+        score: The mean over the episodes, on the scale that `metric` names.
+        metric: `d4rl_normalized_score`, `normalized_return`, `success_percent` or `return_mean`.
+        returns: (episodes,), the sum of each episode's rewards.
+        lengths: (episodes,), the steps of each episode.
+    """
+
+    score: float
+    metric: str
+    returns: np.ndarray
+    lengths: np.ndarray
+
+
+class Policy:
+    """What a run has learnt: from observations as the environment gives them to actions as it takes them.
+
+    Attributes:
+        framework: `torch` or `jax`, which computes the actions.
+        algorithm: What learnt it, such as `iql`.
+        env: The environment that scored the run.
+        path: The checkpoint that it comes from.
+    """
+
+    framework: str
+    algorithm: str
+    env: str
+    path: Path
+
+    def __init__(self, saved: "Saved", framework: str, seed: int | None = None) -> None:
+        """Use `load_policy`, which finds the checkpoint."""
+        self._saved, self._seed = saved, seed
+        self.framework, self.algorithm, self.path = framework, saved.algorithm, saved.path
+        self.env = saved.env_id
+        self._statistics, self._action_statistics = saved.statistics(), saved.action_statistics()
+        self._begin()
+
+    def __repr__(self) -> str:
+        """What it is, in a line."""
+        return f"Policy({self.algorithm}, {self.framework}, {self.env}, {self.path})"
+
+    def _begin(self) -> None:
+        """Forgets every episode."""
+        self._act = self._saved.policy(self._seed, self.framework)
+
+    def __call__(
+        self, observations: ArrayLike, returns: ArrayLike | None = None, lengths: ArrayLike | None = None
+    ) -> np.ndarray:
+        """The actions for one observation, or for those of several episodes that are stepped together.
+
+        Args:
+            observations: (S,), or (E, S) of E episodes; of images (C, H, W) or (E, C, H, W).
+            returns: (E,), the sum of each episode's rewards so far. Only a Decision Transformer needs this.
+            lengths: (E,), the steps of each episode so far. A Decision Transformer needs this. A policy that draws
+                random numbers begins them anew for an episode whose length is 0; without lengths it goes on drawing.
+
+        Returns:
+            (A,) or (E, A), float32, in the environment's own units; finite actions are () or (E,), counted from 0.
+
+        Raises:
+            InputError: The observations have another shape, or a Decision Transformer is not told returns and lengths.
+        """
+        from shared.envs.evaluation import ContextPolicy
+
+        rows, alone = self._rows(observations)
+        if not isinstance(self._act, ContextPolicy):
+            actions = self._act(rows)
+        else:
+            actions = self._act(rows, *self._progress(len(rows), returns, lengths))
+        mean, std = self._action_statistics
+        actions = np.asarray(actions)
+        if not np.issubdtype(actions.dtype, np.integer):
+            actions = actions * std + mean
+        return actions[0] if alone else actions
+
+    def _rows(self, observations: ArrayLike) -> tuple[np.ndarray, bool]:
+        """Observations (E, ...) as the network takes them, and whether there was one alone."""
+        from shared.envs.spaces import axes
+        from shared.errors import InputError
+
+        rows, shape = np.asarray(observations), axes(self._saved.sizes[0])
+        alone = rows.ndim == len(shape)
+        rows = rows[None] if alone else rows
+        if rows.shape[1:] != shape:
+            raise InputError(f"observations have shape {np.shape(observations)}: pass {shape}, or several rows of it")
+        if len(shape) > 1:
+            return rows, alone
+        mean, std = self._statistics
+        return ((rows - mean) / std).astype(np.float32), alone
+
+    def _progress(
+        self, rows: int, returns: ArrayLike | None, lengths: ArrayLike | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """How far each episode has come, (E,) and (E,)."""
+        from shared.errors import InputError
+
+        if self._saved.is_prompted and (returns is None or lengths is None):
+            raise InputError("a Decision Transformer acts on its history too: pass the returns and lengths so far")
+        lengths = np.ones(rows, int) if lengths is None else np.reshape(lengths, rows).astype(int)
+        if not lengths.any():
+            self._begin()
+        return np.zeros(rows) if returns is None else np.reshape(returns, rows).astype(float), lengths
+
+    def _evaluator(self, env_id: str | None, episodes: int, seed: int | None) -> "Evaluator":
+        return self._saved.evaluator(episodes, seed, env_id)
+
+    def _playing(self, seed: int | None) -> Callable[..., np.ndarray]:
+        """For an evaluator, which normalises by itself."""
+        return self._saved.policy(seed, self.framework)
+
+
+def load_policy(run: Run | str | PathLike[str], framework: str | None = None, seed: int | None = None) -> Policy:
+    """Loads what a run has learnt.
+
+    Args:
+        run: A run, its folder, or one of its checkpoints, whichever framework trained it.
+        framework: Which framework computes the actions, `torch` or `jax`; None means the one that trained the run.
+        seed: Decides what a policy draws that samples its actions; None means the run's own seed of evaluations.
+
+    Raises:
+        InputError: There is no checkpoint, it cannot be used, or the run has learnt no policy.
+    """
+    enter()
+    from shared.errors import InputError
+    from shared.frameworks.saved import Saved, find
+    from shared.frameworks.twins import FRAMEWORKS
+
+    if framework is not None and framework not in FRAMEWORKS:
+        raise InputError(f"unknown framework {framework!r}: choose {' or '.join(map(repr, FRAMEWORKS))}")
+    saved = Saved.open(find(run.folder if isinstance(run, Run) else Path(run)))
+    saved.check_acts()
+    return Policy(saved, framework or saved.framework, seed)
+
+
+def evaluate(
+    policy: Policy | Callable[[np.ndarray], ArrayLike],
+    env: str | HasDataset | None = None,
+    episodes: int = 10,
+    seed: int | None = None,
+) -> Evaluation:
+    """Runs a policy for some episodes, and scores it as runs are scored.
+
+    Episode k begins in a state that depends on `seed` and k only, so policies are compared from the same states.
+
+    Args:
+        policy: What `load_policy` returns, or any function from observations (episodes, S) to actions (episodes, A).
+            Observations are float32, as the environment gives them. Finite actions are whole numbers (episodes,),
+            counted from 0. A row of an episode that has ended is of no effect.
+        env: A Gymnasium environment's name, or a dataset as in `train`, whose environment is then meant. None means the
+            environment that scored the run; a function of your own needs a name.
+        episodes: How many.
+        seed: Decides the start states, 0 or more. None means those of the run's own evaluations, or 0.
+
+    Raises:
+        InputError: The environment or a number cannot be used, or the policy does not fit.
+    """
+    enter()
+    from shared.envs.evaluation import Evaluator
+    from shared.envs.scores import scale
+    from shared.errors import InputError
+
+    if isinstance(policy, Policy):
+        env_id = None if env is None else scoring_environment(env)[0]
+        evaluator, act = policy._evaluator(env_id, episodes, seed), policy._playing(seed)
+    elif env is None:
+        raise InputError("a function does not say where it acts: pass the name of an environment as env")
+    else:
+        env_id, source = scoring_environment(env)
+        stated = None if source is None or source.attributes.get("env_id") != env_id else source.attributes
+        evaluator = Evaluator(env_id, episodes, seed or 0, reported=scale(env_id, stated))
+        act = _checked(policy, (episodes, *evaluator.actions.shape), evaluator.actions.finite)
+    try:
+        played = evaluator(act)
+    finally:
+        evaluator.close()
+    score = float(evaluator.scale(played.outcomes).mean())
+    return Evaluation(score, evaluator.scale.metric, played.returns, played.lengths)
+
+
+def _checked(
+    policy: Callable[[np.ndarray], ArrayLike], shape: tuple[int, ...], finite: bool
+) -> Callable[[np.ndarray], np.ndarray]:
+    """The policy, whose actions are looked at."""
+    from shared.errors import InputError
+
+    def act(observations: np.ndarray) -> np.ndarray:
+        actions: Any = np.asarray(policy(observations))
+        if actions.shape != shape:
+            raise InputError(f"the policy returned actions of shape {actions.shape}: return {shape}, a row an episode")
+        if finite and not np.issubdtype(actions.dtype, np.integer):
+            raise InputError(f"the policy returned actions of type {actions.dtype}: return whole numbers")
+        return actions
+
+    return act
