@@ -28,9 +28,9 @@ class ActionBox:
     @classmethod
     def of(cls, low: ArrayLike, high: ArrayLike) -> "ActionBox":
         """The box with these bounds, those without meaning taken as infinite."""
-        low, high = np.array(low), np.array(high)
-        low[low <= -UNBOUNDED], high[high >= UNBOUNDED] = -np.inf, np.inf
-        return cls(low, high)
+        least, greatest = np.array(low), np.array(high)
+        least[least <= -UNBOUNDED], greatest[greatest >= UNBOUNDED] = -np.inf, np.inf
+        return cls(least, greatest)
 
     @property
     def is_unit(self) -> bool:

@@ -74,6 +74,7 @@ def exact() -> Iterator[str]:
 def test_an_evaluation_stays_within_bounds_of_double_precision(exact: str) -> None:
     """In single precision 0.1 and 0.3 are larger; the environment would refuse them."""
     evaluator = Evaluator(exact, 1, seed=0)
+    assert evaluator.actions.box is not None
     evaluator.units = ActionUnits(*evaluator.actions.box.middle_and_half(), box=evaluator.actions.box)
     for value in (-1, 1):
         evaluator(lambda observations, value=value: np.full((1, 2), value, np.float32))
