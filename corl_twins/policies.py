@@ -14,7 +14,7 @@ from corl_twins.training import Run
 
 if TYPE_CHECKING:
     from shared.envs.evaluation import Evaluator
-    from shared.frameworks.saved import Saved
+    from shared.frameworks.saved_run import SavedRun
 
 
 class Evaluation(NamedTuple):
@@ -48,7 +48,7 @@ class Policy:
     env: str
     path: Path
 
-    def __init__(self, saved: "Saved", framework: str, seed: int | None = None) -> None:
+    def __init__(self, saved: "SavedRun", framework: str, seed: int | None = None) -> None:
         """Use `load_policy`, which finds the checkpoint."""
         self._saved, self._seed = saved, seed
         self.framework, self.algorithm, self.path = framework, saved.algorithm, saved.path
@@ -143,12 +143,12 @@ def load_policy(run: Run | str | PathLike[str], framework: str | None = None, se
     """
     enter()
     from shared.errors import InputError
-    from shared.frameworks.saved import Saved, find
+    from shared.frameworks.saved_run import SavedRun, find
     from shared.frameworks.twins import FRAMEWORKS
 
     if framework is not None and framework not in FRAMEWORKS:
         raise InputError(f"unknown framework {framework!r}: choose {' or '.join(map(repr, FRAMEWORKS))}")
-    saved = Saved.open(find(run.folder if isinstance(run, Run) else Path(run)))
+    saved = SavedRun.open(find(run.folder if isinstance(run, Run) else Path(run)))
     saved.check_acts()
     return Policy(saved, framework or saved.framework, seed)
 

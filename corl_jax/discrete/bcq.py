@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -55,7 +55,7 @@ class Hyperparameters:
     # Penalise the imitator's log-probabilities, as d3rlpy 2.8.1 does; else its outputs, as the paper's authors do
     penalize_log_probs: bool = False
     # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
-    target_update_interval: int = bounded(8000, low=1)
+    target_update_period: int = bounded(8000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(32, low=1)
 
@@ -78,12 +78,6 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     action_flexibility: float = bounded(0.3, low=0, high=1)
     # The imitator stands on the hidden layers of the first critic; else it has its own
     share_encoder: bool = True
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "gamma": "discount",
-        "n_trials": "n_episodes",
-        "dataset": "env",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -262,7 +256,7 @@ def train_interval(
     hp = state.hp
 
     def draw(step: Array) -> tuple[Array, Array, Noise]:
-        copied = (step - start + phase) % hp.target_update_interval == 0
+        copied = (step - start + phase) % hp.target_update_period == 0
         return copied, *draw_noise(key, step, hp, len(dataset))
 
     def update(state: BCQ, drawn: Any, place: int) -> tuple[BCQ, dict[str, Array]]:
@@ -312,7 +306,7 @@ def train(config: TrainConfig) -> Run:
             history = History(run)
             for start, step in run.calls():
                 num_updates = step - start
-                phase = (total_it + start) % config.target_update_interval
+                phase = (total_it + start) % config.target_update_period
                 state, found = train_together(train_interval, state, draws_key, dataset, start, num_updates, phase)
                 history.add(num_updates, found)
                 write = partial(save_checkpoint, algorithm="discrete/bcq", state=state, total_it=total_it + step)

@@ -25,7 +25,7 @@ from shared.envs.registry import fingerprint, is_registered, make_env
 from shared.envs.scores import REFERENCES, scale
 from shared.envs.spaces import spaces_of
 from shared.errors import InputError, Stopped
-from shared.frameworks.saved import Saved
+from shared.frameworks.saved_run import SavedRun
 from shared.names import NAMES, RECIPES, ROBOTS, nearest
 from shared.runs.actions import action_units
 
@@ -176,7 +176,7 @@ class Collection:
     def _recorder(self, step: int) -> Recorder:
         """Of the policy after some environment steps, 0 for one that has learnt nothing."""
         path = self._paths[step] if step else None
-        units = action_units(self.agent.config, self.actions) if path is None else Saved.open(path).units
+        units = action_units(self.agent.config, self.actions) if path is None else SavedRun.open(path).units
         load = partial(self.agent.acting, path, self._shape, self.actions.size, units.bound)
         seed = int(np.random.SeedSequence([self._options.seed, step]).generate_state(1)[0])
         return Recorder(self.env_id, load, seed, self._folder / "episodes" / str(step), units)

@@ -102,7 +102,7 @@ def _call_length(interval: int, period: int, most: int) -> int:
     return next(fitting, longest)
 
 
-class Fortunes:
+class PhaseResults:
     """How a run of two phases fares: scores around the switch, and on tasks with a goal success and regret.
 
     Regret is the share of episodes without success. The regret of training counts the episodes that were lived through

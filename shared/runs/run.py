@@ -13,7 +13,7 @@ from shared.envs.evaluation import ContextPolicy, Policy
 from shared.errors import InputError, RunError, Stopped
 from shared.files import write_atomically
 from shared.runs import seeds
-from shared.runs.beside import Beside, Outcome
+from shared.runs.background import BackgroundEvaluator, Outcome
 from shared.runs.memory import advice, is_exhausted
 from shared.runs.phases import Phases, updates_a_call
 from shared.runs.progress import Progress, say, warn
@@ -73,7 +73,7 @@ class Run:
         self._progress, self._phases = Progress(), Phases(config)
         named_device = str(device or config.device)
         self._record = Record(config, task, algorithm, framework, named_device, unit, self._progress)
-        self._beside = Beside(task.evaluator)
+        self._background = BackgroundEvaluator(task.evaluator)
         self._saved: Path | None = None
         self._not_saved: OSError | None = None
         # Whether the run has said that it has diverged and continues
@@ -193,7 +193,7 @@ class Run:
         finally:
             self._record.release()
             self._task.evaluator.close()
-            self._beside.close()
+            self._background.close()
             self._record.end_loggers(finished)
             # Last, since what is closed may hang, and a run that was asked to end does end.
             self._stop.__exit__(kind, error, trace)
@@ -241,7 +241,7 @@ class Run:
         The first call with updates is left out of the rate, since it may have compiled.
         """
         self._progress.advance(updates, updates if steps is None else steps)
-        for outcome in self._beside.known():
+        for outcome in self._background.known():
             self._write_evaluation(outcome)
 
     def log(self, step: int, metrics: Mapping[str, SupportsFloat], episodes: Sequence[Episode] = ()) -> None:
@@ -255,7 +255,7 @@ class Run:
         Raises:
             RunError: One of them, or an evaluation before them, is not finite.
         """
-        for outcome in self._beside.known_before(metrics.values()):
+        for outcome in self._background.known_before(metrics.values()):
             self._write_evaluation(outcome)
         # The device has done its updates when these are numbers: what an evaluation takes after that is waited for.
         values = {name: float(value) for name, value in metrics.items()}
@@ -360,7 +360,7 @@ class Run:
         self._stop.obey()
         self._progress.bar.set_postfix_str(f"evaluating {step}")
         if beside:
-            self._beside.ask(step, policy, prompt)
+            self._background.ask(step, policy, prompt)
             if step == self._config.max_timesteps:
                 self._write_pending(self._stop.obeyed_at_once)
             return
@@ -375,10 +375,10 @@ class Run:
         A run that is asked to end gives them a few seconds. Then they come again when it goes on, from the checkpoint
         that they are of.
         """
-        while self._beside.pending:
+        while self._background.pending:
             with self._progress.left_out():
                 with waiting():
-                    outcome = self._beside.awaited(self._stop.obey_after_grace)
+                    outcome = self._background.awaited(self._stop.obey_after_grace)
                 self._write_evaluation(outcome)
 
     def _write_evaluation(self, outcome: Outcome) -> None:

@@ -18,7 +18,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import corl_twins
 from shared.commands.play import play
 from shared.errors import InputError
-from shared.frameworks.saved import Saved, find
+from shared.frameworks.saved_run import SavedRun, find
 from shared.frameworks.twins import algorithms as files
 from shared.runs.run import Run
 
@@ -127,7 +127,7 @@ def test_a_policy_takes_what_the_environment_gives(run: corl_twins.Run) -> None:
     actions = policy(observations)
     assert actions.shape == (4, 1)
     assert_allclose(policy(observations[2]), actions[2], rtol=1e-4)
-    saved = Saved.open(find(run.folder))
+    saved = SavedRun.open(find(run.folder))
     mean, std = saved.statistics()
     (own,) = saved.actions(((observations - mean) / std).astype(np.float32))
     action_mean, action_std = saved.action_statistics()
@@ -147,7 +147,7 @@ def test_an_evaluation_is_that_of_the_run(run: corl_twins.Run) -> None:
     as_function = corl_twins.evaluate(lambda seen: run.policy(seen), PENDULUM, 2, run.result["evaluation"]["seed"])
     assert_allclose(as_function.score, run.score, rtol=1e-3)
     assert as_function.metric == run.metric
-    played = play(Saved.open(find(run.folder)), 3, 5, None)
+    played = play(SavedRun.open(find(run.folder)), 3, 5, None)
     assert_allclose(corl_twins.evaluate(run.policy, episodes=3, seed=5).returns, played.returns, rtol=1e-3)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shared.errors import InputError
-from shared.frameworks.saved import Saved, find
+from shared.frameworks.saved_run import SavedRun, find
 from shared.frameworks.twins import load_twin
 from shared.runs.own_data import Prompts, prompts, with_corls_prompts
 
@@ -31,7 +31,7 @@ def test_targets_are_the_datas_own_returns(
     asked = {name.partition("_")[0] for row in rows for name in row if name.startswith("eval/")}
     assert asked == {"eval/-10.0", "eval/-35.0"}
     path.unlink()
-    settings = Saved.open(find(run.folder)).config
+    settings = SavedRun.open(find(run.folder)).config
     assert (settings.target_returns, settings.reward_scale) == ((-10.0, -35.0), pytest.approx(1 / 60))
 
 

@@ -11,7 +11,7 @@ import pytest
 from parity_tests.pairs import PAIRS, is_finite
 from shared.envs.boxes import ActionUnits
 from shared.errors import Stopped
-from shared.frameworks.saved import Saved
+from shared.frameworks.saved_run import SavedRun
 from shared.runs import task
 from shared.runs.run import Run
 from tests.boxed_envs import BOXES, write
@@ -45,7 +45,7 @@ def test_twice_the_box_is_the_same_run(name: str, side: str, tmp_path: Path) -> 
     unit, twice = (rows(run) for run in runs.values())
     assert any("return_mean" in row for row in unit)
     assert unit == twice
-    saved = Saved.open(last_checkpoint(runs["Twice"]))
+    saved = SavedRun.open(last_checkpoint(runs["Twice"]))
     assert saved.units.std.tolist() == [2, 2]
     assert saved.box is not None
     assert saved.box.high.tolist() == BOXES["Twice"][1]
@@ -56,7 +56,7 @@ def test_twice_the_box_is_the_same_run(name: str, side: str, tmp_path: Path) -> 
 def test_no_action_leaves_an_uneven_box(name: str, side: str, tmp_path: Path) -> None:
     """On data, in evaluations, while it explores; nor where the run is played afterwards."""
     run = train(side, name, tmp_path / "runs", **settings(name, tmp_path, "Uneven"))
-    saved = Saved.open(last_checkpoint(run))
+    saved = SavedRun.open(last_checkpoint(run))
     np.testing.assert_allclose(saved.units.mean, [0.35, 1.4], rtol=1e-6)
     np.testing.assert_allclose(saved.units.std, [0.35, 1.7], rtol=1e-6)
     evaluator = saved.evaluator(2)
@@ -70,11 +70,11 @@ def test_without_bounds_the_data_give_them(tmp_path: Path, capsys: pytest.Captur
     """Or settings do; alone in the environment, they must."""
     run = train("torch", "td3_bc", tmp_path / "data", **settings("td3_bc", tmp_path, "Free"))
     assert capsys.readouterr().out.count("actions have no bounds") == 1
-    np.testing.assert_allclose(Saved.open(last_checkpoint(run)).units.std, 3.8, atol=0.01)
+    np.testing.assert_allclose(SavedRun.open(last_checkpoint(run)).units.std, 3.8, atol=0.01)
     own = settings("td3_bc", tmp_path, "Free") | {"action_low": (-6.0,), "action_high": (6.0, 2.0)}
     run = train("torch", "td3_bc", tmp_path / "settings", **own)
     assert "no bounds" not in capsys.readouterr().out
-    assert Saved.open(last_checkpoint(run)).units.std.tolist() == [6, 4]
+    assert SavedRun.open(last_checkpoint(run)).units.std.tolist() == [6, 4]
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_a_run_of_before_goes_on_as_it_began(
     """With the bound that its checkpoint states; so does a run that begins with this checkpoint."""
     own = settings(name, tmp_path, "Twice")
     whole = train(side, name, tmp_path / "whole", **own)
-    assert Saved.open(last_checkpoint(whole)).units.bound == 2
+    assert SavedRun.open(last_checkpoint(whole)).units.bound == 2
     with as_before.context() as patch:
         patch.setattr(Run, "evaluate", stopping_after(4, Run.evaluate))
         with pytest.raises(Stopped):

@@ -11,7 +11,7 @@ import torch
 
 from corl_torch import dt, td3_bc
 from shared.data import transitions
-from shared.frameworks.saved import Saved
+from shared.frameworks.saved_run import SavedRun
 from shared.frameworks.twins import load_twin
 from shared.runs.task import load_task, load_trajectories
 from tests.boxed_envs import write
@@ -41,10 +41,10 @@ def test_states_are_normalised_as_the_networks_know_them(
 ) -> None:
     """Whatever the run's own statistics would be; the policy earns what it did, and later runs inherit them too."""
     path = write(tmp_path, "Unit")
-    first = Saved.open(last_checkpoint(train(side, "td3_bc", tmp_path / "first", env=str(path))))
+    first = SavedRun.open(last_checkpoint(train(side, "td3_bc", tmp_path / "first", env=str(path))))
     assert "states are normalised" not in capsys.readouterr().out
     own = {"env": str(elsewhere(path)), "load_model": str(first.path)} | settings
-    second = Saved.open(last_checkpoint(train(side, "td3_bc", tmp_path / "second", **own)))
+    second = SavedRun.open(last_checkpoint(train(side, "td3_bc", tmp_path / "second", **own)))
     assert capsys.readouterr().out.count(f"states are normalised by the statistics in {first.path}") == 1
     np.testing.assert_array_equal(second.statistics(), first.statistics())
     task = load_task(load_twin(side, "td3_bc").TrainConfig(**own, n_episodes=2, seed=first.config.seed))
@@ -98,7 +98,7 @@ def test_a_checkpoint_of_before_acts_as_it_did(tmp_path: Path) -> None:
         task.dataset.actions, transitions.extract_transitions(transitions.read_hdf5(path)).actions
     )
     task.evaluator.close()
-    saved = Saved.open(checkpoint)
+    saved = SavedRun.open(checkpoint)
     assert saved.units.bound == 2
     assert saved.units.are_neutral
     states = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
@@ -119,7 +119,7 @@ def test_a_file_without_statistics_brings_none(tmp_path: Path, capsys: pytest.Ca
 
 def test_trajectories_are_normalised_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path, "Uneven")
-    first = Saved.open(last_checkpoint(train("torch", "dt", tmp_path / "first", env=str(path), episode_len=8)))
+    first = SavedRun.open(last_checkpoint(train("torch", "dt", tmp_path / "first", env=str(path), episode_len=8)))
     config = begun_with(first.path, elsewhere(path), dt, episode_len=8)
     task = load_trajectories(config, 1.0)
     task.evaluator.close()

@@ -15,7 +15,7 @@ from shared.data import rewards
 from shared.data.experience import Rows, load_rows
 from shared.envs.registry import is_registered, make_env, time_limit
 from shared.errors import InputError
-from shared.frameworks.saved import Saved, find
+from shared.frameworks.saved_run import SavedRun, find
 from shared.frameworks.twins import ROOT, load_twin
 from shared.runs import episodes
 from shared.runs.task import load_task, training_environment
@@ -72,7 +72,7 @@ def test_a_file_names_the_environment_of_a_module_and_the_run_remembers_it(
     run = train(side, "td3_bc", tmp_path / "runs", env=str(glided(GLIDE)), **SHORT)
     assert lengths(run) == [12, 12]
     assert json.loads((run / "result.json").read_text())["evaluation"]["env"] == GLIDE
-    saved = Saved.open(find(run))
+    saved = SavedRun.open(find(run))
     assert saved.facts["environment"]["id"] == saved.env_id == GLIDE
     played = saved.evaluator(2)
     assert played(saved.policy()).lengths.tolist() == [12, 12]
@@ -162,7 +162,7 @@ def test_an_endless_environment_is_cut_at_the_datas_longest_episode_or_as_asked(
     assert lengths(run) == [expected, expected]
     said = capsys.readouterr().err
     assert said.count(f"{BOUNDLESS} has no time limit: an episode is cut after {expected} steps") == 1
-    saved = Saved.open(find(run))
+    saved = SavedRun.open(find(run))
     assert saved.facts["environment"]["max_episode_steps"] == expected
     played = saved.evaluator(1)
     assert played(saved.policy()).lengths.tolist() == [expected]

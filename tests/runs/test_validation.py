@@ -16,8 +16,8 @@ from shared.data.held_out import hold_out
 from shared.data.sequences import PromptedPolicy
 from shared.data.transitions import read_hdf5
 from shared.errors import InputError
-from shared.frameworks import saved
-from shared.frameworks.saved import Saved
+from shared.frameworks import saved_run
+from shared.frameworks.saved_run import SavedRun
 from shared.frameworks.twins import load_twin
 from shared.runs.settings import OfflineConfig
 from shared.runs.task import load_task, load_trajectories
@@ -194,7 +194,7 @@ def test_the_loss_on_held_out_rows_is_theirs(logged: str, tmp_path: Path) -> Non
     """Behaviour cloning's is the squared distance to their actions, after an update or two of its size."""
     run = train("torch", "any_percent_bc", tmp_path / "runs", env=logged, eval_env="none", frac=1.0)
     last = [row["held_out/actor_loss"] for row in rows(run) if "held_out/actor_loss" in row][-1]
-    source = Saved.open(saved.find(run))
+    source = SavedRun.open(saved_run.find(run))
     raw, inside = read_hdf5(Path(logged)), np.isin(np.arange(EPISODES * LENGTH) // LENGTH, HELD_OUT)
     inside &= ~raw["timeouts"]
     mean, std = source.statistics()
@@ -247,6 +247,6 @@ def test_every_algorithm_learns_from_data_alone(name: str, side: str, logged: st
     given = {"episode_len": LENGTH, "target_returns": (1.0, 0.0), "n_episodes": 2} if name == "dt" else {}
     dataset = chosen if name.startswith("discrete/") else logged
     run = train(side, name, tmp_path / "runs", env=dataset, eval_env="none", max_timesteps=4, **given)
-    source = Saved.open(saved.find(run))
+    source = SavedRun.open(saved_run.find(run))
     assert (source.env_id, source.sizes[1]) == ("none", 3 if dataset == chosen else 2)
     assert np.isfinite(json.loads((run / "result.json").read_text())["final"])
