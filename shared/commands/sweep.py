@@ -142,7 +142,7 @@ def main(arguments: Sequence[str]) -> int:
     wanted = cells(plan)
     if options.list:
         for cell in wanted:
-            print(f"{standing(cell.config, cell.framework)[0].value}: {cell.label}")
+            print(f"{standing(cell.config, cell.algorithm, cell.framework)[0].value}: {cell.label}")
         return 0
     with alone_in(plan.folder):
         return _finish(wanted, plan.folder, options)
@@ -150,7 +150,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _finish(wanted: Sequence[Cell], folder: Path, options: argparse.Namespace) -> int:
     """Runs what is missing, and says so."""
-    states = [standing(cell.config, cell.framework)[0] for cell in wanted]
+    states = [standing(cell.config, cell.algorithm, cell.framework)[0] for cell in wanted]
     counts = Counter(states)
     missing = [cell for cell, state in zip(wanted, states, strict=True) if state is Standing.MISSING]
     say(f"{len(wanted)} runs in {folder}: {counts[Standing.FINISHED]} finished, {len(missing)} to do")
@@ -200,7 +200,7 @@ def _machines(options: argparse.Namespace, folder: Path) -> Processes | OnRay:
 
 def _told(cell: Cell, ended: Ended) -> Standing:
     """Prints how a run of an ended process came out; `MISSING` if it failed."""
-    state, folder = standing(cell.config, cell.framework)
+    state, folder = standing(cell.config, cell.algorithm, cell.framework)
     # Of several runs in a process one may have failed, and its status is that of all.
     ended_badly = ended.status and len(ended.cells) == 1
     if ended_badly or folder is None or state is not Standing.FINISHED:

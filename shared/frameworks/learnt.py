@@ -88,7 +88,7 @@ def _trained(config: Any, framework: str) -> Path:
     names = ("env", "seed", "device", "runs_path", "wandb_mode", "tensorboard", "project")
     shared = {name: getattr(config, name) for name in names}
     settings = from_settings(twin.TrainConfig, DYNAMICS, shared, "")
-    how_far, folder = standing(settings, framework)
+    how_far, folder = standing(settings, DYNAMICS, framework)
     if how_far is Standing.FINISHED and folder is not None:
         return folder
     return twin.train(dataclasses.replace(settings, resume=AUTO)).folder

@@ -11,6 +11,7 @@ from shared.errors import InputError
 from shared.runs import resuming
 from shared.runs.configs import read_yaml
 from shared.runs.curves import printable
+from shared.runs.vocabulary import IDEAS, in_house
 
 ONLINE = ", then online"
 """Behind the name of an algorithm whose runs go on in the environment."""
@@ -100,7 +101,8 @@ def _read(folder: Path) -> Run | None:
     evaluated = read_run(folder)
     if evaluated is None:
         return None
-    settings = read_yaml(folder / "config.yaml")
+    # So that runs from before and after a renaming compare
+    settings = in_house(read_yaml(folder / "config.yaml"), [idea.name for idea in IDEAS], "")
     online = evaluated.switch is not None or "online_iterations" in settings
     return Run(
         folder,

@@ -181,14 +181,18 @@ def why_it_failed(search: Search, values: dict[str, Any]) -> str:
 
 
 def _is_finished(cell: Cell) -> bool:
-    return standing(cell.config, cell.framework)[0] is Standing.FINISHED
+    return standing(cell.config, cell.algorithm, cell.framework)[0] is Standing.FINISHED
 
 
 def so_far(runs: Sequence[Cell]) -> tuple[float, float]:
     """Of a trial's updates the share that was evaluated, and the mean of what its runs count as by then."""
     done, scores = 0, []
     for cell in runs:
-        found = [evaluated for folder in begun(cell.config, cell.framework) if (evaluated := read_run(folder))]
+        found = [
+            evaluated
+            for folder in begun(cell.config, cell.algorithm, cell.framework)
+            if (evaluated := read_run(folder))
+        ]
         if found:
             furthest = max(found, key=lambda evaluated: max(evaluated.values))
             done += max(furthest.values)
