@@ -26,11 +26,11 @@ from shared.runs.machine import load, versions
 
 # Its critics are a setting, and so is the width of all layers.
 NAME = "sac_n"
-DEFAULTS = {"batch_size": 256, "num_critics": 10, "hidden_dim": 256, "rows": ROWS, "seeds": 1}
+DEFAULTS = {"batch_size": 256, "n_critics": 10, "hidden_dim": 256, "rows": ROWS, "seeds": 1}
 # What is changed, and to what
 AXES: Mapping[str, tuple[int, ...]] = {
     "batch_size": (16, 256, 4096),
-    "num_critics": (2, 10, 50),
+    "n_critics": (2, 10, 50),
     "hidden_dim": (64, 256, 1024),
     "rows": (100_000, 1_000_000, 10_000_000),
     "seeds": (1, 4, 16),

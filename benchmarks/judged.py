@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.results import write
 from shared.envs.evaluation import ContextPolicy
 from shared.files import write_atomically
-from shared.frameworks.saved import Saved, find
+from shared.frameworks.saved_run import SavedRun, find
 from shared.frameworks.twins import FRAMEWORKS, load_twin
 from shared.runs.configs import dataset_row
 from shared.runs.machine import load, versions
@@ -75,7 +75,7 @@ class Discounting(ContextPolicy):
         self.before = returns.copy()
 
 
-def earned(source: Saved, discount: float) -> float:
+def earned(source: SavedRun, discount: float) -> float:
     """The mean discounted return of a run's policy in its environment."""
     evaluator = source.evaluator(EPISODES, num_envs=EPISODES)
     policy = Discounting(source.policy(), discount)
@@ -91,7 +91,7 @@ def trained(name: str, folder: Path) -> dict[str, Any]:
     twin = load_twin("jax", algorithm)
     row = dataset_row(twin.TrainConfig, algorithm, settings.get("env", twin.TrainConfig.env))
     run = twin.train(twin.TrainConfig(**row | settings | {"runs_path": str(folder), "device": "cpu"}))
-    source = Saved.open(find(run.folder))
+    source = SavedRun.open(find(run.folder))
     discount = load_twin("jax", "evaluation/fqe").TrainConfig.discount
     return {"path": str(source.path), "score": run.result["final"], "discounted_return": earned(source, discount)}
 

@@ -26,7 +26,7 @@ from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
 from shared.data.online import OnlineExperience
 from shared.envs.stepping import Stepper
-from shared.frameworks import jax_data, jax_online, torch_data, torch_online
+from shared.frameworks import jax_data, jax_online, torch_data, torch_ring
 from shared.runs.machine import hardware, load, versions
 from shared.runs.task import load_task, training_environment
 
@@ -55,7 +55,7 @@ def torch_side_of(pair: Pair, config: Any, task: Any) -> Side:
     trainer.total_it = config.switch
     dataset = torch_data.to_device(pair.as_rows(task.dataset), device)
     kept = 0 if apart else len(dataset.rewards)
-    ring = torch_online.Ring(dataset, torch_online.room(config, kept), keeps_dataset=not apart)
+    ring = torch_ring.Ring(dataset, torch_ring.room(config, kept), keeps_dataset=not apart)
     if hasattr(trainer, "begin"):
         trainer.begin(len(dataset.rewards))
 
@@ -74,7 +74,7 @@ def torch_side_of(pair: Pair, config: Any, task: Any) -> Side:
 
 
 def torch_draws(
-    pair: Pair, twin: ModuleType, config: Any, trainer: Any, dataset: Any, ring: torch_online.Ring
+    pair: Pair, twin: ModuleType, config: Any, trainer: Any, dataset: Any, ring: torch_ring.Ring
 ) -> tuple[Any, Any]:
     """An online update's batch and noise, from one buffer or from two."""
     device = torch.device("cpu")
@@ -84,7 +84,7 @@ def torch_draws(
     indices, noise = twin.draw_noise(config, len(dataset.rewards), ACTION_DIM, device, ring.size)
     if hasattr(trainer, "balanced"):
         return trainer.balanced(dataset, ring.rows, indices, noise), noise
-    return torch_online.take_both(dataset, ring.rows, indices, twin.shares(config)[0]), noise
+    return torch_ring.take_both(dataset, ring.rows, indices, twin.shares(config)[0]), noise
 
 
 def jax_side_of(pair: Pair, config: Any, task: Any) -> Side:

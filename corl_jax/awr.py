@@ -1,7 +1,7 @@
 """AWR in JAX: regression of V to TD(lambda) returns, and a policy that imitates actions by how far these exceed V.
 
 An update is one iteration of the algorithm. It draws `batch_size` transitions, and computes their returns and weights
-by V as it stands. Then V makes `vf_updates` gradient steps and the policy `actor_updates`, on consecutive slices of
+by V as it stands. Then V makes `value_updates` gradient steps and the policy `actor_updates`, on consecutive slices of
 `minibatch_size` transitions, pass after pass. `max_timesteps` and `eval_freq` count such updates.
 
 Its twin is `corl_torch/awr.py`.
@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -47,21 +47,21 @@ class Hyperparameters:
     """What an update depends on."""
 
     # Learning rate of V
-    vf_lr: float = positive(1e-4)
+    value_lr: float = positive(1e-4)
     # Learning rate of the policy
     actor_lr: float = positive(5e-5)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # TD(lambda): 0 bootstraps behind each transition, 1 at the end of its episode alone
     lam: float = bounded(0.95, low=0, high=1)
-    # Temperature: an action with advantage A weighs exp(A / beta)
-    beta: float = positive(1.0)
+    # Temperature: an action with advantage A weighs exp(A / advantage_temperature)
+    advantage_temperature: float = positive(1.0)
     # Largest weight of an action
     max_weight: float = positive(20.0)
     # Give the advantages of a draw mean 0 and standard deviation 1; the paper's equations take them as they are
     normalize_advantages: bool = True
     # Gradient steps of V in an update, at most: whole passes over the slices
-    vf_updates: int = bounded(200, low=1)
+    value_updates: int = bounded(200, low=1)
     # Gradient steps of the policy in an update, likewise
     actor_updates: int = bounded(1000, low=1)
     # Transitions in a slice, on which one gradient step is made
@@ -81,22 +81,11 @@ class TrainConfig(Hyperparameters, RewardsConfig, ImitationConfig):
     # Updates in all, each of many gradient steps
     max_timesteps: int = bounded(1000, low=1)
     # Widths of V's hidden layers
-    vf_hidden_dims: tuple[int, ...] = widths(256, 256)
+    value_hidden_dims: tuple[int, ...] = widths(256, 256)
     # Widths of the policy's hidden layers
     actor_hidden_dims: tuple[int, ...] = widths(256, 256)
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "gamma": "discount",
-        "actor_learning_rate": "actor_lr",
-        "critic_learning_rate": "vf_lr",
-        "n_actor_updates": "actor_updates",
-        "n_critic_updates": "vf_updates",
-        "batch_size_per_update": "minibatch_size",
-        "n_trials": "n_episodes",
-        "dataset": "env",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -222,7 +211,7 @@ def sgd(lr: float) -> optax.GradientTransformation:
 
 def gradient_step(state: "AWR", part: str, gradient: Network) -> "AWR":
     """One step of gradient descent with momentum on one part of the state."""
-    lr = {"vf": state.hp.vf_lr, "actor": state.hp.actor_lr}[part]
+    lr = {"vf": state.hp.value_lr, "actor": state.hp.actor_lr}[part]
     change, moments = sgd(lr).update(gradient, getattr(state, f"{part}_optimizer"))
     return state.replace(**{part: optax.apply_updates(getattr(state, part), change), f"{part}_optimizer": moments})
 
@@ -273,7 +262,7 @@ class AWR(struct.PyTreeNode):
         assert adv.shape == batch.indices.shape
         if hp.normalize_advantages:
             adv = (adv - adv.mean()) / (adv.std() + 1e-5)
-        return minimum(exp(adv / hp.beta), hp.max_weight)
+        return minimum(exp(adv / hp.advantage_temperature), hp.max_weight)
 
     def value_loss(self, vf: Network, observations: Array, returns: Array) -> tuple[Array, dict[str, Array]]:
         """The squared error of V to the returns."""
@@ -304,7 +293,7 @@ class AWR(struct.PyTreeNode):
             return gradient_step(state, "actor", gradient), loss
 
         parts = slices(hp, batch.observations, returns)
-        state, value_losses = passes(value_step, state, hp.vf_updates, parts)
+        state, value_losses = passes(value_step, state, hp.value_updates, parts)
         parts = slices(hp, batch.observations, batch.actions, weights)
         state, actor_losses = passes(actor_step, state, hp.actor_updates, parts)
         return state, {"value_loss": value_losses.mean(), "actor_loss": actor_losses.mean()}
@@ -340,12 +329,12 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     """Fresh networks with PyTorch's initialisation."""
     vf_key, actor_key = jax.random.split(key)
     observations = jnp.zeros((1, state_dim))
-    vf = Network.create(ValueFunction(config.vf_hidden_dims), vf_key, observations)
+    vf = Network.create(ValueFunction(config.value_hidden_dims), vf_key, observations)
     actor = Network.create(Actor(action_dim, max_action, config.actor_hidden_dims), actor_key, observations)
     return AWR(
         vf=vf,
         actor=actor,
-        vf_optimizer=sgd(config.vf_lr).init(vf),
+        vf_optimizer=sgd(config.value_lr).init(vf),
         actor_optimizer=sgd(config.actor_lr).init(actor),
         hp=narrow(config, Hyperparameters),
     )
@@ -358,9 +347,9 @@ def train(config: TrainConfig) -> Run:
         InputError: the dataset, the environment or the checkpoint cannot be used, or a setting contradicts another.
     """
     parts = config.batch_size // config.minibatch_size
-    if not 1 <= parts <= min(config.vf_updates, config.actor_updates):
+    if not 1 <= parts <= min(config.value_updates, config.actor_updates):
         raise InputError(
-            f"an update has {parts} slices: set minibatch_size to at most batch_size, vf_updates and actor_updates to "
+            f"an update has {parts} slices: set minibatch_size to at most batch_size, value_updates and actor_updates to "
             "at least batch_size / minibatch_size"
         )
     task = load_task(config, None, config.normalize, extract=extract_episodes)

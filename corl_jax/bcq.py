@@ -7,7 +7,7 @@ https://arxiv.org/abs/1812.02900
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -54,7 +54,7 @@ class Hyperparameters:
     # Weight of the smallest target value against the largest one
     lam: float = bounded(0.75, low=0, high=1)
     # Weight of the VAE's divergence from its prior against its reconstruction
-    beta: float = bounded(0.5, low=0)
+    kl_weight: float = bounded(0.5, low=0)
     # Updates of the VAE alone, before all others; it goes on to learn in those
     vae_iterations: int = bounded(0, low=0)
     # Actions sampled in each state, of which the policy takes the best one
@@ -96,16 +96,6 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     copy_target_policy: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "gamma": "discount",
-        "actor_learning_rate": "actor_lr",
-        "critic_learning_rate": "critic_lr",
-        "imitator_learning_rate": "vae_lr",
-        "rl_start_step": "vae_iterations",
-        "n_trials": "n_episodes",
-        "dataset": "env",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -278,7 +268,7 @@ class BCQ(struct.PyTreeNode):
         mean, std = encoder(batch.observations, batch.actions)
         reconstruction = decoder(batch.observations, mean + std * noise.latent)
         assert reconstruction.shape == batch.actions.shape
-        return square(reconstruction - batch.actions).mean() + self.hp.beta * divergence(mean, std).mean(), {}
+        return square(reconstruction - batch.actions).mean() + self.hp.kl_weight * divergence(mean, std).mean(), {}
 
     def td_target(self, batch: Batch, noise: Noise) -> Array:
         """The regression target of all critics, (B,): the best sampled action's mix of target values."""

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -46,10 +46,10 @@ class Hyperparameters:
     critic_lr: float = positive(3e-4)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
-    # How an advantage becomes a weight: 1 where it is positive, or exp(advantage / beta)
+    # How an advantage becomes a weight: 1 where it is positive, or exp(advantage / advantage_temperature)
     weight_type: str = choice("binary", "exp")
     # Temperature of the exponential weights
-    beta: float = positive(1.0)
+    advantage_temperature: float = positive(1.0)
     # Largest exponential weight
     max_weight: float = positive(20.0)
     # What an action is compared with: the mean value of sampled actions, or the largest one
@@ -61,7 +61,7 @@ class Hyperparameters:
     # Rate at which the soft targets follow their networks
     tau: float = bounded(0.005, low=0, high=1)
     # Updates from one copy of the hard targets to the next
-    target_update_interval: int = bounded(100, low=1)
+    target_update_period: int = bounded(100, low=1)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
 
@@ -86,14 +86,6 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     copy_target_policy: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "gamma": "discount",
-        "actor_learning_rate": "actor_lr",
-        "critic_learning_rate": "critic_lr",
-        "n_trials": "n_episodes",
-        "dataset": "env",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -258,7 +250,7 @@ class CRR(struct.PyTreeNode):
         hp = self.hp
         if hp.weight_type == "binary":
             return (advantage > 0.0).astype(advantage.dtype)
-        return minimum(exp(advantage / hp.beta), hp.max_weight)
+        return minimum(exp(advantage / hp.advantage_temperature), hp.max_weight)
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """Imitation of the data's actions, each with its weight."""
@@ -309,7 +301,7 @@ def train_interval(
     hp, action_dim = state.hp, state.actor.module.action_dim
 
     def draw(step: Array) -> tuple[Array, Array, Noise]:
-        copies = (step - start + phase) % hp.target_update_interval == 0
+        copies = (step - start + phase) % hp.target_update_period == 0
         return copies, *draw_noise(key, step, hp, len(dataset), action_dim)
 
     def update(state: CRR, drawn: Any, place: int) -> tuple[CRR, dict[str, Array]]:
@@ -364,7 +356,7 @@ def train(config: TrainConfig) -> Run:
                 evaluate(run, run.step, act, state.acting, asking=sampling)
             for start in range(run.step, config.max_timesteps, config.eval_freq):
                 num_updates = min(config.eval_freq, config.max_timesteps - start)
-                phase = (total_it + start) % config.target_update_interval
+                phase = (total_it + start) % config.target_update_period
                 state, history = train_together(train_interval, state, draws_key, dataset, start, num_updates, phase)
                 run.started()
                 step = start + num_updates

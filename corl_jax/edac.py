@@ -49,11 +49,11 @@ class Hyperparameters:
     # Weight of the critics' diversity
     eta: float = bounded(1.0, low=0)
     # Learning rate of the policy
-    actor_learning_rate: float = positive(3e-4)
+    actor_lr: float = positive(3e-4)
     # Learning rate of the critics
-    critic_learning_rate: float = positive(3e-4)
+    critic_lr: float = positive(3e-4)
     # Learning rate of the entropy temperature
-    alpha_learning_rate: float = positive(3e-4)
+    temperature_lr: float = positive(3e-4)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
 
@@ -68,7 +68,7 @@ class TrainConfig(Hyperparameters, EnsembleConfig):
     # Width of every hidden layer
     hidden_dim: int = bounded(256, low=1)
     # Critics in the ensemble
-    num_critics: int = bounded(10, low=2)
+    n_critics: int = bounded(10, low=2)
     # Bound of every action component
     max_action: float = positive(1.0)
     # Scale rewards as CORL does for this kind of dataset
@@ -131,10 +131,10 @@ class VectorizedLinear(nn.Module):
     @nn.compact
     def __call__(self, inputs: Array) -> Array:
         """Maps (E, B, in) to (E, B, out)."""
-        num_critics, _, fan_in = inputs.shape
+        n_critics, _, fan_in = inputs.shape
         # PyTorch takes the second axis for the fan-in, which in this layout is the width of the output.
         default = within(1.0 / math.sqrt(self.features))
-        kernel_shape, bias_shape = (num_critics, fan_in, self.features), (num_critics, 1, self.features)
+        kernel_shape, bias_shape = (n_critics, fan_in, self.features), (n_critics, 1, self.features)
         kernel = self.param("kernel", self.kernel_init or default, kernel_shape, inputs.dtype)
         bias = self.param("bias", self.bias_init or default, bias_shape, inputs.dtype)
         return inputs @ kernel + bias
@@ -144,7 +144,7 @@ class Critic(nn.Module):
     """E critics Q(s, a) with weights of their own."""
 
     hidden_dim: int
-    num_critics: int
+    n_critics: int
 
     def setup(self) -> None:
         self.critic = nn.Sequential([
@@ -159,7 +159,7 @@ class Critic(nn.Module):
 
     def __call__(self, observations: Array, actions: Array) -> Array:
         """The values (E, B) in observations (B, S) of actions (B, A), or (E, B, A): one for each critic."""
-        observations = broadcast_to(observations, (self.num_critics, *observations.shape))
+        observations = broadcast_to(observations, (self.n_critics, *observations.shape))
         actions = broadcast_to(actions, (*observations.shape[:2], actions.shape[-1]))
         return self.critic(concatenate([observations, actions], axis=-1)).squeeze(-1)
 
@@ -269,7 +269,7 @@ class EDAC(struct.PyTreeNode):
     def critic_loss(self, critic: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """The critics' squared errors to the same target, added up over the ensemble, and how alike they are."""
         target = self.td_target(batch, noise)
-        actions = broadcast_to(batch.actions, (critic.module.num_critics, *batch.actions.shape))
+        actions = broadcast_to(batch.actions, (critic.module.n_critics, *batch.actions.shape))
         # One pass serves both terms: the values, and their gradients by the actions.
         q, pull_back = vjp(partial(critic, batch.observations), actions)
         (gradients,) = pull_back(ones_like(q))
@@ -280,11 +280,11 @@ class EDAC(struct.PyTreeNode):
         """One gradient step: temperature, policy, critics, each with what is new before it; then the targets."""
         state, hp = self, self.hp
         (alpha_loss, _), gradient = value_and_grad(state.alpha_loss, has_aux=True)(state.log_alpha, batch, noise)
-        state = gradient_step(state, "log_alpha", gradient, hp.alpha_learning_rate)
+        state = gradient_step(state, "log_alpha", gradient, hp.temperature_lr)
         (actor_loss, metrics), gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch, noise)
-        state = gradient_step(state, "actor", gradient, hp.actor_learning_rate)
+        state = gradient_step(state, "actor", gradient, hp.actor_lr)
         (critic_loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critic, batch, noise)
-        state = gradient_step(state, "critic", gradient, hp.critic_learning_rate)
+        state = gradient_step(state, "critic", gradient, hp.critic_lr)
         state = state.replace(critic_target=soft_update(state.critic_target, state.critic, hp.tau))
         metrics |= {"alpha_loss": alpha_loss, "actor_loss": actor_loss, "critic_loss": critic_loss}
         metrics |= {"alpha": state.alpha(), "q_random_std": state.random_std(batch, noise)}
@@ -328,7 +328,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     observations, actions = jnp.zeros((1, state_dim)), jnp.zeros((1, action_dim))
     actor_key, critic_key = jax.random.split(key)
     actor = Network.create(Actor(action_dim, config.hidden_dim, max_action), actor_key, observations)
-    critic = Network.create(Critic(config.hidden_dim, config.num_critics), critic_key, observations, actions)
+    critic = Network.create(Critic(config.hidden_dim, config.n_critics), critic_key, observations, actions)
     log_alpha = jnp.zeros(1, dtype=float)
     return EDAC(
         actor=actor,
@@ -336,9 +336,9 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
         # A donated state may hold no array twice, so the target is a copy.
         critic_target=jax.tree.map(jnp.copy, critic),
         log_alpha=log_alpha,
-        actor_optimizer=optax.adam(config.actor_learning_rate).init(actor),
-        critic_optimizer=optax.adam(config.critic_learning_rate).init(critic),
-        log_alpha_optimizer=optax.adam(config.alpha_learning_rate).init(log_alpha),
+        actor_optimizer=optax.adam(config.actor_lr).init(actor),
+        critic_optimizer=optax.adam(config.critic_lr).init(critic),
+        log_alpha_optimizer=optax.adam(config.temperature_lr).init(log_alpha),
         hp=narrow(config, Hyperparameters),
     )
 

@@ -56,9 +56,9 @@ class Hyperparameters:
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
     # Learning rate of V
-    vf_lr: float = positive(3e-4)
+    value_lr: float = positive(3e-4)
     # Learning rate of the critics
-    qf_lr: float = positive(3e-4)
+    critic_lr: float = positive(3e-4)
     # First learning rate of the policy
     actor_lr: float = positive(3e-4)
     # Dropout rate behind the policy's hidden layers; null: no dropout
@@ -233,7 +233,7 @@ def actor_lr(hp: Hyperparameters, step: Array) -> Array:
 
 def adam(part: str, hp: Hyperparameters) -> optax.GradientTransformation:
     """The optimiser of one part of the state."""
-    rates = {"vf": hp.vf_lr, "qf": hp.qf_lr, "actor": partial(actor_lr, hp)}
+    rates = {"vf": hp.value_lr, "qf": hp.critic_lr, "actor": partial(actor_lr, hp)}
     return optax.adam(rates[part])
 
 

@@ -9,7 +9,7 @@ https://arxiv.org/abs/2305.09836
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -44,9 +44,9 @@ class Hyperparameters:
     """What an update depends on."""
 
     # Learning rate of the actor
-    actor_learning_rate: float = positive(1e-3)
+    actor_lr: float = positive(1e-3)
     # Learning rate of the critics
-    critic_learning_rate: float = positive(1e-3)
+    critic_lr: float = positive(1e-3)
     # Width of every hidden layer
     hidden_dim: int = bounded(256, low=1)
     # Hidden layers of the actor
@@ -90,14 +90,6 @@ class TrainConfig(Hyperparameters, EvalSeedConfig, EpochsConfig, TransitionsConf
     normalize: bool = False
     # Multiply AntMaze's rewards by 100; refused for other datasets
     normalize_reward: bool = False
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "gamma": "discount",
-        "dataset_name": "env",
-        "normalize_states": "normalize",
-        "eval_episodes": "n_episodes",
-        "train_seed": "seed",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -182,7 +174,7 @@ def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int, 
 
 def adam(part: str, hp: Hyperparameters) -> optax.GradientTransformation:
     """The optimiser of one part of the state."""
-    rates = {"actor": hp.actor_learning_rate, "critic": hp.critic_learning_rate}
+    rates = {"actor": hp.actor_lr, "critic": hp.critic_lr}
     return optax.adam(rates[part])
 
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -53,7 +53,7 @@ class Hyperparameters:
     # Form of the Gumbel loss: divided by the largest exponential in the batch, or the logarithm of its mean
     gumbel_form: str = choice("rescaled", "log")
     # Steps of V in an update, all on the same rows
-    num_v_updates: int = bounded(1, low=1)
+    value_updates: int = bounded(1, low=1)
     # Uniform actions in each state that V learns from besides the data's
     random_actions: int = bounded(0, low=0)
     # Add noise to the data's actions that V learns from
@@ -67,9 +67,9 @@ class Hyperparameters:
     # Transitions in a batch
     batch_size: int = bounded(1024, low=1)
     # Learning rate of V
-    vf_lr: float = positive(3e-4)
+    value_lr: float = positive(3e-4)
     # Learning rate of the critics
-    qf_lr: float = positive(3e-4)
+    critic_lr: float = positive(3e-4)
     # First learning rate of the policy
     actor_lr: float = positive(3e-4)
     # How the policy's learning rate falls: along a cosine, or not at all
@@ -90,19 +90,6 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     normalize: bool = False
     # Scale rewards so that returns of locomotion span 1000, and take 1 off AntMaze's
     normalize_reward: bool = True
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "env_name": "env",
-        "eval_episodes": "n_episodes",
-        "eval_interval": "eval_freq",
-        "max_steps": "max_timesteps",
-        "temp": "loss_temp",
-        "temperature": "beta",
-        "sample_random_times": "random_actions",
-        "value_lr": "vf_lr",
-        "critic_lr": "qf_lr",
-        "dropout_rate": "actor_dropout",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -253,7 +240,7 @@ def actor_lr(hp: Hyperparameters, updates: Array) -> Array | float:
 
 def adam(part: str, hp: Hyperparameters) -> optax.GradientTransformation:
     """The optimiser of one part of the state."""
-    rates = {"vf": hp.vf_lr, "qf": hp.qf_lr, "actor": partial(actor_lr, hp)}
+    rates = {"vf": hp.value_lr, "qf": hp.critic_lr, "actor": partial(actor_lr, hp)}
     return optax.adam(rates[part])
 
 
@@ -350,7 +337,7 @@ class XQL(struct.PyTreeNode):
     def update(self, batch: Batch, noise: Noise) -> tuple["XQL", dict[str, Array]]:
         """One gradient step: V; the policy, then the critics, on the new V; the target critics."""
         state, hp = self, self.hp
-        for _ in range(hp.num_v_updates):
+        for _ in range(hp.value_updates):
             (value_loss, _), gradient = value_and_grad(state.value_loss, has_aux=True)(state.vf, batch, noise)
             state = gradient_step(state, "vf", gradient)
         (actor_loss, _), gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch, noise)

@@ -1,7 +1,7 @@
 """AWR in PyTorch: regression of V to TD(lambda) returns, and a policy that imitates actions by how far these exceed V.
 
 An update is one iteration of the algorithm. It draws `batch_size` transitions, and computes their returns and weights
-by V as it stands. Then V makes `vf_updates` gradient steps and the policy `actor_updates`, on consecutive slices of
+by V as it stands. Then V makes `value_updates` gradient steps and the policy `actor_updates`, on consecutive slices of
 `minibatch_size` transitions, pass after pass. `max_timesteps` and `eval_freq` count such updates.
 
 Its twin is `corl_jax/awr.py`.
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -42,21 +42,21 @@ class Hyperparameters:
     """What an update depends on."""
 
     # Learning rate of V
-    vf_lr: float = positive(1e-4)
+    value_lr: float = positive(1e-4)
     # Learning rate of the policy
     actor_lr: float = positive(5e-5)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # TD(lambda): 0 bootstraps behind each transition, 1 at the end of its episode alone
     lam: float = bounded(0.95, low=0, high=1)
-    # Temperature: an action with advantage A weighs exp(A / beta)
-    beta: float = positive(1.0)
+    # Temperature: an action with advantage A weighs exp(A / advantage_temperature)
+    advantage_temperature: float = positive(1.0)
     # Largest weight of an action
     max_weight: float = positive(20.0)
     # Give the advantages of a draw mean 0 and standard deviation 1; the paper's equations take them as they are
     normalize_advantages: bool = True
     # Gradient steps of V in an update, at most: whole passes over the slices
-    vf_updates: int = bounded(200, low=1)
+    value_updates: int = bounded(200, low=1)
     # Gradient steps of the policy in an update, likewise
     actor_updates: int = bounded(1000, low=1)
     # Transitions in a slice, on which one gradient step is made
@@ -76,22 +76,11 @@ class TrainConfig(Hyperparameters, RewardsConfig, ImitationConfig):
     # Updates in all, each of many gradient steps
     max_timesteps: int = bounded(1000, low=1)
     # Widths of V's hidden layers
-    vf_hidden_dims: tuple[int, ...] = widths(256, 256)
+    value_hidden_dims: tuple[int, ...] = widths(256, 256)
     # Widths of the policy's hidden layers
     actor_hidden_dims: tuple[int, ...] = widths(256, 256)
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "gamma": "discount",
-        "actor_learning_rate": "actor_lr",
-        "critic_learning_rate": "vf_lr",
-        "n_actor_updates": "actor_updates",
-        "n_critic_updates": "vf_updates",
-        "batch_size_per_update": "minibatch_size",
-        "n_trials": "n_episodes",
-        "dataset": "env",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -237,7 +226,7 @@ class AWR:
     def __init__(self, hp: Hyperparameters, vf: ValueFunction, actor: Actor) -> None:
         self.hp = hp
         self.vf, self.actor = vf, actor
-        self.vf_optimizer = sgd(vf, hp.vf_lr)
+        self.vf_optimizer = sgd(vf, hp.value_lr)
         self.actor_optimizer = sgd(actor, hp.actor_lr)
         self.total_it = 0
 
@@ -267,7 +256,7 @@ class AWR:
         assert adv.shape == batch.indices.shape
         if hp.normalize_advantages:
             adv = (adv - adv.mean()) / (adv.std(correction=0) + 1e-5)
-        return clamp(exp(adv / hp.beta), max=hp.max_weight)
+        return clamp(exp(adv / hp.advantage_temperature), max=hp.max_weight)
 
     def value_loss(self, observations: Tensor, returns: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """The squared error of V to the returns."""
@@ -289,7 +278,7 @@ class AWR:
         returns = self.lambda_returns(batch)
         weights = self.weights(batch, returns)
         value_losses, actor_losses = [], []
-        for part in passes(hp.vf_updates, slices(hp, batch.observations, returns)):
+        for part in passes(hp.value_updates, slices(hp, batch.observations, returns)):
             loss, _ = self.value_loss(*part)
             gradient_step(loss, self.vf_optimizer)
             value_losses.append(loss.detach())
@@ -320,7 +309,7 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> AWR:
     """Fresh networks, drawn from torch's generator on the CPU: V, policy."""
-    vf = ValueFunction(state_dim, config.vf_hidden_dims)
+    vf = ValueFunction(state_dim, config.value_hidden_dims)
     actor = Actor(state_dim, action_dim, max_action, config.actor_hidden_dims)
     device = resolve_device(config.device)
     return AWR(config, vf.to(device), actor.to(device))
@@ -345,9 +334,9 @@ def train(config: TrainConfig) -> Run:
         InputError: the dataset, the environment or the checkpoint cannot be used, or a setting contradicts another.
     """
     parts = config.batch_size // config.minibatch_size
-    if not 1 <= parts <= min(config.vf_updates, config.actor_updates):
+    if not 1 <= parts <= min(config.value_updates, config.actor_updates):
         raise InputError(
-            f"an update has {parts} slices: set minibatch_size to at most batch_size, vf_updates and actor_updates to "
+            f"an update has {parts} slices: set minibatch_size to at most batch_size, value_updates and actor_updates to "
             "at least batch_size / minibatch_size"
         )
     task = load_task(config, None, config.normalize, extract=extract_episodes)

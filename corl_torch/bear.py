@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -45,7 +45,7 @@ class Hyperparameters:
     # Learning rate of the VAE
     vae_lr: float = positive(3e-4)
     # Learning rate of the temperature; 0: the temperature stays
-    temp_lr: float = bounded(0.0, low=0)
+    temperature_lr: float = bounded(0.0, low=0)
     # Learning rate of the MMD's weight; without `mmd_in_actor`, that of the policy takes its place
     alpha_lr: float = positive(1e-3)
     # Discount factor of the return
@@ -55,7 +55,7 @@ class Hyperparameters:
     # Weight of the smallest target value against the largest one
     lam: float = bounded(0.75, low=0, high=1)
     # Weight of the VAE's divergence from its prior against its reconstruction
-    beta: float = bounded(0.5, low=0)
+    kl_weight: float = bounded(0.5, low=0)
     # The MMD that the policy is allowed
     alpha_threshold: float = bounded(0.05, low=0)
     # Kernel of the MMD
@@ -102,18 +102,6 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     vae_tanh: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "gamma": "discount",
-        "actor_learning_rate": "actor_lr",
-        "critic_learning_rate": "critic_lr",
-        "imitator_learning_rate": "vae_lr",
-        "temp_learning_rate": "temp_lr",
-        "alpha_learning_rate": "alpha_lr",
-        "vae_kl_weight": "beta",
-        "n_trials": "n_episodes",
-        "dataset": "env",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -273,7 +261,7 @@ def draw_noise(
 
     noise = Noise(
         latent=normal(1, code_dim).squeeze(1),
-        temp=normal(1, action_dim) if hp.mmd_in_actor and hp.temp_lr > 0.0 else None,
+        temp=normal(1, action_dim) if hp.mmd_in_actor and hp.temperature_lr > 0.0 else None,
         alpha=compared() if hp.mmd_in_actor else None,
         target=normal(hp.n_target_samples, action_dim),
         actor=None if warms_up else normal(1, action_dim),
@@ -349,7 +337,7 @@ class BEAR:
         self.decoder_optimizer = adam(decoder, hp.vae_lr)
         self.actor_optimizer = adam(actor, hp.actor_lr)
         self.critics_optimizer = adam(critics, hp.critic_lr)
-        self.log_temp_optimizer = adam(log_temp, hp.temp_lr)
+        self.log_temp_optimizer = adam(log_temp, hp.temperature_lr)
         self.log_alpha_optimizer = adam(log_alpha, hp.alpha_lr if hp.mmd_in_actor else hp.actor_lr)
         self.total_it = 0
 
@@ -359,7 +347,7 @@ class BEAR:
         mean, std = encoder(batch.observations, batch.actions)
         reconstruction, _ = decoder(batch.observations, mean + std * noise.latent)
         assert reconstruction.shape == batch.actions.shape
-        return square(reconstruction - batch.actions).mean() + self.hp.beta * divergence(mean, std).mean(), {}
+        return square(reconstruction - batch.actions).mean() + self.hp.kl_weight * divergence(mean, std).mean(), {}
 
     @torch.no_grad()
     def td_target(self, batch: Batch, noise: Noise) -> Tensor:
@@ -443,7 +431,7 @@ class BEAR:
 
     def step_weights(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
         """One step of the temperature, where it learns, and one of the MMD's weight."""
-        metrics = self.step_temp(batch, noise) if self.hp.temp_lr > 0.0 else {}
+        metrics = self.step_temp(batch, noise) if self.hp.temperature_lr > 0.0 else {}
         loss, _ = self.alpha_loss(batch, noise)
         gradient_step(loss, self.log_alpha_optimizer)
         return {**metrics, "alpha_loss": loss.detach(), **self.bound_alpha()}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -42,10 +42,10 @@ class Hyperparameters:
     critic_lr: float = positive(3e-4)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
-    # How an advantage becomes a weight: 1 where it is positive, or exp(advantage / beta)
+    # How an advantage becomes a weight: 1 where it is positive, or exp(advantage / advantage_temperature)
     weight_type: str = choice("binary", "exp")
     # Temperature of the exponential weights
-    beta: float = positive(1.0)
+    advantage_temperature: float = positive(1.0)
     # Largest exponential weight
     max_weight: float = positive(20.0)
     # What an action is compared with: the mean value of sampled actions, or the largest one
@@ -57,7 +57,7 @@ class Hyperparameters:
     # Rate at which the soft targets follow their networks
     tau: float = bounded(0.005, low=0, high=1)
     # Updates from one copy of the hard targets to the next
-    target_update_interval: int = bounded(100, low=1)
+    target_update_period: int = bounded(100, low=1)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
 
@@ -82,14 +82,6 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     copy_target_policy: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "gamma": "discount",
-        "actor_learning_rate": "actor_lr",
-        "critic_learning_rate": "critic_lr",
-        "n_trials": "n_episodes",
-        "dataset": "env",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -267,7 +259,7 @@ class CRR:
         hp = self.hp
         if hp.weight_type == "binary":
             return (advantage > 0.0).to(advantage.dtype)
-        return clamp(exp(advantage / hp.beta), max=hp.max_weight)
+        return clamp(exp(advantage / hp.advantage_temperature), max=hp.max_weight)
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """Imitation of the data's actions, each with its weight."""
@@ -279,7 +271,7 @@ class CRR:
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
         """One gradient step: the critics; the policy, on the new critics; the targets."""
-        hp, copies = self.hp, self.total_it % self.hp.target_update_interval == 0
+        hp, copies = self.hp, self.total_it % self.hp.target_update_period == 0
         self.total_it += 1
         critic_loss, _ = self.critic_loss(batch, noise)
         gradient_step(critic_loss, self.critics_optimizer)

@@ -9,7 +9,7 @@ import random
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -90,13 +90,6 @@ class TrainConfig(Hyperparameters, DeterministicConfig, OfflineConfig):
     target_returns: tuple[float, ...] = numbers((12000.0, 6000.0))
 
     # What CORL calls differently here than in its other files
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "env_name": "env",
-        "update_steps": "max_timesteps",
-        "eval_every": "eval_freq",
-        "eval_episodes": "n_episodes",
-        "train_seed": "seed",
-    }
 
 
 # ---- windows -------------------------------------------------------------------------------------------------------

@@ -44,11 +44,11 @@ class Hyperparameters:
     # Weight of the critics' diversity
     eta: float = bounded(1.0, low=0)
     # Learning rate of the policy
-    actor_learning_rate: float = positive(3e-4)
+    actor_lr: float = positive(3e-4)
     # Learning rate of the critics
-    critic_learning_rate: float = positive(3e-4)
+    critic_lr: float = positive(3e-4)
     # Learning rate of the entropy temperature
-    alpha_learning_rate: float = positive(3e-4)
+    temperature_lr: float = positive(3e-4)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
 
@@ -63,7 +63,7 @@ class TrainConfig(Hyperparameters, EnsembleConfig):
     # Width of every hidden layer
     hidden_dim: int = bounded(256, low=1)
     # Critics in the ensemble
-    num_critics: int = bounded(10, low=2)
+    n_critics: int = bounded(10, low=2)
     # Bound of every action component
     max_action: float = positive(1.0)
     # Scale rewards as CORL does for this kind of dataset
@@ -117,12 +117,12 @@ LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
 class VectorizedLinear(nn.Module):
     """A linear layer for each of E critics, as one batched product; weights are (E, in, out)."""
 
-    def __init__(self, input_dim: int, output_dim: int, num_critics: int) -> None:
+    def __init__(self, input_dim: int, output_dim: int, n_critics: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(num_critics, input_dim, output_dim))
-        self.bias = nn.Parameter(torch.empty(num_critics, 1, output_dim))
+        self.weight = nn.Parameter(torch.empty(n_critics, input_dim, output_dim))
+        self.bias = nn.Parameter(torch.empty(n_critics, 1, output_dim))
         # PyTorch takes the second axis for the fan-in, which in this layout is the width of the output.
-        for critic in range(num_critics):
+        for critic in range(n_critics):
             nn.init.kaiming_uniform_(self.weight[critic], a=math.sqrt(5.0))
         nn.init.uniform_(self.bias, -1.0 / math.sqrt(output_dim), 1.0 / math.sqrt(output_dim))
 
@@ -134,18 +134,18 @@ class VectorizedLinear(nn.Module):
 class Critic(nn.Module):
     """E critics Q(s, a) with weights of their own."""
 
-    def __init__(self, state_dim: int, action_dim: int, hidden_dim: int, num_critics: int) -> None:
+    def __init__(self, state_dim: int, action_dim: int, hidden_dim: int, n_critics: int) -> None:
         super().__init__()
         self.critic = nn.Sequential(
-            VectorizedLinear(state_dim + action_dim, hidden_dim, num_critics),
+            VectorizedLinear(state_dim + action_dim, hidden_dim, n_critics),
             nn.ReLU(),
-            VectorizedLinear(hidden_dim, hidden_dim, num_critics),
+            VectorizedLinear(hidden_dim, hidden_dim, n_critics),
             nn.ReLU(),
-            VectorizedLinear(hidden_dim, hidden_dim, num_critics),
+            VectorizedLinear(hidden_dim, hidden_dim, n_critics),
             nn.ReLU(),
-            VectorizedLinear(hidden_dim, 1, num_critics),
+            VectorizedLinear(hidden_dim, 1, n_critics),
         )
-        self.num_critics = num_critics
+        self.n_critics = n_critics
         for layer in self.critic[::2]:
             nn.init.constant_(layer.bias, 0.1)
         nn.init.uniform_(self.critic[-1].weight, -3e-3, 3e-3)
@@ -153,7 +153,7 @@ class Critic(nn.Module):
 
     def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
         """The values (E, B) in observations (B, S) of actions (B, A), or (E, B, A): one for each critic."""
-        observations = observations.expand(self.num_critics, *observations.shape)
+        observations = observations.expand(self.n_critics, *observations.shape)
         actions = actions.expand(*observations.shape[:2], actions.shape[-1])
         return self.critic(concatenate([observations, actions], axis=-1)).squeeze(-1)
 
@@ -228,9 +228,9 @@ class EDAC:
         self.actor, self.critic = actor, critic
         self.critic_target = copy.deepcopy(critic)
         self.log_alpha = torch.zeros(1, device=actor.mu.weight.device, requires_grad=True)
-        self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_learning_rate)
-        self.critic_optimizer = torch.optim.Adam(critic.parameters(), lr=hp.critic_learning_rate)
-        self.log_alpha_optimizer = torch.optim.Adam([self.log_alpha], lr=hp.alpha_learning_rate)
+        self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_lr)
+        self.critic_optimizer = torch.optim.Adam(critic.parameters(), lr=hp.critic_lr)
+        self.log_alpha_optimizer = torch.optim.Adam([self.log_alpha], lr=hp.temperature_lr)
         self.total_it = 0
 
     def alpha(self) -> Tensor:
@@ -265,7 +265,7 @@ class EDAC:
     def diversity_loss(self, batch: Batch) -> Tensor:
         """How alike the directions are in which the critics would change the data's actions."""
         critic = self.critic
-        actions = batch.actions.repeat(critic.num_critics, 1, 1).requires_grad_()
+        actions = batch.actions.repeat(critic.n_critics, 1, 1).requires_grad_()
         # CORL runs the critics a second time, on actions to differentiate by.
         q = critic(batch.observations, actions)
         (gradients,) = torch.autograd.grad(q.sum(), actions, create_graph=True)
@@ -330,7 +330,7 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> EDAC:
     """Fresh networks, drawn from torch's generator on the CPU in CORL's order: actor, critics."""
     actor = Actor(state_dim, action_dim, config.hidden_dim, max_action)
-    critic = Critic(state_dim, action_dim, config.hidden_dim, config.num_critics)
+    critic = Critic(state_dim, action_dim, config.hidden_dim, config.n_critics)
     device = resolve_device(config.device)
     return EDAC(config, actor.to(device), critic.to(device))
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -76,18 +76,6 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     normalize: bool = False
     # Take 1 off AntMaze's rewards; others stay as they are
     normalize_reward: bool = True
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "env_name": "env",
-        "eval_episodes": "n_episodes",
-        "eval_interval": "eval_freq",
-        "offline_steps": "max_timesteps",
-        "lr": "learning_rate",
-        "normalize_q_loss": "normalize_q",
-        "value_hidden_dims": "critic_hidden_dims",
-        "actor_layer_norm": "actor_ln",
-        "layer_norm": "critic_ln",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------

@@ -52,9 +52,9 @@ class Hyperparameters:
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
     # Learning rate of V
-    vf_lr: float = positive(3e-4)
+    value_lr: float = positive(3e-4)
     # Learning rate of the critics
-    qf_lr: float = positive(3e-4)
+    critic_lr: float = positive(3e-4)
     # First learning rate of the policy
     actor_lr: float = positive(3e-4)
     # Dropout rate behind the policy's hidden layers; null: no dropout
@@ -228,8 +228,8 @@ class IQL:
         self.hp = hp
         self.qf, self.vf, self.actor = qf, vf, actor
         self.q_target = copy.deepcopy(qf).requires_grad_(False)
-        self.vf_optimizer = torch.optim.Adam(vf.parameters(), lr=hp.vf_lr)
-        self.qf_optimizer = torch.optim.Adam(qf.parameters(), lr=hp.qf_lr)
+        self.vf_optimizer = torch.optim.Adam(vf.parameters(), lr=hp.value_lr)
+        self.qf_optimizer = torch.optim.Adam(qf.parameters(), lr=hp.critic_lr)
         self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_lr)
         self.actor_lr_schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.actor_optimizer, hp.max_timesteps)
         self.total_it = 0

@@ -40,11 +40,11 @@ class Hyperparameters:
     # Rate at which the target critics follow the critics
     tau: float = bounded(5e-3, low=0, high=1)
     # Learning rate of the policy
-    actor_learning_rate: float = positive(0.0018)
+    actor_lr: float = positive(0.0018)
     # Learning rate of the critics
-    critic_learning_rate: float = positive(0.0018)
+    critic_lr: float = positive(0.0018)
     # Learning rate of the entropy temperature
-    alpha_learning_rate: float = positive(0.0018)
+    temperature_lr: float = positive(0.0018)
     # Transitions in a batch
     batch_size: int = bounded(10_000, low=1)
 
@@ -59,9 +59,9 @@ class TrainConfig(Hyperparameters, EnsembleConfig):
     # Width of every hidden layer
     hidden_dim: int = bounded(256, low=1)
     # Critics in the ensemble
-    num_critics: int = bounded(10, low=2)
+    n_critics: int = bounded(10, low=2)
     # Layer norm in the critics
-    critic_layernorm: bool = False
+    critic_ln: bool = False
     # Start as SAC-N and EDAC do, with values near 0; else with PyTorch's defaults
     edac_init: bool = False
     # Bound of every action component
@@ -116,12 +116,12 @@ LOG_SQRT_2PI = math.log(math.sqrt(2.0 * math.pi))
 class VectorizedLinear(nn.Module):
     """A linear layer for each of E critics, as one batched product; weights are (E, in, out)."""
 
-    def __init__(self, input_dim: int, output_dim: int, num_critics: int) -> None:
+    def __init__(self, input_dim: int, output_dim: int, n_critics: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(num_critics, input_dim, output_dim))
-        self.bias = nn.Parameter(torch.empty(num_critics, 1, output_dim))
+        self.weight = nn.Parameter(torch.empty(n_critics, input_dim, output_dim))
+        self.bias = nn.Parameter(torch.empty(n_critics, 1, output_dim))
         # PyTorch takes the second axis for the fan-in, which in this layout is the width of the output.
-        for critic in range(num_critics):
+        for critic in range(n_critics):
             nn.init.kaiming_uniform_(self.weight[critic], a=math.sqrt(5.0))
         nn.init.uniform_(self.bias, -1.0 / math.sqrt(output_dim), 1.0 / math.sqrt(output_dim))
 
@@ -138,7 +138,7 @@ class Critic(nn.Module):
         state_dim: int,
         action_dim: int,
         hidden_dim: int,
-        num_critics: int,
+        n_critics: int,
         layernorm: bool,
         edac_init: bool,
     ) -> None:
@@ -146,18 +146,18 @@ class Critic(nn.Module):
         # One for all critics; without it a place is left empty, since a layer's number is part of CORL's names.
         norm = partial(nn.LayerNorm, hidden_dim) if layernorm else nn.Identity
         self.critic = nn.Sequential(
-            VectorizedLinear(state_dim + action_dim, hidden_dim, num_critics),
+            VectorizedLinear(state_dim + action_dim, hidden_dim, n_critics),
             norm(),
             nn.ReLU(),
-            VectorizedLinear(hidden_dim, hidden_dim, num_critics),
+            VectorizedLinear(hidden_dim, hidden_dim, n_critics),
             norm(),
             nn.ReLU(),
-            VectorizedLinear(hidden_dim, hidden_dim, num_critics),
+            VectorizedLinear(hidden_dim, hidden_dim, n_critics),
             norm(),
             nn.ReLU(),
-            VectorizedLinear(hidden_dim, 1, num_critics),
+            VectorizedLinear(hidden_dim, 1, n_critics),
         )
-        self.num_critics = num_critics
+        self.n_critics = n_critics
         if edac_init:
             for layer in self.critic[::3]:
                 nn.init.constant_(layer.bias, 0.1)
@@ -167,7 +167,7 @@ class Critic(nn.Module):
     def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
         """The values (E, B) of actions (B, A) in observations (B, S)."""
         inputs = concatenate([observations, actions], axis=-1)
-        return self.critic(inputs.expand(self.num_critics, *inputs.shape)).squeeze(-1)
+        return self.critic(inputs.expand(self.n_critics, *inputs.shape)).squeeze(-1)
 
 
 def smallest(q: Tensor) -> Tensor:
@@ -227,9 +227,9 @@ class LB_SAC:
         self.actor, self.critic = actor, critic
         self.critic_target = copy.deepcopy(critic)
         self.log_alpha = torch.zeros(1, device=actor.mu.weight.device, requires_grad=True)
-        self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_learning_rate)
-        self.critic_optimizer = torch.optim.Adam(critic.parameters(), lr=hp.critic_learning_rate)
-        self.log_alpha_optimizer = torch.optim.Adam([self.log_alpha], lr=hp.alpha_learning_rate)
+        self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_lr)
+        self.critic_optimizer = torch.optim.Adam(critic.parameters(), lr=hp.critic_lr)
+        self.log_alpha_optimizer = torch.optim.Adam([self.log_alpha], lr=hp.temperature_lr)
         self.total_it = 0
 
     def alpha(self) -> Tensor:
@@ -319,8 +319,8 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> LB_SAC:
     """Fresh networks, drawn from torch's generator on the CPU in CORL's order: actor, critics."""
     actor = Actor(state_dim, action_dim, config.hidden_dim, max_action, config.edac_init)
-    sizes = config.hidden_dim, config.num_critics
-    critic = Critic(state_dim, action_dim, *sizes, config.critic_layernorm, config.edac_init)
+    sizes = config.hidden_dim, config.n_critics
+    critic = Critic(state_dim, action_dim, *sizes, config.critic_ln, config.edac_init)
     device = resolve_device(config.device)
     return LB_SAC(config, actor.to(device), critic.to(device))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -48,7 +48,7 @@ class Hyperparameters:
     # Weight of the smallest target value against the largest one
     lam: float = bounded(1.0, low=0, high=1)
     # Weight of the VAE's divergence from its prior against its reconstruction
-    beta: float = bounded(0.5, low=0)
+    kl_weight: float = bounded(0.5, low=0)
     # Updates of the VAE alone, before all others
     vae_iterations: int = bounded(500_000, low=0)
     # Transitions in a batch
@@ -81,19 +81,6 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     copy_target_policy: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "gamma": "discount",
-        "actor_learning_rate": "actor_lr",
-        "critic_learning_rate": "critic_lr",
-        "imitator_learning_rate": "vae_lr",
-        "warmup_steps": "vae_iterations",
-        "actor_hidden": "actor_hidden_dims",
-        "critic_hidden": "critic_hidden_dims",
-        "imitator_hidden": "vae_hidden_dims",
-        "n_trials": "n_episodes",
-        "dataset": "env",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -257,7 +244,7 @@ class PLAS:
         mean, std = encoder(batch.observations, batch.actions)
         reconstruction = decoder(batch.observations, mean + std * noise.latent)
         assert reconstruction.shape == batch.actions.shape
-        return square(reconstruction - batch.actions).mean() + self.hp.beta * divergence(mean, std).mean(), {}
+        return square(reconstruction - batch.actions).mean() + self.hp.kl_weight * divergence(mean, std).mean(), {}
 
     @torch.no_grad()
     def td_target(self, batch: Batch) -> Tensor:

@@ -10,7 +10,7 @@ import copy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -36,9 +36,9 @@ class Hyperparameters:
     """What an update depends on."""
 
     # Learning rate of the actor
-    actor_learning_rate: float = positive(1e-3)
+    actor_lr: float = positive(1e-3)
     # Learning rate of the critics
-    critic_learning_rate: float = positive(1e-3)
+    critic_lr: float = positive(1e-3)
     # Width of every hidden layer
     hidden_dim: int = bounded(256, low=1)
     # Hidden layers of the actor
@@ -82,14 +82,6 @@ class TrainConfig(Hyperparameters, EvalSeedConfig, EpochsConfig, TransitionsConf
     normalize: bool = False
     # Multiply AntMaze's rewards by 100; refused for other datasets
     normalize_reward: bool = False
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "gamma": "discount",
-        "dataset_name": "env",
-        "normalize_states": "normalize",
-        "eval_episodes": "n_episodes",
-        "train_seed": "seed",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -189,8 +181,8 @@ class ReBRAC:
         self.hp = hp
         self.actor, self.critic = actor, critic
         self.actor_target, self.critic_target = copy.deepcopy((actor, critic))
-        self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_learning_rate)
-        self.critic_optimizer = torch.optim.Adam(critic.parameters(), lr=hp.critic_learning_rate)
+        self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_lr)
+        self.critic_optimizer = torch.optim.Adam(critic.parameters(), lr=hp.critic_lr)
         self.total_it = 0
 
     @torch.no_grad()

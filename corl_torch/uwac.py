@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -116,20 +116,6 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     copy_targets: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "policy_lr": "actor_lr",
-        "qf_lr": "critic_lr",
-        "soft_target_tau": "tau",
-        "target_mmd_thresh": "alpha_threshold",
-        "kernel_type": "mmd_kernel",
-        "num_samples_mmd_match": "n_mmd_action_samples",
-        "num_samples": "n_action_samples",
-        "use_exp_weight": "exp_weight",
-        "var_Pi": "weigh_actor",
-        "use_exp_penalty": "exp_penalty",
-        "SN": "spectral_norm",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------

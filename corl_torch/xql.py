@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -48,7 +48,7 @@ class Hyperparameters:
     # Form of the Gumbel loss: divided by the largest exponential in the batch, or the logarithm of its mean
     gumbel_form: str = choice("rescaled", "log")
     # Steps of V in an update, all on the same rows
-    num_v_updates: int = bounded(1, low=1)
+    value_updates: int = bounded(1, low=1)
     # Uniform actions in each state that V learns from besides the data's
     random_actions: int = bounded(0, low=0)
     # Add noise to the data's actions that V learns from
@@ -62,9 +62,9 @@ class Hyperparameters:
     # Transitions in a batch
     batch_size: int = bounded(1024, low=1)
     # Learning rate of V
-    vf_lr: float = positive(3e-4)
+    value_lr: float = positive(3e-4)
     # Learning rate of the critics
-    qf_lr: float = positive(3e-4)
+    critic_lr: float = positive(3e-4)
     # First learning rate of the policy
     actor_lr: float = positive(3e-4)
     # How the policy's learning rate falls: along a cosine, or not at all
@@ -85,19 +85,6 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     normalize: bool = False
     # Scale rewards so that returns of locomotion span 1000, and take 1 off AntMaze's
     normalize_reward: bool = True
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "env_name": "env",
-        "eval_episodes": "n_episodes",
-        "eval_interval": "eval_freq",
-        "max_steps": "max_timesteps",
-        "temp": "loss_temp",
-        "temperature": "beta",
-        "sample_random_times": "random_actions",
-        "value_lr": "vf_lr",
-        "critic_lr": "qf_lr",
-        "dropout_rate": "actor_dropout",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -252,8 +239,8 @@ class XQL:
         self.hp = hp
         self.qf, self.vf, self.actor = qf, vf, actor
         self.q_target = copy.deepcopy(qf).requires_grad_(False)
-        self.vf_optimizer = torch.optim.Adam(vf.parameters(), lr=hp.vf_lr)
-        self.qf_optimizer = torch.optim.Adam(qf.parameters(), lr=hp.qf_lr)
+        self.vf_optimizer = torch.optim.Adam(vf.parameters(), lr=hp.value_lr)
+        self.qf_optimizer = torch.optim.Adam(qf.parameters(), lr=hp.critic_lr)
         self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_lr)
         self.total_it = 0
 
@@ -333,7 +320,7 @@ class XQL:
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
         """One gradient step: V; the policy, then the critics, on the new V; the target critics."""
         hp = self.hp
-        for _ in range(hp.num_v_updates):
+        for _ in range(hp.value_updates):
             value_loss, _ = self.value_loss(batch, noise)
             gradient_step(value_loss, self.vf_optimizer)
         for group in self.actor_optimizer.param_groups:

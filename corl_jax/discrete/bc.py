@@ -9,7 +9,7 @@ Fujimoto et al., Benchmarking Batch Deep Reinforcement Learning Algorithms, 2019
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -67,8 +67,6 @@ class TrainConfig(Hyperparameters, ImagesConfig, ImitationConfig):
     eval_freq: int = bounded(10_000, low=1)
     # Widths of the hidden layers
     hidden_dims: tuple[int, ...] = widths(256, 256)
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {"n_trials": "n_episodes", "dataset": "env"}
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -54,7 +54,7 @@ class Hyperparameters:
     # Penalise the imitator's log-probabilities, as d3rlpy 2.8.1 does; else its outputs, as the paper's authors do
     penalize_log_probs: bool = False
     # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
-    target_update_interval: int = bounded(8000, low=1)
+    target_update_period: int = bounded(8000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(32, low=1)
 
@@ -77,12 +77,6 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     action_flexibility: float = bounded(0.3, low=0, high=1)
     # The imitator stands on the hidden layers of the first critic; else it has its own
     share_encoder: bool = True
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "gamma": "discount",
-        "n_trials": "n_episodes",
-        "dataset": "env",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -261,7 +255,7 @@ def train_interval(
     hp = state.hp
 
     def draw(step: Array) -> tuple[Array, Array, Noise]:
-        copied = (step - start + phase) % hp.target_update_interval == 0
+        copied = (step - start + phase) % hp.target_update_period == 0
         return copied, *draw_noise(key, step, hp, len(dataset))
 
     def update(state: BCQ, drawn: Any, place: int) -> tuple[BCQ, dict[str, Array]]:
@@ -310,7 +304,7 @@ def train(config: TrainConfig) -> Run:
                 evaluate(run, run.step, act, state.acting)
             for start in range(run.step, config.max_timesteps, config.eval_freq):
                 num_updates = min(config.eval_freq, config.max_timesteps - start)
-                phase = (total_it + start) % config.target_update_interval
+                phase = (total_it + start) % config.target_update_period
                 state, history = train_together(train_interval, state, draws_key, dataset, start, num_updates, phase)
                 run.started()
                 step = start + num_updates

@@ -8,7 +8,7 @@ Kumar et al., Conservative Q-Learning for Offline Reinforcement Learning, 2020, 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -54,7 +54,7 @@ class Hyperparameters:
     # the paper's experiments
     double: bool = False
     # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
-    target_update_interval: int = bounded(8000, low=1)
+    target_update_period: int = bounded(8000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(32, low=1)
     # Critics
@@ -84,13 +84,6 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     eval_freq: int = bounded(10_000, low=1)
     # Widths of the hidden layers
     hidden_dims: tuple[int, ...] = widths(256, 256)
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "alpha": "cql_alpha",
-        "gamma": "discount",
-        "n_trials": "n_episodes",
-        "dataset": "env",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -299,7 +292,7 @@ def train_interval(
     hp = state.hp
 
     def draw(step: Array) -> tuple[Array, Array, Noise]:
-        copied = (step - start + phase) % hp.target_update_interval == 0
+        copied = (step - start + phase) % hp.target_update_period == 0
         return copied, *draw_noise(key, step, hp, len(dataset))
 
     def update(state: CQL, drawn: Any, place: int) -> tuple[CQL, dict[str, Array]]:
@@ -339,7 +332,7 @@ def train(config: TrainConfig) -> Run:
                 evaluate(run, run.step, act, state.critics)
             for start in range(run.step, config.max_timesteps, config.eval_freq):
                 num_updates = min(config.eval_freq, config.max_timesteps - start)
-                phase = (total_it + start) % config.target_update_interval
+                phase = (total_it + start) % config.target_update_period
                 state, history = train_together(train_interval, state, draws_key, dataset, start, num_updates, phase)
                 run.started()
                 step = start + num_updates

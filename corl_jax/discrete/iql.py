@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -58,9 +58,9 @@ class Hyperparameters:
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
     # Learning rate of V
-    vf_lr: float = positive(3e-4)
+    value_lr: float = positive(3e-4)
     # Learning rate of the critics
-    qf_lr: float = positive(3e-4)
+    critic_lr: float = positive(3e-4)
     # First learning rate of the policy
     actor_lr: float = positive(3e-4)
     # How the policy's learning rate falls: along a cosine, or not at all
@@ -79,17 +79,6 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     eval_freq: int = bounded(10_000, low=1)
     # Widths of the hidden layers
     hidden_dims: tuple[int, ...] = widths(256, 256)
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "expectile": "iql_tau",
-        "temperature": "beta",
-        "value_lr": "vf_lr",
-        "critic_lr": "qf_lr",
-        "max_steps": "max_timesteps",
-        "eval_interval": "eval_freq",
-        "eval_episodes": "n_episodes",
-        "dataset": "env",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -183,7 +172,7 @@ def actor_lr(hp: Hyperparameters, updates: Array) -> Array | float:
 
 def adam(part: str, hp: Hyperparameters) -> optax.GradientTransformation:
     """The optimiser of one part of the state."""
-    rates = {"vf": hp.vf_lr, "qf": hp.qf_lr, "actor": partial(actor_lr, hp)}
+    rates = {"vf": hp.value_lr, "qf": hp.critic_lr, "actor": partial(actor_lr, hp)}
     return optax.adam(rates[part])
 
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -48,7 +48,7 @@ class Hyperparameters:
     # Learning rate of the critics
     critic_lr: float = positive(3e-4)
     # Learning rate of the temperature; 0: it stays as it is
-    temp_lr: float = bounded(3e-4, low=0)
+    temperature_lr: float = bounded(3e-4, low=0)
     # Entropy that the temperature holds, as a share of the greatest there is
     entropy_share: float = bounded(0.98, low=0, high=1)
     # Huber's loss of the critics, as d3rlpy 2.8.1 has it; else half the squared error, as the paper has it
@@ -56,7 +56,7 @@ class Hyperparameters:
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
-    target_update_interval: int = bounded(8000, low=1)
+    target_update_period: int = bounded(8000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(64, low=1)
 
@@ -77,15 +77,6 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     hidden_dims: tuple[int, ...] = widths(256, 256)
     # Temperature at the beginning
     initial_temperature: float = positive(1.0)
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "gamma": "discount",
-        "actor_learning_rate": "actor_lr",
-        "critic_learning_rate": "critic_lr",
-        "temp_learning_rate": "temp_lr",
-        "n_trials": "n_episodes",
-        "dataset": "env",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -157,7 +148,7 @@ def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int) 
 
 def adam(part: str, hp: Hyperparameters) -> optax.GradientTransformation:
     """The optimiser of one part of the state."""
-    return optax.adam({"actor": hp.actor_lr, "critics": hp.critic_lr, "log_temp": hp.temp_lr}[part])
+    return optax.adam({"actor": hp.actor_lr, "critics": hp.critic_lr, "log_temp": hp.temperature_lr}[part])
 
 
 def gradient_step(state: "SAC", part: str, gradient: Network | Array) -> "SAC":
@@ -225,7 +216,7 @@ class SAC(struct.PyTreeNode):
         (loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critics, batch)
         state = gradient_step(state, "critics", gradient)
         metrics = {"critic_loss": loss}
-        if hp.temp_lr > 0.0:
+        if hp.temperature_lr > 0.0:
             (loss, _), gradient = value_and_grad(state.temp_loss, has_aux=True)(state.log_temp, batch)
             state = gradient_step(state, "log_temp", gradient)
             metrics["temp_loss"] = loss
@@ -256,7 +247,7 @@ def train_interval(
     hp = state.hp
 
     def draw(step: Array) -> tuple[Array, Array, Noise]:
-        copied = (step - start + phase) % hp.target_update_interval == 0
+        copied = (step - start + phase) % hp.target_update_period == 0
         return copied, *draw_noise(key, step, hp, len(dataset))
 
     def update(state: SAC, drawn: Any, place: int) -> tuple[SAC, dict[str, Array]]:
@@ -307,7 +298,7 @@ def train(config: TrainConfig) -> Run:
                 evaluate(run, run.step, act, state.actor)
             for start in range(run.step, config.max_timesteps, config.eval_freq):
                 num_updates = min(config.eval_freq, config.max_timesteps - start)
-                phase = (total_it + start) % config.target_update_interval
+                phase = (total_it + start) % config.target_update_period
                 state, history = train_together(train_interval, state, draws_key, dataset, start, num_updates, phase)
                 run.started()
                 step = start + num_updates

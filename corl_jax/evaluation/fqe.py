@@ -8,7 +8,7 @@ Le, Voloshin & Yue, Batch Policy Learning under Constraints, 2019, https://arxiv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from shared.runs.start import cli
 
@@ -21,13 +21,13 @@ from jax import Array, value_and_grad
 from jax.numpy import amin, concatenate, square, stack
 
 from shared.data.transitions import SarsaBatch
+from shared.frameworks.evaluated_policy import load_evaluated_policy, with_policy
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
 from shared.frameworks.jax_layers import Linear, Network
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
-from shared.frameworks.judged import load_judged, with_policy
 from shared.runs.fields import bounded, positive, unbounded, widths
 from shared.runs.run import Run
 from shared.runs.settings import RecordConfig
@@ -40,11 +40,11 @@ class Hyperparameters:
     """What an update depends on."""
 
     # Learning rate of the critics
-    critic_lr: float = positive(1e-4)
+    learning_rate: float = positive(1e-4)
     # Discount factor of the return that is estimated, whatever the policy was trained with
     discount: float = bounded(0.99, low=0, high=1)
     # Updates for each regression: the targets are copied after the first update, and after every so many from there
-    target_update_interval: int = bounded(100, low=1)
+    target_update_period: int = bounded(100, low=1)
     # Transitions in a batch
     batch_size: int = bounded(100, low=1)
 
@@ -68,12 +68,6 @@ class TrainConfig(Hyperparameters, RecordConfig):
     critic_hidden_dims: tuple[int, ...] = widths(256, 256)
     # Return from which on an episode of the dataset succeeds, for soft off-policy classification; null: the median
     return_threshold: float | None = unbounded(None)
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "gamma": "discount",
-        "learning_rate": "critic_lr",
-        "dataset": "env",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -118,7 +112,7 @@ def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int) 
 
 def adam(hp: Hyperparameters) -> optax.GradientTransformation:
     """The optimiser of the critics."""
-    return optax.adam(hp.critic_lr)
+    return optax.adam(hp.learning_rate)
 
 
 def gradient_step(state: "FQE", gradient: Network) -> "FQE":
@@ -175,7 +169,7 @@ def train_interval(
     """The updates `start + 1` to `start + num_updates` as one program: a scan of regressions, each a scan of updates.
 
     A regression ends with the update after which the critics are copied. `phase` counts the updates before the
-    interval, modulo `target_update_interval`. It tells where the first regression ends, so no branch is left.
+    interval, modulo `target_update_period`. It tells where the first regression ends, so no branch is left.
     """
     hp, size = state.hp, len(dataset)
 
@@ -195,7 +189,7 @@ def train_interval(
             history.append(metrics)
         return state, history
 
-    period = hp.target_update_interval
+    period = hp.target_update_period
     before = -phase % period
     head = min(num_updates, before + 1)
     whole, tail = divmod(num_updates - head, period)
@@ -223,7 +217,7 @@ def train(config: TrainConfig) -> Run:
         InputError: The policy, the dataset or the checkpoint cannot be used.
     """
     config = with_policy(config)
-    task = load_judged(config)
+    task = load_evaluated_policy(config)
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):
@@ -237,7 +231,7 @@ def train(config: TrainConfig) -> Run:
                 evaluate(run, run.step, value, state.critics)
             for start in range(run.step, config.max_timesteps, config.eval_freq):
                 num_updates = min(config.eval_freq, config.max_timesteps - start)
-                phase = (total_it + start) % config.target_update_interval
+                phase = (total_it + start) % config.target_update_period
                 state, history = train_together(train_interval, state, draws_key, dataset, start, num_updates, phase)
                 run.started()
                 step = start + num_updates

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -51,8 +51,8 @@ class Hyperparameters:
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the targets follow their networks
     tau: float = bounded(0.005, low=0, high=1)
-    # Temperature: an action with advantage A weighs exp(A / awac_lambda), at most 100
-    awac_lambda: float = positive(1.0)
+    # Temperature: an action with advantage A weighs exp(A / advantage_temperature), at most 100
+    advantage_temperature: float = positive(1.0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
 
@@ -74,14 +74,6 @@ class TrainConfig(Hyperparameters, FinetuneConfig, DeterministicConfig):
     hidden_dim: int = bounded(256, low=1)
     # Scale rewards as CORL does for this kind of dataset
     normalize_reward: bool = False
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "env_name": "env",
-        "gamma": "discount",
-        "eval_frequency": "eval_freq",
-        "n_test_episodes": "n_episodes",
-        "test_seed": "eval_seed",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -244,7 +236,7 @@ class AWAC(struct.PyTreeNode):
         value = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
         q = minimum(critic_1(batch.observations, batch.actions), critic_2(batch.observations, batch.actions))
         assert q.shape == value.shape == batch.rewards.shape
-        return minimum(exp((q - value) / self.hp.awac_lambda), MAX_WEIGHT)
+        return minimum(exp((q - value) / self.hp.advantage_temperature), MAX_WEIGHT)
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """Imitation of the data's actions, each with its weight."""

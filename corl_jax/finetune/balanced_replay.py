@@ -55,11 +55,11 @@ class Hyperparameters:
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Learning rate of the policies and of the entropy temperatures
-    policy_lr: float = positive(3e-5)
+    actor_lr: float = positive(3e-5)
     # Learning rate of the critics
-    qf_lr: float = positive(3e-4)
+    critic_lr: float = positive(3e-4)
     # Rate at which the target critics follow the critics
-    soft_target_update_rate: float = bounded(5e-3, low=0, high=1)
+    tau: float = bounded(5e-3, low=0, high=1)
     # Actions sampled per state for each part of the conservative term
     cql_n_actions: int = bounded(10, low=1)
     # Weight of the conservative term, which counts offline alone
@@ -89,7 +89,7 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
     # Scale rewards as CORL does for this kind of dataset, then by reward_scale and reward_bias; online too
     normalize_reward: bool = False
     # Hidden layers of each critic; a policy has three, and the density ratio's network two
-    q_n_hidden_layers: int = bounded(3, low=1)
+    critic_n_hiddens: int = bounded(3, low=1)
     # Width of every hidden layer
     hidden_dim: int = bounded(256, low=1)
     # Factor on rewards, if normalize_reward
@@ -522,13 +522,13 @@ class BalancedReplay(struct.PyTreeNode):
             priorities = state.ratios(batch)
             state = state.replace(priorities=write(state.priorities, batch.places, priorities))
             metrics |= {"density_loss": density_loss, "priority": priorities.mean(), "online_share": batch.seen.mean()}
-        state = gradient_step(state, "actor", actor_gradient, hp.policy_lr)
-        state = gradient_step(state, "critic_1", critic_gradients[0], hp.qf_lr)
-        state = gradient_step(state, "critic_2", critic_gradients[1], hp.qf_lr)
-        state = gradient_step(state, "log_alpha", alpha_gradient, hp.policy_lr)
+        state = gradient_step(state, "actor", actor_gradient, hp.actor_lr)
+        state = gradient_step(state, "critic_1", critic_gradients[0], hp.critic_lr)
+        state = gradient_step(state, "critic_2", critic_gradients[1], hp.critic_lr)
+        state = gradient_step(state, "log_alpha", alpha_gradient, hp.actor_lr)
         state = state.replace(
-            critic_1_target=soft_update(state.critic_1_target, state.critic_1, hp.soft_target_update_rate),
-            critic_2_target=soft_update(state.critic_2_target, state.critic_2, hp.soft_target_update_rate),
+            critic_1_target=soft_update(state.critic_1_target, state.critic_1, hp.tau),
+            critic_2_target=soft_update(state.critic_2_target, state.critic_2, hp.tau),
         )
         return state, metrics
 
@@ -614,8 +614,8 @@ def create_train_state(
     layers = config.hidden_dim, config.n_ensemble
     parts: dict[str, Any] = {
         "actor": Network.create(Actor(action_dim, max_action, *layers), actor_key, inputs[0]),
-        "critic_1": Network.create(Critic(config.q_n_hidden_layers, *layers), critic_1_key, *inputs),
-        "critic_2": Network.create(Critic(config.q_n_hidden_layers, *layers), critic_2_key, *inputs),
+        "critic_1": Network.create(Critic(config.critic_n_hiddens, *layers), critic_1_key, *inputs),
+        "critic_2": Network.create(Critic(config.critic_n_hiddens, *layers), critic_2_key, *inputs),
         "density": Network.create(Density(config.hidden_dim), density_key, *inputs),
         "log_alpha": jnp.zeros(config.n_ensemble, dtype=float),
     }

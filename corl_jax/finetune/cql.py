@@ -53,15 +53,15 @@ class Hyperparameters:
     # Factor on the entropy temperature; the temperature itself without automatic tuning
     alpha_multiplier: float = bounded(1.0, low=0)
     # Tune the temperature towards an entropy of minus the number of action dimensions
-    use_automatic_entropy_tuning: bool = True
+    tune_temperature: bool = True
     # Subtract the entropy term in the critics' target
     backup_entropy: bool = False
     # Learning rate of the actor and of the entropy temperature
-    policy_lr: float = positive(3e-5)
+    actor_lr: float = positive(3e-5)
     # Learning rate of the critics and of the Lagrange multiplier
-    qf_lr: float = positive(3e-4)
+    critic_lr: float = positive(3e-4)
     # Rate at which the target critics follow the critics
-    soft_target_update_rate: float = bounded(5e-3, low=0, high=1)
+    tau: float = bounded(5e-3, low=0, high=1)
     # Updates between two moves of the targets
     target_update_period: int = bounded(1, low=1)
     # Actions sampled per state for each part of the conservative term
@@ -103,7 +103,7 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
     # Scale rewards as CORL does for this kind of dataset, then by reward_scale and reward_bias; online too
     normalize_reward: bool = False
     # Hidden layers of each critic; the actor has three
-    q_n_hidden_layers: int = bounded(2, low=1)
+    critic_n_hiddens: int = bounded(2, low=1)
     # Width of every hidden layer; CORL's is always 256
     hidden_dim: int = bounded(256, low=1)
     # Factor on rewards, if normalize_reward
@@ -259,7 +259,7 @@ class CQL(struct.PyTreeNode):
 
     def alpha(self) -> Array:
         """The entropy temperature: a constant in every loss but its own."""
-        if not self.hp.use_automatic_entropy_tuning:
+        if not self.hp.tune_temperature:
             return jnp.asarray(self.hp.alpha_multiplier)
         return exp(self.log_alpha) * self.hp.alpha_multiplier
 
@@ -367,19 +367,19 @@ class CQL(struct.PyTreeNode):
             gaps = metrics["cql_qf1_diff"], metrics["cql_qf2_diff"]
             alpha_prime_loss = value_and_grad(state.alpha_prime_loss, has_aux=True)
             (loss, own), gradient = alpha_prime_loss(state.log_alpha_prime, *gaps, cql_alpha)
-            state = gradient_step(state, "log_alpha_prime", gradient, hp.qf_lr)
+            state = gradient_step(state, "log_alpha_prime", gradient, hp.critic_lr)
             metrics |= {"alpha_prime_loss": loss, **own}
-        if hp.use_automatic_entropy_tuning:
+        if hp.tune_temperature:
             (loss, _), gradient = value_and_grad(state.alpha_loss, has_aux=True)(state.log_alpha, aux["log_prob"])
-            state = gradient_step(state, "log_alpha", gradient, hp.policy_lr)
+            state = gradient_step(state, "log_alpha", gradient, hp.actor_lr)
             metrics["alpha_loss"] = loss
-        state = gradient_step(state, "actor", actor_gradient, hp.policy_lr)
-        state = gradient_step(state, "critic_1", gradients[0], hp.qf_lr)
-        state = gradient_step(state, "critic_2", gradients[1], hp.qf_lr)
+        state = gradient_step(state, "actor", actor_gradient, hp.actor_lr)
+        state = gradient_step(state, "critic_1", gradients[0], hp.critic_lr)
+        state = gradient_step(state, "critic_2", gradients[1], hp.critic_lr)
         if move_targets:
             state = state.replace(
-                critic_1_target=soft_update(state.critic_1_target, state.critic_1, hp.soft_target_update_rate),
-                critic_2_target=soft_update(state.critic_2_target, state.critic_2, hp.soft_target_update_rate),
+                critic_1_target=soft_update(state.critic_1_target, state.critic_1, hp.tau),
+                critic_2_target=soft_update(state.critic_2_target, state.critic_2, hp.tau),
             )
         return state, metrics
 
@@ -462,8 +462,8 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     layers = config.hidden_dim, config.orthogonal_init
     parts: dict[str, Any] = {
         "actor": Network.create(Actor(action_dim, max_action, *layers), actor_key, inputs[0]),
-        "critic_1": Network.create(Critic(config.q_n_hidden_layers, *layers), critic_1_key, *inputs),
-        "critic_2": Network.create(Critic(config.q_n_hidden_layers, *layers), critic_2_key, *inputs),
+        "critic_1": Network.create(Critic(config.critic_n_hiddens, *layers), critic_1_key, *inputs),
+        "critic_2": Network.create(Critic(config.critic_n_hiddens, *layers), critic_2_key, *inputs),
         "log_alpha": jnp.asarray(0.0, dtype=float),
         "log_alpha_prime": jnp.asarray(1.0, dtype=float),
     }

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -49,9 +49,9 @@ class Hyperparameters:
     """What an update depends on."""
 
     # Learning rate of the actor
-    actor_learning_rate: float = positive(3e-4)
+    actor_lr: float = positive(3e-4)
     # Learning rate of the critics
-    critic_learning_rate: float = positive(3e-4)
+    critic_lr: float = positive(3e-4)
     # Width of every hidden layer
     hidden_dim: int = bounded(256, low=1)
     # Hidden layers of the actor
@@ -114,18 +114,6 @@ class TrainConfig(Hyperparameters, FinetuneConfig, EvalSeedConfig):
     normalize_reward: bool = False
     # Without effect here as in CORL, whose optimisers go on all the same; kept so that its files load
     reset_opts: bool = False
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "gamma": "discount",
-        "dataset_name": "env",
-        "normalize_states": "normalize",
-        "replay_buffer_size": "buffer_size",
-        "num_offline_updates": "offline_iterations",
-        "num_online_updates": "online_iterations",
-        "eval_every": "eval_freq",
-        "eval_episodes": "n_episodes",
-        "train_seed": "seed",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -239,7 +227,7 @@ def draw_exploration(key: Array, step: Array, hp: Hyperparameters, action_dim: i
 
 def adam(part: str, hp: Hyperparameters) -> optax.GradientTransformation:
     """The optimiser of one part of the state."""
-    rates = {"actor": hp.actor_learning_rate, "critic": hp.critic_learning_rate}
+    rates = {"actor": hp.actor_lr, "critic": hp.critic_lr}
     return optax.adam(rates[part])
 
 

@@ -32,7 +32,7 @@ from shared.frameworks.jax_ring import Ring, Sources, push_kept, take_both
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
-from shared.frameworks.learnt import check_roll_outs, check_shares, load_learnt, pieces
+from shared.frameworks.learnt_model import check_roll_outs, check_shares, load_learnt_model, pieces
 from shared.runs.fields import bounded, check, choice, positive, unbounded, widths
 from shared.runs.run import Run
 from shared.runs.settings import EpochsConfig, ImitationConfig
@@ -53,11 +53,11 @@ class Hyperparameters:
     # Learning rate of the critics
     critic_lr: float = positive(3e-4)
     # Learning rate of the entropy temperature
-    alpha_lr: float = positive(1e-4)
+    temperature_lr: float = positive(1e-4)
     # Tune the temperature towards the target entropy
-    auto_alpha: bool = True
+    tune_temperature: bool = True
     # The temperature without automatic tuning
-    alpha: float = bounded(0.2, low=0)
+    fixed_temperature: float = bounded(0.2, low=0)
     # That entropy; null or 0: minus the number of action dimensions
     target_entropy: float | None = unbounded(None)
     # Updates in all, and the time in which the policy's learning rate falls
@@ -114,21 +114,6 @@ class TrainConfig(Hyperparameters, EpochsConfig, ImitationConfig):
     model_retain_epochs: int = bounded(5, low=1)
     # Widths of the hidden layers of the policy and of the critics
     hidden_dims: tuple[int, ...] = widths(256, 256, 256)
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "task": "env",
-        "gamma": "discount",
-        "eval_episodes": "n_episodes",
-        "step_per_epoch": "num_updates_on_epoch",
-        "load_dynamics_path": "dynamics",
-        "cql_weight": "cql_alpha",
-        "temperature": "cql_temp",
-        "num_repeat_actions": "cql_n_actions",
-        "max_q_backup": "cql_max_target_backup",
-        "with_lagrange": "cql_lagrange",
-        "lagrange_threshold": "cql_target_action_gap",
-        "cql_alpha_lr": "alpha_prime_lr",
-    }
     CORL_EPOCHS: ClassVar[dict[str, str]] = {"epoch": "max_timesteps"}
 
 
@@ -303,7 +288,7 @@ def actor_lr(hp: Hyperparameters, updates: Array) -> Array:
 
 def adam(part: str, hp: Hyperparameters) -> optax.GradientTransformation:
     """The optimiser of one part of the state."""
-    rates = {"actor": partial(actor_lr, hp), "log_alpha": hp.alpha_lr, "log_alpha_prime": hp.alpha_prime_lr}
+    rates = {"actor": partial(actor_lr, hp), "log_alpha": hp.temperature_lr, "log_alpha_prime": hp.alpha_prime_lr}
     return optax.adam(rates.get(part, hp.critic_lr))
 
 
@@ -337,8 +322,8 @@ class COMBO(struct.PyTreeNode):
 
     def alpha(self) -> Array:
         """The entropy temperature: a constant in every loss but its own."""
-        if not self.hp.auto_alpha:
-            return jnp.asarray(self.hp.alpha)
+        if not self.hp.tune_temperature:
+            return jnp.asarray(self.hp.fixed_temperature)
         return exp(self.log_alpha)
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
@@ -415,7 +400,7 @@ class COMBO(struct.PyTreeNode):
         (actor_loss, aux), gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch, noise)
         state = gradient_step(state, "actor", gradient)
         metrics = {"actor_loss": actor_loss, "entropy": -aux["log_prob"].mean()}
-        if hp.auto_alpha:
+        if hp.tune_temperature:
             (alpha_loss, _), gradient = value_and_grad(state.alpha_loss, has_aux=True)(state.log_alpha, aux["log_prob"])
             state = gradient_step(state, "log_alpha", gradient)
             metrics |= {"alpha_loss": alpha_loss, "alpha": state.alpha()}
@@ -540,7 +525,7 @@ def train(config: TrainConfig) -> Run:
     """
     check(config)
     check_shares(config.real_ratio, shares(config)[0], pushed_down(config))
-    task, learnt = load_learnt(config, "jax")
+    task, learnt = load_learnt_model(config, "jax")
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -90,11 +90,6 @@ class TrainConfig(Hyperparameters, RecordConfig):
     rollout_length: int = bounded(20, low=1)
     # Roll-outs in an evaluation
     n_rollouts: int = bounded(200, low=1)
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "task": "env",
-        "max_epochs": "max_timesteps",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------

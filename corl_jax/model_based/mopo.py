@@ -31,7 +31,7 @@ from shared.frameworks.jax_ring import Ring, Sources, push_kept, take_both
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
-from shared.frameworks.learnt import check_roll_outs, load_learnt, pieces
+from shared.frameworks.learnt_model import check_roll_outs, load_learnt_model, pieces
 from shared.runs.fields import bounded, choice, positive, unbounded, widths
 from shared.runs.run import Run
 from shared.runs.settings import EpochsConfig, ImitationConfig
@@ -52,11 +52,11 @@ class Hyperparameters:
     # Learning rate of the critics
     critic_lr: float = positive(3e-4)
     # Learning rate of the entropy temperature
-    alpha_lr: float = positive(1e-4)
+    temperature_lr: float = positive(1e-4)
     # Tune the temperature towards the target entropy
-    auto_alpha: bool = True
+    tune_temperature: bool = True
     # The temperature without automatic tuning
-    alpha: float = bounded(0.2, low=0)
+    fixed_temperature: float = bounded(0.2, low=0)
     # That entropy; null or 0: minus the number of action dimensions
     target_entropy: float | None = unbounded(None)
     # Updates in all, and the time in which the policy's learning rate falls
@@ -94,14 +94,6 @@ class TrainConfig(Hyperparameters, EpochsConfig, ImitationConfig):
     model_retain_epochs: int = bounded(5, low=1)
     # Widths of the hidden layers of the policy and of the critics
     hidden_dims: tuple[int, ...] = widths(256, 256)
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "task": "env",
-        "gamma": "discount",
-        "eval_episodes": "n_episodes",
-        "step_per_epoch": "num_updates_on_epoch",
-        "load_dynamics_path": "dynamics",
-    }
     CORL_EPOCHS: ClassVar[dict[str, str]] = {"epoch": "max_timesteps"}
 
 
@@ -256,7 +248,7 @@ def actor_lr(hp: Hyperparameters, updates: Array) -> Array:
 def adam(part: str, hp: Hyperparameters) -> optax.GradientTransformation:
     """The optimiser of one part of the state."""
     rates = {"actor": partial(actor_lr, hp), "critic_1": hp.critic_lr, "critic_2": hp.critic_lr}
-    return optax.adam(rates.get(part, hp.alpha_lr))
+    return optax.adam(rates.get(part, hp.temperature_lr))
 
 
 def gradient_step(state: "MOPO", part: str, gradient: Any) -> "MOPO":
@@ -287,8 +279,8 @@ class MOPO(struct.PyTreeNode):
 
     def alpha(self) -> Array:
         """The entropy temperature, 1 at most: a constant in every loss but its own."""
-        if not self.hp.auto_alpha:
-            return jnp.asarray(self.hp.alpha)
+        if not self.hp.tune_temperature:
+            return jnp.asarray(self.hp.fixed_temperature)
         return clamp(exp(self.log_alpha), 0.0, 1.0)
 
     def td_target(self, batch: Batch, noise: Noise) -> Array:
@@ -335,7 +327,7 @@ class MOPO(struct.PyTreeNode):
         (actor_loss, aux), gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch, noise)
         state = gradient_step(state, "actor", gradient)
         metrics |= {"actor_loss": actor_loss, "entropy": -aux["log_prob"].mean()}
-        if hp.auto_alpha:
+        if hp.tune_temperature:
             (alpha_loss, _), gradient = value_and_grad(state.alpha_loss, has_aux=True)(state.log_alpha, aux["log_prob"])
             state = gradient_step(state, "log_alpha", gradient)
             metrics |= {"alpha_loss": alpha_loss, "alpha": state.alpha()}
@@ -444,7 +436,7 @@ def train(config: TrainConfig) -> Run:
         InputError: The dataset, the environment, the model or the checkpoint cannot be used.
         RunError: The model's roll-outs, or a loss, leave all bounds.
     """
-    task, learnt = load_learnt(config, "jax")
+    task, learnt = load_learnt_model(config, "jax")
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

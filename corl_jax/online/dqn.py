@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -59,7 +59,7 @@ class Hyperparameters:
     # Double DQN: the critics choose the next action, which the targets then value; else the targets do both
     double: bool = False
     # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
-    target_update_interval: int = bounded(8000, low=1)
+    target_update_period: int = bounded(8000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(32, low=1)
     # Critics
@@ -105,16 +105,6 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     update_interval: int = bounded(1, low=1)
     # In an environment: updates at each of these steps
     n_updates: int = bounded(1, low=1)
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "gamma": "discount",
-        "start_epsilon": "epsilon_start",
-        "end_epsilon": "epsilon_end",
-        "duration": "epsilon_steps",
-        "update_start_step": "learning_starts",
-        "n_trials": "n_episodes",
-        "dataset": "env",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -337,7 +327,7 @@ def train_interval(
     hp = state.hp
 
     def draw(step: Array) -> tuple[Array, Array, Noise]:
-        copied = (step - start + phase) % hp.target_update_interval == 0
+        copied = (step - start + phase) % hp.target_update_period == 0
         return copied, *draw_noise(key, step, hp, size)
 
     def update(state: DQN, drawn: Any, place: int) -> tuple[DQN, dict[str, Array]]:
@@ -396,7 +386,7 @@ def train_on_dataset(config: TrainConfig) -> Run:
                 evaluate(run, run.step, act, state.critics, asking=asking)
             for start in range(run.step, config.max_timesteps, config.eval_freq):
                 num_updates = min(config.eval_freq, config.max_timesteps - start)
-                given = len(dataset), (total_it + start) % config.target_update_interval
+                given = len(dataset), (total_it + start) % config.target_update_period
                 state, history = train_together(train_interval, state, draws_key, dataset, start, num_updates, *given)
                 run.started()
                 step = start + num_updates
@@ -441,7 +431,7 @@ def train_in_environment(config: TrainConfig) -> Run:
                     experience.follow(partial(explore, state.critics), *draws, epsilons(config, first, steps))
                     dataset = store(dataset, experience.transitions(first), first)
                     num_updates = updates_until(config, experience.size) - updates_until(config, first)
-                    phase = total_it % config.target_update_interval
+                    phase = total_it % config.target_update_period
                     if num_updates:
                         given = total_it, num_updates, experience.size, phase
                         state, metrics = train_interval(state, draws_key, dataset, *given)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -94,22 +94,11 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     # Widths of the critics' hidden layers
     critic_hidden_dims: tuple[int, ...] = widths(256, 256)
     # In an environment: standard deviation of the policy's noise, in units of the largest action
-    exploration_noise: float = bounded(0.1, low=0)
+    expl_noise: float = bounded(0.1, low=0)
     # In an environment: steps of uniform actions before learning begins
     random_steps: int = bounded(10_000, low=0)
     # In an environment: steps before as many updates
     update_every: int = bounded(1, low=1)
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "gamma": "discount",
-        "actor_learning_rate": "actor_lr",
-        "critic_learning_rate": "critic_lr",
-        "target_smoothing_sigma": "policy_noise",
-        "target_smoothing_clip": "noise_clip",
-        "update_actor_interval": "policy_freq",
-        "n_trials": "n_episodes",
-        "dataset": "env",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -320,10 +309,10 @@ def act(actor: Network, observations: Array) -> Array:
 
 
 @jax.jit
-def explore(actor: Network, exploration_noise: float, observations: Array, noise: Array) -> Array:
+def explore(actor: Network, expl_noise: float, observations: Array, noise: Array) -> Array:
     """The policy's actions (E, A) for observations (E, S), with a share of standard normal noise (E, A)."""
     max_action = actor.module.max_action
-    return clip(actor(observations) + exploration_noise * max_action * noise, -max_action, max_action)
+    return clip(actor(observations) + expl_noise * max_action * noise, -max_action, max_action)
 
 
 # ---- training ------------------------------------------------------------------------------------------------------
@@ -451,7 +440,7 @@ def train_in_environment(config: TrainConfig) -> Run:
                     first = experience.size
                     steps = min(config.update_every, end - first)
                     exploration = draw_exploration(exploration_key, first, steps, task.action_dim)
-                    policy = partial(explore, state.actor, config.exploration_noise)
+                    policy = partial(explore, state.actor, config.expl_noise)
                     experience.play(policy, exploration, config.random_steps)
                     dataset = store(dataset, experience.transitions(first), first)
                     num_updates = steps if experience.size > config.random_steps else 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -63,8 +63,6 @@ class TrainConfig(Hyperparameters, ImagesConfig, ImitationConfig):
     eval_freq: int = bounded(10_000, low=1)
     # Widths of the hidden layers
     hidden_dims: tuple[int, ...] = widths(256, 256)
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {"n_trials": "n_episodes", "dataset": "env"}
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------

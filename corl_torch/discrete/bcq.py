@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -51,7 +51,7 @@ class Hyperparameters:
     # Penalise the imitator's log-probabilities, as d3rlpy 2.8.1 does; else its outputs, as the paper's authors do
     penalize_log_probs: bool = False
     # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
-    target_update_interval: int = bounded(8000, low=1)
+    target_update_period: int = bounded(8000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(32, low=1)
 
@@ -74,12 +74,6 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     action_flexibility: float = bounded(0.3, low=0, high=1)
     # The imitator stands on the hidden layers of the first critic; else it has its own
     share_encoder: bool = True
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "gamma": "discount",
-        "n_trials": "n_episodes",
-        "dataset": "env",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -238,11 +232,11 @@ class BCQ:
         return td_loss + imitator_loss, {"td_loss": td_loss.detach(), "imitator_loss": imitator_loss.detach()}
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
-        """One gradient step; then, in the first of every `target_update_interval`, the targets become copies."""
+        """One gradient step; then, in the first of every `target_update_period`, the targets become copies."""
         hp = self.hp
         loss, terms = self.critic_loss(batch)
         gradient_step(loss, self.critics_optimizer, self.imitator_optimizer)
-        if self.total_it % hp.target_update_interval == 0:
+        if self.total_it % hp.target_update_period == 0:
             self.critics_target.load_state_dict(self.critics.state_dict())
         self.total_it += 1
         return {"loss": loss.detach(), **terms}

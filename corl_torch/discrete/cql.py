@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -51,7 +51,7 @@ class Hyperparameters:
     # the paper's experiments
     double: bool = False
     # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
-    target_update_interval: int = bounded(8000, low=1)
+    target_update_period: int = bounded(8000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(32, low=1)
     # Critics
@@ -81,13 +81,6 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     eval_freq: int = bounded(10_000, low=1)
     # Widths of the hidden layers
     hidden_dims: tuple[int, ...] = widths(256, 256)
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "alpha": "cql_alpha",
-        "gamma": "discount",
-        "n_trials": "n_episodes",
-        "dataset": "env",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -272,11 +265,11 @@ class CQL:
         return loss, {"td_loss": td_loss.detach(), "conservative_loss": conservative_loss.detach()}
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
-        """One gradient step; then, in the first of every `target_update_interval`, the targets become copies."""
+        """One gradient step; then, in the first of every `target_update_period`, the targets become copies."""
         hp = self.hp
         loss, terms = self.critic_loss(batch, noise)
         gradient_step(loss, self.critics_optimizer)
-        if self.total_it % hp.target_update_interval == 0:
+        if self.total_it % hp.target_update_period == 0:
             self.critics_target.load_state_dict(self.critics.state_dict())
         self.total_it += 1
         return {"loss": loss.detach(), **terms}

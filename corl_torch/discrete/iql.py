@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -53,9 +53,9 @@ class Hyperparameters:
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
     # Learning rate of V
-    vf_lr: float = positive(3e-4)
+    value_lr: float = positive(3e-4)
     # Learning rate of the critics
-    qf_lr: float = positive(3e-4)
+    critic_lr: float = positive(3e-4)
     # First learning rate of the policy
     actor_lr: float = positive(3e-4)
     # How the policy's learning rate falls: along a cosine, or not at all
@@ -74,17 +74,6 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     eval_freq: int = bounded(10_000, low=1)
     # Widths of the hidden layers
     hidden_dims: tuple[int, ...] = widths(256, 256)
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "expectile": "iql_tau",
-        "temperature": "beta",
-        "value_lr": "vf_lr",
-        "critic_lr": "qf_lr",
-        "max_steps": "max_timesteps",
-        "eval_interval": "eval_freq",
-        "eval_episodes": "n_episodes",
-        "dataset": "env",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -193,8 +182,8 @@ class IQL:
         self.hp = hp
         self.qf, self.vf, self.actor = qf, vf, actor
         self.q_target = copy.deepcopy(qf).requires_grad_(False)
-        self.vf_optimizer = torch.optim.Adam(vf.parameters(), lr=hp.vf_lr)
-        self.qf_optimizer = torch.optim.Adam(qf.parameters(), lr=hp.qf_lr)
+        self.vf_optimizer = torch.optim.Adam(vf.parameters(), lr=hp.value_lr)
+        self.qf_optimizer = torch.optim.Adam(qf.parameters(), lr=hp.critic_lr)
         self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_lr)
         self.total_it = 0
 

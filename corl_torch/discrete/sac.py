@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -45,7 +45,7 @@ class Hyperparameters:
     # Learning rate of the critics
     critic_lr: float = positive(3e-4)
     # Learning rate of the temperature; 0: it stays as it is
-    temp_lr: float = bounded(3e-4, low=0)
+    temperature_lr: float = bounded(3e-4, low=0)
     # Entropy that the temperature holds, as a share of the greatest there is
     entropy_share: float = bounded(0.98, low=0, high=1)
     # Huber's loss of the critics, as d3rlpy 2.8.1 has it; else half the squared error, as the paper has it
@@ -53,7 +53,7 @@ class Hyperparameters:
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
-    target_update_interval: int = bounded(8000, low=1)
+    target_update_period: int = bounded(8000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(64, low=1)
 
@@ -74,15 +74,6 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     hidden_dims: tuple[int, ...] = widths(256, 256)
     # Temperature at the beginning
     initial_temperature: float = positive(1.0)
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "gamma": "discount",
-        "actor_learning_rate": "actor_lr",
-        "critic_learning_rate": "critic_lr",
-        "temp_learning_rate": "temp_lr",
-        "n_trials": "n_episodes",
-        "dataset": "env",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -185,7 +176,7 @@ class SAC:
         self.critics_target = copy.deepcopy(critics)
         self.actor_optimizer = adam(actor, hp.actor_lr)
         self.critics_optimizer = adam(critics, hp.critic_lr)
-        self.log_temp_optimizer = adam(log_temp, hp.temp_lr)
+        self.log_temp_optimizer = adam(log_temp, hp.temperature_lr)
         self.total_it = 0
 
     def temp(self) -> Tensor:
@@ -236,13 +227,13 @@ class SAC:
         loss, _ = self.critic_loss(batch)
         gradient_step(loss, self.critics_optimizer)
         metrics = {"critic_loss": loss.detach()}
-        if hp.temp_lr > 0.0:
+        if hp.temperature_lr > 0.0:
             loss, _ = self.temp_loss(batch)
             gradient_step(loss, self.log_temp_optimizer)
             metrics["temp_loss"] = loss.detach()
         loss, aux = self.actor_loss(batch)
         gradient_step(loss, self.actor_optimizer)
-        if self.total_it % hp.target_update_interval == 0:
+        if self.total_it % hp.target_update_period == 0:
             self.critics_target.load_state_dict(self.critics.state_dict())
         self.total_it += 1
         return {**metrics, "actor_loss": loss.detach(), "temp": self.temp(), **aux}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, amin, concatenate, nn, square, stack
 
 from shared.data.transitions import SarsaBatch
-from shared.frameworks.judged import load_judged, with_policy
+from shared.frameworks.evaluated_policy import load_evaluated_policy, with_policy
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
 from shared.frameworks.torch_layers import probe
@@ -37,11 +37,11 @@ class Hyperparameters:
     """What an update depends on."""
 
     # Learning rate of the critics
-    critic_lr: float = positive(1e-4)
+    learning_rate: float = positive(1e-4)
     # Discount factor of the return that is estimated, whatever the policy was trained with
     discount: float = bounded(0.99, low=0, high=1)
     # Updates for each regression: the targets are copied after the first update, and after every so many from there
-    target_update_interval: int = bounded(100, low=1)
+    target_update_period: int = bounded(100, low=1)
     # Transitions in a batch
     batch_size: int = bounded(100, low=1)
 
@@ -65,12 +65,6 @@ class TrainConfig(Hyperparameters, RecordConfig):
     critic_hidden_dims: tuple[int, ...] = widths(256, 256)
     # Return from which on an episode of the dataset succeeds, for soft off-policy classification; null: the median
     return_threshold: float | None = unbounded(None)
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "gamma": "discount",
-        "learning_rate": "critic_lr",
-        "dataset": "env",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -131,7 +125,7 @@ class FQE:
         self.hp = hp
         self.critics = critics
         self.critics_target = copy.deepcopy(critics)
-        self.critics_optimizer = torch.optim.Adam(critics.parameters(), lr=hp.critic_lr)
+        self.critics_optimizer = torch.optim.Adam(critics.parameters(), lr=hp.learning_rate)
         self.total_it = 0
 
     @torch.no_grad()
@@ -151,11 +145,11 @@ class FQE:
         return square(q - target).mean(axis=1).sum(), {}
 
     def update(self, batch: SarsaBatch, noise: Noise) -> dict[str, Tensor]:
-        """One gradient step; after the first, and every `target_update_interval` later, the critics are copied."""
+        """One gradient step; after the first, and every `target_update_period` later, the critics are copied."""
         hp = self.hp
         loss, _ = self.critic_loss(batch)
         gradient_step(loss, self.critics_optimizer)
-        if self.total_it % hp.target_update_interval == 0:
+        if self.total_it % hp.target_update_period == 0:
             self.critics_target.load_state_dict(self.critics.state_dict())
         self.total_it += 1
         return {"critic_loss": loss.detach()}
@@ -202,7 +196,7 @@ def train(config: TrainConfig) -> Run:
         InputError: The policy, the dataset or the checkpoint cannot be used.
     """
     config = with_policy(config)
-    task = load_judged(config)
+    task = load_evaluated_policy(config)
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)

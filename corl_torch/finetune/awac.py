@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -24,7 +24,7 @@ from shared.data.rewards import modify_rewards, modify_step_rewards
 from shared.data.transitions import Batch
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
-from shared.frameworks.torch_online import Ring, room
+from shared.frameworks.torch_ring import Ring, room
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
@@ -44,8 +44,8 @@ class Hyperparameters:
     discount: float = bounded(0.99, low=0, high=1)
     # Rate at which the targets follow their networks
     tau: float = bounded(0.005, low=0, high=1)
-    # Temperature: an action with advantage A weighs exp(A / awac_lambda), at most 100
-    awac_lambda: float = positive(1.0)
+    # Temperature: an action with advantage A weighs exp(A / advantage_temperature), at most 100
+    advantage_temperature: float = positive(1.0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
 
@@ -67,14 +67,6 @@ class TrainConfig(Hyperparameters, FinetuneConfig, DeterministicConfig):
     hidden_dim: int = bounded(256, low=1)
     # Scale rewards as CORL does for this kind of dataset
     normalize_reward: bool = False
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "env_name": "env",
-        "gamma": "discount",
-        "eval_frequency": "eval_freq",
-        "n_test_episodes": "n_episodes",
-        "test_seed": "eval_seed",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -240,7 +232,7 @@ class AWAC:
         value = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
         q = minimum(critic_1(batch.observations, batch.actions), critic_2(batch.observations, batch.actions))
         assert q.shape == value.shape == batch.rewards.shape
-        return clamp(exp((q - value) / self.hp.awac_lambda), max=MAX_WEIGHT)
+        return clamp(exp((q - value) / self.hp.advantage_temperature), max=MAX_WEIGHT)
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """Imitation of the data's actions, each with its weight."""

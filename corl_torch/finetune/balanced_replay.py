@@ -25,8 +25,8 @@ from shared.data.rewards import scale_and_shift_rewards, scale_and_shift_step_re
 from shared.data.transitions import Batch
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
-from shared.frameworks.torch_online import Ring, room, take_both, take_either
 from shared.frameworks.torch_priorities import Priorities, fill, find, write
+from shared.frameworks.torch_ring import Ring, room, take_both, take_either
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
@@ -47,11 +47,11 @@ class Hyperparameters:
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Learning rate of the policies and of the entropy temperatures
-    policy_lr: float = positive(3e-5)
+    actor_lr: float = positive(3e-5)
     # Learning rate of the critics
-    qf_lr: float = positive(3e-4)
+    critic_lr: float = positive(3e-4)
     # Rate at which the target critics follow the critics
-    soft_target_update_rate: float = bounded(5e-3, low=0, high=1)
+    tau: float = bounded(5e-3, low=0, high=1)
     # Actions sampled per state for each part of the conservative term
     cql_n_actions: int = bounded(10, low=1)
     # Weight of the conservative term, which counts offline alone
@@ -81,7 +81,7 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
     # Scale rewards as CORL does for this kind of dataset, then by reward_scale and reward_bias; online too
     normalize_reward: bool = False
     # Hidden layers of each critic; a policy has three, and the density ratio's network two
-    q_n_hidden_layers: int = bounded(3, low=1)
+    critic_n_hiddens: int = bounded(3, low=1)
     # Width of every hidden layer
     hidden_dim: int = bounded(256, low=1)
     # Factor on rewards, if normalize_reward
@@ -352,11 +352,11 @@ class BalancedReplay:
         self.critic_1_target, self.critic_2_target = copy.deepcopy((critic_1, critic_2))
         self.density, self.priorities = density, priorities
         self.log_alpha = Temperatures(hp.n_ensemble).to(next(actor.parameters()).device)
-        self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.policy_lr)
-        self.critic_1_optimizer = torch.optim.Adam(critic_1.parameters(), lr=hp.qf_lr)
-        self.critic_2_optimizer = torch.optim.Adam(critic_2.parameters(), lr=hp.qf_lr)
+        self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_lr)
+        self.critic_1_optimizer = torch.optim.Adam(critic_1.parameters(), lr=hp.critic_lr)
+        self.critic_2_optimizer = torch.optim.Adam(critic_2.parameters(), lr=hp.critic_lr)
         self.density_optimizer = torch.optim.Adam(density.parameters(), lr=hp.density_lr)
-        self.log_alpha_optimizer = torch.optim.Adam(self.log_alpha.parameters(), lr=hp.policy_lr)
+        self.log_alpha_optimizer = torch.optim.Adam(self.log_alpha.parameters(), lr=hp.actor_lr)
         self.total_it = 0
         # Of those updates, the ones before this run
         self.earlier = 0
@@ -533,8 +533,8 @@ class BalancedReplay:
         gradient_step(actor_loss, self.actor_optimizer)
         gradient_step(critic_loss, self.critic_1_optimizer, self.critic_2_optimizer)
         gradient_step(alpha_loss, self.log_alpha_optimizer)
-        soft_update(self.critic_1_target, self.critic_1, hp.soft_target_update_rate)
-        soft_update(self.critic_2_target, self.critic_2, hp.soft_target_update_rate)
+        soft_update(self.critic_1_target, self.critic_1, hp.tau)
+        soft_update(self.critic_2_target, self.critic_2, hp.tau)
         return {name: value.detach() for name, value in metrics.items()}
 
     @torch.no_grad()
@@ -565,7 +565,7 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> BalancedReplay:
     """Fresh networks, drawn from torch's generator on the CPU: critics 1, critics 2, policies, density ratio."""
-    critics = config.q_n_hidden_layers, config.hidden_dim, config.n_ensemble
+    critics = config.critic_n_hiddens, config.hidden_dim, config.n_ensemble
     critic_1 = Critic(state_dim, action_dim, *critics)
     critic_2 = Critic(state_dim, action_dim, *critics)
     actor = Actor(state_dim, action_dim, max_action, config.hidden_dim, config.n_ensemble)

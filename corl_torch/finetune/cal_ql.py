@@ -43,7 +43,7 @@ from shared.errors import InputError
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
 from shared.frameworks.torch_layers import Scalar
-from shared.frameworks.torch_online import Ring, room, take_both
+from shared.frameworks.torch_ring import Ring, room, take_both
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
@@ -64,15 +64,15 @@ class Hyperparameters:
     # Factor on the entropy temperature; the temperature itself without automatic tuning
     alpha_multiplier: float = bounded(1.0, low=0)
     # Tune the temperature towards an entropy of minus the number of action dimensions
-    use_automatic_entropy_tuning: bool = True
+    tune_temperature: bool = True
     # Subtract the entropy term in the critics' target
     backup_entropy: bool = False
     # Learning rate of the actor and of the entropy temperature
-    policy_lr: float = positive(3e-5)
+    actor_lr: float = positive(3e-5)
     # Learning rate of the critics and of the Lagrange multiplier
-    qf_lr: float = positive(3e-4)
+    critic_lr: float = positive(3e-4)
     # Rate at which the target critics follow the critics
-    soft_target_update_rate: float = bounded(5e-3, low=0, high=1)
+    tau: float = bounded(5e-3, low=0, high=1)
     # Updates between two moves of the targets
     target_update_period: int = bounded(1, low=1)
     # Actions sampled per state for each part of the conservative term
@@ -118,7 +118,7 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
     # Scale rewards as CORL does for this kind of dataset, then by reward_scale and reward_bias; online too
     normalize_reward: bool = False
     # Hidden layers of each critic; the actor has three
-    q_n_hidden_layers: int = bounded(2, low=1)
+    critic_n_hiddens: int = bounded(2, low=1)
     # Width of every hidden layer; CORL's is always 256
     hidden_dim: int = bounded(256, low=1)
     # Factor on rewards, if normalize_reward
@@ -290,18 +290,18 @@ class CalQL:
         self.critic_1_target, self.critic_2_target = copy.deepcopy((critic_1, critic_2))
         device = next(actor.parameters()).device
         self.log_alpha, self.log_alpha_prime = Scalar(0.0).to(device), Scalar(1.0).to(device)
-        self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.policy_lr)
-        self.critic_1_optimizer = torch.optim.Adam(critic_1.parameters(), lr=hp.qf_lr)
-        self.critic_2_optimizer = torch.optim.Adam(critic_2.parameters(), lr=hp.qf_lr)
-        self.log_alpha_optimizer = torch.optim.Adam(self.log_alpha.parameters(), lr=hp.policy_lr)
-        self.log_alpha_prime_optimizer = torch.optim.Adam(self.log_alpha_prime.parameters(), lr=hp.qf_lr)
+        self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_lr)
+        self.critic_1_optimizer = torch.optim.Adam(critic_1.parameters(), lr=hp.critic_lr)
+        self.critic_2_optimizer = torch.optim.Adam(critic_2.parameters(), lr=hp.critic_lr)
+        self.log_alpha_optimizer = torch.optim.Adam(self.log_alpha.parameters(), lr=hp.actor_lr)
+        self.log_alpha_prime_optimizer = torch.optim.Adam(self.log_alpha_prime.parameters(), lr=hp.critic_lr)
         self.total_it = 0
         # Of those updates, the ones before this run
         self.earlier = 0
 
     def alpha(self) -> Tensor:
         """The entropy temperature: a constant in every loss but its own."""
-        if not self.hp.use_automatic_entropy_tuning:
+        if not self.hp.tune_temperature:
             return torch.tensor(self.hp.alpha_multiplier)
         return exp(self.log_alpha().detach()) * self.hp.alpha_multiplier
 
@@ -431,15 +431,15 @@ class CalQL:
             loss, own = self.alpha_prime_loss(*gaps, cql_alpha)
             gradient_step(loss, self.log_alpha_prime_optimizer)
             metrics |= {"alpha_prime_loss": loss, **own}
-        if hp.use_automatic_entropy_tuning:
+        if hp.tune_temperature:
             loss, _ = self.alpha_loss(aux["log_prob"])
             gradient_step(loss, self.log_alpha_optimizer)
             metrics["alpha_loss"] = loss
         gradient_step(actor_loss, self.actor_optimizer)
         gradient_step(critic_loss, self.critic_1_optimizer, self.critic_2_optimizer)
         if self.total_it % hp.target_update_period == 0:
-            soft_update(self.critic_1_target, self.critic_1, hp.soft_target_update_rate)
-            soft_update(self.critic_2_target, self.critic_2, hp.soft_target_update_rate)
+            soft_update(self.critic_1_target, self.critic_1, hp.tau)
+            soft_update(self.critic_2_target, self.critic_2, hp.tau)
         return {name: value.detach() for name, value in metrics.items()}
 
     @torch.no_grad()
@@ -498,8 +498,8 @@ def prepare(dataset: EndedBatch, env: str, config: TrainConfig) -> CalibrationBa
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> CalQL:
     """Fresh networks, drawn from torch's generator on the CPU in CORL's order: critic 1, critic 2, actor."""
     layers = config.hidden_dim, config.orthogonal_init
-    critic_1 = Critic(state_dim, action_dim, config.q_n_hidden_layers, *layers)
-    critic_2 = Critic(state_dim, action_dim, config.q_n_hidden_layers, *layers)
+    critic_1 = Critic(state_dim, action_dim, config.critic_n_hiddens, *layers)
+    critic_2 = Critic(state_dim, action_dim, config.critic_n_hiddens, *layers)
     actor = Actor(state_dim, action_dim, max_action, *layers)
     device = resolve_device(config.device)
     return CalQL(config, actor.to(device), critic_1.to(device), critic_2.to(device))

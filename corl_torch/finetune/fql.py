@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -25,7 +25,7 @@ from shared.data.transitions import Batch, cut_actions
 from shared.envs.evaluation import SampledPolicy
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
-from shared.frameworks.torch_online import Ring, room
+from shared.frameworks.torch_ring import Ring, room
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, choice, positive, widths
 from shared.runs.run import Run
@@ -79,19 +79,6 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
     normalize: bool = False
     # Take 1 off AntMaze's rewards; others stay as they are
     normalize_reward: bool = True
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "env_name": "env",
-        "eval_episodes": "n_episodes",
-        "eval_interval": "eval_freq",
-        "offline_steps": "offline_iterations",
-        "online_steps": "online_iterations",
-        "lr": "learning_rate",
-        "normalize_q_loss": "normalize_q",
-        "value_hidden_dims": "critic_hidden_dims",
-        "actor_layer_norm": "actor_ln",
-        "layer_norm": "critic_ln",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import copy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -24,7 +24,7 @@ from shared.data.rewards import modify_rewards_times_100 as modify_rewards
 from shared.data.rewards import modify_step_rewards_times_100 as modify_step_rewards
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
-from shared.frameworks.torch_online import Ring, room, take_both
+from shared.frameworks.torch_ring import Ring, room, take_both
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
@@ -39,9 +39,9 @@ class Hyperparameters:
     """What an update depends on."""
 
     # Learning rate of the actor
-    actor_learning_rate: float = positive(3e-4)
+    actor_lr: float = positive(3e-4)
     # Learning rate of the critics
-    critic_learning_rate: float = positive(3e-4)
+    critic_lr: float = positive(3e-4)
     # Width of every hidden layer
     hidden_dim: int = bounded(256, low=1)
     # Hidden layers of the actor
@@ -104,18 +104,6 @@ class TrainConfig(Hyperparameters, FinetuneConfig, EvalSeedConfig):
     normalize_reward: bool = False
     # Without effect here as in CORL, whose optimisers go on all the same; kept so that its files load
     reset_opts: bool = False
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "gamma": "discount",
-        "dataset_name": "env",
-        "normalize_states": "normalize",
-        "replay_buffer_size": "buffer_size",
-        "num_offline_updates": "offline_iterations",
-        "num_online_updates": "online_iterations",
-        "eval_every": "eval_freq",
-        "eval_episodes": "n_episodes",
-        "train_seed": "seed",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -243,8 +231,8 @@ class ReBRAC:
         self.hp = hp
         self.actor, self.critic = actor, critic
         self.actor_target, self.critic_target = copy.deepcopy((actor, critic))
-        self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_learning_rate)
-        self.critic_optimizer = torch.optim.Adam(critic.parameters(), lr=hp.critic_learning_rate)
+        self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_lr)
+        self.critic_optimizer = torch.optim.Adam(critic.parameters(), lr=hp.critic_lr)
         self.total_it = 0
 
     def bc_coefs(self) -> tuple[float, float]:

@@ -23,7 +23,7 @@ from shared.data.rewards import modify_rewards, modify_step_rewards
 from shared.data.transitions import Batch
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
-from shared.frameworks.torch_online import Ring, room
+from shared.frameworks.torch_ring import Ring, room
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
@@ -60,7 +60,7 @@ class Hyperparameters:
     # Size of the VAE's code; null: twice the size of an action
     vae_latent_dim: int | None = bounded(None, low=1)
     # Weight of the VAE's divergence from its prior against its reconstruction
-    beta: float = bounded(0.5, low=0)
+    kl_weight: float = bounded(0.5, low=0)
     # Updates of the VAE, before all others
     vae_iterations: int = bounded(100_000, low=0)
     # Updates on the dataset alone, after those of the VAE
@@ -287,7 +287,7 @@ class SPOT:
         reconstruction, mean, std = vae(batch.observations, batch.actions, noise.latent[:, :1])
         assert reconstruction.shape == batch.actions[:, None].shape
         error, kl = square(reconstruction - batch.actions[:, None]).mean(), divergence(mean, std).mean()
-        return error + self.hp.beta * kl, {"VAE/reconstruction_loss": error.detach(), "VAE/KL_loss": kl.detach()}
+        return error + self.hp.kl_weight * kl, {"VAE/reconstruction_loss": error.detach(), "VAE/KL_loss": kl.detach()}
 
     @torch.no_grad()
     def td_target(self, batch: Batch, noise: Noise, discount: float) -> Tensor:
@@ -316,15 +316,15 @@ class SPOT:
     def neg_log_beta(self, observations: Tensor, actions: Tensor, latent: Tensor) -> Tensor:
         """How unlikely the VAE finds actions (B, A), (B,): its loss, row by row, or an estimate of the likelihood.
 
-        The VAE's loss is that of a decoder with the variance `beta` A / (2 Z). Codes that the encoder draws are weighed
+        The VAE's loss is that of a decoder with the variance `kl_weight` A / (2 Z). Codes that the encoder draws are weighed
         by their densities, of which all but these terms cancel.
         """
         hp = self.hp
         reconstruction, mean, std = self.vae(observations, actions, latent)
         errors = square(reconstruction - actions[:, None])
         if not hp.iwae:
-            return errors.mean(axis=(1, 2)) + hp.beta * divergence(mean, std).mean(axis=-1)
-        variance = 0.5 * hp.beta * actions.shape[-1] / mean.shape[-1]
+            return errors.mean(axis=(1, 2)) + hp.kl_weight * divergence(mean, std).mean(axis=-1)
+        variance = 0.5 * hp.kl_weight * actions.shape[-1] / mean.shape[-1]
         codes = mean[:, None] + std[:, None] * latent
         log_decoder = -0.5 * (errors / variance + math.log(2.0 * math.pi * variance)).sum(axis=-1)
         log_weights = (0.5 * (square(latent) - square(codes)) + log(std)[:, None]).sum(axis=-1)

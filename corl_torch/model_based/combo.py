@@ -22,11 +22,11 @@ from torch import Tensor, amax, clamp, concatenate, exp, log, logsumexp, minimum
 
 from shared.data.dynamics import Draws, ModelSizes
 from shared.data.transitions import Batch
-from shared.frameworks.learnt import check_roll_outs, check_shares, load_learnt
+from shared.frameworks.learnt_model import check_roll_outs, check_shares, load_learnt_model
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
 from shared.frameworks.torch_layers import Scalar
-from shared.frameworks.torch_online import Ring, take_both
+from shared.frameworks.torch_ring import Ring, take_both
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, check, choice, positive, unbounded, widths
 from shared.runs.run import Run
@@ -48,11 +48,11 @@ class Hyperparameters:
     # Learning rate of the critics
     critic_lr: float = positive(3e-4)
     # Learning rate of the entropy temperature
-    alpha_lr: float = positive(1e-4)
+    temperature_lr: float = positive(1e-4)
     # Tune the temperature towards the target entropy
-    auto_alpha: bool = True
+    tune_temperature: bool = True
     # The temperature without automatic tuning
-    alpha: float = bounded(0.2, low=0)
+    fixed_temperature: float = bounded(0.2, low=0)
     # That entropy; null or 0: minus the number of action dimensions
     target_entropy: float | None = unbounded(None)
     # Updates in all, and the time in which the policy's learning rate falls
@@ -109,21 +109,6 @@ class TrainConfig(Hyperparameters, EpochsConfig, ImitationConfig):
     model_retain_epochs: int = bounded(5, low=1)
     # Widths of the hidden layers of the policy and of the critics
     hidden_dims: tuple[int, ...] = widths(256, 256, 256)
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "task": "env",
-        "gamma": "discount",
-        "eval_episodes": "n_episodes",
-        "step_per_epoch": "num_updates_on_epoch",
-        "load_dynamics_path": "dynamics",
-        "cql_weight": "cql_alpha",
-        "temperature": "cql_temp",
-        "num_repeat_actions": "cql_n_actions",
-        "max_q_backup": "cql_max_target_backup",
-        "with_lagrange": "cql_lagrange",
-        "lagrange_threshold": "cql_target_action_gap",
-        "cql_alpha_lr": "alpha_prime_lr",
-    }
     CORL_EPOCHS: ClassVar[dict[str, str]] = {"epoch": "max_timesteps"}
 
 
@@ -317,14 +302,14 @@ class COMBO:
         self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_lr)
         self.critic_1_optimizer = torch.optim.Adam(critic_1.parameters(), lr=hp.critic_lr)
         self.critic_2_optimizer = torch.optim.Adam(critic_2.parameters(), lr=hp.critic_lr)
-        self.log_alpha_optimizer = torch.optim.Adam(self.log_alpha.parameters(), lr=hp.alpha_lr)
+        self.log_alpha_optimizer = torch.optim.Adam(self.log_alpha.parameters(), lr=hp.temperature_lr)
         self.log_alpha_prime_optimizer = torch.optim.Adam(self.log_alpha_prime.parameters(), lr=hp.alpha_prime_lr)
         self.total_it = 0
 
     def alpha(self) -> Tensor:
         """The entropy temperature: a constant in every loss but its own."""
-        if not self.hp.auto_alpha:
-            return torch.tensor(self.hp.alpha)
+        if not self.hp.tune_temperature:
+            return torch.tensor(self.hp.fixed_temperature)
         return exp(self.log_alpha().detach())
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
@@ -406,7 +391,7 @@ class COMBO:
         actor_loss, aux = self.actor_loss(batch, noise)
         gradient_step(actor_loss, self.actor_optimizer)
         metrics = {"actor_loss": actor_loss, "entropy": -aux["log_prob"].mean()}
-        if hp.auto_alpha:
+        if hp.tune_temperature:
             alpha_loss, _ = self.alpha_loss(aux["log_prob"])
             gradient_step(alpha_loss, self.log_alpha_optimizer)
             metrics |= {"alpha_loss": alpha_loss, "alpha": self.alpha()}
@@ -515,7 +500,7 @@ def train(config: TrainConfig) -> Run:
     """
     check(config)
     check_shares(config.real_ratio, shares(config)[0], pushed_down(config))
-    task, learnt = load_learnt(config, "torch")
+    task, learnt = load_learnt_model(config, "torch")
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)

@@ -22,11 +22,11 @@ from torch import Tensor, clamp, concatenate, exp, log, minimum, nn, square, tan
 
 from shared.data.dynamics import Draws, ModelSizes
 from shared.data.transitions import Batch
-from shared.frameworks.learnt import check_roll_outs, load_learnt
+from shared.frameworks.learnt_model import check_roll_outs, load_learnt_model
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
 from shared.frameworks.torch_layers import Scalar
-from shared.frameworks.torch_online import Ring, take_both
+from shared.frameworks.torch_ring import Ring, take_both
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, choice, positive, unbounded, widths
 from shared.runs.run import Run
@@ -48,11 +48,11 @@ class Hyperparameters:
     # Learning rate of the critics
     critic_lr: float = positive(3e-4)
     # Learning rate of the entropy temperature
-    alpha_lr: float = positive(1e-4)
+    temperature_lr: float = positive(1e-4)
     # Tune the temperature towards the target entropy
-    auto_alpha: bool = True
+    tune_temperature: bool = True
     # The temperature without automatic tuning
-    alpha: float = bounded(0.2, low=0)
+    fixed_temperature: float = bounded(0.2, low=0)
     # That entropy; null or 0: minus the number of action dimensions
     target_entropy: float | None = unbounded(None)
     # Updates in all, and the time in which the policy's learning rate falls
@@ -90,14 +90,6 @@ class TrainConfig(Hyperparameters, EpochsConfig, ImitationConfig):
     model_retain_epochs: int = bounded(5, low=1)
     # Widths of the hidden layers of the policy and of the critics
     hidden_dims: tuple[int, ...] = widths(256, 256)
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "task": "env",
-        "gamma": "discount",
-        "eval_episodes": "n_episodes",
-        "step_per_epoch": "num_updates_on_epoch",
-        "load_dynamics_path": "dynamics",
-    }
     CORL_EPOCHS: ClassVar[dict[str, str]] = {"epoch": "max_timesteps"}
 
 
@@ -270,13 +262,13 @@ class MOPO:
         self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_lr)
         self.critic_1_optimizer = torch.optim.Adam(critic_1.parameters(), lr=hp.critic_lr)
         self.critic_2_optimizer = torch.optim.Adam(critic_2.parameters(), lr=hp.critic_lr)
-        self.log_alpha_optimizer = torch.optim.Adam(self.log_alpha.parameters(), lr=hp.alpha_lr)
+        self.log_alpha_optimizer = torch.optim.Adam(self.log_alpha.parameters(), lr=hp.temperature_lr)
         self.total_it = 0
 
     def alpha(self) -> Tensor:
         """The entropy temperature, 1 at most: a constant in every loss but its own."""
-        if not self.hp.auto_alpha:
-            return torch.tensor(self.hp.alpha)
+        if not self.hp.tune_temperature:
+            return torch.tensor(self.hp.fixed_temperature)
         return clamp(exp(self.log_alpha().detach()), 0.0, 1.0)
 
     @torch.no_grad()
@@ -323,7 +315,7 @@ class MOPO:
         actor_loss, aux = self.actor_loss(batch, noise)
         gradient_step(actor_loss, self.actor_optimizer)
         metrics |= {"actor_loss": actor_loss, "entropy": -aux["log_prob"].mean()}
-        if hp.auto_alpha:
+        if hp.tune_temperature:
             alpha_loss, _ = self.alpha_loss(aux["log_prob"])
             gradient_step(alpha_loss, self.log_alpha_optimizer)
             metrics |= {"alpha_loss": alpha_loss, "alpha": self.alpha()}
@@ -418,7 +410,7 @@ def train(config: TrainConfig) -> Run:
         InputError: The dataset, the environment, the model or the checkpoint cannot be used.
         RunError: The model's roll-outs, or a loss, leave all bounds.
     """
-    task, learnt = load_learnt(config, "torch")
+    task, learnt = load_learnt_model(config, "torch")
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)

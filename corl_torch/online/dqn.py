@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -54,7 +54,7 @@ class Hyperparameters:
     # Double DQN: the critics choose the next action, which the targets then value; else the targets do both
     double: bool = False
     # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
-    target_update_interval: int = bounded(8000, low=1)
+    target_update_period: int = bounded(8000, low=1)
     # Transitions in a batch
     batch_size: int = bounded(32, low=1)
     # Critics
@@ -100,16 +100,6 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     update_interval: int = bounded(1, low=1)
     # In an environment: updates at each of these steps
     n_updates: int = bounded(1, low=1)
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "gamma": "discount",
-        "start_epsilon": "epsilon_start",
-        "end_epsilon": "epsilon_end",
-        "duration": "epsilon_steps",
-        "update_start_step": "learning_starts",
-        "n_trials": "n_episodes",
-        "dataset": "env",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -296,11 +286,11 @@ class DQN:
         return quantile_huber(q, fractions(self.hp, q, noise.error), target).mean(axis=1).sum(), {}
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
-        """One gradient step; then, in the first of every `target_update_interval`, the targets become copies."""
+        """One gradient step; then, in the first of every `target_update_period`, the targets become copies."""
         hp = self.hp
         loss, _ = self.critic_loss(batch, noise)
         gradient_step(loss, self.critics_optimizer)
-        if self.total_it % hp.target_update_interval == 0:
+        if self.total_it % hp.target_update_period == 0:
             self.critics_target.load_state_dict(self.critics.state_dict())
         self.total_it += 1
         return {"loss": loss.detach()}

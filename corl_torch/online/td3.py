@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shared.runs.start import cli
 
@@ -90,22 +90,11 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     # Widths of the critics' hidden layers
     critic_hidden_dims: tuple[int, ...] = widths(256, 256)
     # In an environment: standard deviation of the policy's noise, in units of the largest action
-    exploration_noise: float = bounded(0.1, low=0)
+    expl_noise: float = bounded(0.1, low=0)
     # In an environment: steps of uniform actions before learning begins
     random_steps: int = bounded(10_000, low=0)
     # In an environment: steps before as many updates
     update_every: int = bounded(1, low=1)
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "gamma": "discount",
-        "actor_learning_rate": "actor_lr",
-        "critic_learning_rate": "critic_lr",
-        "target_smoothing_sigma": "policy_noise",
-        "target_smoothing_clip": "noise_clip",
-        "update_actor_interval": "policy_freq",
-        "n_trials": "n_episodes",
-        "dataset": "env",
-    }
 
 
 # ---- networks ------------------------------------------------------------------------------------------------------
@@ -322,9 +311,9 @@ class TD3:
         """What `policy` makes of NumPy's arrays."""
         return on_arrays(policy, self.actor, observations)
 
-    def explore(self, exploration_noise: float, observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    def explore(self, expl_noise: float, observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """The policy's actions (E, A) for observations (E, S), with a share of standard normal noise (E, A)."""
-        noise = exploration_noise * self.max_action * noise
+        noise = expl_noise * self.max_action * noise
         return np.clip(self.act(observations) + noise, -self.max_action, self.max_action)
 
     def parts(self) -> dict[str, Any]:
@@ -431,7 +420,7 @@ def train_in_environment(config: TrainConfig) -> Run:
                 first = trainer.total_it = experience.size
                 steps = min(config.update_every, end - first)
                 exploration = draw_exploration(steps, task.action_dim)
-                explore = partial(trainer.explore, config.exploration_noise)
+                explore = partial(trainer.explore, config.expl_noise)
                 experience.play(explore, exploration, config.random_steps)
                 dataset = store(dataset, experience.transitions(first), first)
                 num_updates = steps if experience.size > config.random_steps else 0

@@ -128,7 +128,7 @@ def actor_loss(actor: Any, state: State, config: Any, batch: Any, noise: Any) ->
     sampled = sample(state, batch.observations, noise.actor)
     advantages = smaller_value(state, critics, batch.observations, batch.actions)
     advantages -= smaller_value(state, critics, batch.observations, sampled)
-    weights = jnp.minimum(jnp.exp(advantages / config.awac_lambda), 100.0)
+    weights = jnp.minimum(jnp.exp(advantages / config.advantage_temperature), 100.0)
     mean, std = policy(state, actor, batch.observations)
     log_probs = jax.scipy.stats.norm.logpdf(batch.actions, mean, std).sum(axis=-1)
     assert log_probs.shape == weights.shape

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 
 from parity_tests.engine.precision import both_in
-from parity_tests.ladder.program import count, drawn, equations, program, scans
+from parity_tests.ladder.operation_counts import count, drawn, equations, program, scans
 from parity_tests.ladder.rungs import RUNGS, Errors, interval
 from parity_tests.ladder.scene import Scene
 from parity_tests.pairs import PAIRS

@@ -12,7 +12,7 @@ import torch
 from parity_tests.engine.interpreter import interpreted
 from parity_tests.errors import error, errors
 from parity_tests.ladder.scene import Scene
-from shared.frameworks import jax_ring, torch_online
+from shared.frameworks import jax_ring, torch_ring
 from shared.frameworks.exchange import named, part_names, torch_part
 
 Errors = dict[str, float]
@@ -52,7 +52,7 @@ def online(scene: Scene) -> Errors:
     columns, rows, apart = torch_side_columns(scene), len(scene.dataset[0]), scene.pair.two_buffers
     capacity = ROOM if apart else rows + ROOM
     ring = jax_ring.Ring.create(scene.jax_dataset, capacity, keeps_dataset=not apart)
-    reference = torch_online.Ring(columns, capacity, keeps_dataset=not apart)
+    reference = torch_ring.Ring(columns, capacity, keeps_dataset=not apart)
     rng, start, found = np.random.default_rng(3), scene.config.switch, Errors()
     expected, shared, stored = given, [scene.jax_dataset] if apart else [], 0
     for call, count in enumerate(CALLS if scene.engine is interpreted else COMPILED_CALLS):

@@ -348,8 +348,8 @@ def act(scene: Scene) -> Errors:
     given, ours = scene.torch_batch(indices), scene.jax_batch(indices)
     noise = {"noise": _acting_noise(scene, len(indices))}
     noise |= scene.pair.explored(np.random.default_rng(0), len(indices), scene.sizes[1])
-    if hasattr(scene.config, "exploration_noise"):
-        noise["exploration_noise"] = np.asarray(scene.config.exploration_noise)
+    if hasattr(scene.config, "expl_noise"):
+        noise["expl_noise"] = np.asarray(scene.config.expl_noise)
     predicted = scene.run(scene.pair.predicted, scene.state(), ours)
     found = errors(predicted, scene.pair.predicted(scene.trainer, given))
     if sampling := getattr(scene.jax_twin, "draw_acting_noise", None):

@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.{framework}_rungs import {rung}
 from benchmarks.subjects import Subject
 
-{rung}(Subject("sac_n", 1, {{"num_critics": 500, "device": "cpu"}}))()
+{rung}(Subject("sac_n", 1, {{"n_critics": 500, "device": "cpu"}}))()
 (peak,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
 print(int(peak.split()[1]) / 2**20)
 """

@@ -91,7 +91,7 @@ KINDS: dict[str, list[Mistake]] = {
     ],
     "Steps in another order": [
         Mistake("awr", "steps of V and of the policy exchanged", "update", "AWR.update",
-            "_hp.vf_updates",
+            "_hp.value_updates",
             "_hp.actor_updates"),
         Mistake("bear", "the policy meets the old critics", "update", "BEAR.update",
             "_state.step_actor",
@@ -143,7 +143,7 @@ KINDS: dict[str, list[Mistake]] = {
             "value_and_grad(_state.actor_loss, has_aux=True)(_state.actor, _batch, _noise)",
             "value_and_grad(gradient_step(_state, 'critic_1', jax.grad(_state.critic_loss, "
             "has_aux=True)((_state.critic_1, _state.critic_2), _batch, _noise)[0][0], "
-            "self.hp.qf_lr).actor_loss, has_aux=True)(_state.actor, _batch, _noise)"),
+            "self.hp.critic_lr).actor_loss, has_aux=True)(_state.actor, _batch, _noise)"),
         Mistake("fql", "policy on the new critics", "update", "FQL.update",
             "value_and_grad(self.actor_loss, has_aux=True)(self.actor, _batch, _noise)",
             "value_and_grad(gradient_step(self, 'critic', jax.grad(self.critic_loss, "
@@ -581,8 +581,8 @@ KINDS: dict[str, list[Mistake]] = {
             "optax.adam(0.0003)",
             "optax.adam(0.0003, eps=1e-05)"),
         Mistake("iql", "learning rates swapped", "update", "adam",
-            "{'vf': _hp.vf_lr, 'qf': _hp.qf_lr, 'actor': partial(actor_lr, _hp)}",
-            "{'vf': _hp.qf_lr, 'qf': _hp.vf_lr, 'actor': partial(actor_lr, _hp)}",
+            "{'vf': _hp.value_lr, 'qf': _hp.critic_lr, 'actor': partial(actor_lr, _hp)}",
+            "{'vf': _hp.critic_lr, 'qf': _hp.value_lr, 'actor': partial(actor_lr, _hp)}",
             variant="other"),
         Mistake("iql", "learning rate one step ahead", "update", "actor_lr",
             "math.pi * _step",

@@ -35,7 +35,7 @@ PAIR = Adapter(
     variants={
         "default": SMALL,
         # With so low a temperature weights reach their cap; with so large a rate the deviations move.
-        "sharp": SMALL | {"awac_lambda": 0.01, "discount": 0.9, "tau": 0.1, "learning_rate": 3e-3},
+        "sharp": SMALL | {"advantage_temperature": 0.01, "discount": 0.9, "tau": 0.1, "learning_rate": 3e-3},
     },
-    facts=Facts(rewarded="critic_loss", imitation=unlikelihood, sharp={"awac_lambda": 0.01}),
+    facts=Facts(rewarded="critic_loss", imitation=unlikelihood, sharp={"advantage_temperature": 0.01}),
 )

@@ -12,9 +12,9 @@ from shared.frameworks.twins import load_twin
 
 # Eight slices of the ladder's batches, and one of the smallest that any test draws. The last step of V and the last two
 # of the policy fill no pass.
-SMALL = {"vf_hidden_dims": (32, 24), "actor_hidden_dims": (24, 32)} | {
+SMALL = {"value_hidden_dims": (32, 24), "actor_hidden_dims": (24, 32)} | {
     "minibatch_size": 4,
-    "vf_updates": 17,
+    "value_updates": 17,
     "actor_updates": 26,
 }
 
@@ -89,12 +89,12 @@ PAIR = Adapter(
         "default": SMALL,
         # The paper's plain advantages, which reach the cap; slices that leave two rows of a batch out.
         "plain": SMALL
-        | {"normalize_advantages": False, "beta": 0.5, "max_weight": 3.0, "lam": 0.7, "discount": 0.9}
-        | {"minibatch_size": 5, "vf_updates": 13, "actor_updates": 7, "vf_lr": 2e-4, "actor_lr": 1e-4},
+        | {"normalize_advantages": False, "advantage_temperature": 0.5, "max_weight": 3.0, "lam": 0.7, "discount": 0.9}
+        | {"minibatch_size": 5, "value_updates": 13, "actor_updates": 7, "value_lr": 2e-4, "actor_lr": 1e-4},
     },
     facts=Facts(imitation=unlikelihood),
     settings={
-        "full size": {"vf_updates": 16, "actor_updates": 16},
+        "full size": {"value_updates": 16, "actor_updates": 16},
     },
     tolerances={
         # At full size an update is 32 gradient steps, each of them rounded: 1.1e-5.

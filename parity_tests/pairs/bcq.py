@@ -63,7 +63,7 @@ PAIR = Adapter(
         "other": SMALL
         | {"vae_iterations": 2, "vae_tanh": False, "copy_target_policy": False, "lam": 0.3, "n_critics": 3}
         | {"n_action_samples": 4, "n_target_samples": 3, "action_flexibility": 0.3, "discount": 0.9, "tau": 0.1}
-        | {"actor_lr": 3e-4, "critic_lr": 2e-4, "vae_lr": 5e-4, "beta": 2.0},
+        | {"actor_lr": 3e-4, "critic_lr": 2e-4, "vae_lr": 5e-4, "kl_weight": 2.0},
         # At the end of the updates of the VAE alone
         "vae": SMALL | {"vae_iterations": AS_WARM, "n_action_samples": 3},
     },

@@ -8,7 +8,7 @@ from parity_tests.pair import Facts, Loss, Pair
 from parity_tests.pairs.plas import AS_WARM
 
 SMALL = {"actor_hidden_dims": (32, 24), "critic_hidden_dims": (24, 32), "vae_hidden_dims": (32, 32)}
-ENTROPY = {"temp_lr": 3e-3, "initial_temperature": 0.5}
+ENTROPY = {"temperature_lr": 3e-3, "initial_temperature": 0.5}
 
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def warms_up(config: Any) -> bool:
 
 def temp_learns(config: Any) -> bool:
     """Whether such an update has a step of the temperature."""
-    return config.temp_lr > 0.0 if config.mmd_in_actor else not warms_up(config)
+    return config.temperature_lr > 0.0 if config.mmd_in_actor else not warms_up(config)
 
 
 def statics(config: Any, step: int) -> dict[str, Any]:
@@ -91,7 +91,7 @@ PAIR = Adapter(
         | {"vae_tanh": False, "mmd_in_actor": False, "warmup_steps": 2, "lam": 0.3, "n_critics": 3}
         | {"n_action_samples": 4, "n_target_samples": 3, "n_mmd_action_samples": 3, "discount": 0.9, "tau": 0.1}
         | {"mmd_kernel": "gaussian", "mmd_sigma": 0.5, "actor_lr": 3e-4, "critic_lr": 2e-4, "vae_lr": 5e-4}
-        | {"beta": 2.0, "alpha_threshold": 0.3, "initial_alpha": 2.0},
+        | {"kl_weight": 2.0, "alpha_threshold": 0.3, "initial_alpha": 2.0},
         # At the end of the warm-up, without entropy, the MMD's weight at its upper bound
         "warm": SMALL | {"warmup_steps": AS_WARM, "n_action_samples": 3, "initial_alpha": math.exp(10.0)},
         # With its weight at the lower one

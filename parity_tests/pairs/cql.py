@@ -12,7 +12,7 @@ SMALL = {"cql_n_actions": 4, "hidden_dim": 32}
 
 def corner(trainer: Any) -> None:
     """The Lagrange multiplier beyond its bound, or so small that any bound but 0 would show."""
-    trainer.log_alpha_prime.constant.data.fill_(14.5 if trainer.hp.use_automatic_entropy_tuning else -5.0)
+    trainer.log_alpha_prime.constant.data.fill_(14.5 if trainer.hp.tune_temperature else -5.0)
 
 
 class Adapter(Pair):
@@ -54,7 +54,7 @@ PAIR = Adapter(
     benchmark_updates=16,
     losses={
         "actor_loss": Loss(of=("actor",)),
-        "alpha_loss": Loss(("log_alpha",), ("log_prob",), used=lambda config: config.use_automatic_entropy_tuning),
+        "alpha_loss": Loss(("log_alpha",), ("log_prob",), used=lambda config: config.tune_temperature),
         "critic_loss": Loss(of=("critic_1", "critic_2")),
         "alpha_prime_loss": Loss(("log_alpha_prime",), ("gap_1", "gap_2"), used=lambda config: config.cql_lagrange),
     },
@@ -62,15 +62,15 @@ PAIR = Adapter(
         "default": SMALL,
         "antmaze": SMALL
         | {"cql_lagrange": True, "cql_max_target_backup": True, "cql_target_action_gap": 0.8, "cql_alpha": 5.0}
-        | {"cql_clip_diff_min": -200.0, "q_n_hidden_layers": 5, "policy_lr": 1e-4},
+        | {"cql_clip_diff_min": -200.0, "critic_n_hiddens": 5, "actor_lr": 1e-4},
         "unweighted": SMALL
         | {"cql_importance_sample": False, "cql_temp": 2.0, "backup_entropy": True, "bc_steps": 5}
         | {"orthogonal_init": False, "policy_log_std_multiplier": 0.5, "target_update_period": 3}
         | {"alpha_multiplier": 0.7},
         "fixed temperature": SMALL
-        | {"use_automatic_entropy_tuning": False, "alpha_multiplier": 0.3}
+        | {"tune_temperature": False, "alpha_multiplier": 0.3}
         | {"backup_entropy": True, "cql_max_target_backup": True}
         | {"cql_clip_diff_min": 3.9, "cql_clip_diff_max": 4.3, "cql_lagrange": True},
     },
-    facts=Facts(rewarded="critic_loss", rate="soft_target_update_rate"),
+    facts=Facts(rewarded="critic_loss", rate="tau"),
 )

@@ -32,10 +32,10 @@ class Adapter(Pair):
     corner = staticmethod(corner)
 
     def update_statics(self, config: Any, step: int) -> dict[str, Any]:
-        return {"copies": (step - 1) % config.target_update_interval == 0}
+        return {"copies": (step - 1) % config.target_update_period == 0}
 
     def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
-        return {"phase": start % config.target_update_interval}
+        return {"phase": start % config.target_update_period}
 
 
 PAIR = Adapter(
@@ -51,12 +51,12 @@ PAIR = Adapter(
         "default": SMALL,
         # In the form of d3rlpy 2.8.1, whose defaults these are: hard targets, which start with weights of their own
         "other": SMALL
-        | {"copy_target_policy": False, "target_update_type": "hard", "target_update_interval": 7}
-        | {"weight_type": "exp", "beta": 0.1, "max_weight": 3.0, "n_critics": 3, "n_action_samples": 3}
+        | {"copy_target_policy": False, "target_update_type": "hard", "target_update_period": 7}
+        | {"weight_type": "exp", "advantage_temperature": 0.1, "max_weight": 3.0, "n_critics": 3, "n_action_samples": 3}
         | {"discount": 0.9, "actor_lr": 1e-3, "critic_lr": 1e-4},
         # Copies at other updates, against the best of the samples
         "max": SMALL
-        | {"advantage_type": "max", "target_update_type": "hard", "target_update_interval": 3, "tau": 0.1}
+        | {"advantage_type": "max", "target_update_type": "hard", "target_update_period": 3, "tau": 0.1}
         | {"n_critics": 2, "n_action_samples": 2},
     },
     facts=Facts(rewarded="critic_loss", imitation=unlikelihood),

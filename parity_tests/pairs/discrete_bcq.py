@@ -5,7 +5,7 @@ from typing import Any
 from parity_tests.families import Family
 from parity_tests.pair import Facts, FinitePair, Loss
 
-SMALL = {"hidden_dims": (64, 48), "target_update_interval": 2, "learning_rate": 1e-3}
+SMALL = {"hidden_dims": (64, 48), "target_update_period": 2, "learning_rate": 1e-3}
 
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
@@ -32,10 +32,10 @@ class Adapter(FinitePair):
     corner = staticmethod(corner)
 
     def update_statics(self, config: Any, step: int) -> dict[str, Any]:
-        return {"copied": (step - 1) % config.target_update_interval == 0}
+        return {"copied": (step - 1) % config.target_update_period == 0}
 
     def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
-        return {"phase": start % config.target_update_interval}
+        return {"phase": start % config.target_update_period}
 
 
 PAIR = Adapter(
@@ -51,11 +51,11 @@ PAIR = Adapter(
         "default": SMALL,
         # The form of d3rlpy 2.8.1, with several critics
         "own encoder": SMALL
-        | {"share_encoder": False, "penalize_log_probs": True, "n_critics": 3, "target_update_interval": 3}
+        | {"share_encoder": False, "penalize_log_probs": True, "n_critics": 3, "target_update_period": 3}
         | {"discount": 0.9, "learning_rate": 3e-3, "adam_eps": 3e-4, "beta": 0.1, "action_flexibility": 0.6},
         # The threshold itself is not above the threshold, so no action may be chosen
         "no flexibility": SMALL | {"action_flexibility": 1.0},
-        "ensemble": SMALL | {"n_critics": 2, "target_update_interval": 5, "penalize_log_probs": True, "beta": 0.2},
+        "ensemble": SMALL | {"n_critics": 2, "target_update_period": 5, "penalize_log_probs": True, "beta": 0.2},
         "images": SMALL | {"encoder": "minatar", "frame_stack": 2, "hidden_dims": (24,), "adam_eps": 3e-3},
     },
     facts=Facts(rewarded="critic_loss", target_inputs=("batch",), rate=""),

@@ -6,7 +6,7 @@ from parity_tests.families import Family
 from parity_tests.pair import Facts, FinitePair, Loss
 from parity_tests.pairs import quantiles
 
-SMALL = {"hidden_dims": (64, 48), "target_update_interval": 2, "learning_rate": 1e-3}
+SMALL = {"hidden_dims": (64, 48), "target_update_period": 2, "learning_rate": 1e-3}
 
 
 class Adapter(FinitePair):
@@ -20,10 +20,10 @@ class Adapter(FinitePair):
     corner = staticmethod(quantiles.corner)
 
     def update_statics(self, config: Any, step: int) -> dict[str, Any]:
-        return {"copied": (step - 1) % config.target_update_interval == 0}
+        return {"copied": (step - 1) % config.target_update_period == 0}
 
     def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
-        return {"phase": start % config.target_update_interval}
+        return {"phase": start % config.target_update_period}
 
 
 PAIR = Adapter(
@@ -39,11 +39,11 @@ PAIR = Adapter(
         "default": SMALL,
         # The form of d3rlpy 2.8.1, with several critics
         "double": SMALL
-        | {"double": True, "target_update_interval": 3, "n_critics": 3, "cql_alpha": 4.0}
+        | {"double": True, "target_update_period": 3, "n_critics": 3, "cql_alpha": 4.0}
         | {"discount": 0.9, "learning_rate": 3e-3, "adam_eps": 3e-4},
         **{name: SMALL | settings for name, settings in quantiles.VARIANTS.items()},
         "images": SMALL | quantiles.VARIANTS["images"] | {"crop_padding": 2},
-        "ensemble": SMALL | {"n_critics": 2, "target_update_interval": 5, "cql_alpha": 0.3},
+        "ensemble": SMALL | {"n_critics": 2, "target_update_period": 5, "cql_alpha": 0.3},
     },
     facts=Facts(rewarded="critic_loss", rate=""),
 )

@@ -64,7 +64,7 @@ PAIR = Adapter(
         # The cosine's end lies within the ladder's trajectory.
         "other": SMALL
         | {"discount": 0.9, "tau": 0.1, "beta": 10.0, "iql_tau": 0.9, "max_timesteps": 40}
-        | {"vf_lr": 1e-3, "qf_lr": 2e-3, "actor_lr": 3e-3},
+        | {"value_lr": 1e-3, "critic_lr": 2e-3, "actor_lr": 3e-3},
         "constant rate": SMALL
         | {"opt_decay_schedule": "none", "max_timesteps": 40, "beta": 0.5, "iql_tau": 0.5, "actor_lr": 1e-3},
         "images": SMALL | {"encoder": "minatar", "frame_stack": 2, "hidden_dims": (24,)},

@@ -5,7 +5,7 @@ from typing import Any
 from parity_tests.families import Family
 from parity_tests.pair import Facts, FinitePair, Loss
 
-SMALL = {"hidden_dims": (64, 48), "target_update_interval": 2, "actor_lr": 1e-3, "critic_lr": 1e-3}
+SMALL = {"hidden_dims": (64, 48), "target_update_period": 2, "actor_lr": 1e-3, "critic_lr": 1e-3}
 
 
 def corner(trainer: Any) -> None:
@@ -31,10 +31,10 @@ class Adapter(FinitePair):
     corner = staticmethod(corner)
 
     def update_statics(self, config: Any, step: int) -> dict[str, Any]:
-        return {"copied": (step - 1) % config.target_update_interval == 0}
+        return {"copied": (step - 1) % config.target_update_period == 0}
 
     def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
-        return {"phase": start % config.target_update_interval}
+        return {"phase": start % config.target_update_period}
 
 
 PAIR = Adapter(
@@ -47,17 +47,17 @@ PAIR = Adapter(
     benchmark_updates=1000,
     losses={
         "critic_loss": Loss(of=("critics",), inputs=("batch",)),
-        "temp_loss": Loss(of=("log_temp",), inputs=("batch",), used=lambda config: config.temp_lr > 0.0),
+        "temp_loss": Loss(of=("log_temp",), inputs=("batch",), used=lambda config: config.temperature_lr > 0.0),
         "actor_loss": Loss(of=("actor",), inputs=("batch",)),
     },
     variants={
-        "default": SMALL | {"initial_temperature": 0.5, "temp_lr": 1e-2},
+        "default": SMALL | {"initial_temperature": 0.5, "temperature_lr": 1e-2},
         # The form of d3rlpy 2.8.1, with several critics
         "huber": SMALL
-        | {"huber": True, "n_critics": 3, "target_update_interval": 3, "discount": 0.9, "entropy_share": 0.5}
-        | {"actor_lr": 3e-3, "critic_lr": 2e-3, "temp_lr": 3e-3, "initial_temperature": 0.2},
+        | {"huber": True, "n_critics": 3, "target_update_period": 3, "discount": 0.9, "entropy_share": 0.5}
+        | {"actor_lr": 3e-3, "critic_lr": 2e-3, "temperature_lr": 3e-3, "initial_temperature": 0.2},
         "constant temperature": SMALL
-        | {"temp_lr": 0.0, "initial_temperature": 2.0, "n_critics": 1, "target_update_interval": 5},
+        | {"temperature_lr": 0.0, "initial_temperature": 2.0, "n_critics": 1, "target_update_period": 5},
         "images": SMALL | {"encoder": "minatar", "frame_stack": 2, "hidden_dims": (24,)},
     },
     facts=Facts(rewarded="critic_loss", target_inputs=("batch",), rate=""),

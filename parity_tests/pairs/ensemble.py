@@ -9,7 +9,7 @@ from torch import nn
 
 from parity_tests.pair import Loss
 
-SMALL = {"hidden_dim": 64, "num_critics": 5}
+SMALL = {"hidden_dim": 64, "n_critics": 5}
 
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
@@ -39,8 +39,8 @@ LOSSES = {
     "actor_loss": Loss(of=("actor",)),
     "critic_loss": Loss(of=("critic",)),
 }
-OTHER = SMALL | {"num_critics": 2, "discount": 0.9, "tau": 0.1}
-OTHER |= {"actor_learning_rate": 1e-3, "critic_learning_rate": 3e-3, "alpha_learning_rate": 1e-2}
+OTHER = SMALL | {"n_critics": 2, "discount": 0.9, "tau": 0.1}
+OTHER |= {"actor_lr": 1e-3, "critic_lr": 3e-3, "temperature_lr": 1e-2}
 # Near an action's bound 1 - tanh(u)^2 has lost most of its digits, in each framework others. The policy's moments
 # differ by up to 3.4e-5 in one update. They differ by 1.7e-5 in an interval, which XLA rounds otherwise than single
 # updates.

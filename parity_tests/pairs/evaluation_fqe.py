@@ -12,7 +12,7 @@ from shared.data.transitions import SarsaBatch, extract_sarsa, normalise
 # Learnt in a moment: `corl_torch/online/td3.py --env mini/hopper-mostly-expert --actor_hidden_dims [16]
 # --critic_hidden_dims [8] --n_critics 1 --max_timesteps 300 --observation_scaler standard --action_scaler min_max`
 POLICY = Path(__file__).parent / "policies" / "hopper.pt"
-SMALL = {"critic_hidden_dims": (48, 64), "target_update_interval": 3, "policy": str(POLICY)}
+SMALL = {"critic_hidden_dims": (48, 64), "target_update_period": 3, "policy": str(POLICY)}
 
 
 def load(raw: dict[str, np.ndarray]) -> SarsaBatch:
@@ -49,10 +49,10 @@ class Adapter(Pair):
         return (len(dataset[0]),)
 
     def update_statics(self, config: Any, step: int) -> dict[str, Any]:
-        return {"copied": (step - 1) % config.target_update_interval == 0}
+        return {"copied": (step - 1) % config.target_update_period == 0}
 
     def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
-        return {"phase": start % config.target_update_interval}
+        return {"phase": start % config.target_update_period}
 
     def load(self, raw: dict[str, np.ndarray], frame_stack: int = 1) -> Any:
         return load(raw)
@@ -69,8 +69,8 @@ PAIR = Adapter(
     losses={"critic_loss": Loss(of=("critics",), inputs=("batch",))},
     variants={
         "default": SMALL,
-        "other": SMALL | {"n_critics": 2, "target_update_interval": 8, "discount": 0.9, "critic_lr": 1e-3},
-        "each": SMALL | {"n_critics": 3, "target_update_interval": 1},
+        "other": SMALL | {"n_critics": 2, "target_update_period": 8, "discount": 0.9, "learning_rate": 1e-3},
+        "each": SMALL | {"n_critics": 3, "target_update_period": 1},
     },
     facts=Facts(rewarded="critic_loss", target_inputs=("batch",)),
     settings={

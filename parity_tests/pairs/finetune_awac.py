@@ -30,5 +30,5 @@ PAIR = Adapter(
     benchmark_updates=150,
     losses=awac.PAIR.losses,
     variants=awac.PAIR.variants,
-    facts=Facts(rewarded="critic_loss", imitation=unlikelihood, sharp={"awac_lambda": 0.01}),
+    facts=Facts(rewarded="critic_loss", imitation=unlikelihood, sharp={"advantage_temperature": 0.01}),
 )

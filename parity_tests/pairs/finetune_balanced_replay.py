@@ -11,7 +11,7 @@ from parity_tests.families import Family
 from parity_tests.pair import Facts, Loss, Pair
 
 # As many sampled actions, members or components of an action as of another would hide an axis that is taken for it.
-SMALL = {"cql_n_actions": 5, "hidden_dim": 16, "n_ensemble": 2, "buffer_size": 200, "q_n_hidden_layers": 2}
+SMALL = {"cql_n_actions": 5, "hidden_dim": 16, "n_ensemble": 2, "buffer_size": 200, "critic_n_hiddens": 2}
 # Rows of the environment in the ladder's draws, which are the dataset's under other numbers
 SEEN = 50
 # Updates behind the ladder's losses
@@ -157,9 +157,9 @@ PAIR = Adapter(
         "offline": SMALL,
         "other": SMALL
         | {"offline_iterations": 16, "num_warmup_steps": 0, "online_share": 0.4, "density_temperature": 2.0}
-        | {"cql_alpha": 3.0, "batch_size": 31, "n_ensemble": 1, "q_n_hidden_layers": 1, "density_lr": 1e-3},
+        | {"cql_alpha": 3.0, "batch_size": 31, "n_ensemble": 1, "critic_n_hiddens": 1, "density_lr": 1e-3},
     },
-    facts=Facts(rewarded="critic_loss", rate="soft_target_update_rate"),
+    facts=Facts(rewarded="critic_loss", rate="tau"),
     settings={
         "run": {"buffer_size": 50_000, "num_warmup_steps": 0},
         "timed": {"num_warmup_steps": 0},

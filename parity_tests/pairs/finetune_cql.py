@@ -80,11 +80,11 @@ PAIR = Adapter(
         "other": SMALL
         | {"cql_lagrange": True, "cql_max_target_backup": True, "cql_target_action_gap": 0.8, "cql_temp": 2.0}
         | {"cql_importance_sample": False, "backup_entropy": True, "bc_steps": 5, "target_update_period": 3}
-        | {"use_automatic_entropy_tuning": False, "alpha_multiplier": 0.3, "orthogonal_init": False, "qf_lr": 0.01}
-        | {"cql_alpha": 1.5, "cql_alpha_online": 0.5, "q_n_hidden_layers": 1, "offline_iterations": 20}
+        | {"tune_temperature": False, "alpha_multiplier": 0.3, "orthogonal_init": False, "critic_lr": 0.01}
+        | {"cql_alpha": 1.5, "cql_alpha_online": 0.5, "critic_n_hiddens": 1, "offline_iterations": 20}
         | {"cql_clip_diff_min": 4.4, "cql_clip_diff_max": 4.7},
     },
-    facts=Facts(rewarded="critic_loss", rate="soft_target_update_rate"),
+    facts=Facts(rewarded="critic_loss", rate="tau"),
     tolerances={
         # In "other" the conservative terms all but cancel in the gradient of a critic's last bias, a single number. It
         # steps by a hundredth: 1.9e-5 measured after an update.

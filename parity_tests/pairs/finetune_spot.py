@@ -84,13 +84,13 @@ PAIR = Adapter(
         # The switch lies within the ladder's trajectory; lambd comes to its floor in the updates after the warm ones.
         "other": SMALL
         | {"vae_iterations": 0, "offline_iterations": 20, "online_iterations": 22, "lambd_cool": True}
-        | {"lambd": 2.0, "lambd_end": 0.48, "num_samples": 2, "beta": 2.0, "policy_freq": 3, "tau": 0.1}
+        | {"lambd": 2.0, "lambd_end": 0.48, "num_samples": 2, "kl_weight": 2.0, "policy_freq": 3, "tau": 0.1}
         | {"discount": 0.9, "online_discount": 0.8, "policy_noise": 0.5, "noise_clip": 0.3, "expl_noise": 0.5}
         | {"actor_lr": 3e-4, "critic_lr": 1e-3, "actor_init_w": 1e-3, "critic_init_w": 3e-3},
         # The first warm update is the VAE's last one, as it were in a run without an online phase. Two updates later
         # lambd is at its end. The actions' likelihood is estimated from three codes.
         "vae": SMALL
-        | {"vae_iterations": 31, "vae_lr": 3e-4, "beta": 0.1, "vae_latent_dim": 5, "iwae": True, "num_samples": 3}
+        | {"vae_iterations": 31, "vae_lr": 3e-4, "kl_weight": 0.1, "vae_latent_dim": 5, "iwae": True, "num_samples": 3}
         | {"offline_iterations": 1, "online_iterations": 0, "lambd_cool": True, "policy_freq": 1},
     },
     facts=Facts(rewarded="critic_loss", target_inputs=("batch", "noise", "discount"), imitation=squared_error),

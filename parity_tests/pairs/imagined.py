@@ -16,7 +16,7 @@ from parity_tests.errors import errors
 from parity_tests.pair import Pair
 from shared.data.dynamics import Draws, ModelSizes, extract_known
 from shared.data.transitions import Batch
-from shared.frameworks import jax_data, jax_ring, torch_online
+from shared.frameworks import jax_data, jax_ring, torch_ring
 from shared.frameworks.exchange import blank_state, to_jax
 from shared.frameworks.twins import load_twin
 
@@ -56,7 +56,7 @@ def synthetic(dataset: Batch) -> Batch:
 def ready(twin: Any, dataset: Any, config: Any) -> Any:
     """The dataset with a ring of synthetic rows beside it, which is not yet full."""
     if isinstance(dataset, Batch):
-        ring = torch_online.Ring(dataset, CAPACITY, keeps_dataset=False)
+        ring = torch_ring.Ring(dataset, CAPACITY, keeps_dataset=False)
         on_host = Batch(*(column.cpu() for column in dataset))
         ring.extend(Batch(*(torch.as_tensor(c).to(d) for c, d in zip(synthetic(on_host), dataset, strict=True))))
         return Tensors(dataset, ring.rows)
@@ -137,7 +137,7 @@ def _shapes() -> tuple[tuple[int, ...], ...]:
 
 
 def _torch_rolled_out(twin: Any, batch: Batch, starts: torch.Tensor, length: int, capacity: int) -> dict[str, Any]:
-    ring = torch_online.Ring(batch, capacity, keeps_dataset=False)
+    ring = torch_ring.Ring(batch, capacity, keeps_dataset=False)
     model = models(starts.dtype)[0]
     for number in range(ROLLOUTS):
         noise, normals, chosen = (torch.as_tensor(column) for column in drawn(number, length, len(starts)))

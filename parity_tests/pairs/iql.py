@@ -66,7 +66,7 @@ PAIR = Adapter(
         "default": {},
         # The cosine's end lies within the ladder's trajectory, then the rate rises again; weights reach their cap.
         "other": {"discount": 0.9, "tau": 0.1, "beta": 20.0, "iql_tau": 0.9, "iql_deterministic": True}
-        | {"max_timesteps": 40, "vf_lr": 1e-3, "qf_lr": 1e-4, "actor_lr": 1e-3},
+        | {"max_timesteps": 40, "value_lr": 1e-3, "critic_lr": 1e-4, "actor_lr": 1e-3},
         "dropout": {"actor_dropout": 0.1},
         "images": {"encoder": "minatar", "frame_stack": 2, "crop_padding": 2},
     },

@@ -35,7 +35,7 @@ PAIR = Adapter(
         "default": SMALL,
         # One of the two flags alone: they must not be mistaken for each other.
         "other": OTHER | {"edac_init": True},
-        "layer norm": SMALL | {"critic_layernorm": True, "edac_init": True},
+        "layer norm": SMALL | {"critic_ln": True, "edac_init": True},
     },
     facts=Facts(rewarded="critic_loss"),
     settings={

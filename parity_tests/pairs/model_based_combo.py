@@ -20,7 +20,7 @@ SMALL: dict[str, Any] = {"hidden_dims": (32, 24, 20), "cql_n_actions": 4, "rollo
 def corner(trainer: Any) -> None:
     """A temperature beyond 1; the Lagrange multiplier beyond its bound, or so small that any bound but 0 would show."""
     trainer.log_alpha.constant.data.fill_(0.5)
-    trainer.log_alpha_prime.constant.data.fill_(14.5 if trainer.hp.auto_alpha else -5.0)
+    trainer.log_alpha_prime.constant.data.fill_(14.5 if trainer.hp.tune_temperature else -5.0)
 
 
 class Adapter(ImaginedPair):
@@ -55,7 +55,7 @@ PAIR = Adapter(
     benchmark_updates=10,
     losses={
         "actor_loss": Loss(of=("actor",)),
-        "alpha_loss": Loss(of=("log_alpha",), inputs=("log_prob",), used=lambda config: config.auto_alpha),
+        "alpha_loss": Loss(of=("log_alpha",), inputs=("log_prob",), used=lambda config: config.tune_temperature),
         "critic_loss": Loss(of=("critic_1", "critic_2")),
         "alpha_prime_loss": Loss(("log_alpha_prime",), ("gap_1", "gap_2"), used=lambda config: config.cql_lagrange),
     },
@@ -63,11 +63,11 @@ PAIR = Adapter(
         "default": SMALL,
         "model states": SMALL
         | {"rho_s": "model", "real_ratio": 0.6, "discount": 0.9, "tau": 0.1, "cql_alpha": 0.5, "rollout_length": 4}
-        | {"actor_lr": 1e-2, "critic_lr": 3e-3, "alpha_lr": 1e-1, "target_entropy": -20.0}
+        | {"actor_lr": 1e-2, "critic_lr": 3e-3, "temperature_lr": 1e-1, "target_entropy": -20.0}
         | {"backup_entropy": True, "cql_temp": 2.0}
         | {"max_timesteps": 40, "num_updates_on_epoch": 8},
         "best of several": SMALL
-        | {"cql_max_target_backup": True, "backup_entropy": True, "auto_alpha": False, "alpha": 0.7}
+        | {"cql_max_target_backup": True, "backup_entropy": True, "tune_temperature": False, "fixed_temperature": 0.7}
         | {"cql_lagrange": True, "cql_target_action_gap": 1.5, "real_ratio": 0.5}
         | {"rollout_length": 1},
         "three at a time": SMALL

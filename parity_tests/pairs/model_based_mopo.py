@@ -54,17 +54,24 @@ PAIR = Adapter(
     losses={
         "critic_loss": Loss(of=("critic_1", "critic_2")),
         "actor_loss": Loss(of=("actor",)),
-        "alpha_loss": Loss(of=("log_alpha",), inputs=("log_prob",), used=lambda config: config.auto_alpha),
+        "alpha_loss": Loss(of=("log_alpha",), inputs=("log_prob",), used=lambda config: config.tune_temperature),
     },
     variants={
         "default": SMALL,
         "other": SMALL
-        | {"discount": 0.9, "tau": 0.1, "actor_lr": 1e-2, "critic_lr": 3e-3, "alpha_lr": 1e-1, "target_entropy": -20.0}
+        | {
+            "discount": 0.9,
+            "tau": 0.1,
+            "actor_lr": 1e-2,
+            "critic_lr": 3e-3,
+            "temperature_lr": 1e-1,
+            "target_entropy": -20.0,
+        }
         | {"real_ratio": 0.8, "rollout_length": 4, "penalty_coef": 0.0, "max_timesteps": 40, "num_updates_on_epoch": 8},
         "fixed temperature": SMALL
         | {
-            "auto_alpha": False,
-            "alpha": 0.7,
+            "tune_temperature": False,
+            "fixed_temperature": 0.7,
             "uncertainty_mode": "ensemble_std",
             "real_ratio": 0.5,
             "rollout_length": 1,

@@ -8,7 +8,7 @@ from parity_tests.families import Family
 from parity_tests.pair import Facts, FinitePair, Loss
 from parity_tests.pairs import quantiles
 
-SMALL = {"env": "CartPole-v1", "hidden_dims": (64, 48), "target_update_interval": 2, "learning_rate": 1e-3}
+SMALL = {"env": "CartPole-v1", "hidden_dims": (64, 48), "target_update_period": 2, "learning_rate": 1e-3}
 # Rows that count as experience so far: fewer than a dataset has, so that a draw beyond them shows.
 FILLED = 150
 
@@ -46,12 +46,12 @@ class Adapter(FinitePair):
         return (FILLED,)
 
     def update_statics(self, config: Any, step: int) -> dict[str, Any]:
-        return {"copied": (step - 1) % config.target_update_interval == 0}
+        return {"copied": (step - 1) % config.target_update_period == 0}
 
     def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
         return {
             "size": FILLED,
-            "phase": start % config.target_update_interval,
+            "phase": start % config.target_update_period,
         }
 
     explored = staticmethod(explored)
@@ -71,11 +71,11 @@ PAIR = Adapter(
     variants={
         "default": SMALL,
         "double": SMALL
-        | {"double": True, "target_update_interval": 3, "n_critics": 3}
+        | {"double": True, "target_update_period": 3, "n_critics": 3}
         | {"discount": 0.9, "learning_rate": 3e-3, "adam_eps": 3e-4},
         **{name: SMALL | settings for name, settings in quantiles.VARIANTS.items()},
         "images": SMALL | quantiles.VARIANTS["images"] | {"encoder": "nature", "frame_stack": 1, "n_critics": 1},
-        "ensemble": SMALL | {"n_critics": 2, "target_update_interval": 5},
+        "ensemble": SMALL | {"n_critics": 2, "target_update_period": 5},
     },
     facts=Facts(rewarded="critic_loss", rate=""),
 )

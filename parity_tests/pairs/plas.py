@@ -62,7 +62,7 @@ PAIR = Adapter(
         | {"actor_lr": 1e-3, "critic_lr": 3e-4},
         # PLAS+P in the form of the paper, at the end of the VAE's updates
         "vae": SMALL
-        | {"vae_iterations": AS_WARM, "vae_lr": 3e-4, "beta": 2.0, "lam": 0.75}
+        | {"vae_iterations": AS_WARM, "vae_lr": 3e-4, "kl_weight": 2.0, "lam": 0.75}
         | {"perturbation": True, "action_flexibility": 0.2},
     },
     facts=Facts(rewarded="critic_loss", target_inputs=("batch",)),

@@ -46,7 +46,7 @@ PAIR = Adapter(
         "default": SMALL,
         "other": SMALL
         | {"policy_freq": 3, "discount": 0.9, "tau": 0.1, "policy_noise": 0.5, "noise_clip": 0.3}
-        | {"actor_bc_coef": 0.1, "critic_bc_coef": 0.01, "actor_learning_rate": 3e-4, "critic_learning_rate": 5e-4},
+        | {"actor_bc_coef": 0.1, "critic_bc_coef": 0.01, "actor_lr": 3e-4, "critic_lr": 5e-4},
         # Other depths, the norms the other way round, the Q term as it is, noise that reaches the bounds
         "plain": SMALL
         | {"actor_n_hiddens": 1, "critic_n_hiddens": 2, "actor_ln": True, "critic_ln": False}

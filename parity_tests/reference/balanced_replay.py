@@ -86,9 +86,9 @@ class Derivation:
         self.priorities = np.concatenate([np.ones(rows), np.zeros(places)])
         adam = torch.optim.Adam
         self.steps = {
-            "alpha": adam([m.log_alpha for m in self.members], lr=c.policy_lr),
-            "policy": adam([x for m in self.members for layer in m.policy for x in layer], lr=c.policy_lr),
-            "critics": adam([x for m in self.members for q in m.critics for la in q for x in la], lr=c.qf_lr),
+            "alpha": adam([m.log_alpha for m in self.members], lr=c.actor_lr),
+            "policy": adam([x for m in self.members for layer in m.policy for x in layer], lr=c.actor_lr),
+            "critics": adam([x for m in self.members for q in m.critics for la in q for x in la], lr=c.critic_lr),
             "ratio": adam([x for layer in self.ratio for x in layer], lr=c.density_lr),
         }
 
@@ -102,7 +102,7 @@ class Derivation:
 
     def move_targets(self) -> None:
         """By the rate tau."""
-        tau = self.c.soft_target_update_rate
+        tau = self.c.tau
         with torch.no_grad():
             for m in self.members:
                 for target, critic in zip(m.targets, m.critics, strict=True):

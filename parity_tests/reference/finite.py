@@ -68,8 +68,8 @@ class Critics:
                 old.data.copy_(new.data)
 
     def copy_when_due(self) -> None:
-        """After the first update, and each `target_update_interval` later."""
-        if self.step % self.config.target_update_interval == 0:
+        """After the first update, and each `target_update_period` later."""
+        if self.step % self.config.target_update_period == 0:
             self.copy()
         self.step += 1
 

@@ -79,7 +79,7 @@ class ReferenceAWAC:
         self.q2_adam.step()
         with torch.no_grad():
             advantage = q_min(q1, q2, s, a) - q_min(q1, q2, s, a_pi)
-            weights = torch.clamp_max(torch.exp(advantage / config.awac_lambda), 100.0)
+            weights = torch.clamp_max(torch.exp(advantage / config.advantage_temperature), 100.0)
             self.at_cap += int((weights == 100.0).sum())
         actor_loss = (-self.policy(s).log_prob(a).sum(-1, keepdim=True) * weights).mean()
         self.actor_adam.zero_grad()
@@ -109,7 +109,7 @@ OTHER = {"hidden_dim": 64, "batch_size": 64, "learning_rate": 1e-3, "discount": 
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, OTHER | {"awac_lambda": 0.001, "tau": 0.1}], ids=["default", "weights at their cap"]
+    "settings", [{}, OTHER | {"advantage_temperature": 0.001, "tau": 0.1}], ids=["default", "weights at their cap"]
 )
 def test_awac(dataset: Batch, settings: dict[str, Any]) -> None:
     """Critics, the policy on the new critics, both targets."""

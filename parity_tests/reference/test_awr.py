@@ -30,16 +30,16 @@ from shared.data.transitions import Batch
 
 # Relative, of logs; absolute, of weights: returns are added up in another order.
 LOG, WEIGHTS = 1e-9, 1e-9
-FEW: dict[str, Any] = {"vf_updates": 16, "actor_updates": 24}
-SMALL: dict[str, Any] = {"vf_hidden_dims": (40, 30), "actor_hidden_dims": (50, 20)}
+FEW: dict[str, Any] = {"value_updates": 16, "actor_updates": 24}
+SMALL: dict[str, Any] = {"value_hidden_dims": (40, 30), "actor_hidden_dims": (50, 20)}
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": FEW,
     "no whole number of slices": SMALL
-    | {"batch_size": 119, "minibatch_size": 30, "vf_updates": 20, "actor_updates": 31}
-    | {"vf_lr": 1e-3, "actor_lr": 1e-4, "lam": 0.8, "beta": 0.3, "discount": 0.9},
+    | {"batch_size": 119, "minibatch_size": 30, "value_updates": 20, "actor_updates": 31}
+    | {"value_lr": 1e-3, "actor_lr": 1e-4, "lam": 0.8, "advantage_temperature": 0.3, "discount": 0.9},
     "plain advantages": SMALL | FEW | {"batch_size": 64, "minibatch_size": 16, "normalize_advantages": False},
     "one step of time": SMALL | FEW | {"batch_size": 64, "minibatch_size": 16, "lam": 0.0, "max_weight": 1.5},
-    "to the end": SMALL | FEW | {"batch_size": 64, "minibatch_size": 16, "lam": 1.0, "beta": 0.5},
+    "to the end": SMALL | FEW | {"batch_size": 64, "minibatch_size": 16, "lam": 1.0, "advantage_temperature": 0.5},
 }
 
 
@@ -81,11 +81,11 @@ class Reference:
 
     def __init__(self, config: awr.TrainConfig, bound: float) -> None:
         self.c, self.bound = config, bound
-        self.v = mlp(STATE_DIM, *config.vf_hidden_dims, 1)
+        self.v = mlp(STATE_DIM, *config.value_hidden_dims, 1)
         trunk = mlp(STATE_DIM, *config.actor_hidden_dims, end=nn.ReLU())
         width = config.actor_hidden_dims[-1]
         self.pi = nn.ModuleList([trunk, nn.Linear(width, ACTION_DIM), nn.Linear(width, ACTION_DIM)])
-        self.v_momentum, self.pi_momentum = Momentum(self.v, config.vf_lr), Momentum(self.pi, config.actor_lr)
+        self.v_momentum, self.pi_momentum = Momentum(self.v, config.value_lr), Momentum(self.pi, config.actor_lr)
         # What the batches reach
         self.reached: set[str] = set()
 
@@ -126,14 +126,16 @@ class Reference:
             adv = y - self.v(s).numpy()[:, 0]
         if c.normalize_advantages:
             adv = (adv - adv.sum() / len(adv)) / (math.sqrt(np.mean(np.abs(adv - adv.mean()) ** 2)) + 1e-5)
-        weight = np.exp(adv / c.beta)
+        weight = np.exp(adv / c.advantage_temperature)
         self.reached |= ({"capped"} if (weight > c.max_weight).any() else set()) | {"free"}
         w = torch.as_tensor(np.minimum(weight, c.max_weight))[:, None]
         target = torch.as_tensor(y)[:, None]
         parts = len(indices) // c.minibatch_size
         rows = [np.arange(i * c.minibatch_size, (i + 1) * c.minibatch_size) for i in range(parts)]
         v_losses = [
-            self.v_momentum.step(mse_loss(self.v(s[i]), target[i])) for _ in range(c.vf_updates // parts) for i in rows
+            self.v_momentum.step(mse_loss(self.v(s[i]), target[i]))
+            for _ in range(c.value_updates // parts)
+            for i in rows
         ]
         pi_losses = [
             self.pi_momentum.step(-(w[i] * self.log_p(s[i], a[i])).mean())

@@ -32,9 +32,9 @@ from shared.frameworks.torch_data import take
 
 SMALL: dict[str, Any] = {"actor_hidden_dims": (40, 30), "critic_hidden_dims": (50, 20), "vae_hidden_dims": (64, 48)}
 D3RLPY: dict[str, Any] = {"vae_tanh": False, "mmd_in_actor": False}
-OTHER: dict[str, Any] = {"lam": 0.3, "n_critics": 3, "tau": 0.1, "discount": 0.9, "beta": 2.0, "batch_size": 64}
+OTHER: dict[str, Any] = {"lam": 0.3, "n_critics": 3, "tau": 0.1, "discount": 0.9, "kl_weight": 2.0, "batch_size": 64}
 RATES: dict[str, Any] = {"actor_lr": 1e-3, "critic_lr": 1e-4, "vae_lr": 1e-2, "alpha_lr": 0.1}
-ENTROPY: dict[str, Any] = {"temp_lr": 1e-2, "initial_temperature": 1.0}
+ENTROPY: dict[str, Any] = {"temperature_lr": 1e-2, "initial_temperature": 1.0}
 SHARP: dict[str, Any] = {"mmd_kernel": "gaussian", "mmd_sigma": 0.5, "n_mmd_action_samples": 3}
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -64,7 +64,7 @@ class Reference:
         self.alpha = nn.Parameter(torch.full((1, 1), math.log(config.initial_alpha)))
         self.pi_adam = adam(self.pi.parameters(), config.actor_lr)
         self.q_adam = adam([p for critic in self.critics for p in critic.parameters()], config.critic_lr)
-        self.temp_adam = adam([self.temp], config.temp_lr)
+        self.temp_adam = adam([self.temp], config.temperature_lr)
         self.alpha_adam = adam([self.alpha], config.alpha_lr if config.mmd_in_actor else config.actor_lr)
 
     def policy(self, s: Tensor) -> Normal:
@@ -138,7 +138,7 @@ class Reference:
         self.step += 1
         found = {"vae_loss": self.vae.learn(s, a)}
         if c.mmd_in_actor:
-            if c.temp_lr > 0:
+            if c.temperature_lr > 0:
                 found |= self.learn_temp(self.sampled(s, 1)[1])
             loss = self.mmd_loss(s)
             found |= {"alpha_loss": -loss} | self.learn_alpha(loss, leaves=False)

@@ -59,10 +59,10 @@ class ReferenceCQL:
         self.offset = nn.Parameter(torch.tensor(-1.0))
         self.q1_t, self.q2_t = copy.deepcopy((self.q1, self.q2))
         self.log_alpha, self.log_alpha_prime = nn.Parameter(torch.tensor(0.0)), nn.Parameter(torch.tensor(1.0))
-        self.actor_adam = adam([*self.base.parameters(), self.multiplier, self.offset], config.policy_lr)
-        self.q1_adam, self.q2_adam = (adam(q.parameters(), config.qf_lr) for q in (self.q1, self.q2))
-        self.alpha_adam = adam([self.log_alpha], config.policy_lr)
-        self.alpha_prime_adam = adam([self.log_alpha_prime], config.qf_lr)
+        self.actor_adam = adam([*self.base.parameters(), self.multiplier, self.offset], config.actor_lr)
+        self.q1_adam, self.q2_adam = (adam(q.parameters(), config.critic_lr) for q in (self.q1, self.q2))
+        self.alpha_adam = adam([self.log_alpha], config.actor_lr)
+        self.alpha_prime_adam = adam([self.log_alpha_prime], config.critic_lr)
 
     def policy(self, s: Tensor, repeat: int | None = None) -> tuple[Tensor, Tensor]:
         """A fresh sample and its log-probability."""
@@ -87,7 +87,7 @@ class ReferenceCQL:
         c, n = self.c, self.c.cql_n_actions
         a_pi, log_pi = self.policy(s)
         alpha, alpha_loss = torch.tensor(c.alpha_multiplier), torch.tensor(0.0)
-        if c.use_automatic_entropy_tuning:
+        if c.tune_temperature:
             alpha_loss = -(self.log_alpha * (log_pi + -float(ACTION_DIM)).detach()).mean()
             alpha = self.log_alpha.exp() * c.alpha_multiplier
         if step <= c.bc_steps:
@@ -97,13 +97,13 @@ class ReferenceCQL:
             policy_loss = (alpha * log_pi - torch.min(self.q(self.q1, s, a_pi), self.q(self.q2, s, a_pi))).mean()
         log = {"log_pi": log_pi.mean(), "policy_loss": policy_loss, "alpha_loss": alpha_loss, "alpha": alpha.detach()}
         critic_loss, critics_log = self.critic_loss(alpha, n, s, a, r.squeeze(1), s2, d.squeeze(1))
-        if c.use_automatic_entropy_tuning:
+        if c.tune_temperature:
             self.step(alpha_loss, self.alpha_adam)
         self.step(policy_loss, self.actor_adam)
         self.step(critic_loss, self.q1_adam, self.q2_adam)
         if step % c.target_update_period == 0:
-            polyak(self.q1_t, self.q1, c.soft_target_update_rate)
-            polyak(self.q2_t, self.q2, c.soft_target_update_rate)
+            polyak(self.q1_t, self.q1, c.tau)
+            polyak(self.q2_t, self.q2, c.tau)
         return log | critics_log
 
     def critic_loss(
@@ -173,19 +173,18 @@ class ReferenceCQL:
 
 # Settings at full size would be slow to no end.
 SMALL: dict[str, Any] = {"batch_size": 32, "cql_n_actions": 3}
-OTHER: dict[str, Any] = SMALL | {"policy_lr": 1e-3, "qf_lr": 1e-4, "discount": 0.9, "soft_target_update_rate": 0.1}
+OTHER: dict[str, Any] = SMALL | {"actor_lr": 1e-3, "critic_lr": 1e-4, "discount": 0.9, "tau": 0.1}
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
     "Lagrange": SMALL
-    | {"cql_lagrange": True, "cql_max_target_backup": True, "cql_clip_diff_min": -200.0, "q_n_hidden_layers": 5},
+    | {"cql_lagrange": True, "cql_max_target_backup": True, "cql_clip_diff_min": -200.0, "critic_n_hiddens": 5},
     "unweighted": OTHER | {"cql_importance_sample": False, "cql_temp": 2.0, "backup_entropy": True, "bc_steps": 3},
     "max backup": OTHER
     | {"cql_max_target_backup": True, "backup_entropy": True, "target_update_period": 2, "orthogonal_init": False}
     | {"policy_log_std_multiplier": 0.5, "alpha_multiplier": 0.3},
-    "fixed temperature": SMALL
-    | {"use_automatic_entropy_tuning": False, "cql_clip_diff_min": 5.5, "cql_clip_diff_max": 6.5},
+    "fixed temperature": SMALL | {"tune_temperature": False, "cql_clip_diff_min": 5.5, "cql_clip_diff_max": 6.5},
     "fixed temperature, Lagrange": OTHER
-    | {"use_automatic_entropy_tuning": False, "alpha_multiplier": 0.3, "cql_lagrange": True, "cql_alpha": 5.0}
+    | {"tune_temperature": False, "alpha_multiplier": 0.3, "cql_lagrange": True, "cql_alpha": 5.0}
     | {"cql_target_action_gap": 0.8, "backup_entropy": True},
 }
 # Factors on the critics' last layers, with which gaps lie beyond both of their bounds
@@ -202,7 +201,7 @@ def test_cql(dataset: Batch, name: str) -> None:
     trainer = cql.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
     for critic in (trainer.critic_1, trainer.critic_2, trainer.critic_1_target, trainer.critic_2_target):
         critic.network[-1].weight.data.mul_(STRETCHED.get(name, 1.0))
-    built, multiplier = networks(config.q_n_hidden_layers), config.policy_log_std_multiplier
+    built, multiplier = networks(config.critic_n_hiddens), config.policy_log_std_multiplier
     reference = ReferenceCQL(config, trainer, built, bound, multiplier)
     logs = []
     same_draws()
@@ -238,7 +237,7 @@ def started(network: nn.Sequential, orthogonal: bool) -> nn.Sequential:
 @pytest.mark.parametrize("orthogonal", [True, False])
 def test_weights_start_where_the_seed_says(orthogonal: bool) -> None:
     """Critic 1 is built first; the policy is never orthogonal."""
-    config = cql.TrainConfig(device="cpu", orthogonal_init=orthogonal, q_n_hidden_layers=2)
+    config = cql.TrainConfig(device="cpu", orthogonal_init=orthogonal, critic_n_hiddens=2)
     torch.manual_seed(7)
     trainer = cql.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     torch.manual_seed(7)

@@ -34,15 +34,17 @@ OTHER: dict[str, Any] = {"n_critics": 3, "discount": 0.9, "batch_size": 64, "n_a
 RATES: dict[str, Any] = {"actor_lr": 1e-3, "critic_lr": 1e-4}
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
-    "exp, of the best": SMALL | OTHER | {"weight_type": "exp", "beta": 0.5, "max_weight": 1.5, "advantage_type": "max"},
+    "exp, of the best": SMALL
+    | OTHER
+    | {"weight_type": "exp", "advantage_temperature": 0.5, "max_weight": 1.5, "advantage_type": "max"},
     "d3rlpy": SMALL
     | RATES
-    | {"copy_target_policy": False, "weight_type": "exp", "max_weight": 1.1, "beta": 0.5}
-    | {"target_update_type": "hard", "target_update_interval": 4},
-    "hard at each": SMALL | OTHER | RATES | {"target_update_type": "hard", "target_update_interval": 1},
+    | {"copy_target_policy": False, "weight_type": "exp", "max_weight": 1.1, "advantage_temperature": 0.5}
+    | {"target_update_type": "hard", "target_update_period": 4},
+    "hard at each": SMALL | OTHER | RATES | {"target_update_type": "hard", "target_update_period": 1},
     "soft, of its own": SMALL
     | OTHER
-    | {"copy_target_policy": False, "tau": 0.1, "weight_type": "exp", "beta": 2.0, "max_weight": 1.1},
+    | {"copy_target_policy": False, "tau": 0.1, "weight_type": "exp", "advantage_temperature": 2.0, "max_weight": 1.1},
 }
 
 
@@ -95,7 +97,7 @@ class Reference:
         weight = self.weights(s, a)
         log_p = self.policy(self.pi, s).log_prob(a).sum(1, keepdim=True)
         actor_loss = stepped(self.pi_adam, -(log_p * weight).mean())
-        if c.target_update_type == "soft" or self.step % c.target_update_interval == 0:
+        if c.target_update_type == "soft" or self.step % c.target_update_period == 0:
             rate = c.tau if c.target_update_type == "soft" else 1.0
             for target, source in zip([*self.critics_t, self.pi_t], [*self.critics, self.pi], strict=True):
                 polyak(target, source, rate)
@@ -113,7 +115,7 @@ class Reference:
         self.signs |= set((advantage > 0).flatten().tolist())
         if c.weight_type == "binary":
             return (advantage > 0).float()
-        weight = (advantage / c.beta).exp()
+        weight = (advantage / c.advantage_temperature).exp()
         self.capped |= set((weight > c.max_weight).flatten().tolist())
         return weight.clamp(0.0, c.max_weight)
 

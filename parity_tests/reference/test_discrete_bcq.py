@@ -16,7 +16,7 @@ from parity_tests.reference.finite import Critics, assert_acts, assert_six_updat
 from parity_tests.reference.images import IMAGES, SHAPES, layers, shown
 from shared.data.transitions import Batch
 
-SMALL: dict[str, Any] = {"hidden_dims": (40, 30), "learning_rate": 1e-2, "target_update_interval": 3}
+SMALL: dict[str, Any] = {"hidden_dims": (40, 30), "learning_rate": 1e-2, "target_update_period": 3}
 SMALL |= {"beta": 0.05, "action_flexibility": 0.7}
 OTHER: dict[str, Any] = SMALL | {"n_critics": 3, "batch_size": 64, "discount": 0.9, "adam_eps": 3e-4}
 CASES: dict[str, dict[str, Any]] = {
@@ -25,7 +25,7 @@ CASES: dict[str, dict[str, Any]] = {
     "d3rlpy's penalty": SMALL | {"penalize_log_probs": True},
     "its own encoder": SMALL | {"share_encoder": False},
     "no flexibility": SMALL | {"action_flexibility": 1.0},
-    "three critics": OTHER | {"target_update_interval": 1},
+    "three critics": OTHER | {"target_update_period": 1},
     "three critics, its own encoder": OTHER | {"share_encoder": False, "penalize_log_probs": True},
     "images": SMALL | IMAGES["images"],
     "images, its own encoder": OTHER | IMAGES["images"] | {"share_encoder": False},

@@ -13,13 +13,13 @@ from parity_tests.reference.finite import Critics, assert_acts, assert_six_updat
 from parity_tests.reference.images import IMAGES, moved, shown
 from shared.data.transitions import Batch
 
-SMALL: dict[str, Any] = {"hidden_dims": (40, 30), "learning_rate": 1e-2, "target_update_interval": 3}
+SMALL: dict[str, Any] = {"hidden_dims": (40, 30), "learning_rate": 1e-2, "target_update_period": 3}
 OTHER: dict[str, Any] = SMALL | {"n_critics": 3, "batch_size": 64, "discount": 0.9, "adam_eps": 3e-4, "cql_alpha": 4.0}
 CASES: dict[str, dict[str, Any]] = {
     "defaults": {},
     "the paper's target": SMALL,
     "three critics": OTHER,
-    "targets follow at once": SMALL | {"target_update_interval": 1},
+    "targets follow at once": SMALL | {"target_update_period": 1},
     "d3rlpy's target": SMALL | {"double": True},
     "d3rlpy's target, three critics": OTHER | {"double": True},
     **{f"the paper's target, {kind}": SMALL | {"critic": kind} for kind in ("qr", "iqn")},

@@ -17,7 +17,7 @@ from parity_tests.reference.finite import assert_acts, assert_six_updates, both
 from parity_tests.reference.images import IMAGES, Convolutions, shown
 from shared.data.transitions import Batch
 
-SMALL: dict[str, Any] = {"hidden_dims": (40, 30), "vf_lr": 1e-2, "qf_lr": 3e-3, "actor_lr": 2e-3}
+SMALL: dict[str, Any] = {"hidden_dims": (40, 30), "value_lr": 1e-2, "critic_lr": 3e-3, "actor_lr": 2e-3}
 CASES: dict[str, dict[str, Any]] = {
     "defaults": {},
     "steep weights": SMALL | {"beta": 20.0, "iql_tau": 0.9},
@@ -47,8 +47,8 @@ class Reference:
         self.critics = [network(config, ACTION_DIM), network(config, ACTION_DIM)]
         self.targets = copy.deepcopy(self.critics)
         self.v, self.policy = network(config, 1), network(config, ACTION_DIM)
-        self.critics_adam = adam([p for critic in self.critics for p in critic.parameters()], config.qf_lr)
-        self.v_adam = adam(self.v.parameters(), config.vf_lr)
+        self.critics_adam = adam([p for critic in self.critics for p in critic.parameters()], config.critic_lr)
+        self.v_adam = adam(self.v.parameters(), config.value_lr)
         self.policy_adam = adam(self.policy.parameters(), config.actor_lr)
 
     def rate(self) -> float:

@@ -16,8 +16,8 @@ from parity_tests.reference.finite import Critics, assert_acts, assert_six_updat
 from parity_tests.reference.images import IMAGES, layers, shown
 from shared.data.transitions import Batch
 
-SMALL: dict[str, Any] = {"hidden_dims": (40, 30), "target_update_interval": 3, "actor_lr": 3e-3, "critic_lr": 1e-2}
-SMALL |= {"temp_lr": 1e-2, "initial_temperature": 0.2}
+SMALL: dict[str, Any] = {"hidden_dims": (40, 30), "target_update_period": 3, "actor_lr": 3e-3, "critic_lr": 1e-2}
+SMALL |= {"temperature_lr": 1e-2, "initial_temperature": 0.2}
 OTHER: dict[str, Any] = SMALL | {"n_critics": 3, "batch_size": 32, "discount": 0.9, "entropy_share": 0.5}
 CASES: dict[str, dict[str, Any]] = {
     "defaults": {},
@@ -25,8 +25,8 @@ CASES: dict[str, dict[str, Any]] = {
     "d3rlpy's loss": SMALL | {"huber": True},
     "three critics": OTHER,
     "three critics, d3rlpy's loss": OTHER | {"huber": True},
-    "a constant temperature": SMALL | {"temp_lr": 0.0, "n_critics": 1},
-    "targets follow at once": SMALL | {"target_update_interval": 1, "huber": True},
+    "a constant temperature": SMALL | {"temperature_lr": 0.0, "n_critics": 1},
+    "targets follow at once": SMALL | {"target_update_period": 1, "huber": True},
     "images": SMALL | IMAGES["images"],
 }
 
@@ -41,7 +41,7 @@ class Reference(Critics):
         weights = [p for critic in self.critics for p in critic.parameters()]
         self.critics_adam = adam(weights, config.critic_lr)
         self.policy_adam = adam(self.policy.parameters(), config.actor_lr)
-        self.temp_adam = adam([self.log_temp], config.temp_lr)
+        self.temp_adam = adam([self.log_temp], config.temperature_lr)
 
     def chances(self, s: Tensor) -> tuple[Tensor, Tensor]:
         """Of all actions, and their logarithms, (B, A)."""
@@ -71,7 +71,7 @@ class Reference(Critics):
         with torch.no_grad():
             q = torch.stack([critic(s) for critic in self.critics]).min(0).values
         p, log_p = self.chances(s)
-        if c.temp_lr > 0:
+        if c.temperature_lr > 0:
             with torch.no_grad():
                 short = (p * log_softmax(log_p, 1)).sum(1, keepdim=True) + c.entropy_share * math.log(ACTION_DIM)
             log["temp_loss"] = stepped(self.temp_adam, -(self.log_temp.exp() * short).mean())

@@ -29,16 +29,16 @@ from shared.data.transitions import Batch
 from shared.frameworks.torch_data import take
 from shared.frameworks.twins import load_twin
 
-SMALL = {"batch_size": 64, "hidden_dim": 64, "num_critics": 3}
-OTHER = SMALL | {"tau": 0.1, "discount": 0.9, "critic_learning_rate": 1e-3, "alpha_learning_rate": 1e-2}
+SMALL = {"batch_size": 64, "hidden_dim": 64, "n_critics": 3}
+OTHER = SMALL | {"tau": 0.1, "discount": 0.9, "critic_lr": 1e-3, "temperature_lr": 1e-2}
 CASES: list[tuple[str, dict[str, Any], float]] = [
     ("sac_n", {}, 0.0),
     ("sac_n", OTHER, 0.0),
     ("edac", {}, 3e-6),
     ("edac", OTHER | {"eta": 5.0}, 3e-6),
     ("lb_sac", {"batch_size": 256}, 3e-6),
-    ("lb_sac", {"batch_size": 64, "critic_layernorm": True}, 3e-6),
-    ("lb_sac", OTHER | {"critic_layernorm": True, "edac_init": True}, 3e-6),
+    ("lb_sac", {"batch_size": 64, "critic_ln": True}, 3e-6),
+    ("lb_sac", OTHER | {"critic_ln": True, "edac_init": True}, 3e-6),
 ]
 
 
@@ -89,7 +89,7 @@ def critics_loss(name: str, config: Any, critics: nn.Module, s: Tensor, a: Tenso
     if name == "lb_sac":
         return squares.mean()
     loss = squares.mean(dim=1).sum(dim=0)
-    return loss + config.eta * alikeness(critics, s, a, config.num_critics) if name == "edac" else loss
+    return loss + config.eta * alikeness(critics, s, a, config.n_critics) if name == "edac" else loss
 
 
 @pytest.mark.parametrize(("name", "settings", "tolerance"), CASES)
@@ -102,9 +102,9 @@ def test_six_updates(dataset: Batch, name: str, settings: dict[str, Any], tolera
     actor, critics = copy.deepcopy((trainer.actor, trainer.critic))
     critics_t = copy.deepcopy(critics)
     log_alpha = torch.tensor([0.0], requires_grad=True)
-    actor_adam = adam(actor.parameters(), config.actor_learning_rate)
-    critics_adam = adam(critics.parameters(), config.critic_learning_rate)
-    alpha_adam = adam([log_alpha], config.alpha_learning_rate)
+    actor_adam = adam(actor.parameters(), config.actor_lr)
+    critics_adam = adam(critics.parameters(), config.critic_lr)
+    alpha_adam = adam([log_alpha], config.temperature_lr)
 
     logs, expected = [], []
     same_draws()
@@ -160,7 +160,7 @@ def test_six_updates(dataset: Batch, name: str, settings: dict[str, Any], tolera
     assert max([*apart, (trainer.log_alpha - log_alpha).abs().item()]) <= tolerance
     assert trainer.total_it == UPDATES
     norms = [layer for layer in critics.critic if isinstance(layer, nn.LayerNorm)]
-    assert len(norms) == (3 if settings.get("critic_layernorm") else 0)
+    assert len(norms) == (3 if settings.get("critic_ln") else 0)
     assert [*trainer.actor.state_dict()] == CORLS_NAMES
 
 
@@ -209,7 +209,7 @@ def test_weights_near_0_start_where_the_seed_says(name: str, settings: dict[str,
     """The actor's layers, then its heads again; the critics layer by layer, member by member, then the last again."""
     twin = load_twin("torch", name)
     torch.manual_seed(7)
-    trainer = twin.create_trainer(twin.TrainConfig(device="cpu", num_critics=3, **settings), STATE_DIM, ACTION_DIM, 1.0)
+    trainer = twin.create_trainer(twin.TrainConfig(device="cpu", n_critics=3, **settings), STATE_DIM, ACTION_DIM, 1.0)
     torch.manual_seed(7)
     widths = [(STATE_DIM, 256), (256, 256), (256, 256), (256, ACTION_DIM), (256, ACTION_DIM)]
     layers = [nn.Linear(*width) for width in widths]
@@ -241,7 +241,7 @@ def test_weights_near_0_start_where_the_seed_says(name: str, settings: dict[str,
 def test_lb_sacs_weights_start_where_the_seed_says() -> None:
     """Nothing is drawn again: the critics' last layer keeps PyTorch's default, whose fan-in is here 1."""
     torch.manual_seed(7)
-    trainer = lb_sac.create_trainer(lb_sac.TrainConfig(device="cpu", num_critics=3), STATE_DIM, ACTION_DIM, 1.0)
+    trainer = lb_sac.create_trainer(lb_sac.TrainConfig(device="cpu", n_critics=3), STATE_DIM, ACTION_DIM, 1.0)
     torch.manual_seed(7)
     widths = [(STATE_DIM, 256), (256, 256), (256, 256), (256, ACTION_DIM), (256, ACTION_DIM)]
     built = [*trainer.actor.trunk[::2], trainer.actor.mu, trainer.actor.log_sigma]

@@ -26,14 +26,14 @@ from shared.frameworks.torch_data import take
 
 # So many that every third one is met twice more after the first
 UPDATES = 7
-SMALL: dict[str, Any] = {"critic_hidden_dims": (50, 20), "batch_size": 64, "discount": 0.9, "critic_lr": 1e-3}
+SMALL: dict[str, Any] = {"critic_hidden_dims": (50, 20), "batch_size": 64, "discount": 0.9, "learning_rate": 1e-3}
 CASES: dict[str, dict[str, Any]] = {
     "d3rlpy's own settings": {},
     "two critics": {"n_critics": 2},
-    "each": {"target_update_interval": 1},
-    "each, three critics": SMALL | {"target_update_interval": 1, "n_critics": 3},
-    "every third": SMALL | {"target_update_interval": 3},
-    "every third, two critics": SMALL | {"target_update_interval": 3, "n_critics": 2},
+    "each": {"target_update_period": 1},
+    "each, three critics": SMALL | {"target_update_period": 1, "n_critics": 3},
+    "every third": SMALL | {"target_update_period": 3},
+    "every third, two critics": SMALL | {"target_update_period": 3, "n_critics": 2},
 }
 of_each_case = pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
 
@@ -51,7 +51,7 @@ class Reference:
             for _ in range(2)
         )
         self.targets = copy.deepcopy(self.critics)
-        self.adam = adam([p for critic in self.critics for p in critic.parameters()], config.critic_lr)
+        self.adam = adam([p for critic in self.critics for p in critic.parameters()], config.learning_rate)
 
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor, a2: Tensor) -> dict[str, Tensor]:
         """A regression's step; a copy where it is due."""
@@ -60,7 +60,7 @@ class Reference:
             y = r + self.config.discount * v * (1 - d)
         losses = [mse_loss(critic(torch.cat([s, a], 1)), y) for critic in self.critics]
         loss = stepped(self.adam, torch.stack(losses).sum())
-        if self.step % self.config.target_update_interval == 0:
+        if self.step % self.config.target_update_period == 0:
             self.targets = copy.deepcopy(self.critics)
         self.step += 1
         return {"critic_loss": loss}

@@ -30,12 +30,12 @@ from parity_tests.reference.test_awac import (
 from shared.data.transitions import Batch
 from shared.envs.stepping import Stepper
 from shared.frameworks.torch_data import take
-from shared.frameworks.torch_online import Ring
+from shared.frameworks.torch_ring import Ring
 from shared.runs.configs import read_file
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
-    "weights at their cap": OTHER | {"awac_lambda": 0.001, "tau": 0.1, "normalize_reward": True},
+    "weights at their cap": OTHER | {"advantage_temperature": 0.001, "tau": 0.1, "normalize_reward": True},
 }
 
 

@@ -19,7 +19,7 @@ from parity_tests.reference.finetune import LIMIT, Line, Lived, assert_close_lif
 from shared.data.transitions import Batch
 from shared.envs.stepping import Stepper
 from shared.frameworks.torch_data import take
-from shared.frameworks.torch_online import Ring
+from shared.frameworks.torch_ring import Ring
 
 # Rows of the dataset and of the environment, and places of the loop's ring, which is full before the online phase ends
 ROWS, SEEN, CAPACITY, DATA = 300, 40, 12, finetune.ROWS
@@ -27,9 +27,9 @@ SMALL: dict[str, Any] = {"hidden_dim": 16, "batch_size": 16, "cql_n_actions": 3,
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": SMALL,
     "other": SMALL
-    | {"n_ensemble": 2, "batch_size": 17, "discount": 0.9, "policy_lr": 1e-2, "qf_lr": 3e-3, "cql_alpha": 2.0}
-    | {"soft_target_update_rate": 0.1, "density_lr": 1e-2, "density_temperature": 2.0, "online_share": 0.3}
-    | {"num_warmup_steps": 7, "q_n_hidden_layers": 1},
+    | {"n_ensemble": 2, "batch_size": 17, "discount": 0.9, "actor_lr": 1e-2, "critic_lr": 3e-3, "cql_alpha": 2.0}
+    | {"tau": 0.1, "density_lr": 1e-2, "density_temperature": 2.0, "online_share": 0.3}
+    | {"num_warmup_steps": 7, "critic_n_hiddens": 1},
 }
 
 
@@ -170,7 +170,7 @@ def test_the_density_ratio_has_a_slope_everywhere() -> None:
 
 def test_weights_start_where_the_seed_says() -> None:
     """Uniform by the number of inputs: critics 1, critics 2, policies, then the density ratio as PyTorch's layers."""
-    config = twin.TrainConfig(device="cpu", hidden_dim=6, q_n_hidden_layers=1, n_ensemble=2, buffer_size=6)
+    config = twin.TrainConfig(device="cpu", hidden_dim=6, critic_n_hiddens=1, n_ensemble=2, buffer_size=6)
     torch.manual_seed(7)
     trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     torch.manual_seed(7)

@@ -52,7 +52,7 @@ from shared.data.transitions import Batch
 from shared.envs.scores import reference as scores_of
 from shared.envs.stepping import Stepper
 from shared.frameworks.torch_data import take
-from shared.frameworks.torch_online import Ring, take_both
+from shared.frameworks.torch_ring import Ring, take_both
 from shared.runs.configs import read_file
 
 SETTINGS: dict[str, dict[str, Any]] = {

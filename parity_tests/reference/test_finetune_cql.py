@@ -40,19 +40,19 @@ from parity_tests.reference.test_cql import ReferenceCQL, assert_bounded_deviati
 from shared.data.transitions import Batch
 from shared.envs.stepping import Step, Stepper
 from shared.frameworks.torch_data import take
-from shared.frameworks.torch_online import Ring
+from shared.frameworks.torch_ring import Ring
 
 SMALL = {"hidden_dim": 16, "batch_size": 16, "cql_n_actions": 3}
 SETTINGS: dict[str, dict[str, Any]] = {
     "full size": {"cql_alpha_online": 2.0},
     "antmaze": SMALL
     | {"cql_lagrange": True, "cql_max_target_backup": True, "cql_target_action_gap": 0.8, "cql_clip_diff_min": -200.0}
-    | {"q_n_hidden_layers": 5, "cql_alpha": 5.0, "cql_alpha_online": 3.0}
+    | {"critic_n_hiddens": 5, "cql_alpha": 5.0, "cql_alpha_online": 3.0}
     # Not so in CORL's row: what the best action's log-probability does, and a temperature that is learnt and scaled
     | {"backup_entropy": True, "alpha_multiplier": 0.6, "cql_temp": 0.7},
     "other": SMALL
     | {"cql_importance_sample": False, "cql_temp": 2.0, "backup_entropy": True, "bc_steps": 8}
-    | {"target_update_period": 5, "orthogonal_init": False, "use_automatic_entropy_tuning": False}
+    | {"target_update_period": 5, "orthogonal_init": False, "tune_temperature": False}
     | {"alpha_multiplier": 0.3, "cql_alpha_online": 0.5, "cql_clip_diff_max": 4.0},
 }
 # All that the loop itself can do otherwise
@@ -61,7 +61,7 @@ LOOP = SETTINGS["antmaze"] | {"normalize_reward": True, "reward_scale": 0.3, "re
 
 def networks(config: Any) -> list[nn.Sequential]:
     """Both critics and the policy."""
-    hidden = [config.hidden_dim] * config.q_n_hidden_layers
+    hidden = [config.hidden_dim] * config.critic_n_hiddens
     critics = [mlp(STATE_DIM + ACTION_DIM, *hidden, 1) for _ in range(2)]
     return [*critics, mlp(STATE_DIM, *[config.hidden_dim] * 3, 2 * ACTION_DIM)]
 
@@ -127,7 +127,7 @@ def test_both_phases(dataset: Batch, name: str) -> None:
 def assert_seeded_weights(twin: ModuleType, orthogonal: bool) -> None:
     """Critic 1, critic 2, policy; each network's layers are made orthogonal after all of them are drawn."""
     torch.manual_seed(7)
-    config = twin.TrainConfig(device="cpu", orthogonal_init=orthogonal, q_n_hidden_layers=2)
+    config = twin.TrainConfig(device="cpu", orthogonal_init=orthogonal, critic_n_hiddens=2)
     trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     torch.manual_seed(7)
     inputs = STATE_DIM + ACTION_DIM

@@ -46,7 +46,7 @@ from shared.data.transitions import Batch
 from shared.envs.evaluation import SampledPolicy
 from shared.envs.stepping import Stepper
 from shared.frameworks.torch_data import take
-from shared.frameworks.torch_online import Ring
+from shared.frameworks.torch_ring import Ring
 from shared.runs.configs import read_file
 
 # The offline derivation has the default widths.

@@ -29,7 +29,7 @@ from shared.data import online
 from shared.data.transitions import Batch
 from shared.envs.stepping import Step, Stepper
 from shared.frameworks.torch_data import take
-from shared.frameworks.torch_online import Ring
+from shared.frameworks.torch_ring import Ring
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},

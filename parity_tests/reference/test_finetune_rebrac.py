@@ -33,7 +33,7 @@ from parity_tests.reference.test_rebrac import arrays_of, assert_corls_start, co
 from shared.data.returns import ReturnsBatch, extract_returns
 from shared.envs.stepping import Stepper
 from shared.frameworks.torch_data import take, to_device
-from shared.frameworks.torch_online import Ring, take_both
+from shared.frameworks.torch_ring import Ring, take_both
 from shared.runs.configs import read_file
 
 # Rows of the experience's buffer, which is full before the online phase ends
@@ -89,7 +89,7 @@ def drawn(c: rebrac.TrainConfig, data: tuple, ring: tuple, size: int, online: bo
 # Other networks and rates, and a weight that falls later
 FURTHER: dict[str, Any] = {
     "other": {"batch_size": 64, "hidden_dim": 64, "actor_ln": True, "critic_ln": False, "critic_n_hiddens": 1}
-    | {"actor_learning_rate": 1e-3, "noise_clip": 0.3, "policy_noise": 0.4, "num_warmup_steps": 2}
+    | {"actor_lr": 1e-3, "noise_clip": 0.3, "policy_noise": 0.4, "num_warmup_steps": 2}
 }
 
 

@@ -34,7 +34,7 @@ from parity_tests.reference.finetune import CAPACITY, assert_same_life, derived,
 from shared.data.transitions import Batch
 from shared.envs.stepping import Step, Stepper
 from shared.frameworks.torch_data import take
-from shared.frameworks.torch_online import Ring
+from shared.frameworks.torch_ring import Ring
 
 # An odd number of the VAE's updates: they count when the actor's turn is asked for.
 PHASES = {"vae_iterations": UPDATES - 1, "offline_iterations": UPDATES, "online_iterations": UPDATES}
@@ -50,7 +50,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
     "corls files": LOOPS["corls files"] | SMALL,
     "at the bounds": SMALL
-    | {"policy_noise": 0.4, "noise_clip": 0.3, "lambd": 0.3, "beta": 2.0, "vae_latent_dim": 5, "tau": 0.1}
+    | {"policy_noise": 0.4, "noise_clip": 0.3, "lambd": 0.3, "kl_weight": 2.0, "vae_latent_dim": 5, "tau": 0.1}
     | {"discount": 0.9, "actor_lr": 1e-3, "critic_lr": 1e-4, "vae_lr": 3e-4},
 }
 
@@ -109,7 +109,7 @@ class ReferenceSPOT:
         z = many_means + many_stds * torch.randn_like(many_stds)
         errors = (self.decode(many_s, z) - a[:, None]) ** 2
         kl = -0.5 * (1 + std.pow(2).log() - mean.pow(2) - std.pow(2))
-        return errors.mean((1, 2)) + self.config.beta * kl.mean(-1)
+        return errors.mean((1, 2)) + self.config.kl_weight * kl.mean(-1)
 
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Any]:
         """Whichever update is due; the optimisers begin anew with the first one online."""
@@ -129,7 +129,7 @@ class ReferenceSPOT:
         mean, std = self.encode(s, a)
         error = mse_loss(self.decode(s, mean + std * torch.randn_like(std)), a)
         kl = -0.5 * (1 + torch.log(std.pow(2)) - mean.pow(2) - std.pow(2)).mean()
-        loss = error + self.config.beta * kl
+        loss = error + self.config.kl_weight * kl
         self.vae_adam.zero_grad()
         loss.backward()
         self.vae_adam.step()
@@ -273,7 +273,7 @@ def test_the_estimate_is_the_likelihood(dataset: Batch) -> None:
         mean, std = reference.encode(s, a)
         codes = Normal(mean[:, None], std[:, None])
         z = mean[:, None] + std[:, None] * latent
-        decoder = Normal(reference.decode(s[:, None].expand(-1, 50, -1), z), math.sqrt(config.beta / 4))
+        decoder = Normal(reference.decode(s[:, None].expand(-1, 50, -1), z), math.sqrt(config.kl_weight / 4))
         log_joint = decoder.log_prob(a[:, None]).sum(-1) + Normal(0.0, 1.0).log_prob(z).sum(-1)
         expected = -(log_joint - codes.log_prob(z).sum(-1)).exp().mean(1).log()
         torch.testing.assert_close(trainer.neg_log_beta(s, a, latent), expected, rtol=1e-4, atol=1e-4)

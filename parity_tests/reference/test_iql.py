@@ -71,7 +71,10 @@ class ReferenceIQL:
         self.mean.layers = nn.Sequential(layers[0], *after, layers[1], *copy.deepcopy(after), layers[2], nn.Tanh())
         self.log_std = nn.Parameter(torch.zeros(ACTION_DIM))
         own = [] if config.iql_deterministic else [self.log_std]
-        self.v_adam, self.q_adam = adam(self.v.parameters(), config.vf_lr), adam(self.q.parameters(), config.qf_lr)
+        self.v_adam, self.q_adam = (
+            adam(self.v.parameters(), config.value_lr),
+            adam(self.q.parameters(), config.critic_lr),
+        )
         self.actor_adam = adam([*own, *self.mean.parameters()], config.actor_lr)
         self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.actor_adam, period)
 
@@ -118,7 +121,7 @@ class ReferenceIQL:
         {},
         {"actor_dropout": 0.1, "iql_tau": 0.9, "beta": 100.0, "max_timesteps": 4},
         {"iql_deterministic": True, "tau": 0.001, "discount": 0.9, "batch_size": 64},
-        {"iql_deterministic": True, "actor_dropout": 0.3, "vf_lr": 1e-3, "qf_lr": 1e-4, "actor_lr": 1e-2},
+        {"iql_deterministic": True, "actor_dropout": 0.3, "value_lr": 1e-3, "critic_lr": 1e-4, "actor_lr": 1e-2},
         {"encoder": "minatar", "actor_dropout": 0.1, "batch_size": 64},
         {"encoder": "minatar", "actor_dropout": 0.1, "batch_size": 64, "crop_padding": 2},
     ],

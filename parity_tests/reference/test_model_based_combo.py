@@ -31,11 +31,22 @@ OWN: dict[str, Any] = SMALL | {"cql_n_actions": 3, "batch_size": 40}
 CASES: dict[str, dict[str, Any]] = {
     "default": {},
     "model states": {"rho_s": "model", "real_ratio": 0.7, "discount": 0.9, "tau": 0.1, "cql_alpha": 0.5},
-    "entropy": {"backup_entropy": True, "cql_temp": 2.0, "target_entropy": -60.0, "alpha_lr": 1.0, "critic_lr": 1e-2},
-    "best of several": {"cql_max_target_backup": True, "backup_entropy": True, "auto_alpha": False, "alpha": 0.6},
+    "entropy": {
+        "backup_entropy": True,
+        "cql_temp": 2.0,
+        "target_entropy": -60.0,
+        "temperature_lr": 1.0,
+        "critic_lr": 1e-2,
+    },
+    "best of several": {
+        "cql_max_target_backup": True,
+        "backup_entropy": True,
+        "tune_temperature": False,
+        "fixed_temperature": 0.6,
+    },
     "Lagrange": {"cql_lagrange": True, "cql_target_action_gap": 1.5, "alpha_prime_lr": 1e-2, "target_entropy": 0.0},
     "uniform roll-outs": {"uniform_rollout": True, "rollout_length": 5, "num_updates_on_epoch": 4},
-    "three at a time": {"cql_joint_logsumexp": False, "cql_temp": 0.5, "backup_entropy": True, "alpha_lr": 0.1},
+    "three at a time": {"cql_joint_logsumexp": False, "cql_temp": 0.5, "backup_entropy": True, "temperature_lr": 0.1},
     "nothing but the dataset": {"real_ratio": 1.0, "rollout_freq": 1, "hidden_dims": (20, 20, 20)},
 }
 # Where the largest action is not 1
@@ -127,7 +138,7 @@ class Conservative(Library):
         loss.backward()
         self.actor_optim.step()
         found: dict[str, Any] = {"actor_loss": loss, "entropy": -log_prob.mean()}
-        if self.c.auto_alpha:
+        if self.c.tune_temperature:
             loss = -(self.log_alpha * (log_prob.detach() + self.target)).mean()
             self.alpha_optim.zero_grad()
             loss.backward()
@@ -195,7 +206,7 @@ def test_six_updates_and_their_roll_outs(dataset: Batch, name: str) -> None:
     assert float(trainer.alpha()) == float(library.alpha)
     if config.target_entropy == -60.0:
         assert float(trainer.alpha()) < 0.5
-    elif config.auto_alpha:
+    elif config.tune_temperature:
         assert float(trainer.alpha()) > 1.0
 
 

@@ -31,7 +31,7 @@ from parity_tests.reference.common import (
 )
 from shared.data.dynamics import ModelSizes, Step
 from shared.data.transitions import Batch
-from shared.frameworks.torch_online import Ring
+from shared.frameworks.torch_ring import Ring
 
 SIZES = ModelSizes(STATE_DIM, ACTION_DIM, 4, 3)
 SMALL: dict[str, Any] = {
@@ -48,9 +48,14 @@ SMALL: dict[str, Any] = {
 CASES: dict[str, dict[str, Any]] = {
     "default": {},
     "no penalty, mostly real": {"penalty_coef": 0.0, "real_ratio": 0.75, "discount": 0.9, "tau": 0.1},
-    "a target entropy, fast": {"target_entropy": -60.0, "alpha_lr": 1.0, "critic_lr": 1e-2, "rollout_length": 5},
-    "a target entropy of 0": {"target_entropy": 0.0, "alpha_lr": 0.1, "uncertainty_mode": "pairwise-diff"},
-    "a fixed temperature": {"auto_alpha": False, "alpha": 0.6, "rollout_length": 1, "real_ratio": 0.0},
+    "a target entropy, fast": {"target_entropy": -60.0, "temperature_lr": 1.0, "critic_lr": 1e-2, "rollout_length": 5},
+    "a target entropy of 0": {"target_entropy": 0.0, "temperature_lr": 0.1, "uncertainty_mode": "pairwise-diff"},
+    "a fixed temperature": {
+        "tune_temperature": False,
+        "fixed_temperature": 0.6,
+        "rollout_length": 1,
+        "real_ratio": 0.0,
+    },
     "one long epoch": {"num_updates_on_epoch": 100, "max_timesteps": 200, "hidden_dims": (20, 20, 20)},
     "nothing but the dataset": {"real_ratio": 1.0, "rollout_freq": 1},
 }
@@ -87,14 +92,14 @@ class Library:
         twins = (trainer.critic_1, trainer.critic_2, trainer.critic_1_target, trainer.critic_2_target)
         self.q = [at_the_weights_of(twin, mlp(STATE_DIM + ACTION_DIM, *widths, 1)) for twin in twins]
         self.log_alpha = torch.zeros(1, requires_grad=True)
-        self.alpha = torch.ones(1) if config.auto_alpha else torch.tensor([config.alpha])
+        self.alpha = torch.ones(1) if config.tune_temperature else torch.tensor([config.fixed_temperature])
         self.target = -ACTION_DIM if not config.target_entropy else config.target_entropy
         actor = [*self.trunk.parameters(), *self.mu.parameters(), *self.sigma.parameters()]
         self.actor_optim = adam(actor, config.actor_lr)
         epochs = config.max_timesteps // config.num_updates_on_epoch
         self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.actor_optim, epochs)
         self.q_optims = [adam(q.parameters(), config.critic_lr) for q in self.q[:2]]
-        self.alpha_optim = adam([self.log_alpha], config.alpha_lr)
+        self.alpha_optim = adam([self.log_alpha], config.temperature_lr)
         # The model's rows, the oldest overwritten
         self.capacity = config.rollout_batch_size * config.rollout_length * config.model_retain_epochs
         self.held: list[tuple[Tensor, ...]] = []
@@ -170,7 +175,7 @@ class Library:
         actor_loss.backward()
         self.actor_optim.step()
         found |= {"actor_loss": actor_loss, "entropy": -log_prob.mean()}
-        if self.c.auto_alpha:
+        if self.c.tune_temperature:
             loss = -(self.log_alpha * (log_prob.detach() + self.target)).mean()
             self.alpha_optim.zero_grad()
             loss.backward()
@@ -234,7 +239,7 @@ def test_six_updates_and_their_roll_outs(dataset: Batch, settings: dict[str, Any
     assert float(trainer.alpha()) == float(library.alpha)
     if config.target_entropy == -60.0:
         assert float(trainer.alpha()) < 0.5
-    elif config.auto_alpha:
+    elif config.tune_temperature:
         assert library.log_alpha.item() > 0.0
         assert float(trainer.alpha()) == 1.0
 

@@ -14,13 +14,13 @@ from parity_tests.reference.finite import Critics, assert_acts, assert_six_updat
 from parity_tests.reference.images import IMAGES, shown
 from shared.data.transitions import Batch
 
-SMALL: dict[str, Any] = {"hidden_dims": (40, 30), "learning_rate": 1e-2, "target_update_interval": 3}
+SMALL: dict[str, Any] = {"hidden_dims": (40, 30), "learning_rate": 1e-2, "target_update_period": 3}
 OTHER: dict[str, Any] = SMALL | {"n_critics": 3, "batch_size": 64, "discount": 0.9, "adam_eps": 3e-4}
 CASES: dict[str, dict[str, Any]] = {
     "defaults": {},
     "DQN": SMALL,
     "DQN, three critics": OTHER,
-    "DQN, targets follow at once": SMALL | {"target_update_interval": 1},
+    "DQN, targets follow at once": SMALL | {"target_update_period": 1},
     "Double DQN": SMALL | {"double": True},
     "Double DQN, three critics": OTHER | {"double": True},
     **{f"DQN, {kind}": SMALL | {"critic": kind} for kind in ("qr", "iqn")},

@@ -31,7 +31,7 @@ from shared.frameworks.torch_data import take
 SMALL: dict[str, Any] = {"actor_hidden_dims": (40, 30), "critic_hidden_dims": (50, 20), "vae_hidden_dims": (64, 48)}
 D3RLPY: dict[str, Any] = {"vae_tanh": False, "copy_target_policy": False}
 PERTURBED: dict[str, Any] = {"perturbation": True, "action_flexibility": 0.3}
-OTHER: dict[str, Any] = {"lam": 0.3, "n_critics": 3, "tau": 0.1, "discount": 0.9, "beta": 2.0, "batch_size": 64}
+OTHER: dict[str, Any] = {"lam": 0.3, "n_critics": 3, "tau": 0.1, "discount": 0.9, "kl_weight": 2.0, "batch_size": 64}
 RATES: dict[str, Any] = {"actor_lr": 3e-4, "critic_lr": 1e-4, "vae_lr": 1e-2}
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {"vae_iterations": 2},

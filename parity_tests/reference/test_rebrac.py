@@ -129,7 +129,7 @@ def updated(
 
     log: dict[str, Any] = {"q_min": qs(held.critic, s, a).min(0).mean()}
     log["critic_loss"], gradient = jax.value_and_grad(critic_loss)(held.critic)
-    critic, moments = adam(held.critic, gradient, held.moments["critic"], c.critic_learning_rate)
+    critic, moments = adam(held.critic, gradient, held.moments["critic"], c.critic_lr)
     held = held._replace(critic=critic, moments=held.moments | {"critic": moments})
     if not of_both:
         return held, log
@@ -144,7 +144,7 @@ def updated(
     log["bc_mse_random"] = ((uniform - a) ** 2).sum(-1).mean()
     log["action_mse"] = ((pi(before, s) - a) ** 2).mean()
     log["actor_loss"], gradient = jax.value_and_grad(actor_loss)(before)
-    actor, moments = adam(before, gradient, held.moments["actor"], c.actor_learning_rate)
+    actor, moments = adam(before, gradient, held.moments["actor"], c.actor_lr)
     targets = {"actor_t": polyak(held.actor_t, before, c.tau), "critic_t": polyak(held.critic_t, critic, c.tau)}
     return held._replace(actor=actor, moments=held.moments | {"actor": moments}, **targets), log
 
@@ -168,7 +168,7 @@ def derived(c: rebrac.TrainConfig, held: Held, data: SarsaBatch) -> tuple[Held, 
     [
         {},
         {"policy_freq": 3, "normalize_q": False, "actor_bc_coef": 0.1, "critic_bc_coef": 0.01, "actor_ln": True}
-        | {"critic_ln": False, "critic_n_hiddens": 1, "discount": 0.9, "tau": 0.1, "critic_learning_rate": 3e-4},
+        | {"critic_ln": False, "critic_n_hiddens": 1, "discount": 0.9, "tau": 0.1, "critic_lr": 3e-4},
     ],
     ids=["default", "other"],
 )

@@ -31,12 +31,12 @@ from shared.data.transitions import Batch
 LOG, WEIGHTS = 1e-9, 1e-9
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
-    "several steps of V, drawn actions": {"num_v_updates": 3, "random_actions": 2, "loss_temp": 0.4, "max_clip": 1.5}
+    "several steps of V, drawn actions": {"value_updates": 3, "random_actions": 2, "loss_temp": 0.4, "max_clip": 1.5}
     | {"batch_size": 256, "discount": 0.9},
     "noise, past the cosine's end": {"noise": True, "noise_std": 0.4, "max_timesteps": 4, "loss_temp": 2.0}
     | {"beta": 30.0, "max_clip": None, "actor_lr": 1e-3},
     "log": {"gumbel_form": "log", "loss_temp": 0.5, "max_clip": 2.0, "opt_decay_schedule": "none", "tau": 0.1},
-    "dropout": {"actor_dropout": 0.3, "noise": True, "random_actions": 1, "vf_lr": 1e-3, "qf_lr": 1e-4}
+    "dropout": {"actor_dropout": 0.3, "noise": True, "random_actions": 1, "value_lr": 1e-3, "critic_lr": 1e-4}
     | {"batch_size": 64},
 }
 
@@ -67,7 +67,10 @@ class Reference:
         self.q_t = copy.deepcopy(self.q)
         for ours, network in zip((trainer.q_target.q1, trainer.q_target.q2), self.q_t, strict=True):
             at_the_weights_of(ours, network)
-        self.v_adam, self.q_adam = adam(self.v.parameters(), config.vf_lr), adam(self.q.parameters(), config.qf_lr)
+        self.v_adam, self.q_adam = (
+            adam(self.v.parameters(), config.value_lr),
+            adam(self.q.parameters(), config.critic_lr),
+        )
         self.pi_adam = adam([self.log_std, *self.pi.parameters()], config.actor_lr)
         # What the batches reach
         self.reached: set[str] = set()
@@ -119,7 +122,7 @@ class Reference:
         c, (s, a, r, s2, d) = self.c, batch
         rows, actions = self.rows(s, a, draws)
         value = self.least(rows, actions)
-        for _ in range(c.num_v_updates):
+        for _ in range(c.value_updates):
             value_loss = self.v_step(rows, value)
         with torch.no_grad():
             weight = torch.exp((self.least(s, a) - self.v(s)) * c.beta)

@@ -20,8 +20,8 @@ from port_checker.explaining.operations import SHAPES, Operation, Program, Span,
 from port_checker.explaining.reference import arguments_of, program_of
 from port_checker.finding.figures import Figures, wrong_in
 from port_checker.finding.port import Port
-from port_checker.finding.program import Traced
 from port_checker.finding.questions import Question
+from port_checker.finding.tracing import Traced
 
 # Two numbers so near, relative to them, are the same; rounding in another order is far below it.
 NEAR = 1e-8

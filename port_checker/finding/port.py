@@ -29,7 +29,7 @@ from port_checker.finding.fields import (
 )
 from port_checker.finding.layout import Layout, find_layout, flattens
 from port_checker.finding.loading import NotWrittenError, described, unwritten
-from port_checker.finding.program import Traced, trajectory
+from port_checker.finding.tracing import Traced, trajectory
 from shared.errors import InputError
 from shared.frameworks.exchange import Named, blank_state, part_names
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from shared.commands.common import Parser, check_free
 from shared.errors import InputError
-from shared.frameworks import jax_checkpoints, saved, torch_side
-from shared.frameworks.saved import SUFFIXES, Saved
+from shared.frameworks import jax_checkpoints, saved_run, torch_side
+from shared.frameworks.saved_run import SUFFIXES, SavedRun
 from shared.runs.configs import algorithms
 
 
@@ -33,7 +33,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def convert(source: Saved, framework: str, output: Path) -> None:
+def convert(source: SavedRun, framework: str, output: Path) -> None:
     """Writes a checkpoint as one of the other framework.
 
     Raises:
@@ -56,8 +56,8 @@ def main(arguments: Sequence[str]) -> None:
     """
     options = parse_arguments(arguments)
     other = "jax" if options.to == "torch" else "torch"
-    path = saved.find(options.checkpoint, other)
-    source = Saved.open(path, options.algorithm, options.config_path)
+    path = saved_run.find(options.checkpoint, other)
+    source = SavedRun.open(path, options.algorithm, options.config_path)
     if source.framework == options.to:
         raise InputError(f"{path} is a checkpoint of {options.to} already: name one of {other}")
     output = options.output or path.with_suffix(SUFFIXES[options.to])

@@ -10,8 +10,8 @@ import numpy as np
 from shared.commands.common import Parser
 from shared.envs.registry import is_registered
 from shared.errors import InputError
-from shared.frameworks import saved
-from shared.frameworks.saved import Saved
+from shared.frameworks import saved_run
+from shared.frameworks.saved_run import SavedRun
 from shared.frameworks.twins import FRAMEWORKS, algorithms, load_twin
 from shared.interrupts import ended_at_once
 from shared.names import nearest
@@ -54,7 +54,7 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[
     return parser.parse_known_args(arguments)
 
 
-def dataset_of(source: Saved) -> str:
+def dataset_of(source: SavedRun) -> str:
     """What a run learnt from.
 
     Raises:
@@ -96,8 +96,8 @@ def main(arguments: Sequence[str]) -> None:
     options, settings = parse_arguments(arguments)
     if options.method not in methods():
         raise InputError(f"unknown method {options.method!r}; {nearest(options.method, methods())}")
-    path = saved.find(options.run)
-    dataset = options.env or dataset_of(Saved.open(path))
+    path = saved_run.find(options.run)
+    dataset = options.env or dataset_of(SavedRun.open(path))
     name = f"{_FAMILY}{options.method}"
     with ended_at_once():
         twin = load_twin(options.framework, name)

@@ -11,15 +11,15 @@ from torch import Tensor
 from shared.commands.common import Parser, check_free
 from shared.errors import InputError
 from shared.files import write_atomically
-from shared.frameworks import portable, saved
-from shared.frameworks.portable import PortablePolicy, PortableSampledPolicy, PortableSequencePolicy
-from shared.frameworks.saved import Saved
+from shared.frameworks import policy_files, saved_run
+from shared.frameworks.policy_files import PortablePolicy, PortableSampledPolicy, PortableSequencePolicy
+from shared.frameworks.saved_run import SavedRun
 from shared.frameworks.twins import acting
 
 _FORMATS: dict[str, Callable[..., bytes]] = {
-    "onnx": portable.to_onnx,
-    "torchscript": portable.to_torchscript,
-    "npz": portable.to_npz,
+    "onnx": policy_files.to_onnx,
+    "torchscript": policy_files.to_torchscript,
+    "npz": policy_files.to_npz,
 }
 
 
@@ -41,18 +41,18 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def export(source: Saved, format: str) -> bytes:
+def export(source: SavedRun, format: str) -> bytes:
     """The content of an exported file.
 
     Raises:
         InputError: The checkpoint cannot be used, a package is missing, or the format cannot hold such a policy.
     """
     policy = portable_policy(source)
-    inputs = portable.example_inputs(policy, *source.sizes[:2])
+    inputs = policy_files.example_inputs(policy, *source.sizes[:2])
     return _FORMATS[format](policy, inputs, metadata(source, policy, inputs))
 
 
-def portable_policy(source: Saved) -> PortablePolicy:
+def portable_policy(source: SavedRun) -> PortablePolicy:
     """The run's policy by the PyTorch twin, whichever framework learnt it.
 
     Raises:
@@ -71,7 +71,7 @@ def portable_policy(source: Saved) -> PortablePolicy:
     return PortablePolicy(source.torch.policy, acting(trainer), *statistics, actions)
 
 
-def metadata(source: Saved, policy: PortablePolicy, inputs: dict[str, Tensor]) -> dict[str, Any]:
+def metadata(source: SavedRun, policy: PortablePolicy, inputs: dict[str, Tensor]) -> dict[str, Any]:
     """What an exported file says about itself: what it was learnt from and how well, and what goes in and out."""
     (mean, std), (action_mean, action_std) = source.statistics(), source.action_statistics()
     result = source.result
@@ -105,11 +105,11 @@ def main(arguments: Sequence[str]) -> None:
         InputError: What it was given cannot be used.
     """
     options = parse_arguments(arguments)
-    path = saved.find(options.run)
+    path = saved_run.find(options.run)
     output = options.output or path.with_name(f"policy.{options.format}")
     check_free(output, options.overwrite)
     try:
-        write_atomically(output, export(Saved.open(path), options.format))
+        write_atomically(output, export(SavedRun.open(path), options.format))
     except OSError as error:
         raise InputError(f"cannot write {output} ({error.strerror}): set --output") from error
     print(output)

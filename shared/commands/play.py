@@ -8,8 +8,8 @@ from shared.commands.common import Parser, at_least, check_free
 from shared.envs.evaluation import Evaluation, Evaluator
 from shared.envs.film import film
 from shared.errors import InputError, reason
-from shared.frameworks import saved
-from shared.frameworks.saved import Saved
+from shared.frameworks import saved_run
+from shared.frameworks.saved_run import SavedRun
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -35,7 +35,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def play(source: Saved, episodes: int, seed: int | None, video: Path | None) -> Evaluation:
+def play(source: SavedRun, episodes: int, seed: int | None, video: Path | None) -> Evaluation:
     """Runs the episodes, and films them if there is a file to film into.
 
     Raises:
@@ -50,7 +50,7 @@ def play(source: Saved, episodes: int, seed: int | None, video: Path | None) -> 
         raise InputError(f"cannot write {video} ({reason(error)}): name another file") from error
 
 
-def _played(source: Saved, evaluator: Evaluator, seed: int | None) -> Evaluation:
+def _played(source: SavedRun, evaluator: Evaluator, seed: int | None) -> Evaluation:
     try:
         return evaluator(source.policy(seed))
     finally:
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> None:
         InputError: What it was given cannot be used.
     """
     options = parse_arguments(arguments)
-    source = Saved.open(saved.find(options.run))
+    source = SavedRun.open(saved_run.find(options.run))
     if options.output is not None:
         check_free(options.output, options.overwrite)
     played = play(source, options.episodes, options.seed, options.output)

@@ -27,7 +27,7 @@ from shared.runs.configs import read_yaml
 from shared.runs.curves import AVERAGED, LABELS
 from shared.runs.machine import on_threads
 from shared.runs.progress import say, warn
-from shared.runs.resuming import Standing, standing
+from shared.runs.resuming import RunStatus, run_status
 
 _EXAMPLE = """\
 a file:
@@ -142,7 +142,7 @@ def main(arguments: Sequence[str]) -> int:
     wanted = cells(plan)
     if options.list:
         for cell in wanted:
-            print(f"{standing(cell.config, cell.algorithm, cell.framework)[0].value}: {cell.label}")
+            print(f"{run_status(cell.config, cell.algorithm, cell.framework)[0].value}: {cell.label}")
         return 0
     with alone_in(plan.folder):
         return _finish(wanted, plan.folder, options)
@@ -150,13 +150,13 @@ def main(arguments: Sequence[str]) -> int:
 
 def _finish(wanted: Sequence[Cell], folder: Path, options: argparse.Namespace) -> int:
     """Runs what is missing, and says so."""
-    states = [standing(cell.config, cell.algorithm, cell.framework)[0] for cell in wanted]
+    states = [run_status(cell.config, cell.algorithm, cell.framework)[0] for cell in wanted]
     counts = Counter(states)
-    missing = [cell for cell, state in zip(wanted, states, strict=True) if state is Standing.MISSING]
-    say(f"{len(wanted)} runs in {folder}: {counts[Standing.FINISHED]} finished, {len(missing)} to do")
+    missing = [cell for cell, state in zip(wanted, states, strict=True) if state is RunStatus.MISSING]
+    say(f"{len(wanted)} runs in {folder}: {counts[RunStatus.FINISHED]} finished, {len(missing)} to do")
     outcomes = _make(missing, len(wanted), folder, options) if missing else Counter()
-    going_on = counts[Standing.GOING_ON] + outcomes[Standing.GOING_ON]
-    failed, left = outcomes[Standing.MISSING], len(missing) - outcomes.total()
+    going_on = counts[RunStatus.GOING_ON] + outcomes[RunStatus.GOING_ON]
+    failed, left = outcomes[RunStatus.MISSING], len(missing) - outcomes.total()
     if going_on:
         warn(f"runs that go on in other processes: {going_on}; call this again after their end")
     if failed:
@@ -169,18 +169,18 @@ def _finish(wanted: Sequence[Cell], folder: Path, options: argparse.Namespace) -
     return 0
 
 
-def _make(missing: Sequence[Cell], number: int, folder: Path, options: argparse.Namespace) -> Counter[Standing]:
+def _make(missing: Sequence[Cell], number: int, folder: Path, options: argparse.Namespace) -> Counter[RunStatus]:
     """Makes runs; returns how many ended in which way."""
     # SIGTERM asks for the same as Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    outcomes: Counter[Standing] = Counter()
+    outcomes: Counter[RunStatus] = Counter()
     bar = tqdm(total=number, initial=number - len(missing), unit="run", disable=None, smoothing=0.1)
 
     def tell(ended: Ended) -> None:
         for cell in ended.cells:
-            outcome = Standing.GOING_ON if ended.status is None else _told(cell, ended)
+            outcome = RunStatus.GOING_ON if ended.status is None else _told(cell, ended)
             outcomes[outcome] += 1
-            bar.update(outcome is not Standing.GOING_ON)
+            bar.update(outcome is not RunStatus.GOING_ON)
 
     with bar, _machines(options, folder) as machines:
         machines.run(batches(missing, options.together), tell)
@@ -198,15 +198,15 @@ def _machines(options: argparse.Namespace, folder: Path) -> Processes | OnRay:
     return Processes(jobs or 1, on_threads(threads), folder / "logs")
 
 
-def _told(cell: Cell, ended: Ended) -> Standing:
+def _told(cell: Cell, ended: Ended) -> RunStatus:
     """Prints how a run of an ended process came out; `MISSING` if it failed."""
-    state, folder = standing(cell.config, cell.algorithm, cell.framework)
+    state, folder = run_status(cell.config, cell.algorithm, cell.framework)
     # Of several runs in a process one may have failed, and its status is that of all.
     ended_badly = ended.status and len(ended.cells) == 1
-    if ended_badly or folder is None or state is not Standing.FINISHED:
+    if ended_badly or folder is None or state is not RunStatus.FINISHED:
         warn(f"failed: {cell.label}: {last_words(ended.log)} (exit status {ended.status}, see {ended.log})")
-        return Standing.MISSING
+        return RunStatus.MISSING
     result = json.loads((folder / "result.json").read_text())
     score = f"{LABELS[result['metric']]} {result[f'mean_of_last_{AVERAGED}']:.1f}"
     say(f"done: {cell.label}: {score}, {result['seconds']['total'] / 60:.1f} minutes")
-    return Standing.FINISHED
+    return RunStatus.FINISHED

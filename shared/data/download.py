@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 from requests.auth import HTTPBasicAuth
 from tqdm import tqdm
 
-from shared.data.sums import known
+from shared.data.checksums import known
 from shared.data.transitions import read_hdf5
 from shared.errors import InputError
 from shared.names import D4RL_FACTS, NAMES, dataset_location

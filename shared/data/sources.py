@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shared.data import atari_sets, d3rlpy_files, download, minari_sets, ogbench_sets, sums
+from shared.data import atari_sets, checksums, d3rlpy_files, download, minari_sets, ogbench_sets
 from shared.data.cache import Source, cached
 from shared.data.hdf5 import read_arrays, read_attributes
 from shared.data.transitions import checked_arrays, read_hdf5
@@ -96,7 +96,7 @@ def next_observations(name: str, source: Source) -> np.ndarray | None:
 
 @functools.cache  # a run reads its dataset more than once
 def _tell_of_other_bytes(name: str, path: Path, digest: str) -> None:
-    if sums.known(path.name) not in (None, digest):
+    if checksums.known(path.name) not in (None, digest):
         print(f"{path} is not the known file of {name}: `corl-twins datasets verify {name}` says more", file=sys.stderr)
 
 

@@ -1,6 +1,6 @@
 """The online phase of the JAX twins of `finetune/`: one compiled call for each step in the environment.
 
-`shared/frameworks/torch_online.py` says what a twin of this family provides and calls in both frameworks. In JAX these
+`shared/frameworks/torch_ring.py` says what a twin of this family provides and calls in both frameworks. In JAX these
 come on top, all of them in the twin's file:
 
 - `train_interval(state, key, dataset, start, num_updates, size, ...)` is the offline phase's scan. Batches come from

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.numpy import where
 
-from shared.frameworks.sums import levels, places_for
+from shared.frameworks.sum_tree import levels, places_for
 
 
 def no_priorities(capacity: int) -> Array:

@@ -1,6 +1,6 @@
 """A ring of rows on the device, and batches of it: experience that grows, synthetic rows of a learnt model.
 
-`shared/frameworks/torch_online.py` holds the same in PyTorch.
+`shared/frameworks/torch_ring.py` holds the same in PyTorch.
 """
 
 from collections.abc import Mapping

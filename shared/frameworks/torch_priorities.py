@@ -8,7 +8,7 @@ order, so equal numbers find equal places.
 import torch
 from torch import Tensor, nn, where
 
-from shared.frameworks.sums import levels, places_for
+from shared.frameworks.sum_tree import levels, places_for
 
 
 class Priorities(nn.Module):

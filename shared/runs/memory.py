@@ -99,11 +99,11 @@ def _parts(config: Any) -> Iterator[_Part]:
 
 def _of_perceptrons(config: Any) -> Iterator[_Part]:
     """Two layers are held together, where there are two: the second is computed from the first."""
-    width, critics = getattr(config, "hidden_dim", _WIDTH), getattr(config, "num_critics", 1)
-    layers = min(getattr(config, name, _LAYERS) for name in ("critic_n_hiddens", "q_n_hidden_layers"))
+    width, critics = getattr(config, "hidden_dim", _WIDTH), getattr(config, "n_critics", 1)
+    layers = min(getattr(config, name, _LAYERS) for name in ("critic_n_hiddens", "critic_n_hiddens"))
     layers = min(layers, _LAYERS)
     rows = getattr(config, "batch_size", 1) * getattr(config, "cql_n_actions", 1)
-    batch, widths, ensemble = (_named(config, name) for name in ("batch_size", "hidden_dim", "num_critics"))
+    batch, widths, ensemble = (_named(config, name) for name in ("batch_size", "hidden_dim", "n_critics"))
     if batch:
         repeated = _named(config, "cql_n_actions")
         yield _Part(_FLOAT * rows * critics * width * layers, (*batch, *widths, *ensemble, *repeated))

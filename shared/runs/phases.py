@@ -53,7 +53,7 @@ class Phases:
         return {"online_iter": step - 1 - self.switch}
 
 
-class Fortunes:
+class PhaseResults:
     """How a run of two phases fares: scores around the switch, and on tasks with a goal success and regret.
 
     Regret is the share of episodes without success. The regret of training counts the episodes that were lived through

@@ -25,7 +25,7 @@ from shared.runs.extras import Extra, policy_returns
 from shared.runs.loggers import Loggers
 from shared.runs.machine import hardware, versions
 from shared.runs.metrics import MetricsFile
-from shared.runs.phases import Fortunes, Phases
+from shared.runs.phases import PhaseResults, Phases
 from shared.runs.progress import Progress, say, warn
 from shared.runs.rollouts import RolloutEvaluator
 from shared.runs.scoring import Scored
@@ -79,7 +79,7 @@ class Record:
         self._config, self._task, self._algorithm, self._framework = config, task, algorithm, framework
         self._device, self._unit, self._progress = device, unit, progress
         self._scale, self._phases = task.evaluator.scale, Phases(config)
-        self._fortunes = Fortunes(self._phases, self._scale, task.evaluator.has_goals)
+        self._phase_results = PhaseResults(self._phases, self._scale, task.evaluator.has_goals)
         stated = policy_returns(task.attributes) if self._scale.of == "returns" else {}
         self._references = {name: float(self._scale(value)) for name, value in stated.items()}
         self._picture = Extra(f"cannot draw {self.folder / PICTURE}")
@@ -238,7 +238,7 @@ class Record:
             warn(f"other versions than before, so the last bits may differ: {', '.join(changed)}")
         self._metrics_size = progress["metrics_size"]
         self._progress.go_on_from(progress["updates"], progress["seconds"], progress["evaluating"])
-        self._fortunes.go_on_from(self._metrics.rows(self._metrics_size))
+        self._phase_results.go_on_from(self._metrics.rows(self._metrics_size))
         for row, outcomes in self._metrics.evaluations(self._metrics_size, self._task.evaluator.outcomes):
             self._keep(row["step"], row, outcomes)
 
@@ -265,7 +265,7 @@ class Record:
 
     def write_episode(self, step: int, episode: Episode) -> None:
         """Writes the row of a training episode that ended with update `step`."""
-        self.write(step, self._fortunes.of_episode(episode))
+        self.write(step, self._phase_results.of_episode(episode))
 
     def _keep(self, step: int, row: Mapping[str, Any], outcomes: np.ndarray) -> None:
         """Takes an evaluation's outcomes into the curve, and of its row what the result has of the last."""
@@ -286,7 +286,7 @@ class Record:
         row[self._scale.metric] = float(self._scale(outcomes).mean())
         first = not self._steps or self._steps[-1] != step
         if first:
-            row |= self._fortunes.of_evaluation(step, evaluation)
+            row |= self._phase_results.of_evaluation(step, evaluation)
             self._keep(step, row, outcomes)
             self.prune()
         if prompt is not None:
@@ -360,7 +360,7 @@ class Record:
             f"mean_of_last_{AVERAGED}": float(np.mean(means[-AVERAGED:])) if means else None,
             "best": max(means, default=None),
             **{f"final_{name}": self._final.get(name) for name in self._task.evaluator.measures},
-            **self._fortunes.result(self._steps, means),
+            **self._phase_results.result(self._steps, means),
             "data_policies": curve.references,
             "dataset": self._task.fingerprint,
             "evaluation": self._task.evaluator.fingerprint,

@@ -24,7 +24,7 @@ FREE = ("resume", "device", "wandb_mode", "tensorboard", "runs_path")
 _LARGEST, _DEEPEST = 1_000_000, 3
 
 
-class Standing(Enum):
+class RunStatus(Enum):
     """How far a run of some settings has come."""
 
     MISSING = "not begun, or not finished"
@@ -79,18 +79,18 @@ def begun(config: Any, algorithm: str, framework: str) -> list[Path]:
     return [path.parent for path in _alike(config, framework) if _differing(config, algorithm, path.parent) == []]
 
 
-def standing(config: Any, algorithm: str, framework: str) -> tuple[Standing, Path | None]:
+def run_status(config: Any, algorithm: str, framework: str) -> tuple[RunStatus, Path | None]:
     """How far the runs under `runs_path` with the settings of a config have come, the furthest counts; its folder."""
-    found: tuple[Standing, Path | None] = (Standing.MISSING, None)
+    found: tuple[RunStatus, Path | None] = (RunStatus.MISSING, None)
     for folder in begun(config, algorithm, framework):
         if _is_finished(folder):
-            return Standing.FINISHED, folder
+            return RunStatus.FINISHED, folder
         try:
             _taken(folder).metrics.close()
         except BlockingIOError:
-            found = (Standing.GOING_ON, folder)
+            found = (RunStatus.GOING_ON, folder)
         except FileExistsError:
-            return Standing.FINISHED, folder
+            return RunStatus.FINISHED, folder
         except OSError as error:
             warn(f"{folder} is passed over: it cannot be written ({error.strerror})")
     return found

@@ -13,7 +13,7 @@ from shared.envs.evaluation import ContextPolicy, Policy
 from shared.errors import InputError, RunError, Stopped
 from shared.files import write_atomically
 from shared.runs import seeds
-from shared.runs.beside import Beside, Outcome
+from shared.runs.background import BackgroundEvaluator, Outcome
 from shared.runs.memory import advice, is_exhausted
 from shared.runs.phases import Phases
 from shared.runs.progress import Progress, say, warn
@@ -70,7 +70,7 @@ class Run:
         self._progress, self._phases = Progress(), Phases(config)
         named_device = str(device or config.device)
         self._record = Record(config, task, algorithm, framework, named_device, unit, self._progress)
-        self._beside = Beside(task.evaluator)
+        self._background = BackgroundEvaluator(task.evaluator)
         self._saved: Path | None = None
         self._not_saved: OSError | None = None
         self.step = 0
@@ -180,7 +180,7 @@ class Run:
             self._stop.__exit__(kind, error, trace)
             self._record.release()
             self._task.evaluator.close()
-            self._beside.close()
+            self._background.close()
             self._record.end_loggers(finished)
 
     @property
@@ -223,7 +223,7 @@ class Run:
         Raises:
             RunError: One of them is not finite.
         """
-        for outcome in self._beside.known_before(metrics.values()):
+        for outcome in self._background.known_before(metrics.values()):
             self._write_evaluation(outcome)
         # The device has done its updates when these are numbers: what an evaluation takes after that is waited for.
         values = {name: float(value) for name, value in metrics.items()}
@@ -306,7 +306,7 @@ class Run:
         self._stop.obey()
         self._progress.bar.set_postfix_str(f"evaluating {step}")
         if beside:
-            self._beside.ask(step, policy, prompt)
+            self._background.ask(step, policy, prompt)
             if step == self._config.max_timesteps:
                 self._write_pending(self._stop.obeyed_at_once)
             return
@@ -317,10 +317,10 @@ class Run:
 
     def _write_pending(self, waiting: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext) -> None:
         """Waits, within `waiting`, for all that were asked for, and writes them."""
-        while self._beside.pending:
+        while self._background.pending:
             with self._progress.left_out():
                 with waiting():
-                    outcome = self._beside.awaited()
+                    outcome = self._background.awaited()
                 self._write_evaluation(outcome)
 
     def _write_evaluation(self, outcome: Outcome) -> None:

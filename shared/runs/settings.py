@@ -185,10 +185,3 @@ class EnsembleConfig(DeterministicConfig, EpochsConfig, TransitionsConfig):
     seed: int = bounded(10, low=0, high=2**32 - 1)
     # Updates between two records in CORL, without effect here: we average over them all; kept so that its files load
     log_every: int = bounded(100, low=1)
-
-    REFERENCE_NAMES: ClassVar[dict[str, str]] = {
-        "env_name": "env",
-        "gamma": "discount",
-        "eval_episodes": "n_episodes",
-        "train_seed": "seed",
-    }

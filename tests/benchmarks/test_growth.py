@@ -20,7 +20,7 @@ from shared.data.transitions import extract_transitions, read_hdf5
 def test_the_defaults_are_the_algorithms() -> None:
     """A point without changes is the algorithm as it comes, and each axis has that value."""
     config = PAIRS[growth.NAME].jax.TrainConfig()
-    for name in ("batch_size", "num_critics", "hidden_dim"):
+    for name in ("batch_size", "n_critics", "hidden_dim"):
         assert getattr(config, name) == DEFAULTS[name]
     assert all(DEFAULTS[name] in values for name, values in AXES.items())
 
@@ -48,7 +48,7 @@ def test_a_point_is_what_it_says() -> None:
 @pytest.mark.thorough
 def test_a_point_is_measured() -> None:
     """On a small one: the work is counted by hand, and rates and memory are a machine's."""
-    found = growth.in_its_own_process(Point("jax", {"num_critics": 2, "hidden_dim": 8, "batch_size": 4, "rows": 100}))
+    found = growth.in_its_own_process(Point("jax", {"n_critics": 2, "hidden_dim": 8, "batch_size": 4, "rows": 100}))
     assert 0 < found["gflop_per_update"] < 1e-3
     rates = found["updates_per_second"]
     assert 0 < rates["min"] <= rates["median"] <= rates["max"]

@@ -12,7 +12,7 @@ from shared.commands.collecting.choosing import Snapshot
 from shared.commands.common import ended
 from shared.data import sources
 from shared.envs.scores import REFERENCES, scale
-from shared.frameworks.saved import Saved
+from shared.frameworks.saved_run import SavedRun
 
 SHORT = ["--steps", "600", "--random_steps", "100", "--batch_size", "8", "--hidden_dim", "16", "--eval_freq", "200"]
 
@@ -42,7 +42,7 @@ def random_share(framework: str, checkpoint: Path) -> float:
     """How often a policy that is recorded takes another action than the best one; half of random ones are that."""
     observations = np.random.default_rng(1).normal(size=(4000, 4)).astype(np.float32)
     acting = agents.FiniteDQN(framework, "CartPole-v1", 0, {}).acting(checkpoint, 4, 2, 1.0)
-    best = Saved.open(checkpoint).trainer().act(observations)
+    best = SavedRun.open(checkpoint).trainer().act(observations)
     return float(np.mean(acting(observations, np.random.default_rng(2)) != best))
 
 

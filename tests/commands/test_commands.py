@@ -171,7 +171,7 @@ def test_a_bad_setting_is_refused(
 
 
 @pytest.mark.parametrize("script", SCRIPTS[1::2])
-@pytest.mark.parametrize("setting", ["policy_lr", "qf_lr"])
+@pytest.mark.parametrize("setting", ["actor_lr", "critic_lr"])
 def test_a_negative_learning_rate_is_refused(script: str, setting: str, typed: Callable, tmp_path: Path) -> None:
     """CQL's two learning rates."""
     assert_refused(typed(script, f"--{setting}", "-1e-4"), setting, tmp_path)

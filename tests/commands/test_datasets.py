@@ -13,7 +13,7 @@ import pytest
 from shared import names
 from shared.commands import datasets
 from shared.commands.common import ended
-from shared.data import minari_sets, ogbench_sets, sums
+from shared.data import checksums, minari_sets, ogbench_sets
 from shared.errors import InputError
 
 WriteHDF5 = Callable[..., Path]
@@ -144,7 +144,7 @@ def test_verify_knows_d4rls_files_by_their_bytes(
     assert line.startswith(f"{path}: 60 rows of 11 + 3 numbers, SHA-256 ")
     assert line.endswith(", not one of D4RL's")
     digest = line.split("SHA-256 ")[1].partition(",")[0]
-    monkeypatch.setitem(sums.KNOWN, "hopper_medium-v2.hdf5", digest)
+    monkeypatch.setitem(checksums.KNOWN, "hopper_medium-v2.hdf5", digest)
     assert run("verify", path)[0].endswith("which is D4RL's hopper-medium-v2")
     path = path.rename(path.with_name("hopper_medium-v2.hdf5"))
     assert run("verify", path)[0].endswith("which is D4RL's hopper-medium-v2")

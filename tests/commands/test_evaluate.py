@@ -9,7 +9,7 @@ from parity_tests.pairs.evaluation_fqe import POLICY
 from shared.__main__ import main
 from shared.commands import evaluate, plot
 from shared.errors import InputError
-from shared.frameworks.saved import Saved
+from shared.frameworks.saved_run import SavedRun
 
 pytestmark = pytest.mark.usefixtures("in_haste")
 
@@ -85,7 +85,7 @@ def test_what_cannot_be_used_ends_with_one_line(
 
 def test_a_run_without_a_dataset_needs_one_named() -> None:
     """It learnt in an environment."""
-    source = Saved.open(POLICY)
+    source = SavedRun.open(POLICY)
     assert evaluate.dataset_of(source) == "mini/hopper-mostly-expert"
     online = type(source)(source.path, "torch", "online/td3", type(source.config)(env="d4rl/hopper-v2"), {})
     with pytest.raises(InputError, match="learnt in d4rl/hopper-v2 and not from a dataset: name one with --env"):

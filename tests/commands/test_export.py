@@ -24,8 +24,8 @@ from shared.commands.common import ended
 from shared.data.sequences import PromptedPolicy
 from shared.envs.evaluation import Evaluator, SampledPolicy
 from shared.envs.spaces import Shape, axes, shape_of
-from shared.frameworks.portable import PortablePolicy, to_npz
-from shared.frameworks.saved import Saved
+from shared.frameworks.policy_files import PortablePolicy, to_npz
+from shared.frameworks.saved_run import SavedRun
 from shared.frameworks.twins import acting
 from shared.runs.configs import dump
 from shared.runs.encoders import ENCODERS, ResNet
@@ -42,7 +42,7 @@ STATISTICS = {
 SETTINGS = {
     "bcq": {"action_flexibility": 0.3},
     "dt": {"seq_len": SEQ_LEN, "embedding_dim": 16, "num_layers": 2, "episode_len": 50},
-    "lb_sac": {"num_critics": 2},
+    "lb_sac": {"n_critics": 2},
     "plas": {"perturbation": True, "action_flexibility": 0.3},
     "rebrac": {"actor_ln": True},
 }
@@ -159,7 +159,7 @@ def given(name: str, observations: np.ndarray) -> tuple[np.ndarray, ...]:
     return observations, np.stack(noise).astype(np.float32)
 
 
-def own_actions(source: Saved, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
+def own_actions(source: SavedRun, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
     """What the run's own framework makes of what its evaluator would hand over."""
     observations, *context = inputs
     # Environments speak in double precision.
@@ -179,7 +179,7 @@ def own_actions(source: Saved, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
 def test_it_acts_as_the_run_on_a_thousand_observations(name: str, format: str, tmp_path: Path) -> None:
     folder = run_folder(tmp_path, name, "torch")
     inputs = given(name, OBSERVATIONS)
-    expected = own_actions(Saved.open(folder / "checkpoint.pt"), inputs)
+    expected = own_actions(SavedRun.open(folder / "checkpoint.pt"), inputs)
     assert np.ptp(expected, axis=0).min() > 1e-3
     found = exported(folder, format)(*inputs)
     assert (found.dtype, found.shape) == (np.int64 if is_finite(name) else np.float32, expected.shape)
@@ -194,7 +194,7 @@ def test_scaled_actions_come_out_as_the_environment_takes_them(name: str, format
     scale = np.linspace(0.2, 1.4, ACTION_DIM).astype(np.float32)
     actions = {"action_mean": 0.3 - scale, "action_std": scale}
     folder = run_folder(tmp_path, name, "torch", STATISTICS | actions, action_scaler="min_max")
-    source, inputs = Saved.open(folder / "checkpoint.pt"), given(name, OBSERVATIONS)
+    source, inputs = SavedRun.open(folder / "checkpoint.pt"), given(name, OBSERVATIONS)
     evaluator = source.evaluator(2)
     np.testing.assert_array_equal(evaluator.action_std, scale)
     np.testing.assert_array_equal(evaluator.action_mean, 0.3 - scale)
@@ -230,7 +230,7 @@ def test_a_jax_run_is_exported_too(name: str, tried: set[tuple[str, int]], tmp_p
     format = formats(name)[-1]
     folder = run_folder(tmp_path, name, "jax")
     inputs = given(name, OBSERVATIONS)
-    expected = own_actions(Saved.open(folder / "checkpoint.msgpack"), inputs)
+    expected = own_actions(SavedRun.open(folder / "checkpoint.msgpack"), inputs)
     assert np.ptp(expected, axis=0).min() > 1e-3
     found = exported(folder, format)(*inputs)
     assert (found.dtype, found.shape) == (np.int64 if is_finite(name) else np.float32, expected.shape)
@@ -251,7 +251,7 @@ def test_a_jax_run_is_exported_too(name: str, tried: set[tuple[str, int]], tmp_p
 def test_it_earns_what_the_run_earns(name: str, format: str, framework: str, tmp_path: Path) -> None:
     """The same episodes; the environment's own observations go in, nothing else knows of their normalisation."""
     folder = run_folder(tmp_path, name, framework)
-    source, policy = Saved.open(next(folder.glob("checkpoint.*"))), exported(folder, format)
+    source, policy = SavedRun.open(next(folder.glob("checkpoint.*"))), exported(folder, format)
     if name == "dt":
         config = source.config
         policy = PromptedPolicy(policy, config.target_returns[0], 1.0, config.seq_len, ACTION_DIM)
@@ -384,7 +384,7 @@ def test_what_cannot_be_used_is_refused(
 def test_critics_of_quantiles_are_exported_too(critic: str, format: str, tmp_path: Path) -> None:
     """They act by the mean of their quantiles, implicit ones at even fractions."""
     folder = run_folder(tmp_path, "discrete/cql", "torch", critic=critic, n_quantiles=5, n_greedy_quantiles=4)
-    expected = own_actions(Saved.open(folder / "checkpoint.pt"), (OBSERVATIONS,))
+    expected = own_actions(SavedRun.open(folder / "checkpoint.pt"), (OBSERVATIONS,))
     assert np.ptp(expected) > 1e-3
     np.testing.assert_array_equal(exported(folder, format)(OBSERVATIONS), expected)
 
@@ -404,7 +404,7 @@ def test_policies_that_see_images_are_exported_too(
     facts = {"state_mean": np.zeros(1, np.float32), "state_std": np.ones(1, np.float32)}
     facts["environment"] = STATISTICS["environment"] | {"state_dim": list(axes(shape))}
     folder = run_folder(tmp_path, "discrete/cql", "jax", facts, shape, encoder=encoder, hidden_dims=(20,))
-    state, _ = Saved.open(folder / "checkpoint.msgpack").state()
+    state, _ = SavedRun.open(folder / "checkpoint.msgpack").state()
     expected = np.asarray(PAIRS["discrete/cql"].jax.act(acting(state), images))
     assert np.ptp(expected) > 0
     np.testing.assert_array_equal(exported(folder, format)(images.astype(np.float32)), expected)

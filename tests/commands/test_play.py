@@ -21,7 +21,7 @@ from shared.commands.common import ended
 from shared.envs.film import choose_renderer
 from shared.envs.registry import D4RL_ENVS, make_env
 from shared.errors import InputError
-from shared.frameworks.saved import Saved, find
+from shared.frameworks.saved_run import SavedRun, find
 from shared.runs.configs import dump
 
 STATE_DIM, ACTION_DIM, EVERY = 11, 3, 5  # Hopper makes 125 steps a second, a film shows 25
@@ -96,7 +96,7 @@ def test_scaled_actions_and_sampled_ones_are_played_as_they_were_evaluated(
     actions = np.random.default_rng(0).uniform(-0.1, 0.4, size=(60, ACTION_DIM)).astype(np.float32)
     paths = {"env": str(write_hdf5(actions=actions)), "eval_env": "d4rl/hopper-v2", "runs_path": str(tmp_path)}
     run = twin.train(twin.TrainConfig(device="cpu", action_scaler="min_max", **paths, **settings))
-    assert (Saved.open(find(run.folder)).action_statistics()[1] < 0.5).all()
+    assert (SavedRun.open(find(run.folder)).action_statistics()[1] < 0.5).all()
     played_alike(said, run.folder)
 
 
@@ -135,7 +135,7 @@ def test_a_policy_that_samples_does_so_by_the_seed(said: Callable, tmp_path: Pat
     folder = run_folder(tmp_path, bcq, n_action_samples=3)
     status, printed, _ = said(folder, "--episodes", 2)
     assert (status, said(folder, "--episodes", 2)[1]) == (0, printed)
-    source = Saved.open(folder / "checkpoint.pt")
+    source = SavedRun.open(folder / "checkpoint.pt")
     starts = np.zeros((2, source.sizes[0]), np.float32), np.zeros(2), np.zeros(2, np.int64)
     run, same, other = (source.policy(seed)(*starts) for seed in (None, source.evaluation_seed, 9))
     np.testing.assert_array_equal(run, same)

@@ -152,7 +152,7 @@ def test_a_second_call_makes_what_is_missing(tmp_path: Path, capsys: pytest.Capt
     folder = tmp_path / "sweep"
     command = ["sweep", *BC, "--frameworks", "torch", "--seeds", "2", "--folder", str(folder), *SHORT, "--threads", "1"]
     assert main([*command, "--list"]) == 0
-    assert capsys.readouterr().out.count(resuming.Standing.MISSING.value) == 2
+    assert capsys.readouterr().out.count(resuming.RunStatus.MISSING.value) == 2
     assert not folder.exists()
     assert main([*command, "--jobs", "2"]) == 0
     printed = capsys.readouterr().out
@@ -215,17 +215,17 @@ def test_a_run_is_known_by_its_settings(tmp_path: Path, capsys: pytest.CaptureFi
     folder = tmp_path / f"{resuming.run_name(cell.config)}-torch-0123abcd"
     folder.mkdir()
     (folder / "config.yaml").write_text(dump(cell.config))
-    assert resuming.standing(cell.config, "torch") == (resuming.Standing.MISSING, None)
+    assert resuming.run_status(cell.config, "torch") == (resuming.RunStatus.MISSING, None)
     metrics = MetricsFile(folder / "metrics.jsonl")
-    assert resuming.standing(cell.config, "torch") == (resuming.Standing.GOING_ON, folder)
-    assert resuming.standing(cell.config, "jax") == (resuming.Standing.MISSING, None)
+    assert resuming.run_status(cell.config, "torch") == (resuming.RunStatus.GOING_ON, folder)
+    assert resuming.run_status(cell.config, "jax") == (resuming.RunStatus.MISSING, None)
     assert main(command) == 1
     assert "runs that go on in other processes: 1;" in capsys.readouterr().err
     metrics.close()
     (folder / "result.json").write_text("{}")
-    assert resuming.standing(cell.config, "torch") == (resuming.Standing.FINISHED, folder)
+    assert resuming.run_status(cell.config, "torch") == (resuming.RunStatus.FINISHED, folder)
     other = dataclasses.replace(cell.config, batch_size=9)
-    assert resuming.standing(other, "torch") == (resuming.Standing.MISSING, None)
+    assert resuming.run_status(other, "torch") == (resuming.RunStatus.MISSING, None)
 
 
 def test_what_a_killed_sweep_has_started_is_not_started_again(

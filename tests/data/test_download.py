@@ -19,7 +19,7 @@ import pytest
 
 from corl_torch import any_percent_bc
 from shared import names
-from shared.data import download, sources, sums, transitions
+from shared.data import checksums, download, sources, transitions
 from shared.errors import InputError
 
 NAME = "hopper-medium-expert-v2"
@@ -84,7 +84,7 @@ def host(write_hdf5: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.Mo
     """A running host with a small dataset, whose size and hash are known as D4RL's are."""
     content = write_hdf5().read_bytes()
     monkeypatch.setitem(names.D4RL_FACTS, NAME, names.D4RL_FACTS[NAME] | {"size_bytes": len(content)})
-    monkeypatch.setitem(sums.KNOWN, FILE, hashlib.sha256(content).hexdigest())
+    monkeypatch.setitem(checksums.KNOWN, FILE, hashlib.sha256(content).hexdigest())
     server = Host(content)
     monkeypatch.setenv("D4RL_DATASET_URL", f"http://127.0.0.1:{server.server_port}/")
     monkeypatch.setenv("D4RL_DATASET_DIR", str(tmp_path / "d4rl" / "datasets"))
@@ -101,7 +101,7 @@ def forget_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     """As for the hundred datasets of which only the address is known."""
     facts = {key: value for key, value in names.D4RL_FACTS[NAME].items() if key != "size_bytes"}
     monkeypatch.setitem(names.D4RL_FACTS, NAME, facts)
-    monkeypatch.delitem(sums.KNOWN, FILE)
+    monkeypatch.delitem(checksums.KNOWN, FILE)
 
 
 def folder() -> list[str]:
@@ -383,7 +383,7 @@ def test_a_download_is_held_to_what_the_user_has_recorded(
     host: Host, write_hdf5: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forget_hash(monkeypatch)
-    sums.record({FILE: hashlib.sha256(host.content).hexdigest()})
+    checksums.record({FILE: hashlib.sha256(host.content).hexdigest()})
     content, host.content = host.content, write_hdf5(timeouts=None).read_bytes()
     with pytest.raises(InputError, match="SHA256 hash"):
         download.fetch(NAME)
@@ -393,7 +393,7 @@ def test_a_download_is_held_to_what_the_user_has_recorded(
 
 
 def test_a_table_that_cannot_be_understood_is_one_line(host: Host) -> None:
-    table = sums.user_table()
+    table = checksums.user_table()
     table.parent.mkdir(parents=True)
     for content, message in (
         (b"# mine\n\nabc  x.hdf5\n", "line 3 of .* is no line of sha256sum"),
@@ -401,18 +401,18 @@ def test_a_table_that_cannot_be_understood_is_one_line(host: Host) -> None:
     ):
         table.write_bytes(content)
         with pytest.raises(InputError, match=message) as caught:
-            sums.recorded()
+            checksums.recorded()
         assert str(table) in str(caught.value)
 
 
 def test_the_table_reads_what_sha256sum_writes(tmp_path: Path) -> None:
     digest = "ab" * 32
     (tmp_path / "sums").write_text(f"{digest}  a b.hdf5\n{digest} *c.hdf5\n")
-    assert sums.parse(tmp_path / "sums") == {"a b.hdf5": digest, "c.hdf5": digest}
+    assert checksums.parse(tmp_path / "sums") == {"a b.hdf5": digest, "c.hdf5": digest}
 
 
 def test_the_projects_table_is_of_d4rls_files() -> None:
-    assert sums.KNOWN.keys() <= {names.d4rl_file(name) for name in names.D4RL_FACTS}
+    assert checksums.KNOWN.keys() <= {names.d4rl_file(name) for name in names.D4RL_FACTS}
     assert len({names.d4rl_file(name) for name in names.D4RL_FACTS}) == len(
         {facts["url_path"] for facts in names.D4RL_FACTS.values()}
     ), "two files of one name"

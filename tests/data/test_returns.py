@@ -88,12 +88,12 @@ def test_where_every_next_state_is_known_a_row_at_its_limit_is_the_last() -> Non
 
 
 @pytest.mark.parametrize("side", ["torch", "jax"])
-@pytest.mark.parametrize("few", [{"minibatch_size": 65}, {"vf_updates": 3}, {"actor_updates": 3}])
+@pytest.mark.parametrize("few", [{"minibatch_size": 65}, {"value_updates": 3}, {"actor_updates": 3}])
 def test_an_update_without_a_gradient_step_is_refused(side: str, few: dict[str, int]) -> None:
     """Four slices take four steps of each network."""
     twin = load_twin(side, "awr")
-    enough = {"batch_size": 64, "minibatch_size": 16, "vf_updates": 4, "actor_updates": 4}
-    with pytest.raises(InputError, match="set minibatch_size to at most batch_size, vf_updates"):
+    enough = {"batch_size": 64, "minibatch_size": 16, "value_updates": 4, "actor_updates": 4}
+    with pytest.raises(InputError, match="set minibatch_size to at most batch_size, value_updates"):
         twin.train(twin.TrainConfig(**enough | few))
     with pytest.raises(InputError, match="nowhere"):
         twin.train(twin.TrainConfig(**enough, env="nowhere"))

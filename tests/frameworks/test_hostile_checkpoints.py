@@ -20,7 +20,7 @@ from parity_tests.pairs import PAIRS
 from shared.errors import InputError
 from shared.frameworks import jax_checkpoints, torch_checkpoints
 from shared.frameworks.exchange import blank_state
-from shared.frameworks.saved import Saved
+from shared.frameworks.saved_run import SavedRun
 from tests.runs.stopped_runs import only_run, read, train
 from tests.runs.test_checkpoints import ACTION_DIM, STATE_DIM, STATISTICS, numbers, proceed, settings, trained
 from tests.runs.test_resume import evaluation_fails
@@ -210,6 +210,6 @@ def test_a_run_goes_on_from_no_broken_checkpoint(side: str, tmp_path: Path) -> N
             train(side, "td3_bc", tmp_path / name, load_model=str(path))
         assert not (tmp_path / name).exists()
         with pytest.raises(InputError, match=word):
-            Saved.open(path)
+            SavedRun.open(path)
     write(path, whole)
     train(side, "td3_bc", tmp_path, resume=str(run))

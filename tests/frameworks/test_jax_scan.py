@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import Array
 
-from parity_tests.ladder.program import scans
+from parity_tests.ladder.operation_counts import scans
 from shared.frameworks.jax_scan import scan_updates
 
 START = 5

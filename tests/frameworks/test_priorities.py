@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from parity_tests.engine.precision import both_in
 from shared.data.transitions import Batch
-from shared.frameworks import jax_priorities, jax_ring, sums, torch_online, torch_priorities
+from shared.frameworks import jax_priorities, jax_ring, sum_tree, torch_priorities, torch_ring
 from shared.frameworks.jax_data import to_device
 from shared.frameworks.torch_data import to_device as to_torch
 
@@ -85,7 +85,7 @@ def test_the_first_places_are_filled(capacity: int) -> None:
     filled = torch_priorities.Priorities(capacity)()
     filled[:] = 7.0
     torch_priorities.fill(filled, capacity - 1, 3.0)
-    places = sums.places_for(capacity)
+    places = sum_tree.places_for(capacity)
     assert len(filled) == 2 * places
     assert places in (1, 2, 4, 8)
     assert places // 2 < capacity <= places
@@ -109,7 +109,7 @@ def test_a_batch_of_either_buffer() -> None:
     dataset, seen, indices = rows(0.0, 5), rows(100.0, 3), np.array([4, 5, 0, 7, 7, 2])
     expected = [np.concatenate(pair)[indices] for pair in zip(dataset, seen, strict=True)]
     cpu = torch.device("cpu")
-    theirs = torch_online.take_either(to_torch(dataset, cpu), to_torch(seen, cpu), torch.as_tensor(indices))
+    theirs = torch_ring.take_either(to_torch(dataset, cpu), to_torch(seen, cpu), torch.as_tensor(indices))
     ring = jax_ring.push(
         jax_ring.Ring.create(to_device(dataset), 4, keeps_dataset=False),
         jnp.asarray(np.concatenate([np.reshape(column, (3, -1)) for column in seen], axis=1)),

@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from port_checker.finding.program import Traced, trajectory
+from port_checker.finding.tracing import Traced, trajectory
 
 
 def test_updates_that_count_by_a_number_are_traced_once() -> None:

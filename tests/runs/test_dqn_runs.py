@@ -15,7 +15,7 @@ from shared.data.experience import Rows, load_rows
 from shared.envs.evaluation import SampledPolicy
 from shared.errors import InputError, Stopped
 from shared.frameworks import jax_checkpoints
-from shared.frameworks.saved import Saved
+from shared.frameworks.saved_run import SavedRun
 from shared.frameworks.twins import load_twin
 from shared.runs.seeds import train_seeds
 from tests.runs.stopped_runs import assert_same_bits, config, last_checkpoint, only_run, read, rows, train
@@ -81,7 +81,7 @@ def test_epsilon_decides_how_much_is_random(side: str, tmp_path: Path) -> None:
     idle = PLAYED | {"learning_starts": 12}
     shares = ({"epsilon_start": share, "epsilon_end": share} for share in (0.0, 1.0))
     greedy, random = (train(side, DQN, tmp_path / str(i), **idle, **share) for i, share in enumerate(shares))
-    found = Saved.open(last_checkpoint(greedy)).trainer()
+    found = SavedRun.open(last_checkpoint(greedy)).trainer()
     shares = [
         (found.act(seen.observations) == seen.actions).mean()
         for seen in (load_rows(run, 12, Rows) for run in (greedy, random))
@@ -148,7 +148,7 @@ def test_each_of_several_seeds_is_its_own_run(side: str, kind: str, steps: str, 
 def test_evaluations_may_be_random_in_part(side: str, tmp_path: Path) -> None:
     """The run's are, and so is what `play` shows of it; other seeds play otherwise."""
     run = train(side, DQN, tmp_path, eval_epsilon=1.0, **PLAYED)
-    source = Saved.open(last_checkpoint(run))
+    source = SavedRun.open(last_checkpoint(run))
     assert isinstance(source.policy(), SampledPolicy)
     returns = [play.play(source, 2, seed, None).returns.tolist() for seed in (None, 7)]
     assert returns[0] == rows(run)[-1]["returns"] != returns[1]

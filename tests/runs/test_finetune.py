@@ -14,7 +14,7 @@ from shared.envs.scores import scale
 from shared.errors import InputError, Stopped
 from shared.frameworks.twins import load_twin
 from shared.runs.configs import read_file
-from shared.runs.phases import Fortunes, Phases
+from shared.runs.phases import PhaseResults, Phases
 from shared.runs.run import Run
 from shared.runs.seeds import train_seeds
 from tests.runs.stopped_runs import assert_same_bits, config, last_checkpoint, only_run, rows, train
@@ -72,20 +72,24 @@ def succeeded(*episodes: bool) -> Evaluation:
 
 def test_the_two_regrets_are_kept_apart() -> None:
     """Evaluations before the switch are in neither."""
-    fortunes = Fortunes(Phases(Config()), scale("robotics/pen"), has_goals=True)
-    assert fortunes.of_evaluation(4, succeeded(True, True)) == {"success_rate": 1.0}
-    assert fortunes.of_evaluation(8, succeeded(False, False)) == {"success_rate": 0.0, "eval/regret": 1.0}
-    assert fortunes.of_evaluation(12, succeeded(True, False)) == {"success_rate": 0.5, "eval/regret": 0.75}
-    result = fortunes.result([4, 8, 12], [1.0, 2.0, 3.0])
+    phase_results = PhaseResults(Phases(Config()), scale("robotics/pen"), has_goals=True)
+    assert phase_results.of_evaluation(4, succeeded(True, True)) == {"success_rate": 1.0}
+    assert phase_results.of_evaluation(8, succeeded(False, False)) == {"success_rate": 0.0, "eval/regret": 1.0}
+    assert phase_results.of_evaluation(12, succeeded(True, False)) == {"success_rate": 0.5, "eval/regret": 0.75}
+    result = phase_results.result([4, 8, 12], [1.0, 2.0, 3.0])
     assert (result["before_online"], result["after_online"]) == (1.0, 3.0)
     assert (result["evaluation_regret"], result["training_regret"]) == (0.75, None)
     assert (result["success_rate_before_online"], result["success_rate_after_online"]) == (1.0, 0.5)
 
 
 def test_where_there_is_no_goal_there_is_no_regret() -> None:
-    fortunes = Fortunes(Phases(Config()), scale("d4rl/hopper-v2"), has_goals=False)
-    assert fortunes.of_evaluation(8, succeeded(True)) == {}
-    assert fortunes.result([4, 8], [1.0, 2.0]) == {"updates_per_call": 1, "before_online": 1.0, "after_online": 2.0}
+    phase_results = PhaseResults(Phases(Config()), scale("d4rl/hopper-v2"), has_goals=False)
+    assert phase_results.of_evaluation(8, succeeded(True)) == {}
+    assert phase_results.result([4, 8], [1.0, 2.0]) == {
+        "updates_per_call": 1,
+        "before_online": 1.0,
+        "after_online": 2.0,
+    }
 
 
 # ---- runs ----------------------------------------------------------------------------------------------------------

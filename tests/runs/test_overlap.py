@@ -28,9 +28,9 @@ PATIENCE = 30.0
 
 @pytest.mark.thorough
 def test_the_twins_on_two_devices() -> None:
-    """The tests of `tests/runs/test_beside.py` in a process of their own: JAX counts a CPU's devices once."""
+    """The tests of `tests/runs/test_background.py` in a process of their own: JAX counts a CPU's devices once."""
     options = ["-q", "-m", "", "-p", "no:cacheprovider", "--timeout=240"]
-    command = [sys.executable, "-m", "pytest", *options, "tests/runs/test_beside.py"]
+    command = [sys.executable, "-m", "pytest", *options, "tests/runs/test_background.py"]
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"XLA_FLAGS": flags}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -96,7 +96,7 @@ def test_only_what_is_waited_for_counts_as_evaluating(config: Config, monkeypatc
 
     def policy(observations: np.ndarray) -> np.ndarray:
         assert trained.wait(PATIENCE)
-        until(lambda: waited or not run._beside.pending)
+        until(lambda: waited or not run._background.pending)
         if not waited:
             spend(6)
             waited.append(True)
@@ -110,7 +110,7 @@ def test_only_what_is_waited_for_counts_as_evaluating(config: Config, monkeypatc
         run.evaluate(10, policy, beside=True)
         run.log(20, {"loss": Loss(train)})
         run.evaluate(20, push, beside=True)
-        until(lambda: run._beside.pending[0].evaluation.done())
+        until(lambda: run._background.pending[0].evaluation.done())
         run.log(30, {"loss": Loss(lambda: spend(10))})
     seconds = run.result["seconds"]
     assert (seconds["total"], seconds["training"], seconds["evaluating"]) == (71, 65, 6)

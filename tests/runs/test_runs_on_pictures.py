@@ -11,7 +11,7 @@ from shared.commands import train as train_command
 from shared.commands.common import ended
 from shared.data.experience import Rows, load_rows
 from shared.errors import Stopped
-from shared.frameworks.saved import Saved
+from shared.frameworks.saved_run import SavedRun
 from shared.names import dataset_path
 from tests.runs.stopped_runs import assert_same_bits, last_checkpoint, only_run, rows, train
 from tests.runs.test_resume import disturb, stop_after
@@ -83,7 +83,7 @@ def test_a_policy_learns_from_pictures(
     disturb()
     assert train(side, algorithm, tmp_path / "cut", resume=str(run), **settings) == run
     assert_same_bits(run, reference)
-    source = Saved.open(last_checkpoint(run))
+    source = SavedRun.open(last_checkpoint(run))
     assert source.sizes[0] == (3, 64, 64)
     assert play.play(source, 2, None, None).returns.shape == (2,)
     assert '"d4rl_normalized_score"' in (run / "result.json").read_text()

@@ -27,7 +27,7 @@ from tests.runs.stopped_runs import config, only_run
 BEYOND = [
     ("td3_bc", "batch_size", 10**9),
     ("cql", "cql_n_actions", 10**8),
-    ("edac", "num_critics", 10**7),
+    ("edac", "n_critics", 10**7),
     ("sac_n", "hidden_dim", 10**6),
     ("rebrac", "n_episodes", 10**12),
     ("dt", "seq_len", 10**6),

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from shared.envs.spaces import Shape
-from shared.frameworks.saved import Saved
+from shared.frameworks.saved_run import SavedRun
 from shared.frameworks.twins import load_twin
 from shared.runs.configs import dataset_row
 
@@ -123,7 +123,7 @@ class FiniteDQN(Agent):
 
     def acting(self, path: Path | None, state_dim: Shape, action_dim: int, max_action: float) -> Acting:
         """Its policy; one that has learnt nothing takes random actions alone."""
-        best = None if path is None else Saved.open(path).trainer().act
+        best = None if path is None else SavedRun.open(path).trainer().act
 
         def act(observations: np.ndarray, rng: np.random.Generator) -> np.ndarray:
             uniform, random = rng.random(len(observations)), rng.integers(action_dim, size=len(observations))

@@ -12,7 +12,7 @@ from typing import Any
 from shared.commands.sweeping.cluster import Cluster, Share
 from shared.commands.sweeping.plan import Cell
 from shared.commands.sweeping.processes import Ended, Order, carry_out, last_words, make_room, order
-from shared.runs.resuming import Standing, standing
+from shared.runs.resuming import RunStatus, run_status
 
 # Exit status of a run that no second attempt can help: its input cannot be used
 _REFUSED = 2
@@ -98,4 +98,4 @@ def make_run(config: dict[str, int], orders: Sequence[Order], runs: Sequence[byt
 
 def _are_finished(cells: tuple[Cell, ...]) -> bool:
     """Whether all runs of a batch have their results."""
-    return all(standing(cell.config, cell.algorithm, cell.framework)[0] is Standing.FINISHED for cell in cells)
+    return all(run_status(cell.config, cell.algorithm, cell.framework)[0] is RunStatus.FINISHED for cell in cells)

@@ -15,7 +15,7 @@ from shared.commands.sweeping.processes import Ended, Processes, last_words, ord
 from shared.commands.tuning.plan import Interval, Search
 from shared.commands.tuning.record import Record, Trial
 from shared.errors import InputError, reason
-from shared.runs.resuming import Standing, begun, standing
+from shared.runs.resuming import RunStatus, begun, run_status
 
 # ASHA lets the better half of the trials go on, after a quarter and after half of their updates. The first evaluations
 # of a run say too little for an earlier choice.
@@ -181,7 +181,7 @@ def why_it_failed(search: Search, values: dict[str, Any]) -> str:
 
 
 def _is_finished(cell: Cell) -> bool:
-    return standing(cell.config, cell.algorithm, cell.framework)[0] is Standing.FINISHED
+    return run_status(cell.config, cell.algorithm, cell.framework)[0] is RunStatus.FINISHED
 
 
 def so_far(runs: Sequence[Cell]) -> tuple[float, float]:

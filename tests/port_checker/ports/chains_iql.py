@@ -75,7 +75,7 @@ def with_cosine(config):
 
 
 def optimisers(config):
-    return {"vf": constant(config.vf_lr), "qf": constant(config.qf_lr), "actor": with_cosine(config)}
+    return {"vf": constant(config.value_lr), "qf": constant(config.critic_lr), "actor": with_cosine(config)}
 
 
 def create_train_state(key, config, state_dim, action_dim, max_action):

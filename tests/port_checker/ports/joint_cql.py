@@ -77,7 +77,7 @@ def smaller(critic_1, critic_2, observations, actions):
 
 
 def temperature(log_alpha, config):
-    tuned = config.use_automatic_entropy_tuning
+    tuned = config.tune_temperature
     return (jnp.exp(log_alpha) if tuned else 1.0) * config.alpha_multiplier
 
 
@@ -156,7 +156,7 @@ def total_loss(params, state, config, batch, noise):
     value_loss, more = critic_loss(critics, state, config, batch, noise)
     aux |= more | {"policy_loss": policy_loss}
     loss = policy_loss + value_loss
-    if config.use_automatic_entropy_tuning:
+    if config.tune_temperature:
         aux["alpha_loss"] = alpha_loss(params["log_alpha"], state, jax.lax.stop_gradient(aux["log_prob"]))
         loss += aux["alpha_loss"]
     if config.cql_lagrange:
@@ -167,9 +167,9 @@ def total_loss(params, state, config, batch, noise):
 
 
 def optimisers(config):
-    slow, fast = optax.adam(config.policy_lr), optax.adam(config.qf_lr)
+    slow, fast = optax.adam(config.actor_lr), optax.adam(config.critic_lr)
     found = {"actor": slow, "critic_1": fast, "critic_2": fast}
-    found |= {"log_alpha": slow} if config.use_automatic_entropy_tuning else {}
+    found |= {"log_alpha": slow} if config.tune_temperature else {}
     return found | ({"log_alpha_prime": fast} if config.cql_lagrange else {})
 
 
@@ -183,7 +183,7 @@ def update(state, config, batch, noise, move_targets):
     if move_targets:
         for critic in ("critic_1", "critic_2"):
             targets = getattr(state, critic), getattr(state, f"{critic}_target")
-            moved = optax.incremental_update(*targets, config.soft_target_update_rate)
+            moved = optax.incremental_update(*targets, config.tau)
             state = state._replace(**{f"{critic}_target": moved})
     return state, metrics
 
@@ -194,7 +194,7 @@ def create_train_state(key, config, state_dim, action_dim, max_action):
     actor = {"base": create_mlp(k0, [state_dim, *[config.hidden_dim] * 3, 2 * action_dim]), **constants}
     both = state_dim + action_dim
     critics = tuple(
-        create_mlp(k, [both, *[config.hidden_dim] * depth, 1]) for k, depth in ((k1, config.q_n_hidden_layers), (k2, 3))
+        create_mlp(k, [both, *[config.hidden_dim] * depth, 1]) for k, depth in ((k1, config.critic_n_hiddens), (k2, 3))
     )
     parts = dict(zip(LEARNT, (actor, *critics, jnp.array(0.0), jnp.array(1.0)), strict=True))
     moments = {f"{name}_optimizer": optax.adam(1e-3).init(part) for name, part in parts.items()}

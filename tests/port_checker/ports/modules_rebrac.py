@@ -139,12 +139,12 @@ class State:
     def learn_policy(self, config, batch):
         (loss, aux), gradient = jax.value_and_grad(self.actor_loss, has_aux=True)(self.actor, config, batch)
         # The actor's target follows it before its step, the critics' after theirs.
-        state = self.followed("actor", config.tau).stepped("actor", gradient, config.actor_learning_rate)
+        state = self.followed("actor", config.tau).stepped("actor", gradient, config.actor_lr)
         return state.followed("critic", config.tau), {"actor_loss": loss} | aux
 
     def update(self, config, batch, noise, delayed):
         (loss, aux), gradient = jax.value_and_grad(self.critic_loss, has_aux=True)(self.critic, config, batch, noise)
-        state = self.stepped("critic", gradient, config.critic_learning_rate)
+        state = self.stepped("critic", gradient, config.critic_lr)
         metrics = {"critic_loss": loss} | aux
         if delayed:
             state, more = state.learn_policy(config, batch)

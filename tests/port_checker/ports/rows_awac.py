@@ -89,7 +89,7 @@ def critic_loss(critics, state, config, batch, noise):
 
 def actor_loss(actor, state, config, batch, noise):
     advantages = jax.vmap(partial(advantage, state))(batch, noise)
-    weights = jnp.minimum(jnp.exp(advantages / config.awac_lambda), 100)
+    weights = jnp.minimum(jnp.exp(advantages / config.advantage_temperature), 100)
     log_likelihoods = jax.vmap(partial(log_likelihood, actor))(batch)
     return -jnp.mean(weights * log_likelihoods)
 

@@ -37,10 +37,10 @@ class Critic(nn.Module):
         return Dense(1, name=f"layer_{HIDDEN_LAYERS}")(hidden)[..., 0]
 
 
-def ensemble(hidden_dim, num_critics):
+def ensemble(hidden_dim, n_critics):
     """Critics with weights of their own, stacked along the first axis: values (E, B)."""
     stacked = nn.vmap(
-        Critic, variable_axes={"params": 0}, split_rngs={"params": True}, in_axes=None, axis_size=num_critics
+        Critic, variable_axes={"params": 0}, split_rngs={"params": True}, in_axes=None, axis_size=n_critics
     )
     return stacked(hidden_dim)
 
@@ -58,7 +58,7 @@ class State(struct.PyTreeNode):
 
 
 def create_train_state(key, config, state_dim, action_dim, max_action):
-    policy, q = Actor(action_dim, config.hidden_dim), ensemble(config.hidden_dim, config.num_critics)
+    policy, q = Actor(action_dim, config.hidden_dim), ensemble(config.hidden_dim, config.n_critics)
     keys, observations = jax.random.split(key), jnp.zeros((1, state_dim))
     actor = policy.init(keys[0], observations)["params"]
     critic = q.init(keys[1], observations, jnp.zeros((1, action_dim)))["params"]
@@ -160,17 +160,17 @@ def step(state, part, gradient, rate):
 
 def learn_temperature(state, config, batch, noise):
     loss, gradient = jax.value_and_grad(alpha_loss)(state.log_alpha, state, batch, noise)
-    return step(state, "log_alpha", gradient, config.alpha_learning_rate), {"alpha_loss": loss}
+    return step(state, "log_alpha", gradient, config.temperature_lr), {"alpha_loss": loss}
 
 
 def learn_policy(state, config, batch, noise):
     (loss, aux), gradient = jax.value_and_grad(actor_loss, has_aux=True)(state.actor, state, batch, noise)
-    return step(state, "actor", gradient, config.actor_learning_rate), {"actor_loss": loss, **aux}
+    return step(state, "actor", gradient, config.actor_lr), {"actor_loss": loss, **aux}
 
 
 def learn_values(state, config, batch, noise):
     loss, gradient = jax.value_and_grad(critic_loss)(state.critic, state, config, batch, noise)
-    return step(state, "critic", gradient, config.critic_learning_rate), {"critic_loss": loss}
+    return step(state, "critic", gradient, config.critic_lr), {"critic_loss": loss}
 
 
 def update(state, config, batch, noise):

@@ -11,7 +11,7 @@ import torch
 from parity_tests.pairs.imagined import MODEL
 from shared.data.transitions import Batch
 from shared.errors import InputError, RunError
-from shared.frameworks import jax_ring, learnt, torch_online
+from shared.frameworks import jax_ring, learnt_model, torch_ring
 from shared.frameworks.jax_data import to_device
 from shared.frameworks.twins import load_twin
 from shared.runs.configs import from_settings
@@ -38,7 +38,7 @@ def test_a_model_is_trained_once(side: str, tmp_path: Path, monkeypatch: pytest.
     def quick(kind: Any, algorithm: str, settings: dict[str, Any], where: str) -> Any:
         return from_settings(kind, algorithm, {**settings, **QUICK}, where)
 
-    monkeypatch.setattr(learnt, "from_settings", quick)
+    monkeypatch.setattr(learnt_model, "from_settings", quick)
     first = train(side, "model_based/mopo", tmp_path, dynamics="", max_timesteps=4)
     (model,) = tmp_path.glob("Dynamics-*")
     assert f"s1-{side}" in model.name
@@ -46,7 +46,7 @@ def test_a_model_is_trained_once(side: str, tmp_path: Path, monkeypatch: pytest.
     second = train(side, "model_based/mopo", tmp_path, dynamics="", max_timesteps=4, discount=0.9)
     assert first != second
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("Dynamics-*/**/*")} == before
-    task, found = learnt.load_learnt(config(side, "model_based/mopo", tmp_path, dynamics=str(model)), side)
+    task, found = learnt_model.load_learnt_model(config(side, "model_based/mopo", tmp_path, dynamics=str(model)), side)
     assert found.sizes == (11, 3, 2, 1)
     assert len(task.fingerprint["dynamics"]) == 64
     assert (task.dataset.terminals == 0.0).all()
@@ -80,13 +80,13 @@ def test_a_conservative_term_needs_rows_of_either_kind(side: str, tmp_path: Path
     with pytest.raises(InputError, match=r"real_ratio 1 leaves a batch no row of the model: set it to less, or rho_s"):
         train(side, "model_based/combo", tmp_path, real_ratio=1.0, rho_s="model")
     assert not list(tmp_path.iterdir())
-    learnt.check_shares(1.0, 1, 1)
+    learnt_model.check_shares(1.0, 1, 1)
 
 
 @pytest.mark.parametrize("side", SIDES)
 def test_roll_outs_that_explode_end_the_run(side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With one line, and with no score."""
-    monkeypatch.setattr(learnt, "LARGEST", 0.5)
+    monkeypatch.setattr(learnt_model, "LARGEST", 0.5)
     with pytest.raises(RunError, match=r"the model's roll-outs reach \d.* before update 4: set rollout_length to less"):
         train(side, "model_based/mopo", tmp_path)
     assert not list(tmp_path.glob("*/result.json"))
@@ -95,15 +95,15 @@ def test_roll_outs_that_explode_end_the_run(side: str, tmp_path: Path, monkeypat
 def test_what_is_no_number_explodes() -> None:
     for value in (float("nan"), float("inf"), 2e6):
         with pytest.raises(RunError):
-            learnt.check_roll_outs(5, {"rollout_largest": value})
-    learnt.check_roll_outs(5, {"rollout_largest": 1e6})
-    learnt.check_roll_outs(5, {})
+            learnt_model.check_roll_outs(5, {"rollout_largest": value})
+    learnt_model.check_roll_outs(5, {"rollout_largest": 1e6})
+    learnt_model.check_roll_outs(5, {})
 
 
 def test_intervals_are_cut_at_multiples() -> None:
-    found = list(learnt.pieces([(0, 5), (5, 10), (12, 13)], 4))
+    found = list(learnt_model.pieces([(0, 5), (5, 10), (12, 13)], 4))
     assert found == [(0, 4), (4, 5), (5, 8), (8, 10), (12, 13)]
-    assert list(learnt.pieces([(0, 3)], 10)) == [(0, 3)]
+    assert list(learnt_model.pieces([(0, 3)], 10)) == [(0, 3)]
 
 
 # ---- the ring ------------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def rows(number: int, first: int) -> Batch:
 def test_both_rings_hold_the_same_rows_in_the_same_order() -> None:
     """Blocks of which some rows do not count, more than once round; and again after a checkpoint."""
     rng, kind = np.random.default_rng(0), rows(3, 0)
-    theirs = torch_online.Ring(Batch(*map(torch.as_tensor, kind)), CAPACITY, keeps_dataset=False)
+    theirs = torch_ring.Ring(Batch(*map(torch.as_tensor, kind)), CAPACITY, keeps_dataset=False)
     ours, held, place = jax_ring.Ring.create(to_device(kind), CAPACITY, keeps_dataset=False), [0.0] * CAPACITY, 0
     for block in range(8):
         given, kept = rows(12, 100 * block), rng.random((3, 4)) < 0.6
@@ -137,7 +137,7 @@ def test_both_rings_hold_the_same_rows_in_the_same_order() -> None:
         mine, other = ours.content(), theirs.content()
         assert np.array_equal(mine["rows"], other["rows"])
         assert mine["pointer"] == other["pointer"] == place
-        again = torch_online.Ring(Batch(*map(torch.as_tensor, kind)), CAPACITY, keeps_dataset=False)
+        again = torch_ring.Ring(Batch(*map(torch.as_tensor, kind)), CAPACITY, keeps_dataset=False)
         again.go_on_from("file", {"synthetic": other})
         assert all(torch.equal(a, b) for a, b in zip(again.rows, theirs.rows, strict=True))
         assert (again.size, again.content()["pointer"]) == (theirs.size, place)
@@ -166,7 +166,7 @@ SPOILT: dict[str, Any] = {
 def test_a_spoilt_ring_is_refused(fault: str) -> None:
     kind, content = rows(3, 0), {"synthetic": SPOILT[fault]}
     with pytest.raises(InputError, match="holds no roll-outs of 7 numbers a row, 12 rows at most"):
-        torch_online.Ring(Batch(*map(torch.as_tensor, kind)), CAPACITY, keeps_dataset=False).go_on_from("x", content)
+        torch_ring.Ring(Batch(*map(torch.as_tensor, kind)), CAPACITY, keeps_dataset=False).go_on_from("x", content)
     with pytest.raises(InputError, match="holds no roll-outs of 7 numbers a row, 12 rows at most"):
         jax_ring.Ring.create(to_device(kind), CAPACITY, keeps_dataset=False).refilled("x", content)
 

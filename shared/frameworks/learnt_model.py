@@ -19,7 +19,7 @@ from shared.runs.configs import from_settings
 from shared.runs.fields import check
 from shared.runs.memory import check_size
 from shared.runs.modelling import check_model, settings_of
-from shared.runs.resuming import AUTO, Standing, standing
+from shared.runs.resuming import AUTO, RunStatus, run_status
 from shared.runs.task import Task, load_task, own_env
 
 DYNAMICS = "model_based/dynamics"
@@ -28,14 +28,14 @@ _SUFFIXES = {"torch": ".pt", "jax": ".msgpack"}
 LARGEST = 1e6
 
 
-class Learnt(NamedTuple):
+class LearntModel(NamedTuple):
     """A model to roll out, by the twin of model_based/dynamics that has learnt it, and its sizes."""
 
     model: Any
     sizes: ModelSizes
 
 
-def load_learnt(config: Any, framework: str) -> tuple[Task, Learnt]:
+def load_learnt_model(config: Any, framework: str) -> tuple[Task, LearntModel]:
     """Loads the dataset that the config names, as it is, and the model; trains one where none is named.
 
     That one is a run of its own below `runs_path`, with the settings of the dataset's row and the same seed. A finished
@@ -79,7 +79,7 @@ def load_learnt(config: Any, framework: str) -> tuple[Task, Learnt]:
     model = twin.load_dynamics(path, config.device)
     task = load_task(config, normalize=False, extract=extract)
     digest = {"dynamics": hashlib.sha256(path.read_bytes()).hexdigest()}
-    return dataclasses.replace(task, fingerprint=task.fingerprint | digest), Learnt(model, sizes)
+    return dataclasses.replace(task, fingerprint=task.fingerprint | digest), LearntModel(model, sizes)
 
 
 def _trained(config: Any, framework: str) -> Path:
@@ -88,8 +88,8 @@ def _trained(config: Any, framework: str) -> Path:
     names = ("env", "seed", "device", "runs_path", "wandb_mode", "tensorboard", "project")
     shared = {name: getattr(config, name) for name in names}
     settings = from_settings(twin.TrainConfig, DYNAMICS, shared, "")
-    how_far, folder = standing(settings, DYNAMICS, framework)
-    if how_far is Standing.FINISHED and folder is not None:
+    how_far, folder = run_status(settings, DYNAMICS, framework)
+    if how_far is RunStatus.FINISHED and folder is not None:
         return folder
     return twin.train(dataclasses.replace(settings, resume=AUTO)).folder
 

@@ -62,7 +62,7 @@ def find(path: Path, framework: str | None = None) -> Path:
 
 
 @dataclasses.dataclass(frozen=True)
-class Saved:
+class SavedRun:
     """A checkpoint.
 
     Attributes:
@@ -80,7 +80,7 @@ class Saved:
     facts: dict[str, Any]
 
     @classmethod
-    def open(cls, path: Path, algorithm: str | None = None, config_path: Path | None = None) -> "Saved":
+    def open(cls, path: Path, algorithm: str | None = None, config_path: Path | None = None) -> "SavedRun":
         """Reads what a checkpoint is; `trainer` and `state` read what it holds.
 
         Args:

@@ -30,7 +30,7 @@ class Pending(NamedTuple):
     evaluation: Future[Scored]
 
 
-class Beside:
+class BackgroundEvaluator:
     """A thread that evaluates, and what it was asked for; outcomes come in the order in which they were asked for.
 
     Attributes:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from parity_tests.ladder.program import count, drawn, program, scans
+from parity_tests.ladder.operation_counts import count, drawn, program, scans
 from parity_tests.pairs import PAIRS
 
 

@@ -20,7 +20,7 @@ from shared.runs.task import Task, own_env
 from shared.runs.valuation import DatasetEvaluator
 
 
-def load_judged(config: Any) -> Task:
+def load_evaluated_policy(config: Any) -> Task:
     """Loads the dataset that the config names, with what the saved policy does in each state and in the next one.
 
     The policy is fixed, so both are computed once, by the PyTorch twin of its algorithm whichever framework learnt it.
@@ -37,14 +37,14 @@ def load_judged(config: Any) -> Task:
         InputError: A setting, the run or the dataset cannot be used, or the two do not fit.
     """
     check(config)
-    return seeds.once(load_judged, partial(_load, config))
+    return seeds.once(load_evaluated_policy, partial(_load, config))
 
 
 def _load(config: Any) -> Task:
     # Both frameworks: a twin needs the other one from here on, and not before.
-    from shared.frameworks.saved import Saved, find
+    from shared.frameworks.saved_run import SavedRun, find
 
-    source = Saved.open(find(Path(config.policy)))
+    source = SavedRun.open(find(Path(config.policy)))
     state_dim, action_dim, max_action = source.sizes
     read = sources.read(config.env)
     limit = read.max_episode_steps or time_limit(source.env_id)
