@@ -29,7 +29,7 @@ from shared.runs.fields import base_type, check, in_words, is_optional, scalar_o
 from shared.runs.memory import advice, is_exhausted
 from shared.runs.seeds import summary, train_seeds
 from shared.runs.settings import RunConfig
-from shared.runs.vocabulary import other_names, suggestion
+from shared.runs.vocabulary import check_once, other_names, suggestion
 
 Config = TypeVar("Config", bound=Any)
 
@@ -75,8 +75,8 @@ def parse(
     and exits. Where `--resume` names a run's folder, its `config.yaml` is such a file.
 
     What CORL, d3rlpy and others call differently from file to file is called alike here, and understood by both names
-    (`shared/runs/vocabulary.py`). A config class may have `CORL_EPOCHS`, which is the like for what CORL counts in epochs
-    of `num_updates_on_epoch` updates and we count in updates.
+    (`shared/runs/vocabulary.py`). A config class may have `CORL_EPOCHS`, the like for what CORL counts in epochs of
+    `num_updates_on_epoch` updates and we count in updates.
 
     Args:
         config_class: A dataclass with a field `env`, the dataset, or the environment of who makes the data.
@@ -259,8 +259,7 @@ def _read_flags(
     flags, unknown = parser.parse_known_args(args)
     if unknown:
         flag = unknown[0].partition("=")[0]
-        known = [*_field_types(config_class), "config_path", "seeds", "help"]
-        meant = suggestion(flag, known, _other_names(config_class, algorithm))
+        meant = _meant(config_class, algorithm, flag, ("config_path", "seeds", "help"))
         raise InputError(f"unknown argument {flag!r}; did you mean {', '.join(f'--{name}' for name in meant)}?")
     return vars(flags)
 
@@ -342,14 +341,13 @@ def _text_or_null(text: str) -> str | None:
 def _decode(config_class: type, algorithm: str, values: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Turns text into values of the fields' types; `where` begins the message if that fails."""
     types, others, epochs = _field_types(config_class), _other_names(config_class, algorithm), _epochs(config_class)
+    check_once(values, others, where)
     decoded = {}
     for given, value in values.items():
         name = others.get(given, given)
         if name not in types:
-            meant = ", ".join(suggestion(str(given), types, others))
+            meant = ", ".join(_meant(config_class, algorithm, str(given)))
             raise InputError(f"{where}{given} is not a setting; did you mean {meant}?")
-        if name in decoded:
-            raise InputError(f"{where}{given} is given twice: {name} is the same setting")
         try:
             decoded[name] = _Epochs(pyrallis.decode(int, value)) if given in epochs else _decoded(types[name], value)
         except (TypeError, ValueError, yaml.YAMLError, RecursionError) as error:
@@ -385,6 +383,12 @@ def _field_types(config_class: type) -> dict[str, Any]:
 
 def _other_names(config_class: type, algorithm: str) -> dict[str, str]:
     return other_names(_field_types(config_class), algorithm) | _epochs(config_class)
+
+
+def _meant(config_class: type, algorithm: str, name: str, further: Sequence[str] = ()) -> list[str]:
+    """What somebody may have meant by an unknown name, who could have given some further ones."""
+    settings = _field_types(config_class)
+    return suggestion(name, [*settings, *_epochs(config_class), *further], other_names(settings, algorithm))
 
 
 def _epochs(config_class: type) -> dict[str, str]:

@@ -100,7 +100,7 @@ def _parts(config: Any) -> Iterator[_Part]:
 def _of_perceptrons(config: Any) -> Iterator[_Part]:
     """Two layers are held together, where there are two: the second is computed from the first."""
     width, critics = getattr(config, "hidden_dim", _WIDTH), getattr(config, "n_critics", 1)
-    layers = min(getattr(config, name, _LAYERS) for name in ("critic_n_hiddens", "critic_n_hiddens"))
+    layers = getattr(config, "critic_n_hiddens", _LAYERS)
     layers = min(layers, _LAYERS)
     rows = getattr(config, "batch_size", 1) * getattr(config, "cql_n_actions", 1)
     batch, widths, ensemble = (_named(config, name) for name in ("batch_size", "hidden_dim", "n_critics"))

@@ -7,10 +7,12 @@ YAML, in sweeps and searches, in a run's folder and in a checkpoint. A run write
 
 import difflib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from shared.errors import InputError
+
+_BUT_FOR_A_LETTER = 0.85  # of difflib's ratios
 
 
 class Idea(NamedTuple):
@@ -182,7 +184,8 @@ def other_names(settings: Collection[str], algorithm: str) -> dict[str, str]:
 def suggestion(name: str, settings: Collection[str], others: Mapping[str, str]) -> list[str]:
     """The settings, by the house's names, that somebody may have meant by an unknown name; three at most.
 
-    They are those with all words of the name, as `actor_lr` and `critic_lr` for `lr`; else those of a like spelling.
+    That is the one whose name has a letter more or less; else those with all words of the name, as `actor_lr` and
+    `critic_lr` for `lr`; else those of a like spelling.
 
     Args:
         name: The unknown one.
@@ -191,8 +194,12 @@ def suggestion(name: str, settings: Collection[str], others: Mapping[str, str]) 
     """
     houses = {setting: setting for setting in settings} | dict(others)
     words = set(re.findall(r"[a-z0-9]+", name.lower()))
-    found = [known for known in houses if words and words <= set(known.lower().split("_"))]
-    found = found or difflib.get_close_matches(name, houses, n=3) or difflib.get_close_matches(name, houses, 1, 0.0)
+    found = (
+        difflib.get_close_matches(name.strip("-"), houses, n=1, cutoff=_BUT_FOR_A_LETTER)
+        or [known for known in houses if words and words <= set(known.lower().split("_"))]
+        or difflib.get_close_matches(name, houses, n=3)
+        or difflib.get_close_matches(name, houses, n=1, cutoff=0.0)
+    )
     return list(dict.fromkeys(houses[known] for known in found))[:3]
 
 
@@ -202,10 +209,25 @@ def in_house(given: Mapping[str, Any], settings: Collection[str], algorithm: str
     Raises:
         InputError: One is given by two names.
     """
-    others, found = other_names(settings, algorithm), dict[str, Any]()
-    for name, value in given.items():
+    others = other_names(settings, algorithm)
+    check_once(given, others)
+    return {others.get(name, name): value for name, value in given.items()}
+
+
+def check_once(given: Iterable[str], others: Mapping[str, str], where: str = "") -> None:
+    """Whether each setting is given by one name.
+
+    Args:
+        given: The names.
+        others: As `other_names` gives them.
+        where: What stands before a name in a message.
+
+    Raises:
+        InputError: One is given by two.
+    """
+    names: dict[str, str] = {}
+    for name in given:
         house = others.get(name, name)
-        if house in found:
-            raise InputError(f"{name} is given twice: {house} is the same setting")
-        found[house] = value
-    return found
+        if house in names:
+            raise InputError(f"{where}{names[house]} and {name} are the same setting: give one of them")
+        names[house] = name

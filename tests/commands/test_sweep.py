@@ -75,7 +75,7 @@ FAULTS = {
     "framework": ([*BC, "--frameworks", "numpy"], "frameworks.0: input should be 'torch' or 'jax'"),
     "seed": ([*BC, "--seeds", "1", "-1"], "seeds"),
     "no seeds": ([*BC, "--seeds", "0"], "seeds: input should be greater than 0"),
-    "setting": ([*BC, "--bach_size", "8"], "any_percent_bc: bach_size is not a setting; nearest: batch_size"),
+    "setting": ([*BC, "--bach_size", "8"], "any_percent_bc: bach_size is not a setting; did you mean batch_size?"),
     "value": ([*BC, "--batch_size", "many"], "any_percent_bc: batch_size must be a whole number, not 'many'"),
     "bound": ([*BC, "--batch_size=0"], "batch_size"),
     "flag without a value": ([*BC, "--batch_size"], "--batch_size needs a value"),
@@ -215,17 +215,17 @@ def test_a_run_is_known_by_its_settings(tmp_path: Path, capsys: pytest.CaptureFi
     folder = tmp_path / f"{resuming.run_name(cell.config)}-torch-0123abcd"
     folder.mkdir()
     (folder / "config.yaml").write_text(dump(cell.config))
-    assert resuming.run_status(cell.config, "torch") == (resuming.RunStatus.MISSING, None)
+    assert resuming.run_status(cell.config, "any_percent_bc", "torch") == (resuming.RunStatus.MISSING, None)
     metrics = MetricsFile(folder / "metrics.jsonl")
-    assert resuming.run_status(cell.config, "torch") == (resuming.RunStatus.GOING_ON, folder)
-    assert resuming.run_status(cell.config, "jax") == (resuming.RunStatus.MISSING, None)
+    assert resuming.run_status(cell.config, "any_percent_bc", "torch") == (resuming.RunStatus.GOING_ON, folder)
+    assert resuming.run_status(cell.config, "any_percent_bc", "jax") == (resuming.RunStatus.MISSING, None)
     assert main(command) == 1
     assert "runs that go on in other processes: 1;" in capsys.readouterr().err
     metrics.close()
     (folder / "result.json").write_text("{}")
-    assert resuming.run_status(cell.config, "torch") == (resuming.RunStatus.FINISHED, folder)
+    assert resuming.run_status(cell.config, "any_percent_bc", "torch") == (resuming.RunStatus.FINISHED, folder)
     other = dataclasses.replace(cell.config, batch_size=9)
-    assert resuming.run_status(other, "torch") == (resuming.RunStatus.MISSING, None)
+    assert resuming.run_status(other, "any_percent_bc", "torch") == (resuming.RunStatus.MISSING, None)
 
 
 def test_what_a_killed_sweep_has_started_is_not_started_again(

@@ -72,7 +72,7 @@ FAULTS = {
     "one choice": ({"search": {"tau": ["0.1"]}}, "search"),
     "no interval": ({"search": {"tau": {"low": "0.2", "high": "0.1"}}}, "low must be less than high"),
     "a logarithm of 0": ({"search": {"tau": {"low": "0", "high": "1", "log": "true"}}}, "low must be above 0"),
-    "a setting that is none": ({"search": {"taw": ["1", "2"]}}, "taw is not a setting; nearest: tau"),
+    "a setting that is none": ({"search": {"taw": ["1", "2"]}}, "taw is not a setting; did you mean tau"),
     "an end beyond the bound": ({"search": {"tau": {"low": "0.1", "high": "2"}}}, "tau"),
     "a choice of the wrong kind": ({"search": {"tau": ["0.1", "much"]}}, "tau must be a number, not 'much'"),
     "given and searched": ({"search": {"eval_freq": ["1", "2"]}}, "eval_freq is given and searched"),
