@@ -1,8 +1,8 @@
 """The names of settings: for each idea the one that it has in every file here, and those that references give it.
 
 People paste the files and commands of CORL, d3rlpy, OfflineRL-Kit and of an algorithm's authors. Runs from before a
-renaming go on, too. Therefore each of these names is understood wherever a setting is read: on the command line, in
-YAML, in sweeps and searches, in a run's folder and in a checkpoint. A run writes the house's name.
+renaming go on, too. Therefore each of these names is understood wherever a setting is read. That is the command line,
+YAML, sweeps and searches, a run's folder and a checkpoint. A run writes the house's name.
 """
 
 import difflib
@@ -184,8 +184,8 @@ def other_names(settings: Collection[str], algorithm: str) -> dict[str, str]:
 def suggestion(name: str, settings: Collection[str], others: Mapping[str, str]) -> list[str]:
     """The settings, by the house's names, that somebody may have meant by an unknown name; three at most.
 
-    That is the one whose name has a letter more or less; else those with all words of the name, as `actor_lr` and
-    `critic_lr` for `lr`; else those of a like spelling.
+    The first of these that finds any counts: a name with a letter more or less, names with all of its words, such as
+    `actor_lr` and `critic_lr` for `lr`, names of a like spelling.
 
     Args:
         name: The unknown one.
