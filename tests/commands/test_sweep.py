@@ -68,6 +68,14 @@ def test_flags_give_the_config(tmp_path: Path) -> None:
     assert (cell.config.discount, cell.config.critic_hidden_dims) == (0.9, (8, 9))
 
 
+def test_an_algorithms_own_changes_count_under_any_name(tmp_path: Path) -> None:
+    """One of our names goes before a reference's for all, and the other way round; labels have ours."""
+    algorithms = {"cql": {"settings": {"critic_lr": "1e-3"}, "grid": {"policy_lr": ["1e-4", "2e-4"]}}}
+    found = planned(tmp_path, algorithms=algorithms, settings={"qf_lr": "1e-2"}, grid={"actor_lr": ["5e-4"]})
+    assert [(cell.config.critic_lr, cell.config.actor_lr) for cell in found] == [(1e-3, 1e-4), (1e-3, 2e-4)]
+    assert found[0].label.endswith("seed 0, actor_lr 1e-4")
+
+
 FAULTS = {
     "nothing": ([], "algorithms: field required"),
     "algorithm": (["--algorithms", "ikl", "--datasets", DATASET], "unknown algorithm 'ikl'; nearest: iql"),
@@ -81,6 +89,8 @@ FAULTS = {
     "flag without a value": ([*BC, "--batch_size"], "--batch_size needs a value"),
     "grid over no setting": ([*BC, "--grid", "tau=1,2"], "any_percent_bc: tau is not a setting"),
     "grid without values": ([*BC, "--grid", "batch_size"], "--grid batch_size: write the setting and its values"),
+    "setting twice": (["--algorithms", "cql", "--datasets", DATASET, "--tau=1", "--soft_target_tau=1"], "same setting"),
+    "decided by another name": ([*BC, "--train_seed", "3"], "seed is no setting of a sweep"),
     "decided": ([*BC, "--seed", "3"], "seed is no setting of a sweep"),
     "same runs": ([*BC, "--grid", "discount=1,1.0"], "two runs of the sweep are the same"),
     "same algorithm": (["--algorithms", "iql", "iql", "--datasets", DATASET], "algorithms has iql twice"),

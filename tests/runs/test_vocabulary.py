@@ -10,7 +10,8 @@ import pytest
 
 from shared.errors import InputError
 from shared.frameworks.twins import algorithms, load_twin
-from shared.runs.configs import dataset_row, from_settings, parse
+from shared.runs.configs import dataset_row, dump, from_settings, parse
+from shared.runs.resuming import begun, run_name
 from shared.runs.vocabulary import IDEAS, check_once, in_house, other_names, suggestion
 
 # By CORL's file: what its YAML files of all datasets hold, and what those of some hold besides or instead
@@ -110,6 +111,20 @@ def test_the_help_tells_all_names(capsys: pytest.CaptureFixture[str], monkeypatc
 def test_an_unknown_name_is_answered_by_those_meant(given: str, meant: list[str]) -> None:
     settings = settings_of("cql")
     assert suggestion(given, settings, other_names(settings, "cql")) == meant
+
+
+def test_an_earlier_runs_folder_is_a_run_of_the_same_settings(tmp_path: Path) -> None:
+    """Found by `auto`, and named."""
+    config_class = load_twin("torch", "cql").TrainConfig
+    config = config_class(critic_lr=1e-3, tau=0.1, runs_path=str(tmp_path))
+    folder = tmp_path / f"{run_name(config)}-torch-0123abcd"
+    folder.mkdir()
+    earlier = dump(config).replace("critic_lr:", "qf_lr:").replace("\ntau:", "\nsoft_target_update_rate:")
+    (folder / "config.yaml").write_text(earlier)
+    assert "qf_lr: 0.001" in earlier
+    assert begun(config, "cql", "torch") == [folder]
+    assert begun(dataclasses.replace(config, critic_lr=2e-3), "cql", "torch") == []
+    assert parse(config_class, "cql", ["--resume", str(folder)]) == dataclasses.replace(config, resume=str(folder))
 
 
 def test_settings_of_an_earlier_run_become_the_houses() -> None:
