@@ -51,7 +51,7 @@ class Hyperparameters:
     """What an update, or a step of the model, depends on."""
 
     # Learning rate of all members
-    dynamics_lr: float = positive(1e-3)
+    learning_rate: float = positive(1e-3)
     # Weight decay of each layer, the last one included; it is a part of the loss
     dynamics_weight_decay: tuple[float, ...] = numbers((2.5e-5, 5e-5, 7.5e-5, 7.5e-5, 1e-4), low=0.0)
     # Members
@@ -85,7 +85,7 @@ class TrainConfig(Hyperparameters, RecordConfig):
     # Epochs at most
     max_timesteps: int = bounded(1000, low=1)
     # Widths of the hidden layers
-    dynamics_hidden_dims: tuple[int, ...] = widths(200, 200, 200, 200)
+    hidden_dims: tuple[int, ...] = widths(200, 200, 200, 200)
     # Steps of the roll-outs that an evaluation compares with the data
     rollout_length: int = bounded(20, low=1)
     # Roll-outs in an evaluation
@@ -265,7 +265,7 @@ IMPROVEMENT = 0.01
 
 def adam(hp: Hyperparameters) -> optax.GradientTransformation:
     """The optimiser of all members."""
-    return optax.adam(hp.dynamics_lr)
+    return optax.adam(hp.learning_rate)
 
 
 def gradient_step(state: "Dynamics", gradient: Network) -> "Dynamics":
@@ -394,7 +394,7 @@ def train_interval(
 def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> Dynamics:
     """Fresh members."""
     hp, num_inputs = narrow(config, Hyperparameters), state_dim + action_dim
-    module = Ensemble(config.dynamics_hidden_dims, state_dim + 1, config.n_ensemble)
+    module = Ensemble(config.hidden_dims, state_dim + 1, config.n_ensemble)
     dynamics = Network.create(module, key, jnp.zeros((1, num_inputs)))
     return Dynamics(
         dynamics=dynamics,

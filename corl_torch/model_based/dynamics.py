@@ -45,7 +45,7 @@ class Hyperparameters:
     """What an update, or a step of the model, depends on."""
 
     # Learning rate of all members
-    dynamics_lr: float = positive(1e-3)
+    learning_rate: float = positive(1e-3)
     # Weight decay of each layer, the last one included; it is a part of the loss
     dynamics_weight_decay: tuple[float, ...] = numbers((2.5e-5, 5e-5, 7.5e-5, 7.5e-5, 1e-4), low=0.0)
     # Members
@@ -79,7 +79,7 @@ class TrainConfig(Hyperparameters, RecordConfig):
     # Epochs at most
     max_timesteps: int = bounded(1000, low=1)
     # Widths of the hidden layers
-    dynamics_hidden_dims: tuple[int, ...] = widths(200, 200, 200, 200)
+    hidden_dims: tuple[int, ...] = widths(200, 200, 200, 200)
     # Steps of the roll-outs that an evaluation compares with the data
     rollout_length: int = bounded(20, low=1)
     # Roll-outs in an evaluation
@@ -281,7 +281,7 @@ class Dynamics:
         device = dynamics.max_logvar.device
         self.hp = hp
         self.dynamics, self.best_dynamics = dynamics, copy.deepcopy(dynamics).requires_grad_(False)
-        self.dynamics_optimizer = torch.optim.Adam(dynamics.parameters(), lr=hp.dynamics_lr)
+        self.dynamics_optimizer = torch.optim.Adam(dynamics.parameters(), lr=hp.learning_rate)
         self.mean, self.std = torch.zeros(num_inputs, device=device), torch.ones(num_inputs, device=device)
         self.best_loss = torch.full((hp.n_ensemble,), 1e10, device=device)
         self.epochs_since_update = torch.zeros((), dtype=torch.int64, device=device)
@@ -370,7 +370,7 @@ def predict(model: Model, hp: Hyperparameters, *columns: np.ndarray) -> Step:
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> Dynamics:
     """Fresh members, drawn from torch's generator on the CPU layer by layer, all members of one at once."""
     num_inputs, device = state_dim + action_dim, resolve_device(config.device)
-    dynamics = Ensemble(num_inputs, config.dynamics_hidden_dims, state_dim + 1, config.n_ensemble)
+    dynamics = Ensemble(num_inputs, config.hidden_dims, state_dim + 1, config.n_ensemble)
     return Dynamics(config, dynamics.to(device), num_inputs)
 
 

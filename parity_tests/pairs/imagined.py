@@ -85,7 +85,7 @@ def terminated(states: Any) -> Any:
 def models(dtype: torch.dtype) -> tuple[Any, Any]:
     """The same fresh model in PyTorch and in JAX, with scaled inputs and elites in an order of their own."""
     twins = [load_twin(side, "model_based/dynamics") for side in ("torch", "jax")]
-    settings: dict[str, Any] = {"dynamics_hidden_dims": (16,), "dynamics_weight_decay": (1e-4, 1e-4), "device": "cpu"}
+    settings: dict[str, Any] = {"hidden_dims": (16,), "dynamics_weight_decay": (1e-4, 1e-4), "device": "cpu"}
     configs = [twin.TrainConfig(n_ensemble=SIZES.n_ensemble, n_elites=SIZES.n_elites, **settings) for twin in twins]
     with torch.random.fork_rng():
         torch.manual_seed(3)

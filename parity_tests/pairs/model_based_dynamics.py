@@ -18,7 +18,7 @@ from shared.frameworks.twins import load_twin
 HELD_OUT = 0.3
 # Training goes on however the held-out error moves.
 SMALL: dict[str, Any] = {"holdout_ratio": HELD_OUT, "max_epochs_since_update": 1000, "n_ensemble": 3, "n_elites": 2} | {
-    "dynamics_hidden_dims": (32, 20),
+    "hidden_dims": (32, 20),
     "dynamics_weight_decay": (1e-3, 3e-3, 2e-3),
 }
 MODES = ("aleatoric", "pairwise-diff", "ensemble_std")
@@ -124,16 +124,16 @@ PAIR = Adapter(
         "default": SMALL,
         # Three layers, and batches that leave no row of the made-up ones over
         "other": SMALL
-        | {"n_ensemble": 4, "n_elites": 3, "dynamics_lr": 3e-3, "logvar_loss_coef": 0.05, "batch_size": 45}
-        | {"dynamics_hidden_dims": (24, 20, 16), "dynamics_weight_decay": (1e-3, 3e-3, 2e-3, 5e-3)},
+        | {"n_ensemble": 4, "n_elites": 3, "learning_rate": 3e-3, "logvar_loss_coef": 0.05, "batch_size": 45}
+        | {"hidden_dims": (24, 20, 16), "dynamics_weight_decay": (1e-3, 3e-3, 2e-3, 5e-3)},
     },
     settings={
         # A batch and what is left over
         "counted": {"batch_size": 100},
         # Few steps, and small ones: large ones magnify the last bits faster than a run's tolerance allows.
         "run": {"env": "mini/hopper-mostly-expert", "n_rollouts": 10, "rollout_length": 3}
-        | {"dynamics_hidden_dims": (8,), "dynamics_weight_decay": (1e-4, 2e-4), "n_ensemble": 2}
-        | {"batch_size": 8192, "dynamics_lr": 1e-4},
+        | {"hidden_dims": (8,), "dynamics_weight_decay": (1e-4, 2e-4), "n_ensemble": 2}
+        | {"batch_size": 8192, "learning_rate": 1e-4},
         "full size": {"holdout_ratio": HELD_OUT},
         "timed": {"holdout_ratio": HELD_OUT},
     },

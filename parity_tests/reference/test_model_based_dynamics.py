@@ -25,7 +25,7 @@ from shared.frameworks.torch_data import to_device
 
 STATE_DIM, ACTION_DIM, EPOCHS = 5, 2, 5
 SMALL: dict[str, Any] = {
-    "dynamics_hidden_dims": (24, 20),
+    "hidden_dims": (24, 20),
     "dynamics_weight_decay": (1e-3, 2e-3, 5e-3),
     "n_ensemble": 4,
     "n_elites": 3,
@@ -36,12 +36,12 @@ CASES: dict[str, dict[str, Any]] = {
     "whole batches": {"holdout_ratio": 0.4, "batch_size": 60},
     "one batch, larger than the data": {"batch_size": 1000},
     "the reference's layers": {
-        "dynamics_hidden_dims": (24, 24, 24, 24),
+        "hidden_dims": (24, 24, 24, 24),
         "dynamics_weight_decay": (2.5e-5, 5e-5, 7.5e-5, 7.5e-5, 1e-4),
         "n_ensemble": 7,
         "n_elites": 5,
     },
-    "other coefficients": {"logvar_loss_coef": 0.3, "dynamics_lr": 1e-2, "holdout_ratio": 0.1},
+    "other coefficients": {"logvar_loss_coef": 0.3, "learning_rate": 1e-2, "holdout_ratio": 0.1},
 }
 of_each_case = pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
 
@@ -74,7 +74,7 @@ class Members:
     """The members of an ensemble one by one, drawn layer by layer for all of them."""
 
     def __init__(self, config: Any) -> None:
-        sizes = [STATE_DIM + ACTION_DIM, *config.dynamics_hidden_dims, 2 * (STATE_DIM + 1)]
+        sizes = [STATE_DIM + ACTION_DIM, *config.hidden_dims, 2 * (STATE_DIM + 1)]
         drawn = []
         for inputs, outputs in pairwise(sizes):
             weight = torch.empty(config.n_ensemble, inputs, outputs)
@@ -115,7 +115,7 @@ def trained(config: Any, dataset: Batch, epochs: int, patience: int = 10**6) -> 
     y = np.concatenate([s2 - s, r[:, None]], axis=1)
     inputs, wanted = (torch.as_tensor(part) for part in ((x.astype(np.float64) - mean) / std, y))
     matrix = np.random.randint(0, len(rows), size=(config.n_ensemble, len(rows)))
-    adam = torch.optim.Adam(members.parameters(), lr=config.dynamics_lr)
+    adam = torch.optim.Adam(members.parameters(), lr=config.learning_rate)
     best, waiting = [1e10] * config.n_ensemble, 0
     saved: list[Any] = [None] * config.n_ensemble
     batches, train_losses, holdout_losses, waited = [], [], [], []
@@ -233,7 +233,7 @@ def test_an_improvement_is_more_than_one_per_cent() -> None:
 def test_the_best_weights_are_not_always_the_last() -> None:
     """A large step lets some members fall back: what is kept and what is trained on differ, but for the bounds."""
     with both_in("float64"):
-        trainer, _, logs, reference, _ = both({"dynamics_lr": 0.1, "logvar_loss_coef": 1.0}, 15)
+        trainer, _, logs, reference, _ = both({"learning_rate": 0.1, "logvar_loss_coef": 1.0}, 15)
         layer, best = trainer.dynamics.output_layer, trainer.best_dynamics.output_layer
         same = [torch.equal(layer.weight[e], best.weight[e]) for e in range(4)]
         assert any(same)
@@ -247,7 +247,7 @@ def test_the_best_weights_are_not_always_the_last() -> None:
 def test_a_saved_trainer_goes_on(tmp_path: Path) -> None:
     """A fresh one scales nothing and has waited for nothing; once it has loaded another, both learn alike."""
     with both_in("float64"):
-        trainer, taken, *_ = both({"dynamics_lr": 0.02}, 3)
+        trainer, taken, *_ = both({"learning_rate": 0.02}, 3)
         dynamics.save(trainer, tmp_path / "saved.pt", note=5)
         fresh = dynamics.create_trainer(trainer.hp, STATE_DIM, ACTION_DIM, 1.0)
         assert (fresh.mean.unique().tolist(), fresh.std.unique().tolist()) == ([0.0], [1.0])
@@ -267,7 +267,7 @@ def test_a_saved_trainer_goes_on(tmp_path: Path) -> None:
 def test_a_saved_model_predicts(tmp_path: Path) -> None:
     """As the trainer's own does, from NumPy's arrays, with the settings and in the sizes that its file names."""
     with both_in("float64"):
-        trainer, *_ = both({"dynamics_lr": 0.02}, 2)
+        trainer, *_ = both({"learning_rate": 0.02}, 2)
         environment = {"id": "Hopper-v5", "state_dim": STATE_DIM, "action_dim": ACTION_DIM, "max_action": 1.0}
         dynamics.save(trainer, tmp_path / "model.pt", settings=asdict(trainer.hp), environment=environment)
         model = dynamics.load_dynamics(tmp_path / "model.pt", device="cpu")
@@ -290,7 +290,7 @@ def test_a_saved_model_predicts(tmp_path: Path) -> None:
 def test_training_ends_when_no_member_improves(patience: int) -> None:
     """After as many epochs as the derivation, each of which counts alike."""
     with both_in("float64"):
-        settings = {"max_epochs_since_update": patience, "dynamics_lr": 0.02}
+        settings = {"max_epochs_since_update": patience, "learning_rate": 0.02}
         trainer, taken, _, reference, _ = both(settings, 300)
         assert trainer.converged
         assert len(taken) == len(reference.waited) < 300
@@ -338,7 +338,7 @@ def fallen(state: np.ndarray) -> bool:
 def test_a_step_of_the_model(mode: str, coef: float) -> None:
     """Samples of the elite that each row draws, its termination, and the penalty in each mode."""
     with both_in("float64"):
-        trainer, _, _, reference, members = both({"dynamics_lr": 0.02}, 4)
+        trainer, _, _, reference, members = both({"learning_rate": 0.02}, 4)
         for e, member in enumerate(reference.best):
             members.layers[e] = member
         rng = np.random.default_rng(2)

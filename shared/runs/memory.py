@@ -148,7 +148,7 @@ def _networks(config: Any) -> Iterator[_Network]:
     names = [field.name for field in dataclasses.fields(config) if re.search(r"hidden_dims?$", field.name)]
     for name in names:
         hidden = getattr(config, name)
-        many = ("n_critics", "n_ensemble") if name.startswith(("critic", "hidden", "dynamics")) else ()
+        many = ("n_critics", "n_ensemble") if name.startswith(("critic", "hidden")) else ()
         several = tuple(each for each in many if hasattr(config, each))
         if isinstance(hidden, tuple):
             pairs = list(pairwise(hidden)) or [(hidden[0], 0)]

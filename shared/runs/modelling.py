@@ -26,7 +26,7 @@ def load_modelled(config: Any) -> Task:
     """Loads the dataset that the config names for a dynamics model; states and rewards are as they are.
 
     Args:
-        config: Has what a `RolloutEvaluator` takes, `env`, and `dynamics_hidden_dims` with as many weight decays and
+        config: Has what a `RolloutEvaluator` takes, `env`, and `hidden_dims` with as many weight decays and
             one more.
 
     Raises:
@@ -34,10 +34,10 @@ def load_modelled(config: Any) -> Task:
     """
     check(config)
     memory.check_settings(config)
-    if len(config.dynamics_weight_decay) != len(config.dynamics_hidden_dims) + 1:
+    if len(config.dynamics_weight_decay) != len(config.hidden_dims) + 1:
         raise InputError(
             f"dynamics_weight_decay has {len(config.dynamics_weight_decay)} numbers: give one for each of "
-            f"dynamics_hidden_dims and one for the last layer, {len(config.dynamics_hidden_dims) + 1}"
+            f"hidden_dims and one for the last layer, {len(config.hidden_dims) + 1}"
         )
     if config.n_elites > config.n_ensemble:
         raise InputError(f"n_elites {config.n_elites} are more than all members: set it to {config.n_ensemble} at most")

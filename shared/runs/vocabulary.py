@@ -76,7 +76,12 @@ IDEAS = (
     Idea("actor_updates", "gradient steps of the policy in an update", ("n_actor_updates",)),
     Idea("value_updates", "gradient steps of V in an update", ("vf_updates", "num_v_updates", "n_critic_updates")),
     # Learning rates, per gradient step
-    Idea("learning_rate", "of all networks, where they share one", ("lr",), {"evaluation/fqe": ("critic_lr",)}),
+    Idea(
+        "learning_rate",
+        "of all networks, where they share one",
+        ("lr", "dynamics_lr"),
+        {"evaluation/fqe": ("critic_lr",)},
+    ),
     Idea("actor_lr", "learning rate of the policy", ("policy_lr", "actor_learning_rate")),
     Idea("critic_lr", "learning rate of the critics", ("qf_lr", "critic_learning_rate")),
     Idea("value_lr", "learning rate of V", ("vf_lr",), {"awr": ("critic_learning_rate",)}),
@@ -93,6 +98,7 @@ IDEAS = (
     Idea("alpha_prime_lr", "learning rate of the Lagrange multiplier", ("cql_alpha_lr",)),
     # Networks
     Idea("n_critics", "critics", ("num_critics",)),
+    Idea("hidden_dims", "widths of the hidden layers, where networks share them", ("dynamics_hidden_dims",)),
     Idea("actor_hidden_dims", "widths of the policy's hidden layers", ("actor_hidden",)),
     Idea(
         "critic_hidden_dims",

@@ -70,10 +70,10 @@ def test_flags_give_the_config(tmp_path: Path) -> None:
 
 def test_an_algorithms_own_changes_count_under_any_name(tmp_path: Path) -> None:
     """One of our names goes before a reference's for all, and the other way round; labels have ours."""
-    algorithms = {"cql": {"settings": {"critic_lr": "1e-3"}, "grid": {"policy_lr": ["1e-4", "2e-4"]}}}
-    found = planned(tmp_path, algorithms=algorithms, settings={"qf_lr": "1e-2"}, grid={"actor_lr": ["5e-4"]})
-    assert [(cell.config.critic_lr, cell.config.actor_lr) for cell in found] == [(1e-3, 1e-4), (1e-3, 2e-4)]
-    assert found[0].label.endswith("seed 0, actor_lr 1e-4")
+    algorithms = {"cql": {"settings": {"discount": "0.9"}, "grid": {"soft_target_tau": ["0.1", "0.2"]}}}
+    found = planned(tmp_path, algorithms=algorithms, settings={"gamma": "0.5"}, grid={"tau": ["1"]})
+    assert [(cell.config.discount, cell.config.tau) for cell in found] == [(0.9, 0.1), (0.9, 0.2)]
+    assert found[0].label.endswith("seed 0, tau 0.1")
 
 
 FAULTS = {

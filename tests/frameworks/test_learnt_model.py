@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("in_haste")
 
 SIDES = ["torch", "jax"]
 # Of a model that is trained in a moment
-QUICK: dict[str, Any] = {"dynamics_hidden_dims": (8,), "dynamics_weight_decay": (1e-4, 1e-4), "n_ensemble": 2} | {
+QUICK: dict[str, Any] = {"hidden_dims": (8,), "dynamics_weight_decay": (1e-4, 1e-4), "n_ensemble": 2} | {
     "n_elites": 1,
     "batch_size": 8192,
     "max_timesteps": 2,

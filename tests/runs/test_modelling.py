@@ -18,7 +18,7 @@ from shared.runs.rollouts import NEAR
 ROOT = Path(__file__).resolve().parents[2]
 SMALL: dict[str, Any] = {
     "env": "mini/hopper-medium-replay",
-    "dynamics_hidden_dims": (8,),
+    "hidden_dims": (8,),
     "dynamics_weight_decay": (1e-4, 1e-4),
     "n_ensemble": 3,
 } | {
@@ -76,7 +76,7 @@ def test_what_is_no_number_is_far() -> None:
 
 
 REFUSED = {
-    "dynamics_weight_decay has 2 numbers: give one for each of dynamics_hidden_dims": {"dynamics_hidden_dims": (8, 8)},
+    "dynamics_weight_decay has 2 numbers: give one for each of hidden_dims": {"hidden_dims": (8, 8)},
     "n_elites 4 are more than all members: set it to 3 at most": {"n_elites": 4},
     "holdout_ratio 0.0 of .* holds out 0": {"holdout_ratio": 0.0},
     "has finite actions": {"env": "mini/cartpole-expert"},
@@ -93,7 +93,7 @@ def test_what_cannot_be_learnt_from_is_refused(message: str) -> None:
 @pytest.mark.parametrize("framework", ["torch", "jax"])
 def test_a_model_that_diverges_ends_with_one_line(framework: str, tmp_path: Path) -> None:
     command = [sys.executable, f"corl_{framework}/model_based/dynamics.py", "--runs_path", str(tmp_path)]
-    settings = {**SMALL, "dynamics_hidden_dims": [8], "dynamics_weight_decay": [1e-4, 1e-4], "dynamics_lr": 1e30}
+    settings = {**SMALL, "hidden_dims": [8], "dynamics_weight_decay": [1e-4, 1e-4], "learning_rate": 1e30}
     command += [str(part) for name, value in settings.items() for part in (f"--{name}", value)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert ended.returncode == 1
