@@ -190,8 +190,8 @@ def other_names(settings: Collection[str], algorithm: str) -> dict[str, str]:
 def suggestion(name: str, settings: Collection[str], others: Mapping[str, str]) -> list[str]:
     """The settings, by the house's names, that somebody may have meant by an unknown name; three at most.
 
-    The first of these that finds any counts: a name with a letter more or less, names with all of its words, such as
-    `actor_lr` and `critic_lr` for `lr`, names of a like spelling.
+    A name with a letter more or less comes first. Next come names with all of its words, such as `actor_lr` and
+    `critic_lr` for `lr`, and last those of a like spelling.
 
     Args:
         name: The unknown one.
