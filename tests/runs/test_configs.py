@@ -226,7 +226,7 @@ def test_pyrallis_by_itself_coerces_nothing_silently_either(kind: type, value: A
         (["--config-path", "x"], "unknown argument '--config-path'; did you mean --config_path?"),
         (["stray"], "unknown argument 'stray'"),
         (["--rate", "1"], "unknown argument '--rate'; did you mean --learning_rate?"),
-        (["--train_seed", "1", "--seed=2"], "--seed and train_seed are the same setting: give one of them"),
+        (["--train_seed", "1", "--seed=2"], "--train_seed and seed are the same setting: give one of them"),
         (["--seed"], "argument --seed: expected one argument"),
         (["--clip", "-inf"], "write --flag=VALUE if the value begins with a minus"),
         (["--env", "hoper-medium-v2"], "unknown dataset 'hoper-medium-v2'; nearest: hopper-medium-v2"),
@@ -312,7 +312,7 @@ def test_epochs_become_updates(
         (["--num_epochs", "0"], "max_timesteps must be greater than 0, not 0"),
         (
             ["--num_epochs", "2", "--max_timesteps", "2"],
-            "max_timesteps and num_epochs are the same setting: give one",
+            "--num_epochs and max_timesteps are the same setting: give one",
         ),
         (["--num_epoch", "2"], "unknown argument '--num_epoch'; did you mean --num_epochs?"),
     ],
@@ -420,7 +420,7 @@ def test_help_names_every_setting(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     printed = capsys.readouterr().out
     for field in dataclasses.fields(Config):
         assert f"--{field.name} " in printed
-    assert "Discount factor, 100% of which goes into the return (between 0 and 1; default: 0.99)" in printed
+    assert "Discount factor, 100% of which goes into the return (between 0 and 1; default: 0.99; also: gamma)" in printed
     assert "Scale rewards (default: false)" in printed
     assert "Folder of checkpoints (default: null)" in printed
     assert printed.index("\nrun:") < printed.index("--seed ") < printed.index("\nalgorithm:") < printed.index("--clip ")

@@ -84,7 +84,7 @@ def test_each_name_means_its_idea(name: str, given: dict[str, Any], meant: tuple
     config = parse(config_class, name, [f"--{setting}={value}" for setting, value in given.items()])
     assert [getattr(config, setting) for setting in meant] == list(given.values())
     first = next(iter(given))
-    with pytest.raises(InputError, match=f"--{meant[0]} and {first} are the same setting: give one of them"):
+    with pytest.raises(InputError, match=f"--{first} and {meant[0]} are the same setting: give one of them"):
         parse(config_class, name, [f"--{first}={given[first]}", f"--{meant[0]}={given[first]}"])
 
 
