@@ -420,7 +420,7 @@ def test_help_names_every_setting(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     printed = capsys.readouterr().out
     for field in dataclasses.fields(Config):
         assert f"--{field.name} " in printed
-    assert "Discount factor, 100% of which goes into the return (between 0 and 1; default: 0.99; also: gamma)" in printed
+    assert "100% of which goes into the return (between 0 and 1; default: 0.99; also: gamma)" in printed
     assert "Scale rewards (default: false)" in printed
     assert "Folder of checkpoints (default: null)" in printed
     assert printed.index("\nrun:") < printed.index("--seed ") < printed.index("\nalgorithm:") < printed.index("--clip ")
