@@ -336,8 +336,8 @@ def train(config: TrainConfig) -> Run:
     parts = config.batch_size // config.minibatch_size
     if not 1 <= parts <= min(config.value_updates, config.actor_updates):
         raise InputError(
-            f"an update has {parts} slices: set minibatch_size to at most batch_size, value_updates and actor_updates to "
-            "at least batch_size / minibatch_size"
+            f"an update has {parts} slices: set minibatch_size to at most batch_size, value_updates and actor_updates "
+            "to at least batch_size / minibatch_size"
         )
     task = load_task(config, None, config.normalize, extract=extract_episodes)
     device = resolve_device(config.device)

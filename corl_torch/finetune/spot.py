@@ -316,8 +316,8 @@ class SPOT:
     def neg_log_beta(self, observations: Tensor, actions: Tensor, latent: Tensor) -> Tensor:
         """How unlikely the VAE finds actions (B, A), (B,): its loss, row by row, or an estimate of the likelihood.
 
-        The VAE's loss is that of a decoder with the variance `kl_weight` A / (2 Z). Codes that the encoder draws are weighed
-        by their densities, of which all but these terms cancel.
+        The VAE's loss is that of a decoder with the variance `kl_weight` A / (2 Z). Codes that the encoder draws are
+        weighed by their densities, of which all but these terms cancel.
         """
         hp = self.hp
         reconstruction, mean, std = self.vae(observations, actions, latent)

@@ -149,7 +149,7 @@ class Collection:
             return {kind: self._recorded("random", 0)}
         if self.agent.config.max_timesteps < 2 * self.agent.config.eval_freq:
             raise InputError("training would leave fewer than 2 policies; raise --steps or lower --eval_freq")
-        self._paths = train(self.agent.twin, self.agent.config, self._folder)
+        self._paths = train(self.agent.twin, self.agent.algorithm, self.agent.config, self._folder)
         if kind == "full-replay":
             return {"replay": self._replay(max(self._paths))}
         if kind == "medium-replay":

@@ -144,7 +144,7 @@ def main(arguments: Sequence[str]) -> int:
     wanted = cells(plan)
     if options.list:
         for cell in wanted:
-            print(f"{run_status(cell.config, cell.framework)[0].value}: {cell.label}")
+            print(f"{run_status(cell.config, cell.algorithm, cell.framework)[0].value}: {cell.label}")
         return 0
     with alone_in(plan.folder):
         note_planned(plan.folder, wanted)
@@ -153,7 +153,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _finish(wanted: Sequence[Cell], folder: Path, options: argparse.Namespace) -> int:
     """Runs what is missing, and says so."""
-    states = [run_status(cell.config, cell.framework)[0] for cell in wanted]
+    states = [run_status(cell.config, cell.algorithm, cell.framework)[0] for cell in wanted]
     counts = Counter(states)
     missing = [cell for cell, state in zip(wanted, states, strict=True) if state is RunStatus.MISSING]
     say(f"{len(wanted)} runs in {folder}: {counts[RunStatus.FINISHED]} finished, {len(missing)} to do")
@@ -205,7 +205,7 @@ def _machines(options: argparse.Namespace, folder: Path) -> Processes | OnRay:
 
 def _told(cell: Cell, ended: Ended) -> RunStatus:
     """Prints how a run of an ended process came out; `MISSING` if it failed."""
-    state, folder = run_status(cell.config, cell.framework)
+    state, folder = run_status(cell.config, cell.algorithm, cell.framework)
     # Of several runs in a process one may have failed, and its status is that of all.
     ended_badly = ended.status and len(ended.cells) == 1
     if ended_badly or folder is None or state is not RunStatus.FINISHED:

@@ -95,7 +95,7 @@ def _trained(config: Any, framework: str) -> Path:
     names = (*names, "wandb_mode", "tensorboard", "project")
     shared = {name: getattr(config, name) for name in names}
     settings = from_settings(twin.TrainConfig, DYNAMICS, shared, "")
-    how_far, folder = run_status(settings, framework)
+    how_far, folder = run_status(settings, DYNAMICS, framework)
     if how_far is RunStatus.FINISHED and folder is not None:
         return folder
     return twin.train(dataclasses.replace(settings, resume=AUTO)).folder

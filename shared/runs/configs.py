@@ -30,6 +30,7 @@ from shared.runs.memory import advice, is_exhausted
 from shared.runs.seeds import summary, train_seeds
 from shared.runs.settings import RunConfig
 from shared.runs.stopping import StopRequest
+from shared.runs.vocabulary import check_once, other_names, suggestion
 
 Config = TypeVar("Config", bound=Any)
 
@@ -79,9 +80,9 @@ def parse(
     the row that `configs/<algorithm>.yaml` holds for the dataset, else from the dataclass. `--help` prints the settings
     and exits. Where `--resume` names a run's folder, its `config.yaml` is such a file.
 
-    A config class may have `REFERENCE_NAMES`, from the names of CORL or d3rlpy to its own. What they call differently
-    from file to file is called alike here, and understood by both names. `CORL_EPOCHS` is the like for what CORL counts
-    in epochs of `num_updates_on_epoch` updates and we count in updates.
+    What CORL, d3rlpy and others call differently from file to file is called alike here, and understood by both names
+    (`shared/runs/vocabulary.py`). A config class may have `CORL_EPOCHS`, the like for what CORL counts in epochs of
+    `num_updates_on_epoch` updates and we count in updates.
 
     Args:
         config_class: A dataclass with a field `env`, the dataset, or the environment of who makes the data.
@@ -92,10 +93,10 @@ def parse(
     Raises:
         InputError: A flag, key, value, file or dataset cannot be used.
     """
-    flags = _read_flags(_parser(config_class, algorithm, prog), config_class, args)
+    flags = _read_flags(_parser(config_class, algorithm, prog), config_class, algorithm, args)
     path = flags.pop("config_path", _settings_of_run(flags.get("resume")))
-    given = {} if path is None else _decode(config_class, read_yaml(Path(path)), f"{path}: ")
-    given = _in_updates(config_class, given | _decode(config_class, flags, "--"))
+    given = {} if path is None else _decode(config_class, algorithm, read_yaml(Path(path)), f"{path}: ")
+    given = _in_updates(config_class, given | _decode(config_class, algorithm, flags, "--"))
     config, row = _completed(config_class, algorithm, given)
     used = [f"{name}={_text(value)}" for name, value in row.items() if name not in given]
     print(f"settings of configs/{algorithm}.yaml for {config.env}: {', '.join(used) or 'none'}")
@@ -117,7 +118,9 @@ def from_settings(config_class: type[Config], algorithm: str, values: Mapping[st
     Raises:
         InputError: A key or a value cannot be used.
     """
-    return _completed(config_class, algorithm, _in_updates(config_class, _decode(config_class, values, where)))[0]
+    return _completed(
+        config_class, algorithm, _in_updates(config_class, _decode(config_class, algorithm, values, where))
+    )[0]
 
 
 def _completed(config_class: type[Config], algorithm: str, given: dict[str, Any]) -> tuple[Config, dict[str, Any]]:
@@ -151,7 +154,7 @@ def dataset_row(config_class: type, algorithm: str, dataset: str) -> dict[str, A
         check_imported(dataset)
         raise InputError(f"unknown dataset {dataset!r}; {nearest(dataset, table)}, or give the path of an .hdf5 file")
     row = table.get(dataset, table.get(row_name(dataset)))
-    return _decode(config_class, row or {}, f"configs/{algorithm}.yaml, {dataset}: ")
+    return _decode(config_class, algorithm, row or {}, f"configs/{algorithm}.yaml, {dataset}: ")
 
 
 def cli(
@@ -261,14 +264,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _read_flags(
-    parser: argparse.ArgumentParser, config_class: type, args: Sequence[str] | None
+    parser: argparse.ArgumentParser, config_class: type, algorithm: str, args: Sequence[str] | None
 ) -> dict[str, str | None]:
-    """The settings given on the command line, as text."""
+    """The settings given on the command line, as text, by the names that they were given by."""
     flags, unknown = parser.parse_known_args(args)
     if unknown:
-        known = [f"--{name}" for name in (*_field_types(config_class), *_reference_names(config_class))]
         flag = unknown[0].partition("=")[0]
-        raise InputError(f"unknown argument {flag!r}; {nearest(flag, [*known, '--config_path', '--seeds', '--help'])}")
+        meant = _meant(config_class, algorithm, flag, ("config_path", "seeds", "help"))
+        raise InputError(f"unknown argument {flag!r}; did you mean {', '.join(f'--{name}' for name in meant)}?")
     return vars(flags)
 
 
@@ -286,21 +289,18 @@ def _parser(config_class: type, algorithm: str, prog: str | None) -> argparse.Ar
     )
     parser.add_argument("--config_path", metavar="FILE", help="YAML file of settings, such as a run's config.yaml")
     groups = {True: parser.add_argument_group("run"), False: parser.add_argument_group("algorithm")}
-    run_settings = _run_settings(config_class)
+    run_settings, others = _run_settings(config_class), other_names(_field_types(config_class), algorithm)
     for field in dataclasses.fields(config_class):
         groups[field.name in run_settings].add_argument(
             f"--{field.name}",
-            *(
-                f"--{theirs}"
-                for theirs, ours in _class_table(config_class, "REFERENCE_NAMES").items()
-                if ours == field.name
-            ),
-            dest=field.name,
             metavar=_metavar(field.type),
             type=_text_or_null if is_optional(field.type) else str,
-            help=_help(config_class, field),
+            help=_help(config_class, field, [other for other, name in others.items() if name == field.name]),
         )
-    for corl, ours in _class_table(config_class, "CORL_EPOCHS").items():
+    for other, name in others.items():
+        kind = _text_or_null if is_optional(_field_types(config_class)[name]) else str
+        parser.add_argument(f"--{other}", type=kind, help=argparse.SUPPRESS)
+    for corl, ours in _epochs(config_class).items():
         groups[True].add_argument(f"--{corl}", metavar="INT", help=f"{ours}, in epochs")
     return parser
 
@@ -328,11 +328,12 @@ def _comment(config_class: type, name: str) -> str:
     return ""
 
 
-def _help(config_class: type, field: dataclasses.Field) -> str:
-    """The comment above a field, its bounds and its default, escaped for argparse."""
+def _help(config_class: type, field: dataclasses.Field, others: Sequence[str]) -> str:
+    """The comment above a field, its bounds, its default and its other names, escaped for argparse."""
     comment = _comment(config_class, field.name)
     facts = [field.metadata["words"]] if "words" in field.metadata else []
-    return f"{comment} ({'; '.join([*facts, f'default: {_text(field.default)}'])})".replace("%", "%%")
+    facts += [f"default: {_text(field.default)}", *([f"also: {', '.join(others)}"] if others else [])]
+    return f"{comment} ({'; '.join(facts)})".replace("%", "%%")
 
 
 def _text(value: Any) -> str:
@@ -348,18 +349,17 @@ def _text_or_null(text: str) -> str | None:
     return None if text == "null" else text
 
 
-def _decode(config_class: type, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _decode(config_class: type, algorithm: str, values: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Turns text into values of the fields' types; `where` begins the message if that fails."""
-    types, corl_names = _field_types(config_class), _reference_names(config_class)
+    types, others, epochs = _field_types(config_class), _other_names(config_class, algorithm), _epochs(config_class)
     alone = {field.name for field in dataclasses.fields(config_class) if "alone" in field.metadata}
-    epochs = _class_table(config_class, "CORL_EPOCHS")
+    check_once(values, others, where)
     decoded = {}
     for given, value in values.items():
-        name = corl_names.get(given, given)
+        name = others.get(given, given)
         if name not in types:
-            raise InputError(f"{where}{given} is not a setting; {nearest(str(given), [*types, *corl_names])}")
-        if name in decoded:
-            raise InputError(f"{where}{given} is given twice: {name} is the same setting")
+            meant = ", ".join(_meant(config_class, algorithm, str(given)))
+            raise InputError(f"{where}{given} is not a setting; did you mean {meant}?")
         if name in alone and isinstance(value, str) and not value.strip().startswith("["):
             value = f"[{value}]"
         try:
@@ -395,12 +395,19 @@ def _field_types(config_class: type) -> dict[str, Any]:
     return {field.name: field.type for field in dataclasses.fields(config_class)}
 
 
-def _reference_names(config_class: type) -> dict[str, str]:
-    return _class_table(config_class, "REFERENCE_NAMES") | _class_table(config_class, "CORL_EPOCHS")
+def _other_names(config_class: type, algorithm: str) -> dict[str, str]:
+    return other_names(_field_types(config_class), algorithm) | _epochs(config_class)
 
 
-def _class_table(config_class: type, name: str) -> dict[str, str]:
-    return getattr(config_class, name, {})
+def _meant(config_class: type, algorithm: str, name: str, further: Sequence[str] = ()) -> list[str]:
+    """What somebody may have meant by an unknown name, who could have given some further ones."""
+    settings = _field_types(config_class)
+    return suggestion(name, [*settings, *_epochs(config_class), *further], other_names(settings, algorithm))
+
+
+def _epochs(config_class: type) -> dict[str, str]:
+    """What CORL counts in epochs, with the house's name."""
+    return getattr(config_class, "CORL_EPOCHS", {})
 
 
 @pyrallis.decode.register

@@ -1,18 +1,27 @@
 """Sizes beyond memory: refused before a run begins, and told in a line where memory runs out in the middle of one.
 
-Settings have the same names in all algorithms, so what they take is estimated here by name. An estimate is of the least
-that any twin holds at one time. So no run is refused that would fit, and one that is let through may still not fit.
+Settings have the same names in all algorithms, so what they take is estimated here by name, and no network is made. An
+estimate is of the least that any twin holds at one time. So no run is refused that would fit, and one that is let
+through may still not fit.
 """
 
+import dataclasses
 import errno
+import re
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import pairwise
+from math import prod
 from typing import Any, NamedTuple
 
 from shared.errors import InputError, RunError
 from shared.runs.machine import gpu_memory, memory
 
 _FLOAT = 4  # bytes
+# Where the widths stand of the network that acts
+_ACTING = ("actor_hidden_dims", "hidden_dims", "hidden_dim")
+# Where it stands how many layers there are of the width `hidden_dim`
+_DEPTHS = ("critic_n_hiddens", "actor_n_hiddens")
 # Of networks whose config does not say it
 _WIDTH, _LAYERS = 256, 2
 # Of each weight: itself, and the two moments of its optimiser
@@ -37,6 +46,22 @@ class _Part(NamedTuple):
     settings: tuple[str, ...]
 
 
+class _Network(NamedTuple):
+    """A network's hidden layers.
+
+    Attributes:
+        settings: Those that say how wide and how many they are.
+        width: Of two layers that follow each other: both are held, since the second is computed from the first.
+        weights: Between them.
+        several: The settings that say how many such networks there are.
+    """
+
+    settings: tuple[str, ...]
+    width: int
+    weights: int
+    several: tuple[str, ...]
+
+
 def check_settings(config: Any) -> None:
     """Whether this machine could hold what a run holds besides its data: networks, an update, an evaluation.
 
@@ -48,7 +73,7 @@ def check_settings(config: Any) -> None:
         check_size(name, getattr(config, name), part.needed, getattr(config, "device", "auto"))
 
 
-def check_size(name: str, value: int, needed: int, device: str = "cpu") -> None:
+def check_size(name: str, value: int | tuple[int, ...], needed: int, device: str = "cpu") -> None:
     """Whether this machine could hold so much.
 
     Args:
@@ -64,7 +89,8 @@ def check_size(name: str, value: int, needed: int, device: str = "cpu") -> None:
     if needed > there and device != "cpu":
         there = max(there, gpu_memory())
     if needed > there:
-        raise InputError(f"{name} {value} needs at least {_gib(needed)}, this machine has {_gib(there)}: lower {name}")
+        shown = f"[{','.join(map(str, value))}]" if isinstance(value, tuple) else value
+        raise InputError(f"{name} {shown} needs at least {_gib(needed)}, this machine has {_gib(there)}: lower {name}")
 
 
 def is_exhausted(error: BaseException | None) -> bool:
@@ -89,7 +115,9 @@ def _gib(size: int) -> str:
 
 def _farthest(config: Any, settings: tuple[str, ...]) -> str:
     """Of these settings the one that lies farthest above its default."""
-    return max(settings, key=lambda name: Fraction(getattr(config, name), getattr(type(config), name, 1)))
+    return max(
+        settings, key=lambda name: Fraction(_largest(getattr(config, name)), _largest(getattr(type(config), name, 1)))
+    )
 
 
 def _parts(config: Any) -> Iterator[_Part]:
@@ -98,19 +126,44 @@ def _parts(config: Any) -> Iterator[_Part]:
 
 
 def _of_perceptrons(config: Any) -> Iterator[_Part]:
-    """Two layers are held together, where there are two: the second is computed from the first."""
-    width, critics = getattr(config, "hidden_dim", _WIDTH), getattr(config, "n_critics", 1)
-    layers = min(getattr(config, name, _LAYERS) for name in ("critic_n_hiddens", "critic_n_hiddens"))
-    layers = min(layers, _LAYERS)
-    rows = getattr(config, "batch_size", 1) * getattr(config, "cql_n_actions", 1)
-    batch, widths, ensemble = (_named(config, name) for name in ("batch_size", "hidden_dim", "n_critics"))
+    """An update's batch in every network, the weights, an evaluation's episodes."""
+    batch, episodes = _named(config, "batch_size"), _named(config, "n_episodes")
     if batch:
-        repeated = _named(config, "cql_n_actions")
-        yield _Part(_FLOAT * rows * critics * width * layers, (*batch, *widths, *ensemble, *repeated))
-    if widths:
-        yield _Part(_FLOAT * _COPIES * critics * width**2 * (layers - 1), widths + ensemble)
-    if episodes := _named(config, "n_episodes"):
-        yield _Part(config.n_episodes * (_FLOAT * width + _EPISODE), (*episodes, *widths))
+        batch += _named(config, "cql_n_actions")
+    for network in _networks(config):
+        number = prod(getattr(config, name) for name in network.several)
+        if batch:
+            rows = prod(getattr(config, name) for name in batch)
+            yield _Part(_FLOAT * number * rows * network.width, (*batch, *network.settings, *network.several))
+        if network.settings:
+            yield _Part(_FLOAT * _COPIES * number * network.weights, (*network.settings, *network.several))
+    if episodes:
+        acting = next((name for name in _ACTING if hasattr(config, name)), None)
+        width = _WIDTH if acting is None else _largest(getattr(config, acting))
+        yield _Part(config.n_episodes * (_FLOAT * width + _EPISODE), (*episodes, *([acting] if acting else [])))
+
+
+def _networks(config: Any) -> Iterator[_Network]:
+    """Those whose settings say it; one of the usual size where none does."""
+    names = [field.name for field in dataclasses.fields(config) if re.search(r"hidden_dims?$", field.name)]
+    for name in names:
+        hidden = getattr(config, name)
+        many = ("n_critics", "n_ensemble") if name.startswith(("critic", "hidden")) else ()
+        several = tuple(each for each in many if hasattr(config, each))
+        if isinstance(hidden, tuple):
+            pairs = list(pairwise(hidden)) or [(hidden[0], 0)]
+            yield _Network((name,), max(map(sum, pairs)), sum(first * second for first, second in pairs), several)
+            continue
+        for deep in [found for setting in _DEPTHS if (found := _named(config, setting))] or [()]:
+            depth = getattr(config, deep[0]) if deep else _LAYERS
+            yield _Network((name, *deep), min(depth, _LAYERS) * hidden, (depth - 1) * hidden**2, several)
+    if not names:
+        yield _Network((), _LAYERS * _WIDTH, _WIDTH**2, ())
+
+
+def _largest(value: Any) -> int:
+    """The number that a setting is, or the largest of several."""
+    return max(value) if isinstance(value, tuple) else value
 
 
 def _named(config: Any, name: str) -> tuple[str, ...]:

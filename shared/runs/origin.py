@@ -88,7 +88,8 @@ def _resumed(config: Any) -> list[Path]:
     named = getattr(config, "resume", "")
     if named != resuming.AUTO:
         return [Path(named)] if named else []
-    alike = (folder for framework in ("torch", "jax") for folder in resuming.begun(config, framework))
+    # Names of settings that one algorithm alone had before a renaming are not known here.
+    alike = (folder for framework in ("torch", "jax") for folder in resuming.begun(config, "", framework))
     unfinished = [folder for folder in alike if not (folder / "result.json").exists()]
     return sorted(unfinished, key=lambda folder: folder.stat().st_mtime, reverse=True)
 

@@ -76,7 +76,7 @@ class Record:
         new = Path(config.runs_path) / f"{resuming.run_name(config)}-{framework}-{uuid.uuid4().hex[:8]}"
         self.suffix = _SUFFIXES[framework]
         self._on_release = contextlib.ExitStack()
-        self._new, self._unfinished = new, resuming.unfinished(config, framework)
+        self._new, self._unfinished = new, resuming.unfinished(config, algorithm, framework)
         self.next()
         self._config, self._task, self._algorithm, self._framework = config, task, algorithm, framework
         self._device, self._unit, self._progress = device, unit, progress

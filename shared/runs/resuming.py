@@ -15,6 +15,7 @@ from shared.names import is_file_name
 from shared.runs.configs import dump
 from shared.runs.metrics import MetricsFile
 from shared.runs.progress import warn
+from shared.runs.vocabulary import in_house
 
 AUTO = "auto"
 # What decides nothing that a run computes, or only where it lies
@@ -38,22 +39,23 @@ class Unfinished(NamedTuple):
     metrics: MetricsFile
 
 
-def unfinished(config: Any, framework: str) -> Iterator[Unfinished]:
+def unfinished(config: Any, algorithm: str, framework: str) -> Iterator[Unfinished]:
     """The runs that `config.resume` means, one after another; none where a new run shall begin.
 
     Args:
         config: Has `resume`: empty, a run's folder, or `auto`. `auto` means all runs under `runs_path` that have the
             same settings, are not finished and are no other process's. The one begun last comes first. What cannot be
             used is passed over, and a line says so.
+        algorithm: Such as `td3_bc`.
         framework: `torch` or `jax`.
 
     Raises:
         InputError: The folder named is no run of this twin, is finished or still goes on, or has other settings.
     """
     if config.resume == AUTO:
-        yield from _latest(config, framework)
+        yield from _latest(config, algorithm, framework)
     elif config.resume:
-        yield _named(config, Path(config.resume), framework)
+        yield _named(config, Path(config.resume), algorithm, framework)
 
 
 def dataset_name(config: Any) -> str:
@@ -72,15 +74,15 @@ def fingerprint(config: Any) -> str:
     return sha256(repr(deciding).encode()).hexdigest()[:8]
 
 
-def begun(config: Any, framework: str) -> list[Path]:
+def begun(config: Any, algorithm: str, framework: str) -> list[Path]:
     """The folders under `runs_path` of runs with the settings of a config, finished or not; takes none of them."""
-    return [path.parent for path in _alike(config, framework) if _differing(config, path.parent) == []]
+    return [path.parent for path in _alike(config, framework) if _differing(config, algorithm, path.parent) == []]
 
 
-def run_status(config: Any, framework: str) -> tuple[RunStatus, Path | None]:
+def run_status(config: Any, algorithm: str, framework: str) -> tuple[RunStatus, Path | None]:
     """How far the runs under `runs_path` with the settings of a config have come, the furthest counts; its folder."""
     found: tuple[RunStatus, Path | None] = (RunStatus.MISSING, None)
-    for folder in begun(config, framework):
+    for folder in begun(config, algorithm, framework):
         if _is_finished(folder):
             return RunStatus.FINISHED, folder
         try:
@@ -106,12 +108,12 @@ def _alike(config: Any, framework: str) -> list[Path]:
     return [path for path in Path(config.runs_path).glob("*/config.yaml") if pattern.fullmatch(path.parent.name)]
 
 
-def _latest(config: Any, framework: str) -> Iterator[Unfinished]:
+def _latest(config: Any, algorithm: str, framework: str) -> Iterator[Unfinished]:
     for path in sorted(_alike(config, framework), key=_begun, reverse=True):
         folder = path.parent
         if _is_finished(folder):
             continue
-        differing = _differing(config, folder)
+        differing = _differing(config, algorithm, folder)
         if differing is None:
             warn(f"{folder} is passed over: its config.yaml cannot be read")
         elif not differing:
@@ -123,8 +125,8 @@ def _latest(config: Any, framework: str) -> Iterator[Unfinished]:
                 warn(f"{folder} is passed over: it cannot be written ({error.strerror})")
 
 
-def _named(config: Any, folder: Path, framework: str) -> Unfinished:
-    differing = _differing(config, folder)
+def _named(config: Any, folder: Path, algorithm: str, framework: str) -> Unfinished:
+    differing = _differing(config, algorithm, folder)
     if differing is None:
         raise InputError(f"{folder} is no run's folder, or its config.yaml is damaged: name another, or auto")
     if not re.search(rf"-{framework}-[0-9a-f]{{8}}$", folder.resolve().name):
@@ -189,8 +191,11 @@ class _SettingsLoader(yaml.SafeLoader):
         return node
 
 
-def _differing(config: Any, folder: Path) -> list[str] | None:
-    """The settings of a run that are not the config's, in words; None if the folder does not tell them."""
+def _differing(config: Any, algorithm: str, folder: Path) -> list[str] | None:
+    """The settings of a run that are not the config's, in words; None if the folder does not tell them.
+
+    A run from before a renaming has other names.
+    """
     path = folder / "config.yaml"
     try:
         if not path.is_file() or path.stat().st_size > _LARGEST:
@@ -200,7 +205,11 @@ def _differing(config: Any, folder: Path) -> list[str] | None:
         return None
     if not isinstance(found, dict):
         return None
+    try:
+        found = in_house(found, [field.name for field in fields(config)], algorithm)
+    except InputError:
+        return None
     found = defaults_of_later(config) | found
     wanted = yaml.safe_load(dump(config))
-    names = [name for name in wanted if name not in FREE and found.get(name) != wanted[name]]
-    return [f"{name} {found.get(name)}, not {wanted[name]}" for name in names]
+    differing = [name for name in wanted if name not in FREE and found.get(name) != wanted[name]]
+    return [f"{name} {found.get(name)}, not {wanted[name]}" for name in differing]

@@ -81,7 +81,7 @@ def test_each_command_s_help_says_how_it_is_typed(command: str, typed: Callable[
         (["train", "numpy", "cql"], "invalid choice: 'numpy' (choose from"),
         (["train", "jax", "cqll"], "unknown algorithm 'cqll'; nearest: cql"),
         (["train", "jax", "../shared/names"], "unknown algorithm '../shared/names'; nearest: "),
-        (["train", "jax", "cql", "--discont", "1"], "unknown argument '--discont'; nearest: --discount"),
+        (["train", "jax", "cql", "--discont", "1"], "unknown argument '--discont'; did you mean --discount?"),
     ],
 )
 def test_bad_command_lines_end_in_one_line(

@@ -68,6 +68,14 @@ def test_flags_give_the_config(tmp_path: Path) -> None:
     assert (cell.config.discount, cell.config.critic_hidden_dims) == (0.9, (8, 9))
 
 
+def test_an_algorithms_own_changes_count_under_any_name(tmp_path: Path) -> None:
+    """One of our names goes before a reference's for all, and the other way round; labels have ours."""
+    algorithms = {"cql": {"settings": {"discount": "0.9"}, "grid": {"soft_target_tau": ["0.1", "0.2"]}}}
+    found = planned(tmp_path, algorithms=algorithms, settings={"gamma": "0.5"}, grid={"tau": ["1"]})
+    assert [(cell.config.discount, cell.config.tau) for cell in found] == [(0.9, 0.1), (0.9, 0.2)]
+    assert found[0].label.endswith("seed 0, tau 0.1")
+
+
 FAULTS = {
     "nothing": ([], "algorithms: field required"),
     "algorithm": (["--algorithms", "ikl", "--datasets", DATASET], "unknown algorithm 'ikl'; nearest: iql"),
@@ -75,12 +83,14 @@ FAULTS = {
     "framework": ([*BC, "--frameworks", "numpy"], "frameworks.0: input should be 'torch' or 'jax'"),
     "seed": ([*BC, "--seeds", "1", "-1"], "seeds"),
     "no seeds": ([*BC, "--seeds", "0"], "seeds: input should be greater than 0"),
-    "setting": ([*BC, "--bach_size", "8"], "any_percent_bc: bach_size is not a setting; nearest: batch_size"),
+    "setting": ([*BC, "--bach_size", "8"], "any_percent_bc: bach_size is not a setting; did you mean batch_size?"),
     "value": ([*BC, "--batch_size", "many"], "any_percent_bc: batch_size must be a whole number, not 'many'"),
     "bound": ([*BC, "--batch_size=0"], "batch_size"),
     "flag without a value": ([*BC, "--batch_size"], "--batch_size needs a value"),
     "grid over no setting": ([*BC, "--grid", "tau=1,2"], "any_percent_bc: tau is not a setting"),
     "grid without values": ([*BC, "--grid", "batch_size"], "--grid batch_size: write the setting and its values"),
+    "setting twice": (["--algorithms", "cql", "--datasets", DATASET, "--tau=1", "--soft_target_tau=1"], "same setting"),
+    "decided by another name": ([*BC, "--train_seed", "3"], "seed is no setting of a sweep"),
     "decided": ([*BC, "--seed", "3"], "seed is no setting of a sweep"),
     "same runs": ([*BC, "--grid", "discount=1,1.0"], "two runs of the sweep are the same"),
     "same algorithm": (["--algorithms", "iql", "iql", "--datasets", DATASET], "algorithms has iql twice"),
@@ -215,17 +225,17 @@ def test_a_run_is_known_by_its_settings(tmp_path: Path, capsys: pytest.CaptureFi
     folder = tmp_path / f"{resuming.run_name(cell.config)}-torch-0123abcd"
     folder.mkdir()
     (folder / "config.yaml").write_text(dump(cell.config))
-    assert resuming.run_status(cell.config, "torch") == (resuming.RunStatus.MISSING, None)
+    assert resuming.run_status(cell.config, "any_percent_bc", "torch") == (resuming.RunStatus.MISSING, None)
     metrics = MetricsFile(folder / "metrics.jsonl")
-    assert resuming.run_status(cell.config, "torch") == (resuming.RunStatus.GOING_ON, folder)
-    assert resuming.run_status(cell.config, "jax") == (resuming.RunStatus.MISSING, None)
+    assert resuming.run_status(cell.config, "any_percent_bc", "torch") == (resuming.RunStatus.GOING_ON, folder)
+    assert resuming.run_status(cell.config, "any_percent_bc", "jax") == (resuming.RunStatus.MISSING, None)
     assert main(command) == 1
     assert "runs that go on in other processes: 1;" in capsys.readouterr().err
     metrics.close()
     (folder / "result.json").write_text("{}")
-    assert resuming.run_status(cell.config, "torch") == (resuming.RunStatus.FINISHED, folder)
+    assert resuming.run_status(cell.config, "any_percent_bc", "torch") == (resuming.RunStatus.FINISHED, folder)
     other = dataclasses.replace(cell.config, batch_size=9)
-    assert resuming.run_status(other, "torch") == (resuming.RunStatus.MISSING, None)
+    assert resuming.run_status(other, "any_percent_bc", "torch") == (resuming.RunStatus.MISSING, None)
 
 
 def test_what_a_killed_sweep_has_started_is_not_started_again(

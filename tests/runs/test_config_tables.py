@@ -1,5 +1,6 @@
 """The tables of the repository: a row for each dataset that CORL has, with CORL's values."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import yaml
 from shared.frameworks.twins import load_twin
 from shared.names import OGBENCH, OGBENCH_TASKS, ogbench_set
 from shared.runs.configs import dataset_row
+from shared.runs.vocabulary import other_names
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -85,7 +87,8 @@ def test_uwacs_row_holds_its_authors_settings() -> None:
     authors |= {"var_Pi": True, "warmup_steps": 40_000}
     config_class = load_twin("torch", "uwac").TrainConfig
     config = config_class(**rows("uwac")["halfcheetah-medium-v0"])
-    assert {name: getattr(config, config_class.REFERENCE_NAMES.get(name, name)) for name in authors} == authors
+    names = other_names([field.name for field in dataclasses.fields(config)], "uwac")
+    assert {name: getattr(config, names.get(name, name)) for name in authors} == authors
     assert (config.max_timesteps, config.eval_freq, 1000 * config.n_episodes) == (3_000_000, 1000, 5000)
 
 

@@ -17,11 +17,13 @@ from shared.frameworks.torch_side import seed_everything
 from shared.frameworks.twins import load_twin
 from shared.runs.configs import algorithms, dump, parse
 from shared.runs.fields import check
+from shared.runs.vocabulary import other_names
 
 # Every kind of field is in it: numbers, lists of them, text, flags, and what may be null.
 ALGORITHM = "dt"
 TrainConfig = load_twin("torch", ALGORITHM).TrainConfig
-NAMES = [*(field.name for field in dataclasses.fields(TrainConfig)), *TrainConfig.REFERENCE_NAMES, "config_path"]
+SETTINGS = [field.name for field in dataclasses.fields(TrainConfig)]
+NAMES = [*SETTINGS, *other_names(SETTINGS, ALGORITHM), "config_path"]
 
 quick = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

@@ -1,6 +1,8 @@
 """Sizes beyond memory: a line before the run, or a line at its end, and no traceback."""
 
+import dataclasses
 import errno
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,8 @@ BEYOND = [
     ("sac", "max_timesteps", 10**12),
     ("sac", "n_episodes", 10**12),
     ("cql", "batch_size", 10**4000),
+    ("bcq", "critic_hidden_dims", (2_000_000, 2_000_000)),
+    ("rebrac", "critic_n_hiddens", 10**9),
 ]
 # Each of DT's episodes has an environment of its own. So many of a robot do not fit; a million of Pendulum's do.
 DATA = {"dt": {"env": "mini/hopper-mostly-expert"}}
@@ -55,10 +59,22 @@ def little_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]
 @pytest.mark.parametrize("side", FRAMEWORKS)
 @pytest.mark.parametrize(("name", "setting", "value"), BEYOND, ids=lambda part: str(part)[:16])
 def test_what_no_machine_holds_is_refused(side: str, name: str, setting: str, value: int, tmp_path: Path) -> None:
-    said = rf"^{setting} \d+ needs at least [\d,.]+ GiB, this machine has [\d,.]+ GiB: lower {setting}$"
+    said = rf"^{setting} [\d,\[\]]+ needs at least [\d,.]+ GiB, this machine has [\d,.]+ GiB: lower {setting}$"
     with pytest.raises(InputError, match=said):
         load_twin(side, name).train(config(side, name, tmp_path, **DATA.get(name, {}), **{setting: value}))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", tables())
+def test_every_width_of_every_algorithm_counts(name: str, little_memory: Callable[[int, int], None]) -> None:
+    """And how many networks there are of it."""
+    little_memory(64, 0)
+    config_class = load_twin("torch", name).TrainConfig
+    for field in dataclasses.fields(config_class):
+        if re.search(r"hidden_dims?$|^n_critics$|^n_ensemble$|_n_hiddens$|^embedding_dim$", field.name):
+            beyond = (2_000_000, 2_000_000) if field.name.endswith("dims") else 10**9
+            with pytest.raises(InputError, match=f"^{field.name} .*: lower {field.name}$"):
+                check_settings(config_class(**{field.name: beyond}))
 
 
 def test_every_environment_of_a_sequence_model_counts(little_memory: Callable[[int, int], None]) -> None:

@@ -3,7 +3,9 @@
 `make test-d3rlpy` installs the library; without it these tests are skipped.
 """
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from types import ModuleType
 from typing import Any
 
@@ -25,6 +27,7 @@ from parity_tests.reference.common import (
 )
 from shared.data.transitions import Batch
 from shared.frameworks.torch_data import take
+from shared.runs.vocabulary import other_names
 
 BATCH_SIZE = 32
 HIDDEN = {"actor": (40, 30), "critic": (50, 20), "imitator": (64, 48)}
@@ -43,6 +46,22 @@ def created(
     algorithm = getattr(d3rlpy.algos, config)(batch_size=BATCH_SIZE, **encoders, **settings).create(device="cpu:0")
     algorithm.create_impl(shape, ACTION_DIM)
     return algorithm
+
+
+def names_of(config: Any) -> dict[str, str]:
+    """What references call the settings of a twin's configuration, each such name with ours."""
+    algorithm = type(config).__module__.partition(".")[2].replace(".", "/")
+    return other_names([field.name for field in fields(config)], algorithm)
+
+
+def as_theirs(kind: type, config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a twin by the names that the library's configuration of this kind has."""
+    known, others = inspect.signature(kind).parameters, names_of(config)
+    found = {}
+    for ours, value in settings.items():
+        (name,) = (name for name in (ours, *(other for other in others if others[other] == ours)) if name in known)
+        found[name] = value
+    return found
 
 
 def quantile_factory(d3rlpy: Any, config: Any) -> dict[str, Any]:

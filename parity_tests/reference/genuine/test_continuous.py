@@ -27,6 +27,7 @@ from parity_tests.reference.genuine.library import (
     FAULTS,
     HIDDEN,
     OF_CRITICS,
+    as_theirs,
     assert_same_updates,
     batch_of,
     created,
@@ -131,9 +132,10 @@ def their_bcq_networks(algorithm: Any) -> list[nn.Module]:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"weight_type": "exp", "advantage_type": "mean", "target_update_type": "hard", "target_update_interval": 4},
+        {"weight_type": "exp", "advantage_type": "mean", "target_update_type": "hard", "target_update_period": 4},
         {"weight_type": "binary", "advantage_type": "max", "target_update_type": "soft", "tau": 0.1},
-        {"weight_type": "exp", "advantage_type": "max", "target_update_type": "soft", "max_weight": 1.01, "beta": 0.5},
+        {"weight_type": "exp", "advantage_type": "max", "target_update_type": "soft", "max_weight": 1.01}
+        | {"advantage_temperature": 0.5},
     ],
 )
 def test_crr(d3rlpy: Any, dataset: Batch, n_critics: int, settings: dict[str, Any]) -> None:
@@ -148,7 +150,8 @@ def test_crr(d3rlpy: Any, dataset: Batch, n_critics: int, settings: dict[str, An
         **settings,
     )
     same_draws()
-    theirs = created(d3rlpy, "CRRConfig", ("actor", "critic"), n_critics=n_critics, **settings)
+    renamed = as_theirs(d3rlpy.algos.CRRConfig, config, settings)
+    theirs = created(d3rlpy, "CRRConfig", ("actor", "critic"), n_critics=n_critics, **renamed)
     same_draws()
     trainer = crr.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     ours = [trainer.actor, trainer.actor_target, *trainer.critics.members, *trainer.critics_target.members]
@@ -171,7 +174,13 @@ def test_crr(d3rlpy: Any, dataset: Batch, n_critics: int, settings: dict[str, An
     "settings",
     [
         {"warmup_steps": 0},
-        {"warmup_steps": 3, "temp_lr": 1e-2, "initial_temperature": 1.0, "mmd_kernel": "gaussian", "mmd_sigma": 0.5},
+        {
+            "warmup_steps": 3,
+            "temperature_lr": 1e-2,
+            "initial_temperature": 1.0,
+            "mmd_kernel": "gaussian",
+            "mmd_sigma": 0.5,
+        },
         {"warmup_steps": 6, "lam": 0.3, "n_critics": 3},
         {"warmup_steps": 1, "initial_alpha": 50.0, "actor_lr": 1e-2, "lam": 1.0, "n_target_samples": 3},
         {"warmup_steps": 0, "initial_alpha": math.exp(10.0), "mmd_sigma": 5.0, "n_mmd_action_samples": 3},
@@ -191,15 +200,14 @@ def test_bear(d3rlpy: Any, dataset: Batch, settings: dict[str, Any]) -> None:
         n_action_samples=samples,
         **settings,
     )
-    theirs_of = {ours: name for name, ours in config.REFERENCE_NAMES.items()}
+    entropy = {"temperature_lr": config.temperature_lr, "initial_temperature": config.initial_temperature}
     same_draws()
     theirs = created(
         d3rlpy,
         "BEARConfig",
         ("actor", "critic", "imitator"),
         n_action_samples=samples,
-        **{"temp_learning_rate": config.temp_lr, "initial_temperature": config.initial_temperature}
-        | {theirs_of.get(name, name): value for name, value in settings.items()},
+        **as_theirs(d3rlpy.algos.BEARConfig, config, entropy | settings),
     )
     same_draws()
     trainer = bear.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
@@ -248,8 +256,8 @@ def test_td3_and_ddpg(d3rlpy: Any, dataset: Batch, twin: ModuleType, settings: d
         critic_hidden_dims=HIDDEN["critic"],
         **settings,
     )
-    theirs_of = {ours: name for name, ours in config.REFERENCE_NAMES.items()}
-    renamed = {theirs_of.get(name, name): value for name, value in settings.items() if name not in OF_CRITICS}
+    shared = {name: value for name, value in settings.items() if name not in OF_CRITICS}
+    renamed = as_theirs(getattr(d3rlpy.algos, f"{config.name}Config"), config, shared)
     renamed |= quantile_factory(d3rlpy, config)
     same_draws()
     theirs = created(d3rlpy, f"{config.name}Config", ("actor", "critic"), **renamed)
@@ -356,8 +364,7 @@ def test_prdc(d3rlpy: Any, dataset: Batch, settings: dict[str, Any]) -> None:
         critic_hidden_dims=HIDDEN["critic"],
         **settings,
     )
-    theirs_of = {ours: name for name, ours in config.REFERENCE_NAMES.items()}
-    renamed = {theirs_of.get(name, name): value for name, value in settings.items()}
+    renamed = as_theirs(d3rlpy.algos.PRDCConfig, config, settings)
     factory = d3rlpy.models.VectorEncoderFactory
     encoders = {f"{part}_encoder_factory": factory(hidden_units=list(HIDDEN[part])) for part in ("actor", "critic")}
     theirs = d3rlpy.algos.PRDCConfig(batch_size=BATCH_SIZE, **encoders, **renamed).create(device="cpu:0")

@@ -27,8 +27,10 @@ from parity_tests.reference.genuine.library import (
     BATCH_SIZE,
     HIDDEN,
     OF_CRITICS,
+    as_theirs,
     assert_same_updates,
     created,
+    names_of,
     quantile_factory,
 )
 from shared.data.transitions import Batch
@@ -45,9 +47,9 @@ SMALL_QUANTILES: dict[str, dict[str, Any]] = {
 
 def renamed(d3rlpy: Any, config: Any, settings: dict[str, Any]) -> dict[str, Any]:
     """Settings of critics of finite actions under the library's names, its factories among them."""
-    theirs_of = {ours: theirs for theirs, ours in config.REFERENCE_NAMES.items()}
     of_factories = ("encoder", "hidden_dims", "adam_eps", *OF_CRITICS)
-    found = {theirs_of.get(key, key): value for key, value in settings.items() if key not in of_factories}
+    others = {name: value for name, value in settings.items() if name not in of_factories}
+    found = as_theirs(getattr(d3rlpy.algos, f"{config.name}Config"), config, others)
     if config.encoder == NO_ENCODER:
         encoder = d3rlpy.models.VectorEncoderFactory(hidden_units=list(HIDDEN["critic"]))
     else:
@@ -65,13 +67,13 @@ def renamed(d3rlpy: Any, config: Any, settings: dict[str, Any]) -> dict[str, Any
     "settings",
     [
         {},
-        {"target_update_interval": 3, "learning_rate": 1e-2},
-        {"target_update_interval": 1, "learning_rate": 1e-2, "discount": 0.9},
-        {"target_update_interval": 2, "learning_rate": 1e-2, "n_critics": 3, "adam_eps": 3e-4},
-        {"target_update_interval": 3, "learning_rate": 1e-2, "critic": "qr"},
-        {"target_update_interval": 3, "learning_rate": 1e-2, "critic": "iqn", "n_quantiles": 64},
-        {"target_update_interval": 3, "learning_rate": 1e-2, "n_critics": 3, **SMALL_QUANTILES["qr"]},
-        {"target_update_interval": 3, "learning_rate": 1e-2, "n_critics": 3, **SMALL_QUANTILES["iqn"]},
+        {"target_update_period": 3, "learning_rate": 1e-2},
+        {"target_update_period": 1, "learning_rate": 1e-2, "discount": 0.9},
+        {"target_update_period": 2, "learning_rate": 1e-2, "n_critics": 3, "adam_eps": 3e-4},
+        {"target_update_period": 3, "learning_rate": 1e-2, "critic": "qr"},
+        {"target_update_period": 3, "learning_rate": 1e-2, "critic": "iqn", "n_quantiles": 64},
+        {"target_update_period": 3, "learning_rate": 1e-2, "n_critics": 3, **SMALL_QUANTILES["qr"]},
+        {"target_update_period": 3, "learning_rate": 1e-2, "n_critics": 3, **SMALL_QUANTILES["iqn"]},
     ],
 )
 def test_dqn(d3rlpy: Any, dataset: Batch, name: str, settings: dict[str, Any]) -> None:
@@ -111,33 +113,33 @@ DISCRETE_FAULTS = {
 # Of each algorithm's settings: with several critics, with targets that follow at once, under other weights
 DISCRETE: list[tuple[ModuleType, dict[str, Any]]] = [
     (discrete_cql, {}),
-    (discrete_cql, {"target_update_interval": 1, "learning_rate": 1e-2, "cql_alpha": 4.0}),
-    (discrete_cql, {"target_update_interval": 3, "learning_rate": 1e-2, "n_critics": 3, "adam_eps": 3e-4}),
-    (discrete_cql, {"target_update_interval": 3, "learning_rate": 1e-2, "critic": "qr"}),
-    (discrete_cql, {"target_update_interval": 3, "learning_rate": 1e-2, "critic": "iqn", "n_quantiles": 64}),
-    (discrete_cql, {"target_update_interval": 3, "learning_rate": 1e-2, "n_critics": 3} | SMALL_QUANTILES["qr"]),
-    (discrete_cql, {"target_update_interval": 3, "learning_rate": 1e-2, "n_critics": 3} | SMALL_QUANTILES["iqn"]),
+    (discrete_cql, {"target_update_period": 1, "learning_rate": 1e-2, "cql_alpha": 4.0}),
+    (discrete_cql, {"target_update_period": 3, "learning_rate": 1e-2, "n_critics": 3, "adam_eps": 3e-4}),
+    (discrete_cql, {"target_update_period": 3, "learning_rate": 1e-2, "critic": "qr"}),
+    (discrete_cql, {"target_update_period": 3, "learning_rate": 1e-2, "critic": "iqn", "n_quantiles": 64}),
+    (discrete_cql, {"target_update_period": 3, "learning_rate": 1e-2, "n_critics": 3} | SMALL_QUANTILES["qr"]),
+    (discrete_cql, {"target_update_period": 3, "learning_rate": 1e-2, "n_critics": 3} | SMALL_QUANTILES["iqn"]),
     (discrete_bcq, {}),
-    (discrete_bcq, {"target_update_interval": 3, "learning_rate": 1e-2, "beta": 0.1, "action_flexibility": 0.6}),
+    (discrete_bcq, {"target_update_period": 3, "learning_rate": 1e-2, "beta": 0.1, "action_flexibility": 0.6}),
     (discrete_bcq, {"learning_rate": 1e-2, "n_critics": 3, "share_encoder": False, "adam_eps": 3e-4, "beta": 0.1}),
-    (discrete_bcq, {"target_update_interval": 1, "learning_rate": 1e-2, "n_critics": 2, "discount": 0.9}),
+    (discrete_bcq, {"target_update_period": 1, "learning_rate": 1e-2, "n_critics": 2, "discount": 0.9}),
     (discrete_bc, {}),
     (discrete_bc, {"learning_rate": 1e-2, "beta": 0.1, "adam_eps": 3e-4}),
     (discrete_sac, {}),
-    (discrete_sac, {"target_update_interval": 1, "critic_lr": 1e-2, "actor_lr": 3e-3, "initial_temperature": 0.2}),
-    (discrete_sac, {"target_update_interval": 3, "critic_lr": 1e-2, "n_critics": 3, "temp_lr": 1e-2}),
-    (discrete_sac, {"n_critics": 1, "temp_lr": 0.0, "initial_temperature": 0.2, "discount": 0.9}),
+    (discrete_sac, {"target_update_period": 1, "critic_lr": 1e-2, "actor_lr": 3e-3, "initial_temperature": 0.2}),
+    (discrete_sac, {"target_update_period": 3, "critic_lr": 1e-2, "n_critics": 3, "temperature_lr": 1e-2}),
+    (discrete_sac, {"n_critics": 1, "temperature_lr": 0.0, "initial_temperature": 0.2, "discount": 0.9}),
 ]
 
 
 # Likewise where they read images
 IMAGES: list[tuple[ModuleType, dict[str, Any]]] = [
-    (discrete_cql, {"learning_rate": 1e-2, "n_critics": 2, "target_update_interval": 3}),
+    (discrete_cql, {"learning_rate": 1e-2, "n_critics": 2, "target_update_period": 3}),
     (discrete_cql, {"learning_rate": 1e-2, **SMALL_QUANTILES["iqn"]}),
-    (discrete_bcq, {"learning_rate": 1e-2, "n_critics": 2, "target_update_interval": 3}),
+    (discrete_bcq, {"learning_rate": 1e-2, "n_critics": 2, "target_update_period": 3}),
     (discrete_bcq, {"learning_rate": 1e-2, "share_encoder": False}),
     (discrete_bc, {"learning_rate": 1e-2}),
-    (discrete_sac, {"critic_lr": 1e-2, "actor_lr": 3e-3, "target_update_interval": 3}),
+    (discrete_sac, {"critic_lr": 1e-2, "actor_lr": 3e-3, "target_update_period": 3}),
 ]
 
 
@@ -219,18 +221,18 @@ def test_defaults_of_finite_actions(d3rlpy: Any, twin: ModuleType) -> None:
     compared.pop("gamma" if twin is discrete_bc else "", None)
     assert len(compared) >= 3
     for name, value in compared.items():
-        assert getattr(config, config.REFERENCE_NAMES.get(name, name)) == value, name
+        assert getattr(config, names_of(config).get(name, name)) == value, name
 
 
 def test_defaults_of_dqn(d3rlpy: Any) -> None:
     """Of updates, of its explorer and of its loop; what an algorithm here has besides is of its runs."""
     config, theirs = dqn.TrainConfig(), d3rlpy.algos.DQNConfig()
     for name in ("batch_size", "learning_rate", "gamma", "n_critics", "target_update_interval"):
-        assert getattr(config, config.REFERENCE_NAMES.get(name, name)) == getattr(theirs, name)
+        assert getattr(config, names_of(config).get(name, name)) == getattr(theirs, name)
     explorer = d3rlpy.algos.LinearDecayEpsilonGreedy()
     loop = inspect.signature(d3rlpy.algos.DQN.fit_online).parameters
     for name in ("n_updates", "update_interval", "update_start_step", "eval_epsilon"):
-        assert getattr(config, config.REFERENCE_NAMES.get(name, name)) == loop[name].default
+        assert getattr(config, names_of(config).get(name, name)) == loop[name].default
     assert (config.max_timesteps, config.eval_freq) == (loop["n_steps"].default, loop["n_steps_per_epoch"].default)
     shares = dqn.epsilons(config, 0, 1_100_000)[[0, 499_999, 999_999, 1_099_999]]
     expected = [explorer.compute_epsilon(step) for step in (1, 500_000, 1_000_000, 1_100_000)]

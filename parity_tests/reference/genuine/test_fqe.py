@@ -17,7 +17,7 @@ from parity_tests.reference.common import (
     assert_same_weights,
     same_draws,
 )
-from parity_tests.reference.genuine.library import BATCH_SIZE, HIDDEN, batch_of, created
+from parity_tests.reference.genuine.library import BATCH_SIZE, HIDDEN, as_theirs, batch_of, created
 from shared.data.measures import find_episodes
 from shared.data.transitions import Batch, SarsaBatch, extract_transitions
 from shared.frameworks.torch_data import take
@@ -29,8 +29,7 @@ pytestmark = pytest.mark.d3rlpy
 def both_fqe(d3rlpy: Any, **settings: Any) -> tuple[fqe.FQE, Any, Any]:
     """Our critics, the library's and the policy of the library that it judges; the critics from one seed."""
     config = fqe.TrainConfig(device="cpu", batch_size=BATCH_SIZE, critic_hidden_dims=HIDDEN["critic"], **settings)
-    theirs_of = {ours: name for name, ours in config.REFERENCE_NAMES.items()}
-    renamed = {theirs_of.get(name, name): value for name, value in settings.items()}
+    renamed = as_theirs(d3rlpy.ope.FQEConfig, config, settings)
     policy = created(d3rlpy, "TD3Config", ("actor", "critic"))
     # Actions that differ from state to state
     for parameter in policy.impl.modules.policy.parameters():
@@ -46,8 +45,8 @@ def both_fqe(d3rlpy: Any, **settings: Any) -> tuple[fqe.FQE, Any, Any]:
 
 
 @pytest.mark.parametrize("n_critics", [1, 2])
-@pytest.mark.parametrize("settings", [{}, {"target_update_interval": 1}, {"target_update_interval": 3}])
-@pytest.mark.parametrize("other", [{}, {"discount": 0.9, "critic_lr": 1e-3}])
+@pytest.mark.parametrize("settings", [{}, {"target_update_period": 1}, {"target_update_period": 3}])
+@pytest.mark.parametrize("other", [{}, {"discount": 0.9, "learning_rate": 1e-3}])
 def test_fqe(d3rlpy: Any, dataset: Batch, settings: dict[str, int], other: dict[str, float], n_critics: int) -> None:
     """Weights, logs, targets and values; the policy's actions are those of the library, batch for batch."""
     trainer, theirs, policy = both_fqe(d3rlpy, n_critics=n_critics, **settings, **other)

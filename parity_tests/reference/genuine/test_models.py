@@ -34,7 +34,7 @@ pytestmark = pytest.mark.d3rlpy
 
 WIDTHS = {"actor_hidden_dims": HIDDEN["actor"], "critic_hidden_dims": HIDDEN["critic"]}
 VAE = {"vae_hidden_dims": HIDDEN["imitator"], "vae_iterations": 0} | FAULTS
-BEAR = {"vae_hidden_dims": HIDDEN["imitator"], "vae_tanh": False, "mmd_in_actor": False, "temp_lr": 1e-4}
+BEAR = {"vae_hidden_dims": HIDDEN["imitator"], "vae_tanh": False, "mmd_in_actor": False, "temperature_lr": 1e-4}
 ENCODERS = ("actor", "critic", "imitator")
 # The twin, the library's configuration, the networks with other widths, settings that both have, and our other ones
 MODELS: dict[str, tuple[ModuleType, str, tuple[str, ...], dict[str, Any], dict[str, Any]]] = {
@@ -89,7 +89,7 @@ def test_a_model_of_finite_actions_goes_on(d3rlpy: Any, dataset: Batch, name: st
         batch_size=BATCH_SIZE,
         double=name == "DoubleDQN",
         learning_rate=1e-2,
-        target_update_interval=3,
+        target_update_period=3,
         n_critics=2,
     )
     same_draws()
@@ -106,7 +106,7 @@ def test_a_model_of_finite_actions_goes_on(d3rlpy: Any, dataset: Batch, name: st
 
 def test_a_judgement_goes_on(d3rlpy: Any, dataset: Batch, tmp_path: Path) -> None:
     """Critics of fitted Q evaluation, with what their optimiser remembers."""
-    trainer, theirs, policy = both_fqe(d3rlpy, n_critics=2, critic_lr=1e-3, target_update_interval=4)
+    trainer, theirs, policy = both_fqe(d3rlpy, n_critics=2, learning_rate=1e-3, target_update_period=4)
     for step in range(UPDATES):
         theirs.impl.inner_update(batch_of(d3rlpy, dataset), step)
     theirs.save_model(str(tmp_path / "model.pt"))

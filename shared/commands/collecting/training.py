@@ -11,17 +11,19 @@ import yaml
 from shared.errors import InputError
 from shared.runs.configs import dump
 from shared.runs.resuming import defaults_of_later
+from shared.runs.vocabulary import in_house
 
 _CHECKPOINT = re.compile(r"checkpoint_(\d+)\.(pt|msgpack)")
 # What may differ between a training and one that goes on from it, or is content with its beginning
 _FREE = ("max_timesteps", "load_model", "resume", "runs_path", "checkpoints_path")
 
 
-def train(twin: ModuleType, config: Any, folder: Path) -> dict[int, Path]:
+def train(twin: ModuleType, algorithm: str, config: Any, folder: Path) -> dict[int, Path]:
     """Trains in the folder, from its last checkpoint on; one that has come far enough is left as it is.
 
     Args:
         twin: An algorithm's file with `TrainConfig` and `train`, which saves a checkpoint at each evaluation.
+        algorithm: Its name.
         config: Its config.
         folder: Holds `checkpoints/` and `runs/`.
 
@@ -31,7 +33,7 @@ def train(twin: ModuleType, config: Any, folder: Path) -> dict[int, Path]:
     Raises:
         InputError: The folder holds a training with other settings.
     """
-    _refuse_others(config, folder)
+    _refuse_others(config, algorithm, folder)
     found = checkpoints(folder)
     if max(found, default=0) < config.max_timesteps:
         places = {"checkpoints_path": str(folder / "checkpoints"), "runs_path": str(folder / "runs")}
@@ -46,10 +48,10 @@ def checkpoints(folder: Path) -> dict[int, Path]:
     return dict(sorted((int(match[1]), path) for match, path in matches if match))
 
 
-def _refuse_others(config: Any, folder: Path) -> None:
+def _refuse_others(config: Any, algorithm: str, folder: Path) -> None:
     wanted = _settings(dump(config))
     for path in (folder / "runs").glob("*/config.yaml"):
-        found = defaults_of_later(config) | _settings(path.read_text())
+        found = defaults_of_later(config) | in_house(_settings(path.read_text()), list(vars(config)), algorithm)
         differing = [f"{name} {found.get(name)}" for name in wanted if found.get(name) != wanted[name]]
         if differing:
             raise InputError(f"{folder} holds a training with {', '.join(differing)}: name another --work_dir")

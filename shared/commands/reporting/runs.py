@@ -15,6 +15,7 @@ from shared.errors import InputError
 from shared.runs import resuming
 from shared.runs.configs import read_yaml
 from shared.runs.curves import LABELS, printable
+from shared.runs.vocabulary import IDEAS, in_house
 
 ONLINE = ", then online"
 """Behind the name of an algorithm whose runs go on in the environment."""
@@ -224,7 +225,9 @@ def _kind(folder: Path) -> Kind:
         InputError: Its settings cannot be read.
     """
     title, _, framework, _ = folder.name.rsplit("-", 3)
-    return kind_of(framework, read_yaml(folder / "config.yaml"), title)
+    # So that runs from before and after a renaming compare
+    settings = in_house(read_yaml(folder / "config.yaml"), [idea.name for idea in IDEAS], "")
+    return kind_of(framework, settings, title)
 
 
 def _result(path: Path) -> Mapping[str, Any] | None:

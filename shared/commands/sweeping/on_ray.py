@@ -98,4 +98,4 @@ def make_run(config: dict[str, int], orders: Sequence[Order], runs: Sequence[byt
 
 def _are_finished(cells: tuple[Cell, ...]) -> bool:
     """Whether all runs of a batch have their results."""
-    return all(run_status(cell.config, cell.framework)[0] is RunStatus.FINISHED for cell in cells)
+    return all(run_status(cell.config, cell.algorithm, cell.framework)[0] is RunStatus.FINISHED for cell in cells)

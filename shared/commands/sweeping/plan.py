@@ -14,6 +14,7 @@ from shared.frameworks.twins import load_twin, name_of
 from shared.interrupts import ended_at_once
 from shared.runs.configs import dump, from_settings
 from shared.runs.resuming import AUTO
+from shared.runs.vocabulary import in_house
 
 # More runs than a person means, and fewer than take long to be listed
 LARGEST = 10_000
@@ -133,7 +134,7 @@ def _follows(first: Cell, second: Cell) -> bool:
 
 def _count(plan: Plan) -> int:
     """How many runs there are, without making any."""
-    grids = [math.prod(map(len, _grid(plan, own).values())) for own in _algorithms(plan).values()]
+    grids = [math.prod(map(len, (plan.grid | own.grid).values())) for own in _algorithms(plan).values()]
     seeds = plan.seeds if isinstance(plan.seeds, int) else len(plan.seeds)
     return sum(grids) * len(plan.datasets) * len(plan.frameworks) * seeds
 
@@ -146,10 +147,6 @@ def _algorithms(plan: Plan) -> dict[str, Changes]:
     return {name: Changes() for name in plan.algorithms}
 
 
-def _grid(plan: Plan, own: Changes) -> dict[str, list[Any]]:
-    return plan.grid | own.grid
-
-
 def _cells(plan: Plan) -> Iterator[Cell]:
     seeds = range(plan.seeds) if isinstance(plan.seeds, int) else plan.seeds
     for algorithm, own in _algorithms(plan).items():
@@ -157,10 +154,14 @@ def _cells(plan: Plan) -> Iterator[Cell]:
             name = name_of(framework, algorithm)
             with ended_at_once():
                 config_class = load_twin(framework, name).TrainConfig
-            grid = _grid(plan, own)
+            known = [field.name for field in dataclasses.fields(config_class)]
+            fixed, grid = (
+                in_house(first, known, name) | in_house(then, known, name)
+                for first, then in ((plan.settings, own.settings), (plan.grid, own.grid))
+            )
             for combination, dataset in product(product(*grid.values()), plan.datasets):
                 varied = dict(zip(grid, combination, strict=True))
-                given = plan.settings | own.settings | varied
+                given = fixed | varied
                 config = _config(config_class, name, given, dataset, plan.folder)
                 for seed in seeds:
                     yield Cell(

@@ -201,7 +201,7 @@ def why_it_failed(search: Search, values: dict[str, Any]) -> str:
 
 
 def _is_finished(cell: Cell) -> bool:
-    return run_status(cell.config, cell.framework)[0] is RunStatus.FINISHED
+    return run_status(cell.config, cell.algorithm, cell.framework)[0] is RunStatus.FINISHED
 
 
 def so_far(runs: Sequence[Cell]) -> tuple[float, float]:
@@ -211,7 +211,11 @@ def so_far(runs: Sequence[Cell]) -> tuple[float, float]:
     """
     done, scores = 0, []
     for cell in runs:
-        found = [evaluated for folder in begun(cell.config, cell.framework) if (evaluated := read_run(folder))]
+        found = [
+            evaluated
+            for folder in begun(cell.config, cell.algorithm, cell.framework)
+            if (evaluated := read_run(folder))
+        ]
         if found:
             furthest = max(found, key=lambda evaluated: evaluated.reached)
             done += furthest.reached
