@@ -192,7 +192,7 @@ def test_it_acts_as_the_run_on_a_thousand_observations(name: str, format: str, t
 def test_scaled_actions_come_out_as_the_environment_takes_them(name: str, format: str, tmp_path: Path) -> None:
     """And go in as they were taken, where the policy remembers them. None leaves the box."""
     scale = np.linspace(0.2, 1.4, ACTION_DIM).astype(np.float32)
-    low, high = np.full(ACTION_DIM, -1.1, np.float32), np.full(ACTION_DIM, 0.3, np.float32)
+    low, high = np.full(ACTION_DIM, -0.8, np.float32), np.full(ACTION_DIM, 0.05, np.float32)
     actions = {"action_mean": 0.3 - scale, "action_std": scale, "action_low": low, "action_high": high}
     folder = run_folder(tmp_path, name, "torch", STATISTICS | actions, action_scaler="min_max")
     source, inputs = SavedRun.open(folder / "checkpoint.pt"), given(name, OBSERVATIONS)
