@@ -94,7 +94,7 @@ class Online:
             self._metrics = _Means(self._run.unfinished if self._run.step > self._config.switch else None)
 
     def play(self, state: Any, start: int, end: int) -> tuple[Any, int]:
-        """The environment steps and updates `start + 1` to `end`, or fewer if the run is asked to end meanwhile.
+        """The environment steps and updates `start + 1` to `end`, or fewer, if the run is asked to end meanwhile.
 
         Returns:
             The state, and how far it has come.
@@ -104,7 +104,7 @@ class Online:
         caller = _Alone(self._train, state, self._ring) if seeds.count() == 1 else _Together(self, state, self._ring)
         action = self._act(state, start)
         for at in range(start, end, per_call):
-            if self._run.stopping:
+            if at > start and self._run.stopping:
                 end = at
                 break
             updates, first = min(per_call, end - at), self._experience.size
