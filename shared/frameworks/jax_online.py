@@ -80,8 +80,8 @@ class Online:
         self._config, self._experience, self._key = config, experience, key
         self._next_action, self._train, self._as_rows = next_action, train_online, as_rows
         self._statics, self._shared = statics, tuple(shared)
-        self._run, self._ring = run, None
-        self._metrics = _Means()
+        self._run, self._metrics = run, _Means()
+        self._ring: Ring | None = None
         keep_freed_memory()
 
     def begin(self, dataset: PackedDataset, keeps_dataset: bool = True) -> None:
