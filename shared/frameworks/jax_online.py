@@ -80,8 +80,8 @@ class Online:
         self._config, self._experience, self._key = config, experience, key
         self._next_action, self._train, self._as_rows = next_action, train_online, as_rows
         self._statics, self._shared = statics, tuple(shared)
-        self._run, self._ring = run, None
-        self._metrics = _Means()
+        self._run, self._metrics = run, _Means()
+        self._ring: Ring | None = None
         keep_freed_memory()
 
     def begin(self, dataset: PackedDataset, keeps_dataset: bool = True) -> None:
@@ -94,7 +94,7 @@ class Online:
             self._metrics = _Means(self._run.unfinished if self._run.step > self._config.switch else None)
 
     def play(self, state: Any, start: int, end: int) -> tuple[Any, int]:
-        """The environment steps and updates `start + 1` to `end`, or fewer if the run is asked to end meanwhile.
+        """The environment steps and updates `start + 1` to `end`, or fewer, if the run is asked to end meanwhile.
 
         Returns:
             The state, and how far it has come.
@@ -104,7 +104,7 @@ class Online:
         caller = _Alone(self._train, state, self._ring) if seeds.count() == 1 else _Together(self, state, self._ring)
         action = self._act(state, start)
         for at in range(start, end, per_call):
-            if self._run.stopping:
+            if at > start and self._run.stopping:
                 end = at
                 break
             updates, first = min(per_call, end - at), self._experience.size
