@@ -356,7 +356,8 @@ def _split(columns: dict[str, np.ndarray], where: str, choices: _Choices) -> dic
         raise InputError(f"{where} has {len(ended)} terminals for {number} episodes: write one for each")
     pieces = []
     for episode, (first, last) in enumerate(pairwise(bounds)):
-        piece = {name: columns[name][first:last] for name in ("actions", "rewards") if name in columns}
+        shared = [name for name in ("actions", "rewards") if name in columns]
+        piece: dict[str, np.ndarray] = {name: columns[name][first:last] for name in shared}
         piece["observations"] = states[first + episode : last + episode + 1]
         pieces.append(_episode(piece | {"terminals": ended[episode : episode + 1]}, where, choices))
     return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}

@@ -102,12 +102,12 @@ class Task:
 
 def load_task(
     config: Any,
-    prepare: Callable[[Any, str], Any] | None = None,
+    prepare: Callable[..., Any] | None = None,
     normalize: bool = True,
     eval_seed: int | None = None,
     source: Any = None,
     extract: Callable[[dict[str, np.ndarray], int | None], Any] = transitions.extract_transitions,
-    step_rewards: Callable[[Any, str], Callable[[float], float]] | None = None,
+    step_rewards: Callable[..., Callable[[float], float]] | None = None,
     finite: bool = False,
     model: Origin | None = None,
 ) -> Task:
@@ -151,7 +151,7 @@ def _transitions(
     normalize: bool,
     source: Any,
     extract: Callable,
-    step_rewards: Callable[[Any, str], Callable[[float], float]] | None,
+    step_rewards: Callable[..., Callable[[float], float]] | None,
     finite: bool,
     origin: Origin | None,
 ) -> "_Learnt":
