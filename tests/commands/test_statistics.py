@@ -12,6 +12,7 @@ from shared.commands.statistics import (
     probability_of_improvement,
 )
 
+
 def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end() -> None:
     scores = np.array([[-1000.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 1000.0], np.arange(8.0)])
     assert interquartile_mean(scores).tolist() == [3.5, 3.5]
