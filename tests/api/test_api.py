@@ -71,7 +71,7 @@ def arrays(rows: int = 300) -> dict[str, np.ndarray]:
         "observations": rng.normal(size=(rows, 3)),
         "actions": rng.uniform(-2, 2, size=(rows, 1)),
         "rewards": rng.normal(size=rows),
-        "terminals": np.zeros(rows, bool),
+        "terminals": np.arange(rows) % 100 == 49,
         "timeouts": np.arange(rows) % 100 == 99,
     }
 
@@ -235,8 +235,9 @@ def test_a_policy_is_not_evaluated_where_it_does_not_fit(run: corl_twins.Run) ->
 
 
 @pytest.mark.thorough
-def test_a_notebook_shows_a_bar(tmp_path: Path) -> None:
+def test_a_notebook_shows_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though its output is no terminal."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(corl_twins.__file__).resolve().parents[1]))
     settings = ", ".join(f"{name}={value!r}" for name, value in SHORT.items() if name != "progress")
     code = f"import corl_twins\ncorl_twins.train('any_percent_bc', framework='torch', {settings})"
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
