@@ -16,13 +16,13 @@ from shared.commands.collecting.writing import write_arrays
 from shared.commands.common import Parser
 from shared.data import (
     atari_sets,
+    checksums,
     download,
     forms,
     minari_sets,
     ogbench_sets,
     remarks,
     sources,
-    sums,
     transitions,
 )
 from shared.data.cache import Source, nothing_kept, sha256_of
@@ -303,23 +303,23 @@ def _verdict(path: Path, raw: dict[str, np.ndarray], digest: str) -> str:
     Raises:
         InputError: It bears the name of one that it is not.
     """
-    for file_name, known in sums.KNOWN.items():
+    for file_name, known in checksums.KNOWN.items():
         if known == digest:
             return f"which is D4RL's {_ids_of(Path(file_name))[0]}"
     meant = _ids_of(path)
     if not meant:
         return "not one of D4RL's"
-    if path.name in sums.KNOWN:
+    if path.name in checksums.KNOWN:
         raise InputError(f"{path} is not D4RL's {meant[0]}: its SHA-256 is {digest}; delete it and download it again")
     try:
         download.check_sizes(raw, names.D4RL_FACTS[meant[0]])
     except InputError as error:
         raise InputError(f"{path} is not D4RL's {meant[0]}: {error}; delete it and download it again") from None
-    recorded = sums.recorded().get(path.name)
+    recorded = checksums.recorded().get(path.name)
     if recorded not in (None, digest):
         raise InputError(
             f"{path} is not the recorded file of {meant[0]}: its SHA-256 is {digest}; download it again, or delete its "
-            f"line in {sums.user_table()}"
+            f"line in {checksums.user_table()}"
         )
     return (
         f"as recorded for D4RL's {meant[0]}" if recorded else f"named like D4RL's {meant[0]}, whose bytes are not known"
@@ -328,10 +328,10 @@ def _verdict(path: Path, raw: dict[str, np.ndarray], digest: str) -> str:
 
 def _record(digests: dict[str, str]) -> None:
     """Enters what is not known yet into the user's table."""
-    new = {file_name: digest for file_name, digest in digests.items() if sums.known(file_name) is None}
+    new = {file_name: digest for file_name, digest in digests.items() if checksums.known(file_name) is None}
     if new:
-        sums.record(new)
-    print(f"{len(new)} recorded in {sums.user_table()}, {len(digests) - len(new)} known before")
+        checksums.record(new)
+    print(f"{len(new)} recorded in {checksums.user_table()}, {len(digests) - len(new)} known before")
 
 
 def download_dataset(options: argparse.Namespace) -> None:

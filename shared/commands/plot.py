@@ -4,6 +4,7 @@ import argparse
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -57,7 +58,7 @@ def draw(gathered: Gathered) -> bytes:
         for key in keys:
             _draw_curve(axis, _label(variants[key], key), gathered, key, styles[key[0]])
         runs = [run for run in gathered.runs if run.kind.key in keys]
-        for switch in {run.evaluated.switch for run in runs} - {None}:
+        for switch in {run.evaluated.switch for run in runs if run.evaluated.switch is not None}:
             mark_switch(axis, switch)
         metric = next((run.evaluated.metric for run in runs if run.evaluated.metric), "")
         axis.set_title(drawable(f"{algorithm} on {dataset}"), loc="left", fontsize=10)
@@ -76,7 +77,7 @@ def _label(variant: str, key: Key) -> str:
 
 
 def _draw_curve(axis: Axes, label: str, gathered: Gathered, key: Key, look: Look) -> None:
-    style = {"color": look.colour, "linestyle": _DASHES[key[2]]}
+    style: dict[str, Any] = {"color": look.colour, "linestyle": _DASHES[key[2]]}
     if runs := gathered.groups.get(key):
         steps, mean = mean_curve(runs)
         seeds = f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
@@ -89,12 +90,14 @@ def _draw_curve(axis: Axes, label: str, gathered: Gathered, key: Key, look: Look
         _draw_alone(axis, label, run, style)
 
 
-def _draw_alone(axis: Axes, label: str, run: Run, style: Mapping[str, str]) -> None:
+def _draw_alone(axis: Axes, label: str, run: Run, style: Mapping[str, Any]) -> None:
     """A run that no mean has in it; a cross ends one that has diverged."""
     state = "diverged" if run.evaluated.diverged else "not finished" if run.result is None else "shorter"
     values = {step: value for step, value in sorted(run.evaluated.values.items()) if np.isfinite(value)}
     name = f"{label}, seed {run.evaluated.seed}: {state}"
-    marker = {"marker": "x", "markevery": [-1], "markersize": 7} if values and run.evaluated.diverged else {}
+    marker: dict[str, Any] = (
+        {"marker": "x", "markevery": [-1], "markersize": 7} if values and run.evaluated.diverged else {}
+    )
     axis.plot(list(values), list(values.values()), linewidth=0.8, alpha=0.6, label=name, **marker, **style)
 
 

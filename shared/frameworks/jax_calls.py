@@ -65,7 +65,7 @@ def as_saved(history: Metrics) -> list[list[dict[str, Any]]]:
     return [[dict(metrics) for metrics in jax.device_get(history)]]
 
 
-def _from_checkpoint(content: Any) -> list[Metrics]:
+def _from_checkpoint(content: Any) -> list[Any]:
     """MessagePack knows lists, but flax writes them as mappings by number."""
     if isinstance(content, Mapping):
         if "sums" in content:  # of the online phase

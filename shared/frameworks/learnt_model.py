@@ -91,8 +91,8 @@ def load_learnt_model(config: Any, framework: str) -> tuple[Task, LearntModel]:
 def _trained(config: Any, framework: str) -> Path:
     """The folder of a run that has learnt a model for this one."""
     twin = load_twin(framework, DYNAMICS)
-    names = ("env", "limits_as_terminals", "termination", "seed", "device", "runs_path")
-    names = (*names, "wandb_mode", "tensorboard", "project")
+    of_data = ("env", "limits_as_terminals", "termination")
+    names = (*of_data, "seed", "device", "runs_path", "wandb_mode", "tensorboard", "project")
     shared = {name: getattr(config, name) for name in names}
     settings = from_settings(twin.TrainConfig, DYNAMICS, shared, "")
     how_far, folder = run_status(settings, DYNAMICS, framework)

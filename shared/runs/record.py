@@ -377,6 +377,7 @@ class Record:
     def _result(self) -> dict[str, Any]:
         curve = self._curve()
         means = [float(values.mean()) for values in curve.values]
+        numbers = [mean for mean in means if np.isfinite(mean)]
         return {
             "algorithm": self._algorithm,
             "framework": self._framework,
@@ -386,7 +387,7 @@ class Record:
             "metric": curve.metric,
             "final": means[-1] if means else None,
             f"mean_of_last_{AVERAGED}": float(np.mean(means[-AVERAGED:])) if means else None,
-            "best": self._scale.best(finite) if (finite := [mean for mean in means if np.isfinite(mean)]) else None,
+            "best": self._scale.best(numbers) if numbers else None,
             DIVERGED: self._diverged and dict(zip(("step", "what"), self._diverged, strict=True)),
             **{f"final_{name}": self._final.get(name) for name in self._task.evaluator.measures},
             **self._phase_results.result(self._steps, means),

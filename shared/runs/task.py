@@ -166,16 +166,16 @@ def _transitions(
     shown = transitions.extract_transitions
     if transitions.shows_images(raw):
         extract, shown = _images(config, normalize, extract), _images(config, normalize, shown)
-    unseen = held_out is not None and held_out is not opened.read.raw
+    unseen = held_out is not opened.read.raw
     if (scale := _reward_scale(config, raw, limit)) is not None:
         raw = {**raw, "rewards": scale(raw["rewards"].astype(np.float32, copy=False))}
-        if unseen:
+        if held_out is not None and unseen:
             held_out = {**held_out, "rewards": scale(held_out["rewards"].astype(np.float32, copy=False))}
     dataset = extract(raw, limit)
     if len(dataset.rewards) > config.buffer_size:
-        rows = len(dataset.rewards)
         raise InputError(
-            f"the dataset has {rows} transitions; set buffer_size to at least that, not {config.buffer_size}"
+            f"the dataset has {len(dataset.rewards)} transitions; set buffer_size to at least that, not "
+            f"{config.buffer_size}"
         )
     step_reward = scale if step_rewards is None else step_rewards(dataset, opened.family, episodes=episodes)
     if prepare is not None:

@@ -52,7 +52,8 @@ def thinned(rows: HeldOut) -> HeldOut:
     if size <= _MOST:
         return rows
     chosen = np.linspace(0, size - 1, _MOST).astype(int)
-    return HeldOut(*(column.take(chosen, axis=0) for column in rows[:-1]), rows.unseen)
+    columns = {name: getattr(rows, name).take(chosen, axis=0) for name in HeldOut._fields if name != "unseen"}
+    return rows._replace(**columns)
 
 
 class Validation(NamedTuple):

@@ -61,7 +61,7 @@ class Agent(ABC):
         config_class = self.twin.TrainConfig
         self.settings = dataset_row(config_class, self.algorithm, env_id) | self._settings()
         # Policies are rated by their own episodes here, so the run's evaluation can be short.
-        self.config: Any = config_class(**self.settings | bounds | {"env": env_id, "seed": seed, "n_episodes": 1})
+        self.config: Any = config_class(**self.settings | dict(bounds) | {"env": env_id, "seed": seed, "n_episodes": 1})
 
     @property
     def title(self) -> str:

@@ -93,7 +93,7 @@ def _draw(chart: figure, key: Key, runs: Sequence[Run], alone: Sequence[Run], lo
             chart.scatter(steps[-1:], [values[steps[-1]]], size=9, marker="x", color=look.colour, **named)
 
 
-def _mark(chart: figure, x: Sequence[float], y: Sequence[float], look: Look, named: dict[str, Any]) -> None:
+def _mark(chart: figure, x: np.ndarray, y: np.ndarray, look: Look, named: dict[str, Any]) -> None:
     """Draws points only where there are more algorithms than colours: the first marker stands for none."""
     if look.marker != next(iter(MARKERS)):
         chart.scatter(x, y, size=6, marker=MARKERS[look.marker], color=look.colour, **named)
@@ -146,7 +146,7 @@ def profiles(tasks: Tasks, styles: dict[str, Look]) -> figure:
 def _names_below(chart: figure) -> None:
     """Puts the names below the chart, in two columns where a phone has room for them; a click hides a curve."""
     (legend,) = chart.legend
-    names = [item.label.value for item in legend.items]
+    names: list[str] = [item.label.value for item in legend.items]  # type: ignore[union-attr]
     legend.ncols = 2 if max(map(len, names)) <= _HALF else 1
     lines = sum(1 + name.count("\n") for name in names)
     chart.height = _HEIGHT + _LINE * -(-lines // legend.ncols)
