@@ -146,7 +146,7 @@ def profiles(tasks: Tasks, styles: dict[str, Look]) -> figure:
 def _names_below(chart: figure) -> None:
     """Puts the names below the chart, in two columns where a phone has room for them; a click hides a curve."""
     (legend,) = chart.legend
-    names: list[str] = [item.label.value for item in legend.items]  # type: ignore[union-attr]
+    names = [str(item.label.value) for item in legend.items]  # type: ignore[union-attr]
     legend.ncols = 2 if max(map(len, names)) <= _HALF else 1
     lines = sum(1 + name.count("\n") for name in names)
     chart.height = _HEIGHT + _LINE * -(-lines // legend.ncols)
