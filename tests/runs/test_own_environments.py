@@ -11,7 +11,6 @@ import h5py
 import numpy as np
 import pytest
 
-from shared.data import rewards
 from shared.data.experience import Rows, load_rows
 from shared.envs.registry import is_registered, make_env, time_limit
 from shared.errors import InputError
@@ -56,7 +55,6 @@ def glided(tmp_path: Path) -> Callable[..., Path]:
 def told_again() -> None:
     """What is said once a process is said once a test."""
     episodes.tell_of_cut.cache_clear()
-    rewards._tell_of_no_rule.cache_clear()
 
 
 def lengths(run: Path) -> list[int]:
