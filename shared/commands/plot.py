@@ -22,6 +22,8 @@ from shared.runs.curves import AVERAGED, LABELS, count_updates, drawable, mark_s
 from shared.runs.progress import warn
 
 _DASHES = {"torch": "--", "jax": "-"}
+# Of the metrics, those of which less is better
+_ERRORS = ("action_error",)
 _COLUMNS = 3
 # Inches of a line of names below a panel
 _LINE = 0.2
@@ -112,11 +114,14 @@ def table(gathered: Gathered, margin: float) -> str:
             statistics.bootstrapped(statistic, values, resamples=statistics.MANY_RESAMPLES)
             for statistic in (statistics.mean, statistics.interquartile_mean)
         ]
-        shown = [name, FRAMEWORKS[framework], str(len(values)), *(cell.shown() for cell in cells)]
+        is_error = gathered.groups[algorithm, dataset, framework][0].evaluated.metric in _ERRORS
+        places = 4 if is_error else 1
+        shown = [name, FRAMEWORKS[framework], str(len(values)), *(cell.shown(places) for cell in cells)]
         lines.append(f"| {' | '.join(shown)} |")
         other = scores.get((algorithm, dataset, "torch"))
         if framework == "jax" and other:
-            verdicts.append(f"{name}: {_verdict(values, other, margin)}")
+            verdict = _less_error(values, other) if is_error else _verdict(values, other, margin)
+            verdicts.append(f"{name}: {verdict}")
     return "\n".join([*lines, "", *verdicts])
 
 
@@ -140,6 +145,12 @@ def _verdict(jax: Sequence[float], torch: Sequence[float], margin: float) -> str
     better = statistics.bootstrapped(statistics.probability_of_improvement, jax, torch)
     shown = statistics.equivalence(jax, torch, margin)
     return f"JAX over PyTorch in {better.shown(2)} of the cases; equal within {margin:g}: {shown}"
+
+
+def _less_error(jax: Sequence[float], torch: Sequence[float]) -> str:
+    """Of errors the smaller one is better, and a margin in points of a score means nothing."""
+    better = statistics.bootstrapped(statistics.probability_of_improvement, torch, jax)
+    return f"JAX below PyTorch in {better.shown(2)} of the cases"
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
