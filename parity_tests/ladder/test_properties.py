@@ -93,8 +93,12 @@ def actor_does_more_than_imitate(name: str, twin: ModuleType) -> None:
 
 def targets_move_once_when_due(name: str, twin: ModuleType) -> None:
     """Each target takes one Polyak step in an update that moves it, and stands still in any other."""
-    # One in which targets stand still in some updates, where there is such a period
-    still = (v for v, settings in PAIRS[name].variants.items() if settings.get("target_update_period", 1) > 1)
+    # One in which targets stand still in some updates, where there is such a period. CRR then copies them
+    still = (
+        variant
+        for variant, settings in PAIRS[name].variants.items()
+        if settings.get("target_update_period", 1) > 1 and settings.get("target_update_type") != "hard"
+    )
     state, batch, noise, scene = scene_of(name, twin, next(still, "default"))
     facts = scene.pair.facts
     tau = getattr(state.hp, facts.rate, 1.0)
