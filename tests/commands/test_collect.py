@@ -402,12 +402,12 @@ def test_a_training_goes_on_from_its_last_checkpoint_or_not_at_all(tmp_path: Pat
                 (place / name.format(step)).write_text("batch_size: 8\nmax_timesteps: 1\n")
 
     twin = SimpleNamespace(train=run)
-    assert list(training.train(twin, Config(), tmp_path)) == [20, 30]
-    assert list(training.train(twin, Config(max_timesteps=20), tmp_path)) == [20]
-    assert list(training.train(twin, Config(max_timesteps=40), tmp_path)) == [20, 30, 40]
+    assert list(training.train(twin, "sac", Config(), tmp_path)) == [20, 30]
+    assert list(training.train(twin, "sac", Config(max_timesteps=20), tmp_path)) == [20]
+    assert list(training.train(twin, "sac", Config(max_timesteps=40), tmp_path)) == [20, 30, 40]
     assert asked == ["", str(tmp_path / "checkpoints" / "run1" / "checkpoint_30.pt")]
     with pytest.raises(InputError, match="holds a training with batch_size 8: name another --work_dir"):
-        training.train(twin, Config(batch_size=9), tmp_path)
+        training.train(twin, "sac", Config(batch_size=9), tmp_path)
 
 
 @pytest.mark.thorough
@@ -455,7 +455,7 @@ def test_an_episode_ends_with_one_flag(
     fell: bool, timeout: bool, flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fall in the very last step counts as a timeout, as in D4RL."""
-    monkeypatch.setattr("shared.envs.stepping.make_env", lambda _: EndsAfterThreeSteps(fell, timeout))
+    monkeypatch.setattr("shared.envs.stepping.make_env", lambda *_: EndsAfterThreeSteps(fell, timeout))
     episodes = Recorder("d4rl/hopper-v2", lambda: wobble, 0, tmp_path).part(0)
     assert len(episodes) == EPISODES
     for episode in episodes:
@@ -465,7 +465,7 @@ def test_an_episode_ends_with_one_flag(
 
 def test_an_episode_without_an_end_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In an environment without a time limit: a cut is a timeout and no terminal."""
-    monkeypatch.setattr("shared.envs.stepping.make_env", lambda _: EndsAfterThreeSteps(False, False))
+    monkeypatch.setattr("shared.envs.stepping.make_env", lambda *_: EndsAfterThreeSteps(False, False))
     monkeypatch.setattr(recording, "time_limit", lambda _: None)
     monkeypatch.setattr(recording, "MAX_EPISODE_STEPS", 7)
     episodes = Recorder("d4rl/hopper-v2", lambda: wobble, 0, tmp_path).part(0)
@@ -480,7 +480,7 @@ def test_a_part_that_was_cut_is_recorded_again(
     left: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """To the same bytes, and a line says so."""
-    monkeypatch.setattr("shared.envs.stepping.make_env", lambda _: EndsAfterThreeSteps(True, False))
+    monkeypatch.setattr("shared.envs.stepping.make_env", lambda *_: EndsAfterThreeSteps(True, False))
     recorder = Recorder("d4rl/hopper-v2", lambda: wobble, 0, tmp_path)
     recorder.part(0)
     (path,) = tmp_path.iterdir()
