@@ -173,12 +173,12 @@ def cli(
     """
     try:
         raise_again()
-        command, settings = _SEEDS.parse_known_args(args)
-        number = getattr(command, "seeds", 1)
-        config = parse(config_class, algorithm, settings, prog)
         # Before a run begins there is nothing to save; within it, its own request hears.
         stop = StopRequest(lambda: "nothing was saved yet")
         with stop, stop.obeyed_at_once():
+            command, settings = _SEEDS.parse_known_args(args)
+            number = getattr(command, "seeds", 1)
+            config = parse(config_class, algorithm, settings, prog)
             runs = _trained(train, config, number)
         if number > 1:
             print(summary([run.result for run in runs]))

@@ -232,7 +232,7 @@ def test_wrong_bytes_are_refused_and_not_kept(host: Host, known: bool, monkeypat
     host.content = b"<html>moved</html>".ljust(size)
     if not known:
         forget_hash(monkeypatch)
-    with pytest.raises(InputError, match="not an HDF5 file"):
+    with pytest.raises(InputError, match="a page of a web site"):
         download.fetch(NAME)
     assert folder() == []
 

@@ -233,7 +233,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "NaN of the simulator": ({"qpos": np.full_like(STATES, np.nan)}, "v0.npz, qpos: observations holds NaN"),
     "no end": ({"terminals": np.zeros(SIZE, bool)}, "ends within a trajectory: fetch it again"),
     "words": ({"terminals": np.array(["no"] * SIZE)}, "terminals holds <U2; write it as numbers"),
-    "images": ({"observations": np.zeros((SIZE, 4, 4, 3), np.uint8)}, r"has observations of \(4, 4, 3\), and"),
+    "images": ({"observations": np.zeros((SIZE, 4, 4, 3), np.uint8)}, r"has observations of \(3, 4, 4\), and"),
     "another robot": ({"observations": STATES[:, :1]}, r"has observations of \(1,\), and its environment of \(2,\)"),
     "other actions": ({"actions": np.zeros((SIZE, 3))}, r"has actions of \(3,\), and its environment of \(2,\)"),
     "whole actions": ({"actions": np.zeros(SIZE, int)}, r"has actions of \(\), and its environment of \(2,\)"),
