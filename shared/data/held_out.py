@@ -19,7 +19,7 @@ def hold_out(raw: Raw, max_episode_steps: int | None, share: float) -> tuple[Raw
         share: Of the complete episodes, between 0 and 1; one is held out at least.
 
     Returns:
-        Both parts, with `timeouts` and the numbers of their `rows` in the dataset; None where fewer than two episodes
+        Both parts, with `timeouts` and the numbers of their `rows` in the dataset. None where fewer than two episodes
         are complete, so that none can be spared.
 
     Raises:
