@@ -73,4 +73,4 @@ class Vae:
         code = Normal(mean(h), wide.clamp(-4, 15).exp())
         error = mse_loss(self.decode(s, code.rsample()), a)
         prior = Normal(torch.zeros_like(code.loc), torch.ones_like(code.scale))
-        return stepped(self.adam, error + self.config.beta * kl_divergence(code, prior).mean())
+        return stepped(self.adam, error + self.config.kl_weight * kl_divergence(code, prior).mean())

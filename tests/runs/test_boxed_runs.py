@@ -70,7 +70,7 @@ def test_without_bounds_the_data_give_them(tmp_path: Path, capsys: pytest.Captur
     """Or settings do; alone in the environment, they must."""
     run = train("torch", "td3_bc", tmp_path / "data", **settings("td3_bc", tmp_path, "Free"))
     assert capsys.readouterr().out.count("actions have no bounds") == 1
-    np.testing.assert_allclose(SavedRun.open(last_checkpoint(run)).units.std, 3.8, atol=0.01)
+    np.testing.assert_allclose(SavedRun.open(last_checkpoint(run)).units.std, 3.8, atol=0.05)
     own = settings("td3_bc", tmp_path, "Free") | {"action_low": (-6.0,), "action_high": (6.0, 2.0)}
     run = train("torch", "td3_bc", tmp_path / "settings", **own)
     assert "no bounds" not in capsys.readouterr().out

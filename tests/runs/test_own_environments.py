@@ -18,7 +18,7 @@ from shared.frameworks.saved_run import SavedRun, find
 from shared.frameworks.twins import ROOT, load_twin
 from shared.runs import episodes
 from shared.runs.task import load_task, training_environment
-from tests.runs.stopped_runs import only_run, read, rows, train
+from tests.runs.stopped_runs import only_run, rows, train
 from tests.runs.test_task import Config
 
 SIDES = ("torch", "jax")
@@ -233,12 +233,3 @@ def test_a_rule_that_does_not_fit_is_refused_before_anything_is_trained(
         with pytest.raises(InputError, match=message):
             train("torch", "model_based/dynamics", tmp_path / "runs", env=str(glided(LEDGE)), termination=given)
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.usefixtures("in_haste")
-def test_rewards_without_a_rule_stay_as_they_are_and_a_line_says_so(
-    glided: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = train("torch", "iql", tmp_path, env=str(glided(GLIDE)), normalize_reward=True, max_timesteps=4)
-    assert "reward_scaler return scales them" in capsys.readouterr().err
-    assert read(find(run))["dataset"]["transitions"] == 54

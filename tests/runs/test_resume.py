@@ -22,7 +22,7 @@ from shared.errors import InputError, Stopped
 from shared.frameworks.jax_calls import History
 from shared.frameworks.twins import load_twin
 from shared.runs import phases
-from shared.runs.configs import parse
+from shared.runs.configs import from_settings, parse
 from shared.runs.fields import bounded, later
 from shared.runs.rollouts import RolloutEvaluator
 from shared.runs.run import Run
@@ -336,7 +336,7 @@ def test_the_folder_alone_names_the_settings(unfinished: Path) -> None:
     """`--resume FOLDER` needs no other flag; one that differs is seen."""
     cls = type(config("torch", "td3_bc", unfinished))
     found = parse(cls, "td3_bc", ["--resume", str(unfinished)])
-    wanted = cls(**yaml.safe_load((unfinished / "config.yaml").read_text()))
+    wanted = from_settings(cls, "td3_bc", yaml.safe_load((unfinished / "config.yaml").read_text()), "")
     assert found == dataclasses.replace(wanted, resume=str(unfinished))
     assert parse(cls, "td3_bc", ["--resume", str(unfinished), "--seed", "7"]).seed == 7
     with pytest.raises(InputError, match="cannot read nowhere"):
