@@ -7,7 +7,8 @@ import pytest
 
 from parity_tests.pairs.evaluation_fqe import POLICY
 from shared.__main__ import main
-from shared.commands import evaluate, plot
+from shared.commands import evaluate
+from shared.commands.reporting import evaluations
 from shared.errors import InputError
 from shared.frameworks.saved_run import SavedRun
 
@@ -49,7 +50,7 @@ def test_a_policy_is_judged_by_what_it_learnt_from(
     (first, second) = sorted(tmp_path.iterdir())
     assert framework in first.name
     assert "discount: 0.9" in (second / "config.yaml").read_text()
-    found = plot.read_run(first)
+    found = evaluations.read_run(first)
     assert found is not None
     assert found.metric == "initial_state_value"
     assert list(found.values) == [2, 4]

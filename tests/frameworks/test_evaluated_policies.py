@@ -128,7 +128,7 @@ FAULTS: dict[str, tuple[Callable[[Path], fqe.TrainConfig], str]] = {
     ),
     "other sizes": (
         lambda folder: config(env="mini/walker2d-medium-expert"),
-        "states of size 17 and actions of size 6, the policy of .* 11 and 3: set env to a dataset of d4rl/hopper-v2",
+        "states of size 17 and actions of size 6, the policy of .* 11 and 3: set env to a dataset of its kind",
     ),
     "finite actions in the data": (
         lambda folder: config(env=str(finite_hopper(folder))),

@@ -140,7 +140,9 @@ def test_a_sequence_model_is_led_through_what_was_done(logged: str) -> None:
     np.testing.assert_allclose(given(last_actions[0, :-1]), raw["actions"][here][:-1], atol=1e-6)
     np.testing.assert_allclose(last_returns[0], 10.0 - np.append(0, np.cumsum(raw["rewards"][here])[:-1]), rtol=1e-5)
     assert np.ptp(last_observations[0, :, 0]) < 1e-6
-    np.testing.assert_allclose(outcome.outcomes, [np.abs(raw["actions"][here] - given(np.full(2, 0.25))).mean()], rtol=1e-5)
+    np.testing.assert_allclose(
+        outcome.outcomes, [np.abs(raw["actions"][here] - given(np.full(2, 0.25))).mean()], rtol=1e-5
+    )
 
 
 def assert_same_networks(ours: Path, theirs: Path) -> None:
