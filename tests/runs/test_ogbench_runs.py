@@ -70,7 +70,6 @@ def test_a_run_learns_from_a_maze_and_is_scored_by_success(side: str, name: str,
     assert result["metric"] == "success_percent"
     assert result["final"] in (0.0, 100.0)
     assert result["evaluation"]["env"] == "ogbench/pointmaze-medium-singletask-task2-v0"
-    # BC leaves out what lies behind the last done state.
     assert result["dataset"]["transitions"] == 1200
     (row,) = (row for row in rows(only_run(tmp_path)) if "successes" in row)
     assert row["success_percent"] == 100 * np.mean(row["successes"]) == 100 * row["success_rate"]
