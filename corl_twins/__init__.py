@@ -1,16 +1,16 @@
 """Offline reinforcement learning from Python: train an algorithm, load what a run has learnt, and evaluate it.
 
-Importing this package is quick. The frameworks are imported when you call a function that needs one.
+Importing this package is quick. NumPy and the frameworks are imported when you name what needs them.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from corl_twins.algorithms import Algorithm, algorithms
-from corl_twins.data import Dataset, make_dataset
-from corl_twins.policies import Evaluation, Policy, evaluate, load_policy
-from corl_twins.training import Run, train
-
 if TYPE_CHECKING:
+    from corl_twins.data import Dataset, make_dataset
+    from corl_twins.listing import Algorithm, algorithms
+    from corl_twins.policies import Evaluation, Policy, evaluate, load_policy
+    from corl_twins.training import Run, train
     from shared.errors import InputError, RunError
 
 __all__ = [
@@ -28,14 +28,21 @@ __all__ = [
     "train",
 ]
 
+_MODULES = {
+    "corl_twins.data": ("Dataset", "make_dataset"),
+    "corl_twins.listing": ("Algorithm", "algorithms"),
+    "corl_twins.policies": ("Evaluation", "Policy", "evaluate", "load_policy"),
+    "corl_twins.training": ("Run", "train"),
+    "shared.errors": ("InputError", "RunError"),
+}
+
 
 def __getattr__(name: str) -> Any:
-    """The two errors, which live among the project's other modules."""
-    if name not in ("InputError", "RunError"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from corl_twins.place import enter
+    """What is listed above, imported when it is first named."""
+    for module, names in _MODULES.items():
+        if name in names:
+            from corl_twins.place import enter
 
-    enter()
-    from shared import errors
-
-    return getattr(errors, name)
+            enter()
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -189,7 +189,7 @@ def test_the_jax_run_sets_out_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """Actions of the data are cut and those of steps are not; 1 is taken off AntMaze's rewards of both."""
     found: list[Any] = []
 
-    def stop(config: Any, experience: Any, *given: Any) -> None:
+    def stop(run: Any, config: Any, experience: Any, *given: Any) -> None:
         found.append(experience)
         raise StopError
 

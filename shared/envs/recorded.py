@@ -77,7 +77,9 @@ def owner_of(spec: EnvSpec) -> str | None:
 def settings_of(spec: EnvSpec) -> tuple[Any, ...]:
     """What its id does not say of how the environment of a specification steps; how it is shown does not count."""
     own = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
-    return own, spec.max_episode_steps, tuple(spec.additional_wrappers)
+    # Those of this project's are put on again by whoever makes the environment.
+    wrappers = [wrapper for wrapper in spec.additional_wrappers if not wrapper.entry_point.startswith("shared.")]
+    return own, spec.max_episode_steps, wrappers
 
 
 def make(name: str, **options: Any) -> gymnasium.Env:
