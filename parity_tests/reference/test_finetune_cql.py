@@ -268,7 +268,7 @@ LOOP_MISTAKES: dict[str, Callable[[], tuple[Any, str, Any]]] = {
     ),
     "online rewards not shifted": lambda: (
         cql, "scale_and_shift_step_rewards",
-        lambda data, env, episodes, factor, shift: _step_rewards(data, env, episodes, factor=factor, shift=0.0),
+        lambda data, env, episodes, **rule: _step_rewards(data, env, episodes, **rule | {"shift": 0.0}),
     ),
     "statistics taken anew": lambda: (Stepper, "__init__", statistics_anew),
     "no ring: the batches of the data alone": lambda: (Ring, "push", lambda self, columns: None),

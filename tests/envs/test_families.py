@@ -120,8 +120,10 @@ def test_every_dataset_of_d4rls_has_its_row(name: str) -> None:
 
 
 def test_the_tables_time_limits_are_the_environments() -> None:
+    # The genuine D4RL is not here, and other tests of the same process register environments that are made up.
+    left_out = ("gym/", "reference/")
     ours = {name: facts for name, facts in TABLE.items() if facts.max_episode_steps and name in gymnasium.registry}
-    limits = {name: gymnasium.spec(name).max_episode_steps for name in ours if not name.startswith("gym/")}
+    limits = {name: gymnasium.spec(name).max_episode_steps for name in ours if not name.startswith(left_out)}
     assert len(limits) > 15
     assert limits == {name: ours[name].max_episode_steps for name in limits}
 
