@@ -144,7 +144,7 @@ def uncut(self: awac.AWAC, observations: Tensor, noise: awac.Exploration) -> Ten
 
 MISTAKES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "time limit stored as terminal": (Stepper, "step", timeout_as_terminal),
-    "reward of an online step not scaled": (awac, "modify_step_rewards", lambda *args, **named: lambda reward: reward),
+    "reward of an online step not scaled": (awac, "modify_step_rewards", lambda *args, **_: lambda reward: reward),
     "buffer overwritten from the wrong end": (awac, "Ring", FromTheWrongEnd),
     "online steps not stored": (Ring, "push", lambda self, columns: None),
     "exploration without noise": (awac.AWAC, "explore", lambda self, s, noise: policy(self.actor, s).detach()),

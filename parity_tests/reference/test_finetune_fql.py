@@ -310,7 +310,7 @@ def from_training(act: Any, draw: Any, seed: int) -> SampledPolicy:
 MISTAKES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "time limit stored as terminal": (Stepper, "step", timeout_as_terminal),
     "reset's state stored as the next one": (Stepper, "step", next_state_of_the_reset),
-    "reward of an online step not shifted": (fql, "modify_step_rewards", lambda *args, **named: lambda reward: reward),
+    "reward of an online step not shifted": (fql, "modify_step_rewards", lambda *args, **_: lambda reward: reward),
     "the data's rewards not shifted": (fql, "modify_rewards", lambda dataset, env, **named: dataset),
     "buffer overwritten from the wrong end": (fql, "Ring", FromTheWrongEnd),
     "a buffer without the data": (fql, "Ring", Empty),

@@ -295,7 +295,7 @@ def drawn_once(hp: Any, action_dim: int, device: Any) -> rebrac.Exploration:
 MISTAKES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "time limit stored as terminal": (Stepper, "step", timeout_as_terminal),
     "reset's state stored as the next one": (Stepper, "step", next_state_of_the_reset),
-    "reward of an online step not scaled": (rebrac, "modify_step_rewards", lambda *args, **named: lambda reward: reward),
+    "reward of an online step not scaled": (rebrac, "modify_step_rewards", lambda *args, **_: lambda reward: reward),
     "buffer overwritten from the wrong end": (rebrac, "Ring", FromTheWrongEnd),
     "online steps not stored": (Ring, "push", lambda self, columns: setattr(self, "size", 1)),
     "mixing ratio inverted": (rebrac, "shares", lambda hp: shares(hp)[::-1]),
