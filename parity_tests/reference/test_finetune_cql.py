@@ -236,9 +236,9 @@ def taken(change: Callable[[Stepper, Step], Step]) -> tuple[Any, str, Any]:
     return Stepper, "step", lambda self, action, then=None: change(self, take_step(self, action, then))
 
 
-def statistics_anew(self: Stepper, env_id: str, mean: Any, std: Any, learnt: Any) -> None:
+def statistics_anew(self: Stepper, env_id: str, mean: Any, std: Any, learnt: Any, **how: Any) -> None:
     """As if what is lived through counted in them."""
-    _begin(self, env_id, mean + 0.1, 1.1 * std, learnt)
+    _begin(self, env_id, mean + 0.1, 1.1 * std, learnt, **how)
 
 
 def _targets_reset(self: cql.CQL, batch: Batch, noise: cql.Noise) -> dict[str, Tensor]:
