@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ["benchmarks", "configs", "corl_jax", "corl_torch", "datasets", "parity_tests", "shared"]
+ROOMS = ["benchmarks", "configs", "corl_jax", "corl_torch", "datasets", "parity_tests", "port_checker", "shared"]
 KINDS = ["py", "yaml", "json", "txt", "hdf5", "pt", "msgpack"]
 SHORT = ["--max_timesteps", "4", "--eval_freq", "2", "--n_episodes", "1", "--device", "cpu"]
 # Between them these load modules of every room; then each tells where it is from
@@ -24,7 +24,7 @@ for command in ("tables", "check --template any_percent_bc"):
     sys.argv = ["corl-twins", *command.split()]
     assert main() == 0
 for name, module in sorted(sys.modules.items()):
-    if name.partition(".")[0] in ("shared", "corl_torch", "corl_jax", "parity_tests", "benchmarks"):
+    if name.partition(".")[0] in ("shared", "corl_torch", "corl_jax", "parity_tests", "port_checker", "benchmarks"):
         print("module", name, module.__file__)
 """
 
