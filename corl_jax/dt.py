@@ -97,8 +97,6 @@ class TrainConfig(Hyperparameters, DeterministicConfig, OfflineConfig):
     # 6000, or of your own data the best return and one half way from the worst to it
     target_returns: tuple[float, ...] | None = numbers(None)
 
-    # What CORL calls differently here than in its other files
-
 
 # ---- windows -------------------------------------------------------------------------------------------------------
 
