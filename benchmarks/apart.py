@@ -12,7 +12,7 @@ _FAR = 2.0
 
 
 def interval(scores: Sequence[float]) -> str:
-    """The mean of seeds (n,) with Student's interval, in which the true mean lies in 95% of cases."""
+    """The mean of seeds (n,) with Student's interval, which holds the true mean in 95% of cases."""
     mean = np.mean(scores)
     if len(scores) < 2:
         return f"{mean:.1f} (1 seed)"

@@ -59,7 +59,7 @@ class TrainConfig(Hyperparameters, DeterministicConfig, TransitionsConfig):
     eval_seed: int = bounded(69, low=0)
     # Width of every hidden layer
     hidden_dim: int = bounded(256, low=1)
-    # Scale rewards as CORL does for this kind of dataset; those of your own data so that returns span 1000
+    # Scale rewards: by CORL's rule for D4RL's datasets, and in your own data so that returns span 1000
     normalize_reward: bool = False
 
 

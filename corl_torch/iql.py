@@ -76,7 +76,7 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     iql_deterministic: bool = False
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = True
-    # Scale rewards as CORL does for this kind of dataset; those of your own data so that returns span 1000
+    # Scale rewards: by CORL's rule for D4RL's datasets, and in your own data so that returns span 1000
     normalize_reward: bool = False
 
 

@@ -61,7 +61,7 @@ class TrainConfig(Hyperparameters, EnsembleConfig):
     n_critics: int = bounded(10, low=2)
     # Bound of every action component
     max_action: float = positive(1.0)
-    # Scale rewards as CORL does for this kind of dataset; those of your own data so that returns span 1000
+    # Scale rewards: by CORL's rule for D4RL's datasets, and in your own data so that returns span 1000
     normalize_reward: bool = False
 
 

@@ -65,7 +65,7 @@ class TrainConfig(Hyperparameters, FinetuneConfig, DeterministicConfig):
     deterministic_torch: bool = True
     # Width of every hidden layer
     hidden_dim: int = bounded(256, low=1)
-    # Scale rewards as CORL does for this kind of dataset; those of your own data so that returns span 1000
+    # Scale rewards: by CORL's rule for D4RL's datasets, and in your own data so that returns span 1000
     normalize_reward: bool = False
 
 

@@ -107,7 +107,7 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
     critic_init_w: float | None = positive(None)
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
-    # Scale rewards as CORL does for this kind of dataset; those of your own data so that returns span 1000
+    # Scale rewards: by CORL's rule for D4RL's datasets, and in your own data so that returns span 1000
     normalize_reward: bool = True
 
 

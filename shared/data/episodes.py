@@ -54,20 +54,24 @@ def of_rows(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) ->
 def of_transitions(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) -> Episodes:
     """The complete episodes of the transitions that `extract_transitions` makes; those without one are left out.
 
-    Args:
-        raw: The arrays of a dataset.
-        max_episode_steps: Time limit in steps; used only if there are no `timeouts`.
-
-    Raises:
-        InputError: Neither timeouts nor a time limit say where episodes end.
+    Arguments and errors are those of `of_rows`.
     """
     found = of_rows(raw, max_episode_steps)
+    episodes, lengths = np.unique(of_each_transition(raw, max_episode_steps), return_counts=True)
+    complete = episodes < len(found.starts)
+    episodes, lengths = episodes[complete], lengths[complete]
+    return Episodes(np.cumsum(lengths) - lengths, lengths, found.returns[episodes])
+
+
+def of_each_transition(raw: dict[str, np.ndarray], max_episode_steps: int | None = None) -> np.ndarray:
+    """The number, from 0, of the episode of each transition (n,) of `extract_transitions`; a cut last one counts too.
+
+    Raises:
+        InputError: As `of_rows`.
+    """
+    ends = episode_ends(raw, max_episode_steps)
     if "next_observations" in raw:
         rows = np.arange(len(raw["rewards"]))
     else:
         rows = np.flatnonzero(~ended_by_time(raw, max_episode_steps)[:-1])
-    ends = found.starts + found.lengths - 1
-    episodes, lengths = np.unique(np.searchsorted(ends, rows), return_counts=True)
-    complete = episodes < len(ends)
-    episodes, lengths = episodes[complete], lengths[complete]
-    return Episodes(np.cumsum(lengths) - lengths, lengths, found.returns[episodes])
+    return np.searchsorted(ends, rows)

@@ -39,17 +39,3 @@ def hold_out(raw: Raw, max_episode_steps: int | None, share: float) -> tuple[Raw
 
 def _rows(raw: Raw, chosen: np.ndarray) -> Raw:
     return {name: column[chosen] for name, column in raw.items()}
-
-
-def episodes_of_transitions(raw: Raw, max_episode_steps: int | None) -> np.ndarray:
-    """Which episode each transition (n,) of `extract_transitions` is of, counted from 0; a cut last one counts too.
-
-    Raises:
-        InputError: There are neither timeouts nor a time limit.
-    """
-    ends = episode_ends(raw, max_episode_steps)
-    if "next_observations" in raw:
-        rows = np.arange(len(raw["rewards"]))
-    else:
-        rows = np.flatnonzero(~ended_by_time(raw, max_episode_steps)[:-1])
-    return np.searchsorted(ends, rows)

@@ -270,8 +270,8 @@ def _read_flags(
     flags, unknown = parser.parse_known_args(args)
     if unknown:
         flag = unknown[0].partition("=")[0]
-        meant = _meant(config_class, algorithm, flag, ("config_path", "seeds", "help"))
-        raise InputError(f"unknown argument {flag!r}; did you mean {', '.join(f'--{name}' for name in meant)}?")
+        hint = _hint(config_class, algorithm, flag, ("config_path", "seeds", "help"), "--")
+        raise InputError(f"unknown argument {flag!r}; {hint}")
     return vars(flags)
 
 
@@ -358,8 +358,7 @@ def _decode(config_class: type, algorithm: str, values: Mapping[str, Any], where
     for given, value in values.items():
         name = others.get(given, given)
         if name not in types:
-            meant = ", ".join(_meant(config_class, algorithm, str(given)))
-            raise InputError(f"{where}{given} is not a setting; did you mean {meant}?")
+            raise InputError(f"{where}{given} is not a setting; {_hint(config_class, algorithm, str(given))}")
         if name in alone and isinstance(value, str) and not value.strip().startswith("["):
             value = f"[{value}]"
         try:
@@ -399,10 +398,11 @@ def _other_names(config_class: type, algorithm: str) -> dict[str, str]:
     return other_names(_field_types(config_class), algorithm) | _epochs(config_class)
 
 
-def _meant(config_class: type, algorithm: str, name: str, further: Sequence[str] = ()) -> list[str]:
-    """What somebody may have meant by an unknown name, who could have given some further ones."""
+def _hint(config_class: type, algorithm: str, name: str, further: Sequence[str] = (), dashes: str = "") -> str:
+    """What somebody may have meant by an unknown name, who could have given some further ones, in words."""
     settings = _field_types(config_class)
-    return suggestion(name, [*settings, *_epochs(config_class), *further], other_names(settings, algorithm))
+    meant = suggestion(name, [*settings, *_epochs(config_class), *further], other_names(settings, algorithm))
+    return f"did you mean {', '.join(dashes + name for name in meant)}?" if meant else "--help lists the settings"
 
 
 def _epochs(config_class: type) -> dict[str, str]:

@@ -11,8 +11,8 @@ import numpy as np
 from shared import names
 from shared.data import scalers, sequences, sources, transitions
 from shared.data.cache import Source
-from shared.data.episodes import of_transitions
-from shared.data.held_out import episodes_of_transitions, hold_out
+from shared.data.episodes import of_each_transition, of_transitions
+from shared.data.held_out import hold_out
 from shared.data.nsteps import extract_n_steps
 from shared.data.online import OnlineExperience
 from shared.data.returns import extract_ended, extract_episodes
@@ -178,8 +178,9 @@ def _transitions(
             f"{config.buffer_size}"
         )
     step_reward = scale if step_rewards is None else step_rewards(dataset, opened.family, episodes=episodes)
+    extracted = dataset
     if prepare is not None:
-        extracted, dataset = dataset, prepare(dataset, opened.family, episodes=episodes)
+        dataset = prepare(dataset, opened.family, episodes=episodes)
         if episodes is not None:
             own_data.tell_of_preparation(extracted, dataset, episodes)
     mean, std = _no_statistics(raw)
@@ -189,14 +190,14 @@ def _transitions(
     if held_out is None:
         return learnt
     measured = shown(held_out, limit)
-    numbers = episodes_of_transitions(held_out, limit)
+    numbers = of_each_transition(held_out, limit)
     rows = thinned(HeldOut(measured.observations, measured.actions, measured.rewards, numbers, unseen))
     learnt = learnt._replace(measured=_normalised(rows, learnt))
     if not unseen:
         return learnt
     others = extract(held_out, limit)
     if prepare is not None:
-        others = _as_prepared(others, extract(raw, limit), dataset)
+        others = _as_prepared(others, extracted, dataset)
     return learnt._replace(held_out=None if others is None else _normalised(others, learnt))
 
 

@@ -188,7 +188,7 @@ def other_names(settings: Collection[str], algorithm: str) -> dict[str, str]:
 
 
 def suggestion(name: str, settings: Collection[str], others: Mapping[str, str]) -> list[str]:
-    """The settings, by the house's names, that somebody may have meant by an unknown name; three at most.
+    """The settings, by the house's names, that somebody may have meant by an unknown name: none to three.
 
     A name with a letter more or less comes first. Next come names with all of its words, such as `actor_lr` and
     `critic_lr` for `lr`, and last those of a like spelling.
@@ -204,7 +204,6 @@ def suggestion(name: str, settings: Collection[str], others: Mapping[str, str]) 
         difflib.get_close_matches(name.strip("-"), houses, n=1, cutoff=_BUT_FOR_A_LETTER)
         or [known for known in houses if words and words <= set(known.lower().split("_"))]
         or difflib.get_close_matches(name, houses, n=3)
-        or difflib.get_close_matches(name, houses, n=1, cutoff=0.0)
     )
     return list(dict.fromkeys(houses[known] for known in found))[:3]
 

@@ -18,15 +18,14 @@ STEPS = 3000
 HERE = [name for name, spec in gymnasium.registry.items() if isinstance(spec.entry_point, str) and name[:4] != "gym/"]
 # Gymnasium-Robotics registers them once it is imported.
 ADROIT = [f"gymnasium_robotics:{name}" for name in TABLE if name.startswith("AdroitHand") and name.endswith("v1")]
-WITH_A_RULE = [*(name for name in HERE if name in TABLE and TABLE[name].terminated is not None), *ADROIT]
+# Gymnasium makes this one with MuJoCo 2 alone.
+RULED = [name for name in HERE if name in TABLE and TABLE[name].terminated is not None and name != "Pusher-v4"]
+WITH_A_RULE = [*RULED, *ADROIT]
 
 
 def _stepped(env_id: str) -> tuple[np.ndarray, np.ndarray]:
     """The states (N, S) after random steps, in single precision as a model has them, and where episodes ended (N,)."""
-    try:
-        env = make_env(env_id)
-    except InputError as error:
-        pytest.skip(str(error))
+    env = make_env(env_id)
     env.action_space.seed(0)
     env.reset(seed=0)
     states, ends = [], []

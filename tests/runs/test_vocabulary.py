@@ -109,6 +109,7 @@ def test_the_help_tells_all_names(capsys: pytest.CaptureFixture[str], monkeypatc
         ("gama", ["discount"]),
         ("batchsize", ["batch_size"]),
         ("q_n_hidden_layer", ["critic_n_hiddens"]),
+        ("--zqx", []),
     ],
 )
 def test_an_unknown_name_is_answered_by_those_meant(given: str, meant: list[str]) -> None:
