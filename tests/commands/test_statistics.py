@@ -1,16 +1,43 @@
 """Statistics of seeds, against what is known of them."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from shared.commands.statistics import (
+    MANY_RESAMPLES,
     bootstrapped,
+    improvement_on_tasks,
     interquartile_mean,
+    interquartile_mean_of_tasks,
     mean,
     p_not_equivalent,
+    performance_profile,
     probability_of_improvement,
+    stratified,
 )
+
+RLIABLE = json.loads((Path(__file__).parent / "data" / "rliable.json").read_text())
+
+
+@pytest.mark.parametrize("name", RLIABLE["scores"])
+def test_figures_are_those_of_rliable(name: str) -> None:
+    """Of three made-up matrices of scores; `record_rliable.py` has asked the library itself."""
+    assert RLIABLE["resamples"] == MANY_RESAMPLES
+    theirs = {key: np.array(value) for key, value in RLIABLE["scores"][name].items()}
+    first, second = list(theirs["first"].T), list(theirs["second"].T)
+    profile = performance_profile(first, theirs["thresholds"])
+    np.testing.assert_allclose(profile, theirs["profile"], rtol=1e-12)
+    for what, found in (
+        ("iqm", stratified(interquartile_mean_of_tasks, first, resamples=MANY_RESAMPLES)),
+        ("improvement", stratified(improvement_on_tasks, first, second, resamples=MANY_RESAMPLES)),
+    ):
+        np.testing.assert_allclose(found.estimate, theirs[what], rtol=1e-12, err_msg=what)
+        bounds = np.stack([found.low, found.high])
+        np.testing.assert_allclose(bounds, theirs[f"{what}_interval"], rtol=0.01, err_msg=what)
 
 
 def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end() -> None:
