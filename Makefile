@@ -23,7 +23,7 @@ run: setup
 
 # Files are shared out among a few processes with a thread each: more threads than cores slow both frameworks manifold.
 PYTEST := OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false \
-	$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile tests parity_tests
+	$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 tests parity_tests
 
 test: setup
 	$(PYTEST) --junitxml=.tests/quick.xml
