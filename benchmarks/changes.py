@@ -1,7 +1,7 @@
-"""Tricks, as changes to what ships: texts of a JAX twin and what replaces them, or a flag of XLA's.
+"""Tricks, as changes to what ships: patterns of a JAX twin's syntax and what replaces them, or a flag of XLA's.
 
 `tests/benchmarks/test_tricks.py` holds each to the updates that ship; `python -m benchmarks.tricks` measures what they
-are worth.
+are worth. `parity_tests/mutants/patterns.py` says how patterns are written.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,12 +9,22 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 from benchmarks.subjects import Subject
+from parity_tests.mutants.patterns import edit
 from parity_tests.mutants.planting import planted
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
 from shared.frameworks.jax_products import NONE_FOR_YNNPACK
+
+
+class Change(NamedTuple):
+    """A pattern in a function of the twin (empty: anywhere), and what replaces it."""
+
+    function: str
+    pattern: str
+    replacement: str
 
 
 @dataclass(frozen=True)
@@ -23,125 +33,145 @@ class Trick:
 
     Attributes:
         of: The algorithm.
-        changes: Texts of its JAX twin, and what replaces them.
+        changes: To its JAX twin, one after the other.
         flags: For XLA.
     """
 
     of: str
-    changes: Sequence[tuple[str, str]] = ()
+    changes: Sequence[Change] = ()
     flags: str = ""
 
 
-_YNNPACK = [("@partial(EigenProgram, ", "@partial(jax.jit, ")]
+_YNNPACK = [Change("", "EigenProgram", "jax.jit")]
 _EIGEN = " ".join(f"--{option}={value}" for option, value in NONE_FOR_YNNPACK.items())
-_DRAWS_AHEAD = """\
-    draws = jax.vmap(lambda step: draw_noise(key, step, hp, len(dataset), state.actor.module.action_dim))(steps)
-"""
-_TWO_PASSES = """\
-        q1 = critic_1(batch.observations, batch.actions)
-        q2 = critic_2(batch.observations, batch.actions)
-"""
-_TWO_TARGETS = """\
-        next_q = minimum(
-            critic_1(batch.next_observations, next_actions), critic_2(batch.next_observations, next_actions)
-        )
-"""
-_THREE_PASSES = """\
-        q_random = critic(batch.observations, random)
-        q_current = critic(batch.observations, current)
-        # The next actions are judged in the current states.
-        q_next = critic(batch.observations, next)
-"""
-_THREE_GRADIENTS = """\
-        (value_loss, aux), vf_gradient = value_and_grad(state.value_loss, has_aux=True)(state.vf, batch)
-        (q_loss, _), qf_gradient = value_and_grad(state.q_loss, has_aux=True)(state.qf, batch)
-        (actor_loss, _), actor_gradient = value_and_grad(state.actor_loss, has_aux=True)(
-            state.actor, batch, noise, aux["adv"]
-        )
-"""
 TRICKS = {
-    "lax.cond decides whether an update is delayed": Trick("td3_bc", [(
-        "            delayed = (phase + i + 1) % hp.policy_freq == 0\n"
-        "            state, metrics = state.update(take(dataset, indices), noise, delayed)\n",
-        "            delayed = (start + i + 1) % hp.policy_freq == 0\n"
-        "            batch = take(dataset, indices)\n"
-        "            def early(state):\n"
-        "                state, metrics = state.update(batch, noise, False)\n"
-        '                return state, metrics | {"actor_loss": jnp.nan}\n'
-        "            state, metrics = jax.lax.cond(delayed, lambda s: s.update(batch, noise, True), early, state)\n",
+    "lax.cond decides whether an update is delayed": Trick("td3_bc", [Change(
+        "train_interval",
+        """
+        _delayed = (phase + _i + 1) % _hp.policy_freq == 0
+        _state, _metrics = _state.update(take(dataset, _indices), _noise, _delayed)
+        """,
+        """
+        _delayed = (start + _i + 1) % _hp.policy_freq == 0
+        batch = take(dataset, _indices)
+        def early(state):
+            state, metrics = state.update(batch, _noise, False)
+            return state, metrics | {"actor_loss": jnp.nan}
+        _state, _metrics = jax.lax.cond(_delayed, lambda state: state.update(batch, _noise, True), early, _state)
+        """,
     )]),
     "indices and noise drawn in the loop": Trick("td3_bc", [
-        (_DRAWS_AHEAD, "    draws = (steps,)\n"),
-        ("            indices, noise = jax.tree.map(itemgetter(i), draws)",
-         "            indices, noise = draw_noise(key, draws[0][i], hp, len(dataset), state.actor.module.action_dim)"),
+        Change("train_interval", "jax.vmap(_draw)(_steps)", "(_steps,)"),
+        Change(
+            "train_interval",
+            "jax.tree.map(itemgetter(_i), _draws)",
+            "draw_noise(key, _draws[0][_i], state.hp, len(dataset), state.actor.module.action_dim)",
+        ),
     ]),
     "a gather for each column": Trick("td3_bc", [
-        ("    hp = state.hp\n    steps =",
-         "    hp = state.hp\n    columns = take(dataset, jnp.arange(len(dataset)))\n    steps ="),
-        ("take(dataset, indices), noise, delayed", "jax.tree.map(itemgetter(indices), columns), noise, delayed"),
+        Change("train_interval", "take(dataset, _indices)", "jax.tree.map(itemgetter(_indices), columns)"),
+        Change(
+            "train_interval",
+            "_steps = start + jnp.arange(num_updates)",
+            "columns = take(dataset, jnp.arange(len(dataset)))\n_steps = start + jnp.arange(num_updates)",
+        ),
     ]),
-    "a metric told to the host at each update": Trick("td3_bc", [(
-        "            history.append(metrics)",
-        '            jax.debug.callback(lambda loss: None, metrics["critic_loss"])\n'
-        "            history.append(metrics)",
+    "a metric told to the host at each update": Trick("td3_bc", [Change(
+        "train_interval",
+        "_history.append(_metrics)",
+        '(jax.debug.callback(lambda loss: None, _metrics["critic_loss"]), _history.append(_metrics))',
     )]),
     "averages at the end of the same program": Trick("td3_bc", [
-        ("    return state, [*history, *remainder]", "    return state, [mean_metrics([*history, *remainder])]"),
+        Change("train_interval", "[*_history, *_rest]", "[mean_metrics([*_history, *_rest])]"),
+        Change("", "_adam = optax.adam(_rate)",
+               "from shared.frameworks.jax_side import mean_metrics\n_adam = optax.adam(_rate)"),
     ]),
-    "a state that is not donated": Trick("td3_bc", [(', donate_argnames="state"', "")]),
-    "one turn of the loop for each period": Trick("td3_bc", [("blocks, unroll=2)", "blocks)")]),
-    "batches of three axes": Trick("cql", [(
-        "self.network(inputs.reshape(-1, inputs.shape[-1])).reshape(actions.shape[:-1])",
-        "self.network(inputs).reshape(actions.shape[:-1])",
+    "a state that is not donated": Trick("td3_bc", [
+        Change("", 'partial(jax.jit, static_argnames=_names, donate_argnames="state")',
+               "partial(jax.jit, static_argnames=_names)"),
+    ]),
+    "one turn of the loop for each period": Trick("td3_bc", [
+        Change("train_interval", "jax.lax.scan(_block, _state, _draws, unroll=2)",
+               "jax.lax.scan(_block, _state, _draws)"),
+    ]),
+    "batches of three axes": Trick("cql", [Change(
+        "Critic",
+        "self.network(_inputs.reshape(-1, _inputs.shape[-1])).reshape(_shape)",
+        "self.network(_inputs).reshape(_shape)",
     )]),
     "BCQ's products by YNNPACK": Trick("bcq", _YNNPACK),
     "CQL's products by YNNPACK": Trick("cql", _YNNPACK),
     "EDAC's products by YNNPACK": Trick("edac", _YNNPACK),
     "SAC-N's products by YNNPACK": Trick("sac_n", _YNNPACK),
     "a dynamics ensemble's products by YNNPACK": Trick("model_based/dynamics", _YNNPACK),
-    "Adam over one flat vector": Trick("td3_bc", [
-        ("ADAM = optax.adam(3e-4)", "ADAM = optax.flatten(optax.adam(3e-4))"),
-    ]),
+    "Adam over one flat vector": Trick("td3_bc", [Change("", "optax.adam(_rate)", "optax.flatten(optax.adam(_rate))")]),
     "both critics stacked": Trick("td3_bc", [
-        (_TWO_PASSES, "        q1, q2 = both(critics, batch.observations, batch.actions)\n"),
-        (_TWO_TARGETS,
-         "        next_q = minimum(*both((critic_1, critic_2), batch.next_observations, next_actions))\n"),
-        ("def soft_update(",
-         "def both(critics, *inputs):\n"
-         "    return jax.vmap(lambda critic: critic(*inputs))(jax.tree.map(lambda *w: jnp.stack(w), *critics))\n\n\n"
-         "def soft_update("),
+        Change(
+            "TD3_BC.critic_loss",
+            "_q1 = _one(_states, _actions)\n_q2 = _two(_states, _actions)",
+            "_q1, _q2 = both((_one, _two), _states, _actions)",
+        ),
+        Change(
+            "TD3_BC.td_target",
+            "minimum(_one(_states, _actions), _two(_states, _actions))",
+            "minimum(*both((_one, _two), _states, _actions))",
+        ),
+        Change(
+            "",
+            "_adam = optax.adam(_rate)",
+            """
+            def both(critics, *inputs):
+                return jax.vmap(lambda critic: critic(*inputs))(jax.tree.map(lambda *w: jnp.stack(w), *critics))
+            _adam = optax.adam(_rate)
+            """,
+        ),
     ]),
-    "a first layer for states and one for actions": Trick("cql", [(
-        "        if actions.ndim == 3:\n            observations",
-        "        if not self.is_initializing():\n"
-        "            first, *rest = self.network.layers\n"
-        '            kernel, bias = first.variables["params"]["kernel"], first.variables["params"]["bias"]\n'
-        "            of_states, of_actions = jnp.split(kernel, [observations.shape[-1]])\n"
-        "            hidden = (observations @ of_states + bias)[:, None]\n"
-        "            flat = actions.reshape(-1, actions.shape[-1]) @ of_actions\n"
-        "            hidden = (hidden + flat.reshape(len(hidden), -1, flat.shape[-1])).reshape(flat.shape)\n"
-        "            for layer in rest:\n"
-        "                hidden = layer(hidden)\n"
-        "            return hidden.reshape(actions.shape[:-1])\n"
-        "        if actions.ndim == 3:\n            observations",
+    "a first layer for states and one for actions": Trick("cql", [Change(
+        "Critic",
+        "if actions.ndim == 3:\n    _many = _repeated",
+        """
+        if not self.is_initializing():
+            first, *rest = self.network.layers
+            kernel, bias = first.variables["params"]["kernel"], first.variables["params"]["bias"]
+            of_states, of_actions = jnp.split(kernel, [observations.shape[-1]])
+            hidden = (observations @ of_states + bias)[:, None]
+            flat = actions.reshape(-1, actions.shape[-1]) @ of_actions
+            hidden = (hidden + flat.reshape(len(hidden), -1, flat.shape[-1])).reshape(flat.shape)
+            for layer in rest:
+                hidden = layer(hidden)
+            return hidden.reshape(actions.shape[:-1])
+        if actions.ndim == 3:
+            _many = _repeated
+        """,
     )]),
-    "the critics' passes over sampled actions merged": Trick("cql", [(
-        _THREE_PASSES,
-        "        actions = concatenate([random, current, next], axis=1)\n"
-        "        q_random, q_current, q_next = jnp.split(critic(batch.observations, actions), 3, axis=1)\n",
+    "the critics' passes over sampled actions merged": Trick("cql", [Change(
+        "",
+        "_q1 = critic(_states, _random)\n_q2 = critic(_states, _current)\n_q3 = critic(_states, _next)",
+        """
+        merged = concatenate([_random, _current, _next], axis=1)
+        _q1, _q2, _q3 = jnp.split(critic(_states, merged), 3, axis=1)
+        """,
     )]),
-    "one gradient of all losses together": Trick("iql", [(
-        _THREE_GRADIENTS,
-        "        def total(parts):\n"
-        "            vf, qf, actor = parts\n"
-        "            value_loss, aux = state.value_loss(vf, batch)\n"
-        "            q_loss, _ = state.q_loss(qf, batch)\n"
-        '            adv = jax.lax.stop_gradient(aux["adv"])\n'
-        "            actor_loss, _ = state.actor_loss(actor, batch, noise, adv)\n"
-        "            return value_loss + q_loss + actor_loss, (value_loss, q_loss, actor_loss)\n"
-        "        (_, losses), gradients = value_and_grad(total, has_aux=True)((state.vf, state.qf, state.actor))\n"
-        "        value_loss, q_loss, actor_loss = losses\n"
-        "        vf_gradient, qf_gradient, actor_gradient = gradients\n",
+    "one gradient of all losses together": Trick("iql", [Change(
+        "IQL.update",
+        """
+        (_value_loss, _aux), _value_gradient = value_and_grad(_state.value_loss, has_aux=True)(_value, _batch)
+        (_q_loss, _), _q_gradient = value_and_grad(_state.q_loss, has_aux=True)(_q, _batch)
+        (_actor_loss, _), _actor_gradient = value_and_grad(_state.actor_loss, has_aux=True)(
+            _actor, _batch, _noise, _aux["adv"]
+        )
+        """,
+        """
+        def total(parts):
+            value_loss, found = _state.value_loss(parts[0], _batch)
+            q_loss, _ = _state.q_loss(parts[1], _batch)
+            adv = jax.lax.stop_gradient(found["adv"])
+            actor_loss, _ = _state.actor_loss(parts[2], _batch, _noise, adv)
+            return value_loss + q_loss + actor_loss, (value_loss, q_loss, actor_loss)
+        (_, losses), gradients = value_and_grad(total, has_aux=True)((_value, _q, _actor))
+        _value_loss, _q_loss, _actor_loss = losses
+        _value_gradient, _q_gradient, _actor_gradient = gradients
+        """,
     )]),
     "TD3+BC's products by Eigen": Trick("td3_bc", flags=_EIGEN),
     "XQL's products by Eigen": Trick("xql", flags=_EIGEN),
@@ -151,9 +181,9 @@ TRICKS = {
 
 @dataclass(frozen=True)
 class Tried(Subject):
-    """A subject whose JAX twin has the texts of a trick."""
+    """A subject whose JAX twin has the changes of a trick."""
 
-    changes: Sequence[tuple[str, str]] = ()
+    changes: Sequence[Change] = ()
 
     @cached_property
     def pair(self) -> Pair:
@@ -164,16 +194,14 @@ class Tried(Subject):
         return changed(**{part.name: getattr(known, part.name) for part in fields(Pair)})
 
 
-def edited(pair: Pair, changes: Iterable[tuple[str, str]]) -> ModuleType:
-    """A pair's JAX twin with texts of its source replaced by others.
+def edited(pair: Pair, changes: Iterable[Change]) -> ModuleType:
+    """A pair's JAX twin with the changes in it.
 
     Raises:
-        ValueError: A text to be changed does not stand in the source exactly once.
+        ValueError: A pattern is not in the source exactly once.
     """
     assert pair.jax.__file__ is not None
     source = Path(pair.jax.__file__).read_text(encoding="utf-8")
-    for old, new in changes:
-        if (count := source.count(old)) != 1:
-            raise ValueError(f"{old!r} stands {count} times in {pair.jax.__file__}")
-        source = source.replace(old, new)
+    for change in changes:
+        source = edit(source, *change).applied(source)
     return planted(f"{pair.name} with a trick", source)

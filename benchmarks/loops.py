@@ -159,7 +159,7 @@ def bare_torch(subject: Subject) -> Callable[[], Any] | None:
     if not set(asked) <= sizes.keys() or not hasattr(twin, "take"):
         return None
     trainer = twin.create_trainer(config, subject.shape, subject.action_dim, subject.max_action)
-    dataset = torch_data.to_device(subject.columns, device)
+    dataset = subject.pair.ready(twin, torch_data.to_device(subject.columns, device), config)
 
     def block() -> None:
         for _ in range(subject.updates):
@@ -170,16 +170,14 @@ def bare_torch(subject: Subject) -> Callable[[], Any] | None:
     return block
 
 
-def bare_jax(subject: Subject) -> Callable[[], Any] | None:
+def bare_jax(subject: Subject) -> Callable[[], Any]:
     """JAX's loop as a reader would write it: a call of the compiled interval, until its metrics are there."""
     twin = subject.pair.jax
     config, key = twin.TrainConfig(**subject.settings), jax.random.key(0)
     statics = subject.pair.interval_statics(config, 0, subject.updates)
-    if not set(statics) <= {"phase"} or not hasattr(twin, "take"):
-        return None
     sizes = subject.shape, subject.action_dim, subject.max_action
     states = [twin.create_train_state(key, config, *sizes)]
-    dataset = jax_data.to_device(subject.columns)
+    dataset = subject.pair.ready(twin, jax_data.to_device(subject.columns), config)
 
     def block() -> None:
         state, history = twin.train_interval(states.pop(), key, dataset, 0, subject.updates, *statics.values())
