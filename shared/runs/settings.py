@@ -25,8 +25,8 @@ class RecordConfig:
     env: str = "mini/hopper-mostly-expert"
     # Updates between two evaluations
     eval_freq: int = bounded(5000, low=1)
-    # Updates between two rows of their metrics, which hold means since the row before; null: evaluations alone have such
-    # rows, which they always do. Of no effect while a finetune run acts in the environment
+    # Updates between two rows of metrics, which are means since the row before; null: there are rows at evaluations
+    # alone, which always have one. Of no effect while a finetune run acts in the environment
     log_freq: int | None = later(bounded(None, low=1))
     # Folder for a copy of every evaluation's checkpoint; null: there are the last two and the best, in the run's folder
     checkpoints_path: str | None = None
