@@ -1,4 +1,4 @@
-"""Pages whose code runs: each block of Python after the ones before it, as the cells of a notebook do.
+"""Pages whose code runs: each block of Python or of commands after the ones before it, as the cells of a notebook do.
 
 What a block prints is below it as a block of text. Some of these pages are notebooks too, and so are the ten steps.
 """
@@ -19,23 +19,32 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs" / "port"
 PAGE = DOCS / "primer.md"
 APART = DOCS / "taking_apart.md"
-PAGES = (PAGE, APART, ROOT / "docs" / "guides" / "python.md")
-_CELL = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", re.DOTALL)
+GUIDES = ROOT / "docs" / "guides"
+PAGES = (PAGE, APART, GUIDES / "python.md", GUIDES / "own.md")
+_CELL = re.compile(r"```(python|bash)\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", re.DOTALL)
+# What differs from machine to machine in what a command prints, and from run to run in the name of its folder
+_NUMBER = re.compile(r"\b(?:[0-9a-f]{8}|[0-9a-f]{64})\b|-?\d+(?:\.\d+)?(?:e-?\d+)?")
 _STEP = re.compile(r"<!-- lesson: step (\d+) -->.*?<!-- /lesson -->\n", re.DOTALL)
 # Runs the cells of standard input one after the other, and prints a list of what each one printed.
 _RUN = """
-import contextlib, io, json, sys
+import contextlib, io, json, subprocess, sys
 names, printed = {"__name__": "__main__"}, []
-for code in json.load(sys.stdin):
+for language, code in json.load(sys.stdin):
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        exec(compile(code, "<cell>", "exec"), names)
+        if language == "bash":
+            print(subprocess.check_output(["bash", "-ec", code], text=True), end="")
+        else:
+            exec(compile(code, "<cell>", "exec"), names)
     printed.append(out.getvalue())
 json.dump(printed, sys.stdout)
 """
 
 
-def printed(cells: list[str]) -> list[str]:
+def printed(cells: list[tuple[str, str]]) -> list[str]:
     """What each cell prints, in a fresh process, and in an empty folder that takes the runs that cells make.
+
+    Args:
+        cells: Language and code of each.
 
     Raises:
         subprocess.CalledProcessError: A cell raises an exception, which is on standard error.
@@ -46,7 +55,7 @@ def printed(cells: list[str]) -> list[str]:
             [sys.executable, "-c", _RUN],
             input=json.dumps(cells),
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": path, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
             text=True,
             stdout=subprocess.PIPE,
             check=True,
@@ -55,12 +64,15 @@ def printed(cells: list[str]) -> list[str]:
 
 
 def executed(page: str) -> str:
-    """A page with what each of its cells prints below it."""
-    texts = iter(printed([code for code, _ in _CELL.findall(page)]))
+    """A page with what each of its cells prints below it; what a command printed stays where only numbers differ."""
+    texts = iter(printed([(language, code) for language, code, _ in _CELL.findall(page)]))
 
     def with_text(cell: re.Match) -> str:
+        language, code, before = cell.groups("")
         text = next(texts)
-        return f"```python\n{cell[1]}```\n" + (f"\n```text\n{text}```\n" if text else "")
+        if language == "bash" and _NUMBER.sub("#", text) == _NUMBER.sub("#", before):
+            text = before
+        return f"```{language}\n{code}```\n" + (f"\n```text\n{text}```\n" if text else "")
 
     return _CELL.sub(with_text, page)
 
@@ -70,7 +82,7 @@ def as_notebook(page: str) -> NotebookNode:
     cells: list[NotebookNode] = []
     end = 0
     for cell in _CELL.finditer(page):
-        cells += [new_markdown_cell(page[end : cell.start()].strip()), _code(cell[1], cell[2], len(cells) // 2 + 1)]
+        cells += [new_markdown_cell(page[end : cell.start()].strip()), _code(cell[2], cell[3], len(cells) // 2 + 1)]
         end = cell.end()
     return _notebook([*cells, new_markdown_cell(page[end:].strip())])
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.commands.common import Parser, at_least
-from shared.frameworks.twins import algorithms
+from shared.frameworks.twins import algorithms, name_of
 
 # A right port is answered within a minute; a slow machine, or a debugger's file, may need ten times that.
 TIME_LIMIT = 600
@@ -31,10 +31,10 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "all rungs hold, with 1 when one fails or something is not written yet, with 2 when the file cannot be used. "
         "docs/port/check.md says what it must hold.",
     )
-    names = list(algorithms("jax"))
+    parser.epilog = f"NAME is one of {', '.join(algorithms('jax'))}."
     parser.add_argument("file", nargs="?", type=Path, help="the file to check")
-    parser.add_argument("--algorithm", choices=names, help="what it is a port of")
-    parser.add_argument("--template", choices=names, help="print a file to start from, and check nothing")
+    parser.add_argument("--algorithm", metavar="NAME", help="what it is a port of")
+    parser.add_argument("--template", metavar="NAME", help="print a file to start from, and check nothing")
     parser.add_argument("--settings", help="climb under one of the ladder's settings only, `default` say")
     parser.add_argument(
         "--time-limit",
@@ -46,4 +46,6 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if not options.template and not (options.file and options.algorithm):
         parser.error("give a file and its --algorithm, or --template")
+    for name in filter(None, (options.algorithm, options.template)):
+        name_of("jax", name)
     return options

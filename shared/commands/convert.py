@@ -8,7 +8,6 @@ from shared.commands.common import Parser, check_free
 from shared.errors import InputError
 from shared.frameworks import jax_checkpoints, saved_run, torch_side
 from shared.frameworks.saved_run import SUFFIXES, SavedRun
-from shared.runs.configs import algorithms
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -26,7 +25,11 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--to", choices=SUFFIXES, required=True, help="framework of the file to write")
     parser.add_argument("--output", type=Path, metavar="FILE", help="where to write it (default: beside the other)")
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there already")
-    parser.add_argument("--algorithm", choices=algorithms(), help="of a file that does not say it, such as CORL's")
+    parser.add_argument(
+        "--algorithm",
+        metavar="NAME",
+        help="of a file that does not say it, such as CORL's; `corl-twins train --help` lists the names",
+    )
     parser.add_argument(
         "--config_path", type=Path, metavar="FILE", help="the run's settings (default: config.yaml beside the file)"
     )

@@ -14,6 +14,7 @@ from shared.data import atari_sets, checksums, d3rlpy_files, download, minari_se
 from shared.data.cache import Source, cached
 from shared.data.hdf5 import read_arrays, read_attributes
 from shared.data.transitions import checked_arrays, read_hdf5
+from shared.envs.registry import is_registered
 from shared.errors import InputError
 from shared.names import ARRAYS, D4RL_FACTS, MINARI, OGBENCH, dataset_path, is_atari
 
@@ -43,6 +44,11 @@ def read(name: str) -> Source:
         return ogbench_sets.read(name)
     if is_atari(name):
         return atari_sets.read(name)
+    if name not in D4RL_FACTS and is_registered(name):
+        raise InputError(
+            f"{name} is an environment, and this needs a dataset: name one, and {name} as --eval_env, or make one with "
+            f"`corl-twins collect {name}-medium-replay`"
+        )
     path = download.fetch(name) if name in D4RL_FACTS else dataset_path(name)
     source = cached([path], lambda: read_file(path))
     if name not in D4RL_FACTS:

@@ -1,7 +1,9 @@
 """An interval between evaluations as short compiled calls, between which a run hears Ctrl-C and SIGTERM."""
 
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import jax
@@ -14,7 +16,7 @@ Metrics = Sequence[Mapping[str, Any]]
 
 
 class History:
-    """What the updates since the last evaluation have reported, call by call.
+    """What the updates since the last row of metrics have reported, call by call.
 
     While one call computes, the one before is fetched. So the device never waits for the host, and no more than two
     calls are under way when a run is asked to end.
@@ -35,9 +37,19 @@ class History:
             self._fetch()
 
     def _fetch(self) -> None:
-        updates, found = self._under_way.popleft()
-        self._calls.append(jax.device_get(found))
+        updates, under_way = self._under_way.popleft()
+        found: Metrics = jax.device_get(under_way)
+        at, due = self._run.counted, self._run.logged(updates)
         self._run.advance(updates)
+        for step in due:
+            one_by_one = _one_by_one(found)
+            part, found = one_by_one[: step - at], one_by_one[step - at :]
+            # On the host: the device has the next call to do.
+            columns = _by_name([*self._calls, part])
+            self._run.log_between(step, {name: column.mean(dtype=np.float64) for name, column in columns.items()})
+            self._calls, at = [], step
+        if found:
+            self._calls.append(found)
 
     def means(self) -> dict[str, Any]:
         """The mean of each metric over the updates that reported it; the next interval begins with none."""
@@ -56,8 +68,19 @@ class History:
 
 
 def resumed(run: Run) -> list[Mapping[str, Any]]:
-    """What the updates of the interval that a run was stopped in had reported, where nothing is fetched meanwhile."""
-    return [metrics for call in _from_checkpoint(run.unfinished) for metrics in call]
+    """What the updates of the interval that a run was stopped in had reported, where nothing is fetched meanwhile.
+
+    The run takes from this list when `log_freq` asks for a row.
+    """
+    history = [metrics for call in _from_checkpoint(run.unfinished) for metrics in call]
+
+    def means() -> dict[str, Any]:
+        found = mean_metrics(history)
+        history.clear()
+        return found
+
+    run.means = means
+    return history
 
 
 def as_saved(history: Metrics) -> list[list[dict[str, Any]]]:
@@ -81,13 +104,34 @@ def _from_checkpoint(content: Any) -> list[Any]:
 def _joined(calls: Sequence[Metrics]) -> Metrics:
     """The metrics of calls of one program as those of a single longer call, in the same order; others by name alone."""
     if len({tuple(map(frozenset, call)) for call in calls}) != 1:
-        calls = [[metrics] for call in calls for metrics in call]
-        names = sorted({name for (metrics,) in calls for name in metrics})
-        return [{name: _column(metrics[name] for (metrics,) in calls if name in metrics) for name in names}]
+        return [_by_name(calls)]
     return [
         {name: _column(call[place][name] for call in calls) for name in metrics}
         for place, metrics in enumerate(calls[0])
     ]
+
+
+def _by_name(calls: Sequence[Metrics]) -> dict[str, np.ndarray]:
+    every = [metrics for call in calls for metrics in call]
+    names = sorted({name for metrics in every for name in metrics})
+    return {name: _column(metrics[name] for metrics in every if name in metrics) for name in names}
+
+
+def _one_by_one(call: Metrics) -> list[dict[str, Any]]:
+    """A call's metrics, update by update.
+
+    What a scan returns is a mapping for each place in its block, whose values are all of one shape. Updates that filled
+    no block follow as scalars.
+    """
+    updates: list[dict[str, Any]] = []
+    for shape, group in groupby(call, key=lambda metrics: np.shape(next(iter(metrics.values())))):
+        places = [{name: np.ravel(values) for name, values in metrics.items()} for metrics in group]
+        updates += [
+            {name: values[block] for name, values in metrics.items()}
+            for block in range(math.prod(shape))
+            for metrics in places
+        ]
+    return updates
 
 
 def _column(values: Iterable[Any]) -> np.ndarray:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from shared.errors import InputError, RunError
 from shared.files import write_atomically
 from shared.frameworks import d3rlpy_models, torch_parts
+from shared.frameworks.torch_side import mean_metrics
 from shared.runs.checkpoints import READERS
 from shared.runs.run import Run
 from shared.seals import read_verified, sealed_zip
@@ -108,18 +109,27 @@ def restore(
     """Loads what the run begins with, if there is anything; see `Run.restore`.
 
     Returns:
-        The metrics of the updates since the last evaluation, as a run has them that was stopped between two.
+        The metrics of the updates since the last row of them, as a run has them that was stopped between two. The run
+        takes from this list when `log_freq` asks for a row.
     """
     if run.held_out is not None:
         from shared.frameworks.torch_held_out import Losses  # which imports this module
 
         run.losses = Losses(run.held_out, device)
     content = run.restore(load, go_on=go_on)
-    if not run.step:
-        return []
-    restore_generators(content["generators"])
-    values = {name: stacked.to(device).unbind() for name, stacked in content.get("history", {}).items()}
-    return [{name: value} for name, column in values.items() for value in column]
+    history: list[dict[str, Tensor]] = []
+    if run.step:
+        restore_generators(content["generators"])
+        values = {name: stacked.to(device).unbind() for name, stacked in content.get("history", {}).items()}
+        history += [{name: value} for name, column in values.items() for value in column]
+
+    def means() -> dict[str, float]:
+        found = mean_metrics(history)
+        history.clear()
+        return found
+
+    run.means = means
+    return history
 
 
 def load_checkpoint(

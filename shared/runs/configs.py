@@ -94,7 +94,9 @@ def parse(
         InputError: A flag, key, value, file or dataset cannot be used.
     """
     flags = _read_flags(_parser(config_class, algorithm, prog), config_class, algorithm, args)
-    path = flags.pop("config_path", _settings_of_run(flags.get("resume")))
+    path = flags.pop("config_path", None)
+    if path is None and (path := _settings_of_run(flags.get("resume"))) is not None:
+        _check_kept(config_class, algorithm, path)
     given = {} if path is None else _decode(config_class, algorithm, read_yaml(Path(path)), f"{path}: ")
     given = _in_updates(config_class, given | _decode(config_class, algorithm, flags, "--"))
     config, row = _completed(config_class, algorithm, given)
@@ -139,6 +141,20 @@ def algorithms() -> list[str]:
 def _settings_of_run(resume: str | None) -> str | None:
     """The file that holds the settings of the run to go on with, if one is named."""
     return None if resume in (None, "", "auto") else str(Path(resume) / "config.yaml")
+
+
+def _check_kept(config_class: type, algorithm: str, path: str) -> None:
+    """Whether the settings that a run has kept are settings of this algorithm.
+
+    Raises:
+        InputError: Some are not.
+    """
+    known = {*_field_types(config_class), *_other_names(config_class, algorithm)}
+    if others := [name for name in read_yaml(Path(path)) if name not in known]:
+        raise InputError(
+            f"{path} is not of {algorithm}, which has no setting {others[0]}: resume this run with the algorithm that "
+            "began it"
+        )
 
 
 def dataset_row(config_class: type, algorithm: str, dataset: str) -> dict[str, Any]:

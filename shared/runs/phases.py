@@ -37,8 +37,12 @@ class Phases:
     """
 
     def __init__(self, config: Any) -> None:
-        """Takes the run's settings: `eval_freq`, `max_timesteps`; for two phases `switch` and `offline_iterations`."""
+        """Takes the run's settings: `eval_freq`, `log_freq`, `max_timesteps`; for two phases `switch` too.
+
+        Those of two phases have `offline_iterations` and `updates_per_call` besides.
+        """
         self._every, self._last = config.eval_freq, config.max_timesteps
+        self._log_every: int | None = config.log_freq
         self.updates_per_call: int | None = getattr(config, "updates_per_call", None)
         self.switch: int | None = getattr(config, "switch", None)
         # What comes before, a VAE's updates say, is of neither phase.
@@ -47,6 +51,17 @@ class Phases:
     def is_due(self, step: int) -> bool:
         """Whether an evaluation follows this many updates: every `eval_freq`, the last offline one, and the last."""
         return step > 0 and (step % self._every == 0 or step in (self.switch, self._last))
+
+    def logged(self, step: int, number: int) -> list[int]:
+        """Of the next `number` steps after `step`, those after which metrics are logged though no evaluation follows.
+
+        In the environment an offline run that went there logs its episodes, and its metrics at evaluations alone.
+        """
+        if self._log_every is None:
+            return []
+        first = (step // self._log_every + 1) * self._log_every
+        last = step + number if self.switch is None else min(step + number, self.switch)
+        return [at for at in range(first, last + 1, self._log_every) if not self.is_due(at)]
 
     def intervals(self, start: int) -> Iterator[tuple[int, int]]:
         """From each evaluation to the next: the updates before and those at its end, from `start` on to the last."""

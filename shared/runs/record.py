@@ -270,17 +270,25 @@ class Record:
             values: By name.
             diverged: What is not finite, in words; empty where all is.
         """
+        self.append(self.row(step, values, diverged))
+
+    def row(self, step: int, values: Mapping[str, Any], diverged: str = "") -> dict[str, Any]:
+        """What `write` writes, with the time of now."""
         seconds = self._progress.seconds()
         speed = {"updates_per_second": self._progress.updates_per_second(), "seconds": seconds}
         row = {"step": step, **self._phases.counted(step), **values, **speed}
         if diverged:
             row[DIVERGED] = diverged
             self._diverged = self._diverged or (step, diverged)
+        return row
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Writes a row that `row` has made."""
         try:
             self._metrics.write(row)
         except OSError as error:
             warn(f"cannot write {self.folder / 'metrics.jsonl'} ({error.strerror}): make room; it is tried again")
-        self._loggers.log(row, step)
+        self._loggers.log(row, row["step"])
 
     def write_episode(self, step: int, episode: Episode) -> None:
         """Writes the row of a training episode that ended with update `step`."""

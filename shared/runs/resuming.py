@@ -19,7 +19,7 @@ from shared.runs.vocabulary import in_house
 
 AUTO = "auto"
 # What decides nothing that a run computes, or only where it lies
-FREE = ("resume", "device", "wandb_mode", "tensorboard", "runs_path", "on_nan")
+FREE = ("resume", "device", "wandb_mode", "tensorboard", "log_freq", "runs_path", "on_nan")
 # Settings are names with numbers, texts or lists of numbers; they fill a few thousand bytes.
 _LARGEST, _DEEPEST = 1_000_000, 3
 
@@ -130,7 +130,10 @@ def _named(config: Any, folder: Path, algorithm: str, framework: str) -> Unfinis
     if differing is None:
         raise InputError(f"{folder} is no run's folder, or its config.yaml is damaged: name another, or auto")
     if not re.search(rf"-{framework}-[0-9a-f]{{8}}$", folder.resolve().name):
-        raise InputError(f"{folder} is no run of this twin: its name does not end in {framework} and eight digits")
+        raise InputError(
+            f"{folder} is no run of this twin, since its name does not end in {framework} and eight digits: call the "
+            "file that began it, or `corl-twins convert` its checkpoint and give that as --load_model"
+        )
     if differing:
         raise InputError(f"{folder} has {', '.join(differing)}: give the same, or begin a new run")
     try:

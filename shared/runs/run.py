@@ -45,9 +45,12 @@ class Run:
 
     Attributes:
         step: Updates, or steps of the environment, that were done when the run was entered; 0 for a new one.
+        counted: The same, and those that `advance` has counted since.
         unfinished: What a resumed run's checkpoint holds of the interval that it was stopped in, under `history`.
         began: Steps of the environment before that interval, of an online run; None for one that was not stopped so.
         losses: From a trainer or a train state to its losses on held-out rows; None where none are held out.
+        means: Takes the means of the metrics since the last row, which `advance` logs when `log_freq` asks; None where
+            whoever calls it logs them.
         result: What `result.json` holds; empty before the end.
     """
 
@@ -78,10 +81,13 @@ class Run:
         self._not_saved: OSError | None = None
         # Whether the run has said that it has diverged and continues
         self._lost = False
-        self.step = 0
+        # Rows that come after an evaluation that goes on beside
+        self._held: list[Mapping[str, Any]] = []
+        self.step = self.counted = 0
         self.unfinished: Any = None
         self.began: int | None = None
         self.losses: Callable[[Any], Mapping[str, float]] | None = None
+        self.means: Callable[[], Mapping[str, SupportsFloat]] | None = None
         self.result: dict[str, Any] = {}
 
     @property
@@ -165,6 +171,7 @@ class Run:
         """
         self._record.open(self.step)
         self._progress.begin(self._config.max_timesteps, self.step, self._unit)
+        self.counted = self.step
         say(f"run folder: {self.folder}")
         if self._record.resumed:
             say(f"going on after {self._unit} {self.step}")
@@ -240,9 +247,42 @@ class Run:
 
         The first call with updates is left out of the rate, since it may have compiled.
         """
-        self._progress.advance(updates, updates if steps is None else steps)
+        steps = updates if steps is None else steps
+        self._progress.advance(updates, steps)
         for outcome in self._background.known():
             self._write_evaluation(outcome)
+        self._write_held()
+        due = self.logged(steps)
+        self.counted += steps
+        if due and self.means is not None:
+            self.log_between(self.counted, self.means())
+
+    def logged(self, number: int) -> list[int]:
+        """Of the next `number` steps that `advance` counts, those whose metrics `log_between` gets."""
+        return self._phases.logged(self.counted, number)
+
+    def log_between(self, step: int, metrics: Mapping[str, SupportsFloat]) -> None:
+        """As `log`, where no evaluation follows; an evaluation that goes on beside is not waited for.
+
+        Raises:
+            RunError: One of the metrics is not finite.
+        """
+        values = {name: float(value) for name, value in metrics.items()}
+        if not values:  # no update was made yet
+            return
+        lost = _lost(values)
+        self._held.append(self._record.row(step, values, lost))
+        if lost:
+            self._write_pending()
+        self._write_held()
+        self._end_if(lost, step)
+
+    def _write_held(self) -> None:
+        """Writes the rows that came after an evaluation, once its own is written."""
+        if not self._background.pending:
+            for row in self._held:
+                self._record.append(row)
+            self._held.clear()
 
     def log(self, step: int, metrics: Mapping[str, SupportsFloat], episodes: Sequence[Episode] = ()) -> None:
         """Writes the metrics of the update number `step` (from 1) as one line, after the evaluations before it.
@@ -264,7 +304,7 @@ class Run:
         for episode in episodes:
             if episode.step in since:
                 self._record.write_episode(episode.step + (self._phases.switch or 0), episode)
-        lost = next((f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)), "")
+        lost = _lost(values)
         self._record.write(step, values, lost)
         self._end_if(lost, step)
 
@@ -380,6 +420,7 @@ class Run:
                 with waiting():
                     outcome = self._background.awaited(self._stop.obey_after_grace)
                 self._write_evaluation(outcome)
+        self._write_held()
 
     def _write_evaluation(self, outcome: Outcome) -> None:
         self._progress.bar.set_postfix_str("", refresh=False)
@@ -412,6 +453,11 @@ class Run:
             reason = f"the end of the run cannot be written ({error.strerror})"
             raise RunError(f"{reason}; {self._what_is_saved()}") from error
         self._record.summarise(self.result)
+
+
+def _lost(values: Mapping[str, float]) -> str:
+    """The first metric that is not finite, in words; empty if all are."""
+    return next((f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)), "")
 
 
 def _learner(write: Any) -> Any:

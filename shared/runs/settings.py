@@ -25,6 +25,9 @@ class RecordConfig:
     env: str = "mini/hopper-mostly-expert"
     # Updates between two evaluations
     eval_freq: int = bounded(5000, low=1)
+    # Updates between two rows of metrics, which are means since the row before; null: there are rows at evaluations
+    # alone, which always have one. Of no effect while a finetune run acts in the environment
+    log_freq: int | None = later(bounded(None, low=1))
     # Folder for a copy of every evaluation's checkpoint; null: there are the last two and the best, in the run's folder
     checkpoints_path: str | None = None
     # Checkpoint to start from
@@ -214,5 +217,5 @@ class EnsembleConfig(DeterministicConfig, EpochsConfig, TransitionsConfig):
     env: str = "mini/pendulum-replay"
     buffer_size: int = bounded(1_000_000, low=1)
     seed: int = bounded(10, low=0, high=2**32 - 1)
-    # Updates between two records in CORL, without effect here: we average over them all; kept so that its files load
+    # Updates between two records in CORL, without effect here, where log_freq says it; kept so that CORL's files load
     log_every: int = bounded(100, low=1)

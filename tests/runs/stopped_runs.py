@@ -74,14 +74,19 @@ def last_checkpoint(run: Path) -> Path:
 
 def assert_same_bits(ours: Path, theirs: Path) -> None:
     """Two finished runs: every number of their last checkpoints, every metric, every evaluation, the scores."""
+    assert_same_state(ours, theirs)
+    assert rows(ours) == rows(theirs)
+    first, second = (json.loads((run / "result.json").read_text()) for run in (ours, theirs))
+    assert {key: first[key] for key in first.keys() - _TIMES} == {key: second[key] for key in second.keys() - _TIMES}
+
+
+def assert_same_state(ours: Path, theirs: Path) -> None:
+    """Of two finished runs: every number of their last checkpoints."""
     first, second = (_shared(read(last_checkpoint(run))) for run in (ours, theirs))
     assert jax.tree.structure(first) == jax.tree.structure(second)
     pairs = zip(jax.tree_util.tree_leaves_with_path(first), jax.tree.leaves(second), strict=True)
     for (path, leaf), expected in pairs:
         np.testing.assert_array_equal(leaf, expected, err_msg=jax.tree_util.keystr(path))
-    assert rows(ours) == rows(theirs)
-    first, second = (json.loads((run / "result.json").read_text()) for run in (ours, theirs))
-    assert {key: first[key] for key in first.keys() - _TIMES} == {key: second[key] for key in second.keys() - _TIMES}
 
 
 def _shared(content: Mapping[str, Any]) -> dict[str, Any]:

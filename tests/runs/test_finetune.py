@@ -35,6 +35,7 @@ class Config:
     switch: int = 6
     max_timesteps: int = 13
     updates_per_call: int = 1
+    log_freq: int | None = None
 
 
 # ---- intervals and what is told ------------------------------------------------------------------------------------

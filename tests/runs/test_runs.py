@@ -34,6 +34,7 @@ class Config:
     name: str = "CQL"
     project: str = "CORL"
     group: str = "CQL-D4RL"
+    log_freq: int | None = None
     seed: int = 3
     device: str = "auto"
     buffer_size: int = 1000
