@@ -53,8 +53,8 @@ _THREE_PASSES = """\
         q_next = critic(batch.observations, next)
 """
 _THREE_GRADIENTS = """\
-        (value_loss, aux), vf_gradient = value_and_grad(state.value_loss, has_aux=True)(state.vf, batch)
-        (q_loss, _), qf_gradient = value_and_grad(state.q_loss, has_aux=True)(state.qf, batch)
+        (value_loss, aux), value_gradient = value_and_grad(state.value_loss, has_aux=True)(state.value, batch)
+        (q_loss, _), critic_gradient = value_and_grad(state.q_loss, has_aux=True)(state.critic, batch)
         (actor_loss, _), actor_gradient = value_and_grad(state.actor_loss, has_aux=True)(
             state.actor, batch, noise, aux["adv"]
         )
@@ -133,15 +133,16 @@ TRICKS = {
     "one gradient of all losses together": Trick("iql", [(
         _THREE_GRADIENTS,
         "        def total(parts):\n"
-        "            vf, qf, actor = parts\n"
-        "            value_loss, aux = state.value_loss(vf, batch)\n"
-        "            q_loss, _ = state.q_loss(qf, batch)\n"
+        "            value, critic, actor = parts\n"
+        "            value_loss, aux = state.value_loss(value, batch)\n"
+        "            q_loss, _ = state.q_loss(critic, batch)\n"
         '            adv = jax.lax.stop_gradient(aux["adv"])\n'
         "            actor_loss, _ = state.actor_loss(actor, batch, noise, adv)\n"
         "            return value_loss + q_loss + actor_loss, (value_loss, q_loss, actor_loss)\n"
-        "        (_, losses), gradients = value_and_grad(total, has_aux=True)((state.vf, state.qf, state.actor))\n"
+        "        learnt = state.value, state.critic, state.actor\n"
+        "        (_, losses), gradients = value_and_grad(total, has_aux=True)(learnt)\n"
         "        value_loss, q_loss, actor_loss = losses\n"
-        "        vf_gradient, qf_gradient, actor_gradient = gradients\n",
+        "        value_gradient, critic_gradient, actor_gradient = gradients\n",
     )]),
     "TD3+BC's products by Eigen": Trick("td3_bc", flags=_EIGEN),
     "XQL's products by Eigen": Trick("xql", flags=_EIGEN),

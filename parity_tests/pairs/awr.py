@@ -35,7 +35,7 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
     mean, std = twin.actor(batch.observations)
     returns = twin.lambda_returns(batch)
     return {
-        "v": twin.vf(batch.observations),
+        "v": twin.value(batch.observations),
         "mean": mean,
         "std": std,
         "returns": returns,
@@ -82,7 +82,7 @@ PAIR = Adapter(
     url="https://arxiv.org/abs/1910.00177",
     benchmark_updates=2,
     losses={
-        "value_loss": Loss(of=("vf",), inputs=("observations", "returns")),
+        "value_loss": Loss(of=("value",), inputs=("observations", "returns")),
         "actor_loss": Loss(of=("actor",), inputs=("observations", "actions", "weights")),
     },
     variants={

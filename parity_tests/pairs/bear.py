@@ -26,7 +26,7 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
         "above, as compared": compared_above,
         "action's mean": action_mean,
         "action's std": action_std,
-        "critics": twin.critics(batch.observations, batch.actions),
+        "critic": twin.critic(batch.observations, batch.actions),
     }
 
 
@@ -76,9 +76,9 @@ PAIR = Adapter(
     benchmark_updates=40,
     losses={
         "vae_loss": Loss(of=("encoder", "decoder")),
-        "temp_loss": Loss(of=("log_temp",), used=temp_learns),
+        "temp_loss": Loss(of=("log_temperature",), used=temp_learns),
         "alpha_loss": Loss(of=("log_alpha",), used=lambda config: config.mmd_in_actor or not warms_up(config)),
-        "critic_loss": Loss(of=("critics",)),
+        "critic_loss": Loss(of=("critic",)),
         "mmd_loss": Loss(of=("actor",), used=warms_up),
         "sac_loss": Loss(of=("actor",), used=lambda config: not config.mmd_in_actor and not warms_up(config)),
         "actor_loss": Loss(of=("actor",), used=lambda config: config.mmd_in_actor and not warms_up(config)),

@@ -10,15 +10,15 @@ SMALL = {"hidden_dims": (64, 48), "target_update_period": 2, "learning_rate": 1e
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
     """Values, the hidden layer that the imitator may stand on, and the imitator's logits."""
-    q, features = twin.critics(batch.observations)
-    return {"critics": q, "features": features, "imitator": twin.imitator(batch.observations, features)}
+    q, features = twin.critic(batch.observations)
+    return {"critic": q, "features": features, "imitator": twin.imitator(batch.observations, features)}
 
 
 def corner(trainer: Any) -> None:
     """Targets that prefer other actions than the critics do, and critics that differ from each other by more than 1."""
-    for member in trainer.critics_target.members:
+    for member in trainer.critic_target.members:
         member.head.weight.data.mul_(-3.0)
-    for number, member in enumerate(trainer.critics.members):
+    for number, member in enumerate(trainer.critic.members):
         member.head.bias.data.add_(0.5 * number)
 
 
@@ -46,7 +46,7 @@ PAIR = Adapter(
     paper="Fujimoto et al. 2019",
     url="https://arxiv.org/abs/1910.01708",
     benchmark_updates=500,
-    losses={"critic_loss": Loss(of=("critics", "imitator"), inputs=("batch",))},
+    losses={"critic_loss": Loss(of=("critic", "imitator"), inputs=("batch",))},
     variants={
         "default": SMALL,
         # The form of d3rlpy 2.8.1, with several critics

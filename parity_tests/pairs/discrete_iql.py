@@ -13,10 +13,10 @@ SMALL = {"hidden_dims": (64, 48)}
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
     """Every network's, and what few batches reach: a tie in V's loss."""
-    v = twin.vf(batch.observations)
+    v = twin.value(batch.observations)
     return {
         "actor": twin.actor(batch.observations),
-        "qf": twin.qf(batch.observations),
+        "critic": twin.critic(batch.observations),
         "v": v,
         "weight at a tie": twin.expectile_weight(v - v),
     }
@@ -24,9 +24,9 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
 
 def corner(trainer: Any) -> None:
     """Critics that bring the policy's weights to their cap, and targets of another opinion."""
-    for critic in (trainer.qf.q1, trainer.qf.q2):
+    for critic in (trainer.critic.q1, trainer.critic.q2):
         critic[-1].weight.data.mul_(3.0)
-    for critic in (trainer.q_target.q1, trainer.q_target.q2):
+    for critic in (trainer.critic_target.q1, trainer.critic_target.q2):
         critic[-1].weight.data.mul_(-2.0)
 
 
@@ -55,8 +55,8 @@ PAIR = Adapter(
     url="https://arxiv.org/abs/2110.06169",
     benchmark_updates=300,
     losses={
-        "value_loss": Loss(of=("vf",), inputs=("batch",)),
-        "q_loss": Loss(of=("qf",), inputs=("batch",)),
+        "value_loss": Loss(of=("value",), inputs=("batch",)),
+        "q_loss": Loss(of=("critic",), inputs=("batch",)),
         "actor_loss": Loss(of=("actor",), inputs=("batch",)),
     },
     variants={
@@ -72,7 +72,7 @@ PAIR = Adapter(
     facts=Facts(
         rewarded="q_loss",
         target_inputs=("batch",),
-        lagging=("q_target",),
+        lagging=("critic_target",),
         imitation=unlikelihood,
         sharp={"beta": 100.0},
     ),

@@ -87,7 +87,7 @@ def corner(trainer: Any) -> None:
     """Rows that the density network tells apart so surely that a softplus is 0 or a straight line; unlike members."""
     for parameter in trainer.density.network[-1].parameters():
         parameter.data *= 1000.0
-    temperatures = trainer.log_alpha.constant.data
+    temperatures = trainer.log_temperature.constant.data
     temperatures += torch.linspace(-0.5, 0.5, len(temperatures), dtype=temperatures.dtype)
 
 
@@ -142,12 +142,12 @@ PAIR = Adapter(
     benchmark_updates=6,
     losses={
         "actor_loss": Loss(of=("actor",), used=goes_online),
-        "alpha_loss": Loss(of=("log_alpha",), inputs=("log_prob",), used=goes_online),
+        "alpha_loss": Loss(of=("log_temperature",), inputs=("log_prob",), used=goes_online),
         "critic_loss": Loss(of=("critic_1", "critic_2"), used=goes_online),
         "density_loss": Loss(of=("density",), inputs=("batch",), used=goes_online),
         "each_actor_loss": Loss(of=("actor",), used=lambda config: not goes_online(config)),
         "each_alpha_loss": Loss(
-            of=("log_alpha",), inputs=("each_log_prob",), used=lambda config: not goes_online(config)
+            of=("log_temperature",), inputs=("each_log_prob",), used=lambda config: not goes_online(config)
         ),
         "each_critic_loss": Loss(of=("critic_1", "critic_2"), used=lambda config: not goes_online(config)),
     },

@@ -29,18 +29,18 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
         "above, raw": raw_above,
         "action's mean": action_mean,
         "action's std": action_std,
-        "critics": twin.critics(batch.observations, batch.actions, twin.directions(), [[1.0, 1.0]] * 2),
+        "critic": twin.critic(batch.observations, batch.actions, twin.directions(), [[1.0, 1.0]] * 2),
     }
 
 
 def corner(trainer: Any) -> None:
     """Directions that are far from the largest stretch; without spectral norm, values of which critics may doubt."""
     generator = torch.Generator().manual_seed(0)
-    for directions in (trainer.directions, trainer.target_directions):
+    for directions in (trainer.directions, trainer.directions_target):
         for vector in directions.parameters():
             moved = vector.data + torch.randn(vector.shape, generator=generator) / len(vector) ** 0.5
             vector.data = moved / moved.norm()
-    for critic in (*trainer.critics.members, *trainer.critics_target.members):
+    for critic in (*trainer.critic.members, *trainer.critic_target.members):
         if not critic.spectral_norm:
             critic.net[-1].weight.data *= 300.0
             critic.net[-1].bias.data *= 300.0
@@ -94,7 +94,7 @@ PAIR = Adapter(
     benchmark_updates=4,
     losses={
         "vae_loss": Loss(of=("encoder", "decoder")),
-        "critic_loss": Loss(of=("critics",)),
+        "critic_loss": Loss(of=("critic",)),
         "mmd_loss": Loss(of=("actor",), used=warms_up),
         "actor_loss": Loss(of=("actor",), used=lambda config: not warms_up(config)),
         "alpha_loss": Loss(of=("log_alpha",), inputs=("mmd",)),

@@ -14,13 +14,13 @@ from parity_tests.pair import Facts, Loss, Pair, unlikelihood
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
     """Every network's, and what few batches reach: the loss far beyond its clip, deviations beyond their bounds."""
     mean, std = twin.actor(batch.observations)
-    q1, q2 = twin.qf(batch.observations, batch.actions)
+    q1, q2 = twin.critic(batch.observations, batch.actions)
     return {
         "mean": mean,
         "std": std,
         "q1": q1,
         "q2": q2,
-        "v": twin.vf(batch.observations),
+        "v": twin.value(batch.observations),
         "loss of large errors": twin.gumbel_loss(40.0 * batch.observations[:, 0] + 30.0),
         "loss of negative errors": twin.gumbel_loss(-3.0 - abs(batch.observations[:, 0])),
         "bounded std": bounded_std(twin.actor, batch.observations, mean.shape[-1]),
@@ -38,7 +38,7 @@ def bounded_std(actor: Any, observations: Any, action_dim: int) -> Any:
 
 def corner(trainer: Any) -> None:
     """Target critics that bring errors beyond the loss's clip and weights to their cap."""
-    for critic in (trainer.q_target.q1, trainer.q_target.q2):
+    for critic in (trainer.critic_target.q1, trainer.critic_target.q2):
         critic.net[-1].weight.data.mul_(8.0)
 
 
@@ -64,9 +64,9 @@ PAIR = Adapter(
     url="https://arxiv.org/abs/2301.02328",
     benchmark_updates=100,
     losses={
-        "value_loss": Loss(of=("vf",)),
+        "value_loss": Loss(of=("value",)),
         "actor_loss": Loss(of=("actor",)),
-        "q_loss": Loss(of=("qf",), inputs=("batch",)),
+        "q_loss": Loss(of=("critic",), inputs=("batch",)),
     },
     variants={
         "default": {},

@@ -163,7 +163,7 @@ def test_awr(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     c = reference.c
     for log_std in (trainer.actor.log_std, reference.pi[2]):
         log_std.bias.data = torch.linspace(-1.0, 2.5, ACTION_DIM)
-    for last in (trainer.vf.net[-1], reference.v[-1]):
+    for last in (trainer.value.net[-1], reference.v[-1]):
         last.weight.data.mul_(20.0)
     data = episodes_of(dataset, bound)
     episodes = awr.in_episodes(data)
@@ -179,7 +179,7 @@ def test_awr(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     assert torch.equal(state, torch.get_rng_state())
     assert_same_log(logs, expected, LOG)
     for mine, other, optimizer, momentum in (
-        (trainer.vf, reference.v, trainer.vf_optimizer, reference.v_momentum),
+        (trainer.value, reference.v, trainer.value_optimizer, reference.v_momentum),
         (trainer.actor, reference.pi, trainer.actor_optimizer, reference.pi_momentum),
     ):
         for a, b, velocity in zip(mine.parameters(), other.parameters(), momentum.velocity, strict=True):
@@ -216,4 +216,4 @@ def test_the_deviation_is_bounded(dataset: Batch) -> None:
 def test_weights_start_where_the_seed_says() -> None:
     """V, then the policy: layers, mean, deviation."""
     trainer, reference = both({}, 1.0)
-    assert_same_weights([trainer.vf, trainer.actor], [reference.v, reference.pi])
+    assert_same_weights([trainer.value, trainer.actor], [reference.v, reference.pi])

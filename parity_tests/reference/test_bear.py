@@ -176,7 +176,7 @@ class Reference:
 
 def networks_of(trainer: bear.BEAR) -> list[nn.Module]:
     """The twin's, in the same order."""
-    critics = [*trainer.critics.members, *trainer.critics_target.members]
+    critics = [*trainer.critic.members, *trainer.critic_target.members]
     return [trainer.encoder, trainer.decoder, trainer.actor, *critics]
 
 
@@ -213,7 +213,7 @@ def test_bear(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     assert_same_log(logs, expected)
     assert torch.equal(drawn, torch.get_rng_state())
     assert_same_weights(networks_of(trainer), reference.networks())
-    assert torch.equal(trainer.log_temp(), reference.temp[0, 0])
+    assert torch.equal(trainer.log_temperature(), reference.temp[0, 0])
     assert torch.equal(trainer.log_alpha(), reference.alpha[0, 0])
     observations = dataset.observations[:100]
     noise_of_acting = torch.randn(len(observations), trainer.hp.n_action_samples, ACTION_DIM)

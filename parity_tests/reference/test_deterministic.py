@@ -147,7 +147,7 @@ class Reference:
 
 def networks_of(trainer: Any) -> list[nn.Module]:
     """The twin's, in the same order."""
-    return [trainer.actor, trainer.actor_target, *trainer.critics.members, *trainer.critics_target.members]
+    return [trainer.actor, trainer.actor_target, *trainer.critic.members, *trainer.critic_target.members]
 
 
 def both(name: str, settings: dict[str, Any], bound: float, rows: Batch | None = None) -> tuple[Any, Reference]:
@@ -193,7 +193,7 @@ def test_six_updates(dataset: Batch, name: str, settings: dict[str, Any], bound:
     assert reference.clipped == (set() if name == "online/ddpg" else clipped)
     if name != "prdc":
         values = [reference.quantiles(critic, observations, actions, learns=False)[0] for critic in reference.critics]
-        assert torch.equal(trainer.critics(observations, actions), torch.stack(values))
+        assert torch.equal(trainer.critic(observations, actions), torch.stack(values))
     assert reference.corners == (set() if reference.kind == "mean" else {True, False})
     assert trainer.total_it == UPDATES
 

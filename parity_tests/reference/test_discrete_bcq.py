@@ -74,7 +74,7 @@ class Reference(Critics):
 
 def assert_same_networks(trainer: bcq.BCQ, reference: Reference) -> None:
     """Critics, targets and imitator."""
-    ours = [*trainer.critics.members, *trainer.critics_target.members, trainer.imitator]
+    ours = [*trainer.critic.members, *trainer.critic_target.members, trainer.imitator]
     imitator = reference.head if trainer.imitator.share_encoder else reference.imitator
     assert_same_weights(ours, [*reference.critics, *reference.targets, imitator])
 

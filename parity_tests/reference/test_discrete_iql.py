@@ -86,7 +86,14 @@ class Reference:
 
 def assert_same_networks(trainer: iql.IQL, reference: Reference) -> None:
     """Critics, targets, V and policy."""
-    ours = [trainer.qf.q1, trainer.qf.q2, trainer.q_target.q1, trainer.q_target.q2, trainer.vf, trainer.actor]
+    ours = [
+        trainer.critic.q1,
+        trainer.critic.q2,
+        trainer.critic_target.q1,
+        trainer.critic_target.q2,
+        trainer.value,
+        trainer.actor,
+    ]
     assert_same_weights(ours, [*reference.critics, *reference.targets, reference.v, reference.policy])
 
 

@@ -60,7 +60,7 @@ def assert_same_agent(trainer: twin.BalancedReplay, theirs: Derivation) -> None:
     for layer, (weight, bias) in zip(trainer.density.network[::2], theirs.ratio, strict=True):
         close(layer.weight.T, weight)
         close(layer.bias, bias)
-    close(trainer.log_alpha(), torch.cat([m.log_alpha for m in theirs.members]))
+    close(trainer.log_temperature(), torch.cat([m.log_alpha for m in theirs.members]))
     tree, number = trainer.priorities(), len(theirs.priorities)
     # A tree that is differentiated would keep what each update has made of it.
     assert not tree.requires_grad
@@ -186,7 +186,7 @@ def test_weights_start_where_the_seed_says() -> None:
         expected = torch.nn.Linear(before, after)
         assert torch.equal(layer.weight, expected.weight)
         assert torch.equal(layer.bias, expected.bias)
-    assert torch.equal(trainer.log_alpha(), torch.zeros(2))
+    assert torch.equal(trainer.log_temperature(), torch.zeros(2))
     # Two buffers of six rows, in a tree with a power of two for places
     assert torch.equal(trainer.priorities(), torch.zeros(32))
     for name in ("critic_1", "critic_2"):

@@ -71,7 +71,7 @@ def test_both_phases(dataset: Batch, settings: dict[str, Any]) -> None:
     same_draws()
     updates = [reference.update(*columns_of(dataset, config.batch_size)) for _ in range(2 * UPDATES)]
     assert_same_log(logs, updates)
-    assert_same_bits(trainer, {"qf": reference.q, "q_target": reference.q_t, "vf": reference.v})
+    assert_same_bits(trainer, {"critic": reference.q, "critic_target": reference.q_t, "value": reference.v})
     assert_same_bits(trainer.actor, {"net": reference.mean})
     assert trainer.total_it == 2 * UPDATES
     if not config.iql_deterministic:
@@ -174,9 +174,9 @@ def test_targets_reset_at_the_switch_are_caught(dataset: Batch) -> None:
     same_draws()
     for _ in range(UPDATES):
         reference.update(*columns_of(dataset, config.batch_size))
-    trainer.q_target.load_state_dict(trainer.qf.state_dict())
+    trainer.critic_target.load_state_dict(trainer.critic.state_dict())
     with pytest.raises(AssertionError):
-        assert_same_bits(trainer, {"q_target": reference.q_t})
+        assert_same_bits(trainer, {"critic_target": reference.q_t})
 
 
 def test_evaluation_has_no_noise(dataset: Batch) -> None:

@@ -55,7 +55,7 @@ def networks(encoder: str = "none") -> list[Seeing]:
 
 def networks_of(trainer: Any) -> list[nn.Module]:
     """The twin's, in the same order."""
-    return [trainer.qf.q1, trainer.qf.q2, trainer.vf, trainer.actor.net]
+    return [trainer.critic.q1, trainer.critic.q2, trainer.value, trainer.actor.net]
 
 
 class ReferenceIQL:
@@ -147,7 +147,7 @@ def test_iql(dataset: Batch, settings: dict[str, Any]) -> None:
         logs.append(trainer.update(take(dataset, indices), noise))
     same_draws()
     assert_same_log(logs, [reference.update(*columns_of(dataset, config.batch_size)) for _ in range(UPDATES)])
-    assert_same_bits(trainer, {"qf": reference.q, "q_target": reference.q_t, "vf": reference.v})
+    assert_same_bits(trainer, {"critic": reference.q, "critic_target": reference.q_t, "value": reference.v})
     assert_same_bits(trainer.actor, {"net": reference.mean})
     assert trainer.total_it == UPDATES
     assert trainer.actor_lr_schedule.get_last_lr() == reference.schedule.get_last_lr()

@@ -142,7 +142,7 @@ def test_corls_file_loads(name: str, tmp_path: Path) -> None:
                 torch.equal(a, b) for a, b in zip(restored.state_dict().values(), content[key].values(), strict=True)
             )
     for target in [part for part in vars(other) if part.endswith("_target")]:
-        source = {"q_target": "qf"}.get(target, target.removesuffix("_target"))
+        source = target.removesuffix("_target")
         parameters = (getattr(other, part).parameters() for part in (target, source))
         assert all(torch.equal(a, b) for a, b in zip(*parameters, strict=True))
 
@@ -165,14 +165,14 @@ def test_corls_cql_file_loads(name: str, tmp_path: Path, monkeypatch: pytest.Mon
     content |= {"sac_log_alpha": Scalar(-0.25), "cql_log_alpha": Scalar(0.75), "total_it": 2}
     torch.save(content, tmp_path / "checkpoint_1.pt")
     PAIRS[name].torch.load(other, str(tmp_path / "checkpoint_1.pt"))
-    assert (other.log_alpha().item(), other.log_alpha_prime().item()) == (-0.25, 0.75)
+    assert (other.log_temperature().item(), other.log_alpha_prime().item()) == (-0.25, 0.75)
     assert "base_network.6.weight" in other.actor.state_dict()
     assert "log_std_multiplier.constant" in other.actor.state_dict()
     assert torch.equal(other.critic_1.network[0].weight, trainer.critic_1.network[0].weight)
     # The optimiser steps the parameter that is used, unlike CORL's after a load.
-    before = other.log_alpha().item()
+    before = other.log_temperature().item()
     proceed(PAIRS[name], other, 1)
-    assert other.log_alpha().item() != before
+    assert other.log_temperature().item() != before
 
 
 def test_our_cql_file_fits_corls_modules(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_our_cql_file_fits_corls_modules(tmp_path: Path) -> None:
     content = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
     assert {*trainer.parts(), "total_it"} <= set(content)
     assert "base_network.6.weight" in content["actor"]
-    for key, part in (("sac_log_alpha", trainer.log_alpha), ("cql_log_alpha", trainer.log_alpha_prime)):
+    for key, part in (("sac_log_alpha", trainer.log_temperature), ("cql_log_alpha", trainer.log_alpha_prime)):
         module = Scalar(9.0)
         module.load_state_dict(content[key])
         assert torch.equal(module.constant, part())
@@ -203,11 +203,11 @@ def test_corls_ensemble_file_loads(name: str, tmp_path: Path) -> None:
     assert content["critic"][f"{last}.bias"].shape == (5, 1, 1)
     torch.save(content, tmp_path / "9.pt")
     pair.torch.load(other, str(tmp_path / "9.pt"))
-    assert (other.total_it, other.log_alpha.item()) == (0, -0.25)
+    assert (other.total_it, other.log_temperature.item()) == (0, -0.25)
     assert torch.equal(other.critic_target.critic[0].weight, trainer.critic_target.critic[0].weight)
-    before = other.log_alpha.item()
+    before = other.log_temperature.item()
     proceed(pair, other, 1)
-    assert other.log_alpha.item() != before
+    assert other.log_temperature.item() != before
 
 
 class Hostile:
