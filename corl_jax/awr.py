@@ -54,7 +54,7 @@ class Hyperparameters:
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # TD(lambda): 0 bootstraps behind each transition, 1 at the end of its episode alone
-    lam: float = bounded(0.95, low=0, high=1)
+    td_lambda: float = bounded(0.95, low=0, high=1)
     # Temperature: an action with advantage A weighs exp(A / advantage_temperature)
     advantage_temperature: float = positive(1.0)
     # Largest weight of an action
@@ -248,7 +248,7 @@ class AWR(struct.PyTreeNode):
         hp, episodes = self.hp, batch.episodes
         next_v = (1.0 - episodes.terminals) * self.value(episodes.next_observations)
         assert next_v.shape == episodes.rewards.shape == episodes.last.shape
-        kept = hp.discount * hp.lam * (1.0 - episodes.last)
+        kept = hp.discount * hp.td_lambda * (1.0 - episodes.last)
         # Behind an episode's last transition the value counts in full.
         earned = episodes.rewards + (hp.discount - kept) * next_v
         for doubling in range(len(kept).bit_length()):

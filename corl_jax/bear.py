@@ -73,7 +73,7 @@ class Hyperparameters:
     # Actions sampled in each state, of which the policy takes the best one
     n_action_samples: int = bounded(100, low=1)
     # First updates, in which the policy learns to imitate the data by the MMD alone
-    warmup_steps: int = bounded(40_000, low=0)
+    imitation_steps: int = bounded(40_000, low=0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
     # Hold the MMD in the policy's loss behind the warm-up, as in the paper; in d3rlpy from 2.3.0 to 2.8.1 it cancels
@@ -535,7 +535,7 @@ def train(config: TrainConfig) -> Run:
             history = History(run)
             for start, step in run.calls(cost=5):
                 num_updates = step - start
-                warm_updates = min(max(config.warmup_steps - total_it - start, 0), num_updates)
+                warm_updates = min(max(config.imitation_steps - total_it - start, 0), num_updates)
                 state, found = train_together(
                     train_interval, state, draws_key, dataset, start, num_updates, warm_updates
                 )

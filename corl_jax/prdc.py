@@ -45,7 +45,7 @@ class Hyperparameters:
     # Weight of the value against the distance to the nearest action
     alpha: float = bounded(2.5, low=0)
     # Weight of the states against the actions, where the nearest row is searched
-    beta: float = bounded(2.0, low=0)
+    state_weight: float = bounded(2.0, low=0)
     # Learning rate of the policy
     actor_lr: float = positive(3e-4)
     # Learning rate of the critics
@@ -159,15 +159,15 @@ class ConstrainedBatch(NamedTuple):
     dataset: ConstrainedDataset
 
 
-def search_keys(observations: Array, actions: Array, beta: float) -> Array:
-    """What rows are compared by, (B, S + A): observations (B, S) times beta, beside actions (B, A)."""
-    return concatenate([beta * observations, actions], axis=-1)
+def search_keys(observations: Array, actions: Array, state_weight: float) -> Array:
+    """What rows are compared by, (B, S + A): observations (B, S) times state_weight, beside actions (B, A)."""
+    return concatenate([state_weight * observations, actions], axis=-1)
 
 
 def constrained(dataset: PackedDataset, config: "TrainConfig") -> ConstrainedDataset:
     """The dataset of N rows, all of which can be searched."""
     rows = take(dataset, jnp.arange(len(dataset)))
-    keys = search_keys(rows.observations, rows.actions, config.beta)
+    keys = search_keys(rows.observations, rows.actions, config.state_weight)
     return ConstrainedDataset(dataset, search_among(keys, config.search))
 
 
@@ -241,7 +241,7 @@ class PRDC(struct.PyTreeNode):
 
     def nearest_actions(self, batch: ConstrainedBatch, actions: Array) -> Array:
         """The actions (B, A) of those rows of the dataset that are nearest to the states with these actions (B, A)."""
-        keys = search_keys(batch.observations, actions, self.hp.beta)
+        keys = search_keys(batch.observations, actions, self.hp.state_weight)
         return take(batch.dataset.rows, batch.dataset.search.nearest(keys)).actions
 
     def update(self, batch: ConstrainedBatch, noise: Noise, delayed: bool) -> tuple["PRDC", dict[str, Array]]:

@@ -82,8 +82,8 @@ class Hyperparameters:
     # Passes of a critic, each with a dropout of its own, whose variance is its doubt
     n_passes: int = bounded(100, low=2)
     # How fast the weight falls with the variance, or what is divided by it
-    beta: float = bounded(0.5, low=0)
-    # Weigh by the exponential of -beta * variance; else by beta / variance
+    variance_scale: float = bounded(0.5, low=0)
+    # Weigh by the exponential of -variance_scale * variance; else by variance_scale / variance
     exp_weight: bool = True
     # Least weight
     clip_bottom: float = bounded(0.0, low=0)
@@ -96,7 +96,7 @@ class Hyperparameters:
     # Let the penalty grow with the exponential of the variance
     exp_penalty: bool = False
     # First updates, in which the policy learns to imitate the data by the MMD alone
-    warmup_steps: int = bounded(40_000, low=0)
+    imitation_steps: int = bounded(40_000, low=0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
     # The variance in the target is that of the best action, as in the paper; the authors' code takes the largest one
@@ -335,7 +335,7 @@ def mean_and_variance(
 
 def weight(hp: Hyperparameters, variance: Array) -> Array:
     """How much values count whose variance (...) is known, (...)."""
-    certainty = exp(-hp.beta * variance) if hp.exp_weight else hp.beta / variance
+    certainty = exp(-hp.variance_scale * variance) if hp.exp_weight else hp.variance_scale / variance
     return clamp(certainty, hp.clip_bottom, hp.clip_top)
 
 
@@ -661,7 +661,7 @@ def train(config: TrainConfig) -> Run:
             history = History(run)
             for start, step in run.calls(cost=5):
                 num_updates = step - start
-                warm_updates = min(max(config.warmup_steps - total_it - start, 0), num_updates)
+                warm_updates = min(max(config.imitation_steps - total_it - start, 0), num_updates)
                 state, found = train_together(
                     train_interval, state, draws_key, dataset, start, num_updates, warm_updates
                 )

@@ -62,7 +62,7 @@ class Hyperparameters:
     # Standard deviation of that noise
     noise_std: float = bounded(0.1, low=0)
     # Inverse temperature of the policy: how steeply an action's weight grows with its advantage
-    beta: float = bounded(3.0, low=0)
+    inverse_temperature: float = bounded(3.0, low=0)
     # Updates in all, and the time in which the policy's learning rate falls to 0
     max_timesteps: int = bounded(1_000_000, low=1)
     # Transitions in a batch
@@ -311,7 +311,7 @@ class XQL(struct.PyTreeNode):
         """How much each of the data's actions counts, (B,): the exponential of its advantage, up to a cap."""
         adv = self.target_q(batch.observations, batch.actions) - self.value(batch.observations)
         assert adv.shape == batch.rewards.shape
-        return minimum(exp(self.hp.beta * adv), MAX_WEIGHT)
+        return minimum(exp(self.hp.inverse_temperature * adv), MAX_WEIGHT)
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """Behaviour cloning, each of the data's actions with its weight."""

@@ -69,7 +69,7 @@ class Hyperparameters:
     # Actions sampled in each state, of which the policy takes the best one
     n_action_samples: int = bounded(100, low=1)
     # First updates, in which the policy learns to imitate the data by the MMD alone
-    warmup_steps: int = bounded(40_000, low=0)
+    imitation_steps: int = bounded(40_000, low=0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
     # Hold the MMD in the policy's loss behind the warm-up, as in the paper; in d3rlpy from 2.3.0 to 2.8.1 it cancels
@@ -416,7 +416,7 @@ class BEAR:
     @property
     def warms_up(self) -> bool:
         """Whether the policy learns by the MMD alone in the next update."""
-        return self.total_it < self.hp.warmup_steps
+        return self.total_it < self.hp.imitation_steps
 
     def step_temp(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
         """One step of the temperature."""

@@ -44,7 +44,7 @@ class Hyperparameters:
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
     # Inverse temperature: how steeply the policy's weight of an action grows with its advantage
-    beta: float = bounded(3.0, low=0)
+    inverse_temperature: float = bounded(3.0, low=0)
     # Expectile of the values of the data's actions that V(s) regresses to; above 0.5 it leans to the best
     iql_tau: float = bounded(0.7, low=0, high=1)
     # Updates in all, and the period in which the policy's learning rate falls to 0
@@ -277,7 +277,7 @@ class IQL:
         else:
             log_prob = -square(batch.actions - mean) / (2.0 * square(std)) - log(std) - LOG_SQRT_2PI
             bc_loss = -log_prob.sum(axis=-1)
-        weight = clamp(exp(hp.beta * adv), 0.0, MAX_WEIGHT)
+        weight = clamp(exp(hp.inverse_temperature * adv), 0.0, MAX_WEIGHT)
         assert mean.shape == batch.actions.shape
         assert weight.shape == bc_loss.shape == batch.rewards.shape
         return (weight * bc_loss).mean(), {}

@@ -41,7 +41,7 @@ class Hyperparameters:
     # Weight of the value against the distance to the nearest action
     alpha: float = bounded(2.5, low=0)
     # Weight of the states against the actions, where the nearest row is searched
-    beta: float = bounded(2.0, low=0)
+    state_weight: float = bounded(2.0, low=0)
     # Learning rate of the policy
     actor_lr: float = positive(3e-4)
     # Learning rate of the critics
@@ -153,14 +153,14 @@ class ConstrainedBatch(NamedTuple):
     dataset: ConstrainedDataset
 
 
-def search_keys(observations: Tensor, actions: Tensor, beta: float) -> Tensor:
-    """What rows are compared by, (B, S + A): observations (B, S) times beta, beside actions (B, A)."""
-    return concatenate([beta * observations, actions], axis=-1)
+def search_keys(observations: Tensor, actions: Tensor, state_weight: float) -> Tensor:
+    """What rows are compared by, (B, S + A): observations (B, S) times state_weight, beside actions (B, A)."""
+    return concatenate([state_weight * observations, actions], axis=-1)
 
 
 def constrained(dataset: Batch, config: "TrainConfig") -> ConstrainedDataset:
     """The dataset of N rows, all of which can be searched."""
-    keys = search_keys(dataset.observations, dataset.actions, config.beta)
+    keys = search_keys(dataset.observations, dataset.actions, config.state_weight)
     return ConstrainedDataset(dataset, search_among(keys, config.search))
 
 
@@ -247,7 +247,7 @@ class PRDC:
 
     def nearest_actions(self, batch: ConstrainedBatch, actions: Tensor) -> Tensor:
         """The actions (B, A) of those rows of the dataset that are nearest to the states with these actions (B, A)."""
-        keys = search_keys(batch.observations, actions, self.hp.beta)
+        keys = search_keys(batch.observations, actions, self.hp.state_weight)
         return take(batch.dataset.rows, batch.dataset.search.nearest(keys)).actions
 
     def update(self, batch: ConstrainedBatch, noise: Noise) -> dict[str, Tensor]:

@@ -73,8 +73,8 @@ class Hyperparameters:
     # Passes of a critic, each with a dropout of its own, whose variance is its doubt
     n_passes: int = bounded(100, low=2)
     # How fast the weight falls with the variance, or what is divided by it
-    beta: float = bounded(0.5, low=0)
-    # Weigh by the exponential of -beta * variance; else by beta / variance
+    variance_scale: float = bounded(0.5, low=0)
+    # Weigh by the exponential of -variance_scale * variance; else by variance_scale / variance
     exp_weight: bool = True
     # Least weight
     clip_bottom: float = bounded(0.0, low=0)
@@ -87,7 +87,7 @@ class Hyperparameters:
     # Let the penalty grow with the exponential of the variance
     exp_penalty: bool = False
     # First updates, in which the policy learns to imitate the data by the MMD alone
-    warmup_steps: int = bounded(40_000, low=0)
+    imitation_steps: int = bounded(40_000, low=0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
     # The variance in the target is that of the best action, as in the paper; the authors' code takes the largest one
@@ -303,7 +303,7 @@ def mean_and_variance(
 
 def weight(hp: Hyperparameters, variance: Tensor) -> Tensor:
     """How much values count whose variance (...) is known, (...)."""
-    certainty = exp(-hp.beta * variance) if hp.exp_weight else hp.beta / variance
+    certainty = exp(-hp.variance_scale * variance) if hp.exp_weight else hp.variance_scale / variance
     return clamp(certainty, hp.clip_bottom, hp.clip_top)
 
 
@@ -527,7 +527,7 @@ class UWAC:
     @property
     def warms_up(self) -> bool:
         """Whether the policy learns by the MMD alone in the next update."""
-        return self.total_it < self.hp.warmup_steps
+        return self.total_it < self.hp.imitation_steps
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
         """One gradient step: the VAE; critics, policy and MMD's weight, of the same networks; target critics."""

@@ -56,7 +56,7 @@ class Hyperparameters:
     # Standard deviation of that noise
     noise_std: float = bounded(0.1, low=0)
     # Inverse temperature of the policy: how steeply an action's weight grows with its advantage
-    beta: float = bounded(3.0, low=0)
+    inverse_temperature: float = bounded(3.0, low=0)
     # Updates in all, and the time in which the policy's learning rate falls to 0
     max_timesteps: int = bounded(1_000_000, low=1)
     # Transitions in a batch
@@ -290,7 +290,7 @@ class XQL:
         """How much each of the data's actions counts, (B,): the exponential of its advantage, up to a cap."""
         adv = self.target_q(batch.observations, batch.actions) - self.value(batch.observations)
         assert adv.shape == batch.rewards.shape
-        return clamp(exp(self.hp.beta * adv), max=MAX_WEIGHT)
+        return clamp(exp(self.hp.inverse_temperature * adv), max=MAX_WEIGHT)
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """Behaviour cloning, each of the data's actions with its weight."""

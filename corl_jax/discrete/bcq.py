@@ -51,7 +51,7 @@ class Hyperparameters:
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Weight of the penalty on the imitator's outputs; the paper's is 0.01
-    beta: float = bounded(0.5, low=0)
+    logit_penalty: float = bounded(0.5, low=0)
     # Penalise the imitator's log-probabilities, as d3rlpy 2.8.1 does; else its outputs, as the paper's authors do
     penalize_log_probs: bool = False
     # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
@@ -75,7 +75,7 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     # Widths of the hidden layers
     hidden_dims: tuple[int, ...] = widths(256, 256)
     # Least likelihood of an action that may be chosen, as a share of the likeliest action's
-    action_flexibility: float = bounded(0.3, low=0, high=1)
+    likelihood_threshold: float = bounded(0.3, low=0, high=1)
     # The imitator stands on the hidden layers of the first critic; else it has its own
     share_encoder: bool = True
 
@@ -129,7 +129,7 @@ class Imitator(nn.Module):
     encoder: str
     hidden_dims: Sequence[int]
     share_encoder: bool
-    action_flexibility: float
+    likelihood_threshold: float
 
     def setup(self) -> None:
         layers = [] if self.share_encoder else hidden(self.encoder, self.hidden_dims)
@@ -150,7 +150,7 @@ def constrained(critic: Network, imitator: Network, observations: Array) -> Arra
     q, features = critic(observations)
     logits = imitator(observations, features)
     likelihood = exp(logits - amax(logits, axis=-1, keepdims=True))
-    return argmax(where(likelihood > imitator.module.action_flexibility, q.mean(axis=0), -math.inf), axis=-1)
+    return argmax(where(likelihood > imitator.module.likelihood_threshold, q.mean(axis=0), -math.inf), axis=-1)
 
 
 # ---- randomness ----------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ class BCQ(struct.PyTreeNode):
         hp = self.hp
         log_probs = log_softmax(logits)
         penalized = log_probs if hp.penalize_log_probs else logits
-        return -value(log_probs, actions).mean() + hp.beta * square(penalized).mean()
+        return -value(log_probs, actions).mean() + hp.logit_penalty * square(penalized).mean()
 
     def critic_loss(self, networks: tuple[Network, Network], batch: Batch) -> tuple[Array, dict[str, Array]]:
         """Huber's loss of all critics against one target, added up, and the imitator's loss."""
@@ -271,7 +271,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action
     hp, sizes = narrow(config, Hyperparameters), (action_dim, config.encoder, config.hidden_dims)
     observations, features = jnp.zeros((1, *axes(state_dim))), jnp.zeros((1, config.hidden_dims[-1]))
     critics_key, imitator_key = jax.random.split(key)
-    imitator_module = Imitator(*sizes, config.share_encoder, config.action_flexibility)
+    imitator_module = Imitator(*sizes, config.share_encoder, config.likelihood_threshold)
     critic = Network.create(Critics(*sizes, config.n_critics), critics_key, observations)
     imitator = Network.create(imitator_module, imitator_key, observations, features)
     return BCQ(

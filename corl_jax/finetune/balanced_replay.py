@@ -74,7 +74,7 @@ class Hyperparameters:
     # Updates on the dataset alone
     offline_iterations: int = bounded(1_000_000, low=0)
     # The first environment steps, after which there is no update
-    num_warmup_steps: int = bounded(1_000, low=0)
+    learning_starts: int = bounded(1_000, low=0)
 
 
 @dataclass(frozen=True)
@@ -490,7 +490,7 @@ class BalancedReplay(struct.PyTreeNode):
         """
         hp = self.hp
         odds = hp.online_share / (1.0 - hp.online_share)
-        priority = odds * dataset_size / (hp.num_warmup_steps + 1)
+        priority = odds * dataset_size / (hp.learning_starts + 1)
         return self.replace(priorities=write(self.priorities, places, jnp.full(places.shape, priority)))
 
     def balanced(self, dataset: PackedDataset, ring: Ring, indices: Array, noise: Noise) -> BalancedBatch:
@@ -603,7 +603,7 @@ def train_online(
 
 def of_a_call(config: TrainConfig, start: int, num_updates: int) -> tuple[int]:
     """What a call after `start` updates must know when it is compiled: how many of its updates are idle."""
-    return (min(max(config.offline_iterations + config.num_warmup_steps - start, 0), num_updates),)
+    return (min(max(config.offline_iterations + config.learning_starts - start, 0), num_updates),)
 
 
 def create_train_state(

@@ -52,7 +52,7 @@ class Hyperparameters:
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
     # Inverse temperature: how steeply the policy's weight of an action grows with its advantage
-    beta: float = bounded(3.0, low=0)
+    inverse_temperature: float = bounded(3.0, low=0)
     # Expectile of the values of the data's actions that V(s) regresses to; above 0.5 it leans to the best
     iql_tau: float = bounded(0.7, low=0, high=1)
     # Updates on the dataset alone, and the period in which the policy's learning rate falls to 0; then it rises again
@@ -70,7 +70,7 @@ class Hyperparameters:
     # Standard deviation of the noise that a deterministic policy explores with
     expl_noise: float = bounded(0.03, low=0)
     # Largest size of that noise
-    noise_clip: float = bounded(0.5, low=0)
+    expl_noise_clip: float = bounded(0.5, low=0)
 
 
 @dataclass(frozen=True)
@@ -306,7 +306,7 @@ class IQL(struct.PyTreeNode):
         else:
             log_prob = -square(batch.actions - mean) / (2.0 * square(std)) - log(std) - LOG_SQRT_2PI
             bc_loss = -log_prob.sum(axis=-1)
-        weight = clamp(exp(hp.beta * adv), 0.0, MAX_WEIGHT)
+        weight = clamp(exp(hp.inverse_temperature * adv), 0.0, MAX_WEIGHT)
         assert mean.shape == batch.actions.shape
         assert weight.shape == bc_loss.shape == batch.rewards.shape
         return (weight * bc_loss).mean(), {}
@@ -331,7 +331,7 @@ class IQL(struct.PyTreeNode):
         hp, actor, max_action = self.hp, self.actor, self.actor.module.max_action
         mean, std = actor(observations, noise.dropout)
         if std is None:
-            action = mean + clamp(hp.expl_noise * noise.action, -hp.noise_clip, hp.noise_clip)
+            action = mean + clamp(hp.expl_noise * noise.action, -hp.expl_noise_clip, hp.expl_noise_clip)
         else:
             action = mean + std * noise.action
         return clamp(max_action * action, -max_action, max_action)

@@ -47,7 +47,7 @@ class Hyperparameters:
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Weight of the penalty on the imitator's outputs; the paper's is 0.01
-    beta: float = bounded(0.5, low=0)
+    logit_penalty: float = bounded(0.5, low=0)
     # Penalise the imitator's log-probabilities, as d3rlpy 2.8.1 does; else its outputs, as the paper's authors do
     penalize_log_probs: bool = False
     # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
@@ -71,7 +71,7 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     # Widths of the hidden layers
     hidden_dims: tuple[int, ...] = widths(256, 256)
     # Least likelihood of an action that may be chosen, as a share of the likeliest action's
-    action_flexibility: float = bounded(0.3, low=0, high=1)
+    likelihood_threshold: float = bounded(0.3, low=0, high=1)
     # The imitator stands on the hidden layers of the first critic; else it has its own
     share_encoder: bool = True
 
@@ -126,13 +126,13 @@ class Imitator(nn.Module):
         encoder: str,
         hidden_dims: Sequence[int],
         share_encoder: bool,
-        action_flexibility: float,
+        likelihood_threshold: float,
     ) -> None:
         super().__init__()
         layers = [] if share_encoder else hidden(state_dim, encoder, hidden_dims)
         probe(state_dim)
         self.net = nn.Sequential(*layers, nn.Linear(hidden_dims[-1], action_dim))
-        self.share_encoder, self.action_flexibility = share_encoder, action_flexibility
+        self.share_encoder, self.likelihood_threshold = share_encoder, likelihood_threshold
 
     def forward(self, observations: Tensor, features: Tensor) -> Tensor:
         """Logits (B, A), of observations (B, S) or of the first critic's last hidden layer (B, H)."""
@@ -149,7 +149,7 @@ def constrained(critic: Critics, imitator: Imitator, observations: Tensor) -> Te
     q, features = critic(observations)
     logits = imitator(observations, features)
     likelihood = exp(logits - amax(logits, axis=-1, keepdims=True))
-    return argmax(where(likelihood > imitator.action_flexibility, q.mean(axis=0), -math.inf), axis=-1)
+    return argmax(where(likelihood > imitator.likelihood_threshold, q.mean(axis=0), -math.inf), axis=-1)
 
 
 # ---- randomness ----------------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ class BCQ:
         log_probs = logits - logsumexp(logits, axis=-1, keepdims=True)
         penalized = log_probs if hp.penalize_log_probs else logits
         # As d3rlpy, which normalises twice: that changes nothing but the last bit.
-        return nll_loss(log_softmax(log_probs, axis=-1), actions) + hp.beta * square(penalized).mean()
+        return nll_loss(log_softmax(log_probs, axis=-1), actions) + hp.logit_penalty * square(penalized).mean()
 
     def critic_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Huber's loss of all critics against one target, added up, and the imitator's loss."""
@@ -268,7 +268,7 @@ def create_trainer(config: TrainConfig, state_dim: Shape, action_dim: int, max_a
     """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
     sizes = state_dim, action_dim, config.encoder, config.hidden_dims
     critic, _ = (Critics(*sizes, config.n_critics) for _ in range(2))
-    imitator = Imitator(*sizes, config.share_encoder, config.action_flexibility)
+    imitator = Imitator(*sizes, config.share_encoder, config.likelihood_threshold)
     networks = (network.to(resolve_device(config.device)) for network in (critic, imitator))
     return BCQ(config, *networks)
 

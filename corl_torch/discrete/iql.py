@@ -45,7 +45,7 @@ class Hyperparameters:
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
     # Inverse temperature: how steeply the policy's weight of an action grows with its advantage
-    beta: float = bounded(3.0, low=0)
+    inverse_temperature: float = bounded(3.0, low=0)
     # Expectile of the values of the data's actions that V(s) regresses to; above 0.5 it leans to the best
     iql_tau: float = bounded(0.7, low=0, high=1)
     # Updates in all, and the time in which the policy's learning rate falls to 0
@@ -225,7 +225,7 @@ class IQL:
         q = amin(value(self.critic(batch.observations), batch.actions), axis=0)
         adv = q - self.value(batch.observations)
         assert adv.shape == batch.rewards.shape
-        return clamp(exp(self.hp.beta * adv), max=MAX_WEIGHT)
+        return clamp(exp(self.hp.inverse_temperature * adv), max=MAX_WEIGHT)
 
     def actor_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Behaviour cloning, each of the data's actions with its weight."""

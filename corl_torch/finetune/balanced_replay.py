@@ -65,7 +65,7 @@ class Hyperparameters:
     # Updates on the dataset alone
     offline_iterations: int = bounded(1_000_000, low=0)
     # The first environment steps, after which there is no update
-    num_warmup_steps: int = bounded(1_000, low=0)
+    learning_starts: int = bounded(1_000, low=0)
 
 
 @dataclass(frozen=True)
@@ -492,7 +492,7 @@ class BalancedReplay:
         """
         hp = self.hp
         odds = hp.online_share / (1.0 - hp.online_share)
-        priority = odds * dataset_size / (hp.num_warmup_steps + 1)
+        priority = odds * dataset_size / (hp.learning_starts + 1)
         tree = self.priorities()
         write(tree, torch.tensor([place], device=tree.device), torch.full_like(tree[:1], priority))
 
@@ -626,7 +626,7 @@ def train(config: TrainConfig) -> Run:
                 experience.step(action[0].cpu().numpy())
                 ring.push(experience.last())
                 trainer.enter(size + (experience.size - 1) % len(ring.rows.rewards), size)
-            if switch < step <= switch + config.num_warmup_steps:
+            if switch < step <= switch + config.learning_starts:
                 trainer.total_it += 1
             else:
                 online_size = ring.size if step > switch else None

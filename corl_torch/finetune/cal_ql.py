@@ -101,7 +101,7 @@ class Hyperparameters:
     # Updates on the dataset alone
     offline_iterations: int = bounded(1_000_000, low=0)
     # Share of the online phase's batches that comes from the dataset; the rest comes from the environment
-    mixing_ratio: float = bounded(0.5, low=0, high=1)
+    offline_share: float = bounded(0.5, low=0, high=1)
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class Noise(NamedTuple):
 
 def shares(hp: Hyperparameters) -> tuple[int, int]:
     """The rows of an online batch that come from the dataset, and from the environment."""
-    offline = int(hp.batch_size * hp.mixing_ratio)
+    offline = int(hp.batch_size * hp.offline_share)
     return offline, hp.batch_size - offline
 
 

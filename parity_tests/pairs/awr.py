@@ -89,7 +89,13 @@ PAIR = Adapter(
         "default": SMALL,
         # The paper's plain advantages, which reach the cap; slices that leave two rows of a batch out.
         "plain": SMALL
-        | {"normalize_advantages": False, "advantage_temperature": 0.5, "max_weight": 3.0, "lam": 0.7, "discount": 0.9}
+        | {
+            "normalize_advantages": False,
+            "advantage_temperature": 0.5,
+            "max_weight": 3.0,
+            "td_lambda": 0.7,
+            "discount": 0.9,
+        }
         | {"minibatch_size": 5, "value_updates": 13, "actor_updates": 7, "value_lr": 2e-4, "actor_lr": 1e-4},
     },
     facts=Facts(imitation=unlikelihood),

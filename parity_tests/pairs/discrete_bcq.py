@@ -52,10 +52,11 @@ PAIR = Adapter(
         # The form of d3rlpy 2.8.1, with several critics
         "own encoder": SMALL
         | {"share_encoder": False, "penalize_log_probs": True, "n_critics": 3, "target_update_period": 3}
-        | {"discount": 0.9, "learning_rate": 3e-3, "adam_eps": 3e-4, "beta": 0.1, "action_flexibility": 0.6},
+        | {"discount": 0.9, "learning_rate": 3e-3, "adam_eps": 3e-4, "logit_penalty": 0.1, "likelihood_threshold": 0.6},
         # The threshold itself is not above the threshold, so no action may be chosen
-        "no flexibility": SMALL | {"action_flexibility": 1.0},
-        "ensemble": SMALL | {"n_critics": 2, "target_update_period": 5, "penalize_log_probs": True, "beta": 0.2},
+        "no flexibility": SMALL | {"likelihood_threshold": 1.0},
+        "ensemble": SMALL
+        | {"n_critics": 2, "target_update_period": 5, "penalize_log_probs": True, "logit_penalty": 0.2},
         "images": SMALL | {"encoder": "minatar", "frame_stack": 2, "hidden_dims": (24,), "adam_eps": 3e-3},
     },
     facts=Facts(rewarded="critic_loss", target_inputs=("batch",), rate=""),

@@ -63,10 +63,16 @@ PAIR = Adapter(
         "default": SMALL,
         # The cosine's end lies within the ladder's trajectory.
         "other": SMALL
-        | {"discount": 0.9, "tau": 0.1, "beta": 10.0, "iql_tau": 0.9, "max_timesteps": 40}
+        | {"discount": 0.9, "tau": 0.1, "inverse_temperature": 10.0, "iql_tau": 0.9, "max_timesteps": 40}
         | {"value_lr": 1e-3, "critic_lr": 2e-3, "actor_lr": 3e-3},
         "constant rate": SMALL
-        | {"opt_decay_schedule": "none", "max_timesteps": 40, "beta": 0.5, "iql_tau": 0.5, "actor_lr": 1e-3},
+        | {
+            "opt_decay_schedule": "none",
+            "max_timesteps": 40,
+            "inverse_temperature": 0.5,
+            "iql_tau": 0.5,
+            "actor_lr": 1e-3,
+        },
         "images": SMALL | {"encoder": "minatar", "frame_stack": 2, "hidden_dims": (24,)},
     },
     facts=Facts(
@@ -74,7 +80,7 @@ PAIR = Adapter(
         target_inputs=("batch",),
         lagging=("critic_target",),
         imitation=unlikelihood,
-        sharp={"beta": 100.0},
+        sharp={"inverse_temperature": 100.0},
     ),
     settings={
         # The schedule is a number of Python's, which a recording would fix.

@@ -65,10 +65,12 @@ PAIR = Adapter(
     variants={
         "default": {},
         # The cosine's end lies within the ladder's trajectory, then the rate rises again; weights reach their cap.
-        "other": {"discount": 0.9, "tau": 0.1, "beta": 20.0, "iql_tau": 0.9, "iql_deterministic": True}
+        "other": {"discount": 0.9, "tau": 0.1, "inverse_temperature": 20.0, "iql_tau": 0.9, "iql_deterministic": True}
         | {"max_timesteps": 40, "value_lr": 1e-3, "critic_lr": 1e-4, "actor_lr": 1e-3},
         "dropout": {"actor_dropout": 0.1},
         "images": {"encoder": "minatar", "frame_stack": 2, "crop_padding": 2},
     },
-    facts=Facts(rewarded="q_loss", target_inputs=("batch",), imitation=unlikelihood, sharp={"beta": 100.0}),
+    facts=Facts(
+        rewarded="q_loss", target_inputs=("batch",), imitation=unlikelihood, sharp={"inverse_temperature": 100.0}
+    ),
 )

@@ -62,7 +62,7 @@ PAIR = Adapter(
         | {"policy_freq": 3, "n_critics": 3, "discount": 0.9, "tau": 0.1}
         | {
             "alpha": 10.0,
-            "beta": 0.3,
+            "state_weight": 0.3,
             "search": "brute",
             "policy_noise": 0.5,
             "noise_clip": 0.3,

@@ -72,13 +72,21 @@ PAIR = Adapter(
         "default": {},
         # The other form of the loss, several steps of V on rows of which some are drawn
         "other": {"discount": 0.9, "tau": 0.1, "loss_temp": 0.5, "max_clip": 2.0, "gumbel_form": "log"}
-        | {"value_updates": 3, "random_actions": 2, "noise": True, "noise_std": 0.3, "beta": 20.0}
+        | {"value_updates": 3, "random_actions": 2, "noise": True, "noise_std": 0.3, "inverse_temperature": 20.0}
         | {"value_lr": 1e-3, "critic_lr": 1e-4, "actor_lr": 1e-3, "opt_decay_schedule": "none"},
         # The cosine's end lies within the ladder's trajectory; no clip.
-        "dropout": {"actor_dropout": 0.1, "random_actions": 1, "max_clip": None, "loss_temp": 4.0, "beta": 0.5}
+        "dropout": {
+            "actor_dropout": 0.1,
+            "random_actions": 1,
+            "max_clip": None,
+            "loss_temp": 4.0,
+            "inverse_temperature": 0.5,
+        }
         | {"max_timesteps": 40},
     },
-    facts=Facts(rewarded="q_loss", target_inputs=("batch",), imitation=unlikelihood, sharp={"beta": 100.0}),
+    facts=Facts(
+        rewarded="q_loss", target_inputs=("batch",), imitation=unlikelihood, sharp={"inverse_temperature": 100.0}
+    ),
     settings={
         # The schedule is a number of Python's, which a recording would fix.
         "on device": {"opt_decay_schedule": "none"},

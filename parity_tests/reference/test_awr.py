@@ -36,10 +36,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "default": FEW,
     "no whole number of slices": SMALL
     | {"batch_size": 119, "minibatch_size": 30, "value_updates": 20, "actor_updates": 31}
-    | {"value_lr": 1e-3, "actor_lr": 1e-4, "lam": 0.8, "advantage_temperature": 0.3, "discount": 0.9},
+    | {"value_lr": 1e-3, "actor_lr": 1e-4, "td_lambda": 0.8, "advantage_temperature": 0.3, "discount": 0.9},
     "plain advantages": SMALL | FEW | {"batch_size": 64, "minibatch_size": 16, "normalize_advantages": False},
-    "one step of time": SMALL | FEW | {"batch_size": 64, "minibatch_size": 16, "lam": 0.0, "max_weight": 1.5},
-    "to the end": SMALL | FEW | {"batch_size": 64, "minibatch_size": 16, "lam": 1.0, "advantage_temperature": 0.5},
+    "one step of time": SMALL | FEW | {"batch_size": 64, "minibatch_size": 16, "td_lambda": 0.0, "max_weight": 1.5},
+    "to the end": SMALL
+    | FEW
+    | {"batch_size": 64, "minibatch_size": 16, "td_lambda": 1.0, "advantage_temperature": 0.5},
 }
 
 
@@ -106,7 +108,7 @@ class Reference:
 
     def lambda_return(self, data: EndedBatch, value: np.ndarray, t: int) -> float:
         """Of one transition, over its n transitions to the end."""
-        gamma, lam = self.c.discount, self.c.lam
+        gamma, lam = self.c.discount, self.c.td_lambda
         n = next(k for k in range(ROWS) if data.last[t + k]) + 1
         self.reached |= {"terminal" if data.terminals[t + n - 1] else "cut", "alone" if n == 1 else "several"}
         total, earned = 0.0, 0.0

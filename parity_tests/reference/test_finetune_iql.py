@@ -33,8 +33,8 @@ from shared.frameworks.torch_ring import Ring
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
-    "dropout": {"actor_dropout": 0.1, "iql_tau": 0.9, "beta": 100.0},
-    "deterministic": {"iql_deterministic": True, "expl_noise": 0.4, "noise_clip": 0.3, "normalize_reward": True},
+    "dropout": {"actor_dropout": 0.1, "iql_tau": 0.9, "inverse_temperature": 100.0},
+    "deterministic": {"iql_deterministic": True, "expl_noise": 0.4, "expl_noise_clip": 0.3, "normalize_reward": True},
 }
 
 
@@ -51,7 +51,7 @@ def acting(reference: ReferenceIQL, config: iql.TrainConfig) -> Callable[[Tensor
             mean = reference.mean(state)
             if config.iql_deterministic:
                 noise = config.expl_noise * torch.randn_like(mean)
-                return (mean + noise.clamp(-config.noise_clip, config.noise_clip)).clamp(-1.0, 1.0)
+                return (mean + noise.clamp(-config.expl_noise_clip, config.expl_noise_clip)).clamp(-1.0, 1.0)
             return Normal(mean, reference.log_std.clamp(-20.0, 2.0).exp()).sample().clamp(-1.0, 1.0)
 
     return act
@@ -204,7 +204,9 @@ def test_exploration_is_scaled_and_cut(dataset: Batch, settings: dict[str, Any])
         with torch.no_grad():
             mean = reference.mean(state)
             if config.iql_deterministic:
-                noise = (config.expl_noise * torch.randn_like(mean)).clamp(-config.noise_clip, config.noise_clip)
+                noise = (config.expl_noise * torch.randn_like(mean)).clamp(
+                    -config.expl_noise_clip, config.expl_noise_clip
+                )
             else:
                 noise = torch.randn_like(mean) * reference.log_std.exp()
         assert torch.equal(mine, (2.0 * (mean + noise)).clamp(-2.0, 2.0))

@@ -34,7 +34,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "several steps of V, drawn actions": {"value_updates": 3, "random_actions": 2, "loss_temp": 0.4, "max_clip": 1.5}
     | {"batch_size": 256, "discount": 0.9},
     "noise, past the cosine's end": {"noise": True, "noise_std": 0.4, "max_timesteps": 4, "loss_temp": 2.0}
-    | {"beta": 30.0, "max_clip": None, "actor_lr": 1e-3},
+    | {"inverse_temperature": 30.0, "max_clip": None, "actor_lr": 1e-3},
     "log": {"gumbel_form": "log", "loss_temp": 0.5, "max_clip": 2.0, "opt_decay_schedule": "none", "tau": 0.1},
     "dropout": {"actor_dropout": 0.3, "noise": True, "random_actions": 1, "value_lr": 1e-3, "critic_lr": 1e-4}
     | {"batch_size": 64},
@@ -125,7 +125,7 @@ class Reference:
         for _ in range(c.value_updates):
             value_loss = self.v_step(rows, value)
         with torch.no_grad():
-            weight = torch.exp((self.least(s, a) - self.v(s)) * c.beta)
+            weight = torch.exp((self.least(s, a) - self.v(s)) * c.inverse_temperature)
             self.reached |= ({"capped"} if (weight > 100).any() else set()) | {"free"}
             y = r + c.discount * (1 - d) * self.v(s2)
         fallen = 0.0 if c.opt_decay_schedule == "none" else min(1.0, self.updates / c.max_timesteps)

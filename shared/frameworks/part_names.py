@@ -21,11 +21,12 @@ _SPELLINGS = {
 
 def spellings(part: str) -> list[str]:
     """What a part, such as `critic`, `critic_target` or `critic_optimizer`, may be called besides."""
-    if network := part.removesuffix("_optimizer") if part.endswith("_optimizer") else "":
+    network, _, kind = part.rpartition("_")
+    if kind == "optimizer":
         return [f"{other}_optimizer" for other in spellings(network)]
     found = list(_SPELLINGS.get(part, ()))
-    if network := part.removesuffix("_target") if part.endswith("_target") else "":
-        found += [f"target_{network}"]
+    if kind == "target":
+        found.append(f"target_{network}")
         found += [name for other in spellings(network) for name in (f"{other}_target", f"target_{other}")]
     return found
 

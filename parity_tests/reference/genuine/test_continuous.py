@@ -173,17 +173,17 @@ def test_crr(d3rlpy: Any, dataset: Batch, n_critics: int, settings: dict[str, An
 @pytest.mark.parametrize(
     "settings",
     [
-        {"warmup_steps": 0},
+        {"imitation_steps": 0},
         {
-            "warmup_steps": 3,
+            "imitation_steps": 3,
             "temperature_lr": 1e-2,
             "initial_temperature": 1.0,
             "mmd_kernel": "gaussian",
             "mmd_sigma": 0.5,
         },
-        {"warmup_steps": 6, "lam": 0.3, "n_critics": 3},
-        {"warmup_steps": 1, "initial_alpha": 50.0, "actor_lr": 1e-2, "lam": 1.0, "n_target_samples": 3},
-        {"warmup_steps": 0, "initial_alpha": math.exp(10.0), "mmd_sigma": 5.0, "n_mmd_action_samples": 3},
+        {"imitation_steps": 6, "lam": 0.3, "n_critics": 3},
+        {"imitation_steps": 1, "initial_alpha": 50.0, "actor_lr": 1e-2, "lam": 1.0, "n_target_samples": 3},
+        {"imitation_steps": 0, "initial_alpha": math.exp(10.0), "mmd_sigma": 5.0, "n_mmd_action_samples": 3},
     ],
 )
 def test_bear(d3rlpy: Any, dataset: Batch, settings: dict[str, Any]) -> None:
@@ -343,7 +343,7 @@ def test_the_library_wants_equal_numbers_of_quantiles(d3rlpy: Any, dataset: Batc
     "settings",
     [
         {},
-        {"alpha": 10.0, "beta": 0.3, "policy_freq": 3, "n_critics": 3},
+        {"alpha": 10.0, "state_weight": 0.3, "policy_freq": 3, "n_critics": 3},
         {"policy_freq": 1, "n_critics": 1},
         # Two components of the actions: so few columns the library searches by a tree.
         {"action_dim": 2},
