@@ -216,8 +216,8 @@ KINDS: dict[str, list[Mistake]] = {
             "_state.critic_1, _state.hp.tau))",
             breaks="targets_move_once_when_due"),
         Mistake("online/td3", "targets moved at every update", "trajectory", "TD3.update",
-            "_state = gradient_step(_state, 'critics', _gradient)",
-            "_state = gradient_step(_state, 'critics', _gradient)\n"
+            "_state = gradient_step(_state, 'critic', _gradient)",
+            "_state = gradient_step(_state, 'critic', _gradient)\n"
             "_state = _state.replace(critic_target=soft_update(_state.critic_target, _state.critic, "
             "_state.hp.tau))",
             breaks="targets_move_once_when_due"),
