@@ -20,8 +20,8 @@ from parity_tests.ladder.scene import cornered_rows
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
 from shared.errors import InputError
-from shared.frameworks import jax_checkpoints, torch_data
-from shared.frameworks.exchange import blank_state, parameters, to_jax
+from shared.frameworks import jax_checkpoints, torch_checkpoints, torch_data
+from shared.frameworks.exchange import blank_state, parameters, part_names, to_jax
 
 STATE_DIM, ACTION_DIM = 5, 2
 pytestmark = pytest.mark.usefixtures("in_haste")
@@ -145,6 +145,23 @@ def test_corls_file_loads(name: str, tmp_path: Path) -> None:
         source = target.removesuffix("_target")
         parameters = (getattr(other, part).parameters() for part in (target, source))
         assert all(torch.equal(a, b) for a, b in zip(*parameters, strict=True))
+
+
+def test_a_checkpoint_from_before_a_renaming_loads(tmp_path: Path) -> None:
+    """BEAR's, in which `log_alpha` was not the temperature either."""
+    older = {"critic": "critics", "critic_target": "critics_target", "critic_optimizer": "critics_optimizer"}
+    older |= {"log_temperature": "log_temp", "log_temperature_optimizer": "log_temp_optimizer"}
+    pair, paths = PAIRS["bear"], (tmp_path / "checkpoint.pt", tmp_path / "checkpoint.msgpack")
+    trainer, other = trained(pair, 4), trained(pair, 1, seed=9)
+    blank = blank_state(pair.jax, pair.jax.TrainConfig(**settings(pair)), STATE_DIM, ACTION_DIM)
+    state = to_jax(trainer, blank)
+    parts = {older.get(name, name): part for name, part in trainer.parts().items()}
+    torch_checkpoints.save_checkpoint(paths[0], "bear", {**parts, "total_it": 4})
+    named = {older.get(name, name): getattr(state, name) for name in part_names(state)}
+    jax_checkpoints.save_checkpoint(paths[1], "bear", named, 4)
+    pair.torch.load(other, str(paths[0]))
+    for found in (to_jax(other, blank), jax_checkpoints.load_checkpoint(str(paths[1]), "bear", blank)["state"]):
+        jax.tree.map(np.testing.assert_array_equal, found, state)
 
 
 class Scalar(nn.Module):
