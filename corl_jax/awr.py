@@ -54,7 +54,7 @@ class Hyperparameters:
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # TD(lambda): 0 bootstraps behind each transition, 1 at the end of its episode alone
-    lam: float = bounded(0.95, low=0, high=1)
+    td_lambda: float = bounded(0.95, low=0, high=1)
     # Temperature: an action with advantage A weighs exp(A / advantage_temperature)
     advantage_temperature: float = positive(1.0)
     # Largest weight of an action
@@ -212,7 +212,7 @@ def sgd(lr: float) -> optax.GradientTransformation:
 
 def gradient_step(state: "AWR", part: str, gradient: Network) -> "AWR":
     """One step of gradient descent with momentum on one part of the state."""
-    lr = {"vf": state.hp.value_lr, "actor": state.hp.actor_lr}[part]
+    lr = {"value": state.hp.value_lr, "actor": state.hp.actor_lr}[part]
     change, moments = sgd(lr).update(gradient, getattr(state, f"{part}_optimizer"))
     return state.replace(**{part: optax.apply_updates(getattr(state, part), change), f"{part}_optimizer": moments})
 
@@ -233,9 +233,9 @@ def passes(step: Callable, state: "AWR", num_updates: int, parts: tuple[Array, .
 class AWR(struct.PyTreeNode):
     """All that an update reads and writes."""
 
-    vf: Network
+    value: Network
     actor: Network
-    vf_optimizer: optax.OptState
+    value_optimizer: optax.OptState
     actor_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
 
@@ -246,9 +246,9 @@ class AWR(struct.PyTreeNode):
         cover twice as many transitions.
         """
         hp, episodes = self.hp, batch.episodes
-        next_v = (1.0 - episodes.terminals) * self.vf(episodes.next_observations)
+        next_v = (1.0 - episodes.terminals) * self.value(episodes.next_observations)
         assert next_v.shape == episodes.rewards.shape == episodes.last.shape
-        kept = hp.discount * hp.lam * (1.0 - episodes.last)
+        kept = hp.discount * hp.td_lambda * (1.0 - episodes.last)
         # Behind an episode's last transition the value counts in full.
         earned = episodes.rewards + (hp.discount - kept) * next_v
         for doubling in range(len(kept).bit_length()):
@@ -259,15 +259,15 @@ class AWR(struct.PyTreeNode):
     def weights(self, batch: EpisodesBatch, returns: Array) -> Array:
         """How much each of the drawn actions counts, (B,): the exponential of its advantage, up to a cap."""
         hp = self.hp
-        adv = returns - self.vf(batch.observations)
+        adv = returns - self.value(batch.observations)
         assert adv.shape == batch.indices.shape
         if hp.normalize_advantages:
             adv = (adv - adv.mean()) / (adv.std() + 1e-5)
         return minimum(exp(adv / hp.advantage_temperature), hp.max_weight)
 
-    def value_loss(self, vf: Network, observations: Array, returns: Array) -> tuple[Array, dict[str, Array]]:
+    def value_loss(self, value: Network, observations: Array, returns: Array) -> tuple[Array, dict[str, Array]]:
         """The squared error of V to the returns."""
-        v = vf(observations)
+        v = value(observations)
         assert v.shape == returns.shape
         return square(v - returns).mean(), {}
 
@@ -286,8 +286,8 @@ class AWR(struct.PyTreeNode):
         weights = state.weights(batch, returns)
 
         def value_step(state: AWR, part: tuple[Array, ...]) -> tuple[AWR, Array]:
-            (loss, _), gradient = value_and_grad(state.value_loss, has_aux=True)(state.vf, *part)
-            return gradient_step(state, "vf", gradient), loss
+            (loss, _), gradient = value_and_grad(state.value_loss, has_aux=True)(state.value, *part)
+            return gradient_step(state, "value", gradient), loss
 
         def actor_step(state: AWR, part: tuple[Array, ...]) -> tuple[AWR, Array]:
             (loss, _), gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, *part)
@@ -330,12 +330,12 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     """Fresh networks with PyTorch's initialisation."""
     vf_key, actor_key = jax.random.split(key)
     observations = jnp.zeros((1, state_dim))
-    vf = Network.create(ValueFunction(config.value_hidden_dims), vf_key, observations)
+    value = Network.create(ValueFunction(config.value_hidden_dims), vf_key, observations)
     actor = Network.create(Actor(action_dim, max_action, config.actor_hidden_dims), actor_key, observations)
     return AWR(
-        vf=vf,
+        value=value,
         actor=actor,
-        vf_optimizer=sgd(config.value_lr).init(vf),
+        value_optimizer=sgd(config.value_lr).init(value),
         actor_optimizer=sgd(config.actor_lr).init(actor),
         hp=narrow(config, Hyperparameters),
     )

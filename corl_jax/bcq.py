@@ -227,7 +227,7 @@ def draw_acting_noise(generator: np.random.Generator, hp: Hyperparameters, actio
 
 def adam(part: str, hp: Hyperparameters) -> optax.GradientTransformation:
     """The optimiser of one part of the state."""
-    rates = {"encoder": hp.vae_lr, "decoder": hp.vae_lr, "actor": hp.actor_lr, "critics": hp.critic_lr}
+    rates = {"encoder": hp.vae_lr, "decoder": hp.vae_lr, "actor": hp.actor_lr, "critic": hp.critic_lr}
     return optax.adam(rates[part])
 
 
@@ -254,13 +254,13 @@ class BCQ(struct.PyTreeNode):
     encoder: Network
     decoder: Network
     actor: Network
-    critics: Network
+    critic: Network
     actor_target: Network
-    critics_target: Network
+    critic_target: Network
     encoder_optimizer: optax.OptState
     decoder_optimizer: optax.OptState
     actor_optimizer: optax.OptState
-    critics_optimizer: optax.OptState
+    critic_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def vae_loss(self, vae: tuple[Network, Network], batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
@@ -273,26 +273,26 @@ class BCQ(struct.PyTreeNode):
 
     def td_target(self, batch: Batch, noise: Noise) -> Array:
         """The regression target of all critics, (B,): the best sampled action's mix of target values."""
-        hp, actor, decoder, critics = self.hp, self.actor_target, self.decoder, self.critics_target
+        hp, actor, decoder, critic = self.hp, self.actor_target, self.decoder, self.critic_target
         assert noise.target is not None
         next_observations = repeat(batch.next_observations, hp.target_samples)
-        q = critics(next_observations, sample(actor, decoder, next_observations, noise.target))
+        q = critic(next_observations, sample(actor, decoder, next_observations, noise.target))
         next_q = amax(hp.lam * amin(q, axis=0) + (1.0 - hp.lam) * amax(q, axis=0), axis=1)
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + hp.discount * next_q * (1.0 - batch.terminals)
 
-    def critic_loss(self, critics: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
+    def critic_loss(self, critic: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """The squared errors of all critics to the same target, added up over the critics."""
         target = self.td_target(batch, noise)
-        q = critics(batch.observations, batch.actions)
+        q = critic(batch.observations, batch.actions)
         assert q.shape[1:] == target.shape
         return square(q - target).mean(axis=1).sum(), {}
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """The value of a sampled action, as the perturbation changes it, under the first critic."""
-        decoder, critics = self.decoder, self.critics
+        decoder, critic = self.decoder, self.critic
         assert noise.actor is not None
-        q = critics(batch.observations, sample(actor, decoder, batch.observations, noise.actor))
+        q = critic(batch.observations, sample(actor, decoder, batch.observations, noise.actor))
         return -q[0].mean(), {}
 
     def update(self, batch: Batch, noise: Noise, pretrains: bool) -> tuple["BCQ", dict[str, Array]]:
@@ -305,22 +305,22 @@ class BCQ(struct.PyTreeNode):
         metrics = {"vae_loss": loss}
         if pretrains:
             return state, metrics
-        (loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critics, batch, noise)
-        state = gradient_step(state, "critics", gradient)
+        (loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critic, batch, noise)
+        state = gradient_step(state, "critic", gradient)
         metrics["critic_loss"] = loss
         (loss, _), gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch, noise)
         state = gradient_step(state, "actor", gradient)
         metrics["actor_loss"] = loss
         state = state.replace(
             actor_target=soft_update(state.actor_target, state.actor, hp.tau),
-            critics_target=soft_update(state.critics_target, state.critics, hp.tau),
+            critic_target=soft_update(state.critic_target, state.critic, hp.tau),
         )
         return state, metrics
 
     @property
     def acting(self) -> dict[str, Network]:
         """What the policy needs."""
-        return {"actor": self.actor, "decoder": self.decoder, "critics": self.critics}
+        return {"actor": self.actor, "decoder": self.decoder, "critic": self.critic}
 
 
 @jax.jit
@@ -328,7 +328,7 @@ def act(acting: dict[str, Network], observations: Array, noise: Array) -> Array:
     """The policy's actions (E, A) for observations (E, S) and noise (E, n, Z): the best of n by the first critic."""
     observations = repeat(observations, noise.shape[1])
     actions = sample(acting["actor"], acting["decoder"], observations, noise)
-    best = argmax(acting["critics"](observations, actions)[0], axis=1)
+    best = argmax(acting["critic"](observations, actions)[0], axis=1)
     return pick(actions, best)
 
 
@@ -367,14 +367,14 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     decoder = Network.create(decoder_module, decoder_key, observations, codes)
     actor_module = Actor(action_dim, max_action, dims, config.action_flexibility)
     actor = Network.create(actor_module, actor_key, observations, actions)
-    critics = Network.create(Critics(config.critic_hidden_dims, config.n_critics), critics_key, observations, actions)
-    networks = {"encoder": encoder, "decoder": decoder, "actor": actor, "critics": critics}
+    critic = Network.create(Critics(config.critic_hidden_dims, config.n_critics), critics_key, observations, actions)
+    networks = {"encoder": encoder, "decoder": decoder, "actor": actor, "critic": critic}
     optimizers = {f"{part}_optimizer": adam(part, hp).init(network) for part, network in networks.items()}
     # A donated state may hold no array twice, so the targets are copies.
-    actor_target, critics_target = jax.tree.map(jnp.copy, (actor, critics))
+    actor_target, critic_target = jax.tree.map(jnp.copy, (actor, critic))
     if not config.copy_target_policy:
         actor_target = Network.create(actor_module, target_key, observations, actions)
-    return BCQ(**networks, actor_target=actor_target, critics_target=critics_target, **optimizers, hp=hp)
+    return BCQ(**networks, actor_target=actor_target, critic_target=critic_target, **optimizers, hp=hp)
 
 
 def train(config: TrainConfig) -> Run:

@@ -73,7 +73,7 @@ class Hyperparameters:
     # Actions sampled in each state, of which the policy takes the best one
     n_action_samples: int = bounded(100, low=1)
     # First updates, in which the policy learns to imitate the data by the MMD alone
-    warmup_steps: int = bounded(40_000, low=0)
+    imitation_steps: int = bounded(40_000, low=0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
     # Hold the MMD in the policy's loss behind the warm-up, as in the paper; in d3rlpy from 2.3.0 to 2.8.1 it cancels
@@ -288,8 +288,8 @@ def draw_acting_noise(generator: np.random.Generator, hp: Hyperparameters, actio
 
 def adam(part: str, hp: Hyperparameters) -> optax.GradientTransformation:
     """The optimiser of one part of the state."""
-    rates = {"encoder": hp.vae_lr, "decoder": hp.vae_lr, "actor": hp.actor_lr, "critics": hp.critic_lr}
-    rates |= {"log_temp": hp.temperature_lr, "log_alpha": hp.alpha_lr if hp.mmd_in_actor else hp.actor_lr}
+    rates = {"encoder": hp.vae_lr, "decoder": hp.vae_lr, "actor": hp.actor_lr, "critic": hp.critic_lr}
+    rates |= {"log_temperature": hp.temperature_lr, "log_alpha": hp.alpha_lr if hp.mmd_in_actor else hp.actor_lr}
     return optax.adam(rates[part])
 
 
@@ -316,15 +316,15 @@ class BEAR(struct.PyTreeNode):
     encoder: Network
     decoder: Network
     actor: Network
-    critics: Network
-    log_temp: Array
+    critic: Network
+    log_temperature: Array
     log_alpha: Array
-    critics_target: Network
+    critic_target: Network
     encoder_optimizer: optax.OptState
     decoder_optimizer: optax.OptState
     actor_optimizer: optax.OptState
-    critics_optimizer: optax.OptState
-    log_temp_optimizer: optax.OptState
+    critic_optimizer: optax.OptState
+    log_temperature_optimizer: optax.OptState
     log_alpha_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
 
@@ -338,19 +338,19 @@ class BEAR(struct.PyTreeNode):
 
     def td_target(self, batch: Batch, noise: Noise) -> Array:
         """The regression target of all critics, (B,): the best sample's mix of target values, with its entropy."""
-        hp, actor, critics = self.hp, self.actor, self.critics_target
+        hp, actor, critic = self.hp, self.actor, self.critic_target
         actions, log_prob = sample(actor, batch.next_observations, noise.target)
-        q = critics(repeat(batch.next_observations, hp.n_target_samples), actions)
+        q = critic(repeat(batch.next_observations, hp.n_target_samples), actions)
         mixed = hp.lam * amin(q, axis=0) + (1.0 - hp.lam) * amax(q, axis=0)
         log_prob = pick(log_prob[..., None], argmax(mixed, axis=1)).squeeze(1)
-        next_v = amax(mixed, axis=1) - exp(self.log_temp) * log_prob
+        next_v = amax(mixed, axis=1) - exp(self.log_temperature) * log_prob
         assert next_v.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + hp.discount * next_v * (1.0 - batch.terminals)
 
-    def critic_loss(self, critics: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
+    def critic_loss(self, critic: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """The squared errors of all critics to the same target, added up over the critics."""
         target = self.td_target(batch, noise)
-        q = critics(batch.observations, batch.actions)
+        q = critic(batch.observations, batch.actions)
         assert q.shape[1:] == target.shape
         return square(q - target).mean(axis=1).sum(), {}
 
@@ -363,13 +363,13 @@ class BEAR(struct.PyTreeNode):
         alike = partial(kernel, name=hp.mmd_kernel, sigma=hp.mmd_sigma)
         return sqrt(alike(own, own) + alike(data, data) - 2.0 * alike(own, data) + 1e-6)
 
-    def temp_loss(self, log_temp: Array, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
+    def temp_loss(self, log_temperature: Array, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """The temperature rises where the policy's entropy is below minus the number of action components."""
         actor, action_dim = self.actor, batch.actions.shape[1]
         drawn = noise.actor if noise.temp is None else noise.temp
         assert drawn is not None
         _, log_prob = sample(actor, batch.observations, drawn)
-        return -(exp(log_temp) * (log_prob - action_dim)).mean(), {}
+        return -(exp(log_temperature) * (log_prob - action_dim)).mean(), {}
 
     def alpha_loss(self, log_alpha: Array, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """The MMD's weight rises where the MMD is above what is allowed."""
@@ -382,12 +382,12 @@ class BEAR(struct.PyTreeNode):
 
     def sac_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """The smallest value of the policy's action, and its entropy."""
-        critics = self.critics
+        critic = self.critic
         assert noise.actor is not None
         actions, log_prob = (drawn.squeeze(1) for drawn in sample(actor, batch.observations, noise.actor))
-        q = smallest(critics(batch.observations, actions))
+        q = smallest(critic(batch.observations, actions))
         assert q.shape == log_prob.shape
-        return (exp(self.log_temp) * log_prob - q).mean(), {}
+        return (exp(self.log_temperature) * log_prob - q).mean(), {}
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """Both of the policy's losses."""
@@ -397,9 +397,9 @@ class BEAR(struct.PyTreeNode):
 
     def step_temp(self, batch: Batch, noise: Noise) -> tuple["BEAR", dict[str, Array]]:
         """One step of the temperature."""
-        (loss, _), gradient = value_and_grad(self.temp_loss, has_aux=True)(self.log_temp, batch, noise)
-        state = gradient_step(self, "log_temp", gradient)
-        return state, {"temp_loss": loss, "temp": exp(state.log_temp)}
+        (loss, _), gradient = value_and_grad(self.temp_loss, has_aux=True)(self.log_temperature, batch, noise)
+        state = gradient_step(self, "log_temperature", gradient)
+        return state, {"temp_loss": loss, "temp": exp(state.log_temperature)}
 
     def step_alpha(self, batch: Batch, noise: Noise) -> tuple["BEAR", dict[str, Array]]:
         """One step of the MMD's weight, which stays within its bounds."""
@@ -443,27 +443,27 @@ class BEAR(struct.PyTreeNode):
         if hp.mmd_in_actor:
             state, own = state.step_weights(batch, noise)
             metrics |= own
-        (loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critics, batch, noise)
-        state = gradient_step(state, "critics", gradient)
+        (loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critic, batch, noise)
+        state = gradient_step(state, "critic", gradient)
         metrics["critic_loss"] = loss
         if hp.mmd_in_actor or warms_up:
             state, own = state.step_actor(batch, noise, warms_up)
         else:
             state, own = state.step_all(batch, noise)
-        state = state.replace(critics_target=soft_update(state.critics_target, state.critics, hp.tau))
+        state = state.replace(critic_target=soft_update(state.critic_target, state.critic, hp.tau))
         return state, metrics | own
 
     @property
     def acting(self) -> dict[str, Network]:
         """What the policy needs."""
-        return {"actor": self.actor, "critics": self.critics}
+        return {"actor": self.actor, "critic": self.critic}
 
 
 @jax.jit
 def act(acting: dict[str, Network], observations: Array, noise: Array) -> Array:
     """The policy's actions (E, A) for observations (E, S) and noise (E, n, A): the best of n by the first critic."""
     actions, _ = sample(acting["actor"], observations, noise)
-    best = argmax(acting["critics"](repeat(observations, noise.shape[1]), actions)[0], axis=1)
+    best = argmax(acting["critic"](repeat(observations, noise.shape[1]), actions)[0], axis=1)
     return pick(actions, best)
 
 
@@ -501,15 +501,15 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     decoder_module = Decoder(action_dim, max_action, config.vae_hidden_dims, config.vae_tanh)
     decoder = Network.create(decoder_module, decoder_key, observations, codes)
     actor = Network.create(Actor(action_dim, max_action, config.actor_hidden_dims), actor_key, observations)
-    critics = Network.create(Critics(config.critic_hidden_dims, config.n_critics), critics_key, observations, actions)
-    log_temp, log_alpha = (
+    critic = Network.create(Critics(config.critic_hidden_dims, config.n_critics), critics_key, observations, actions)
+    log_temperature, log_alpha = (
         jnp.asarray(math.log(x), dtype=float) for x in (config.initial_temperature, config.initial_alpha)
     )
-    parts: dict[str, Any] = {"encoder": encoder, "decoder": decoder, "actor": actor, "critics": critics}
-    parts |= {"log_temp": log_temp, "log_alpha": log_alpha}
+    parts: dict[str, Any] = {"encoder": encoder, "decoder": decoder, "actor": actor, "critic": critic}
+    parts |= {"log_temperature": log_temperature, "log_alpha": log_alpha}
     optimizers = {f"{name}_optimizer": adam(name, hp).init(part) for name, part in parts.items()}
     # A donated state may hold no array twice, so the target is a copy.
-    return BEAR(**parts, critics_target=jax.tree.map(jnp.copy, critics), **optimizers, hp=hp)
+    return BEAR(**parts, critic_target=jax.tree.map(jnp.copy, critic), **optimizers, hp=hp)
 
 
 def train(config: TrainConfig) -> Run:
@@ -535,7 +535,7 @@ def train(config: TrainConfig) -> Run:
             history = History(run)
             for start, step in run.calls(cost=5):
                 num_updates = step - start
-                warm_updates = min(max(config.warmup_steps - total_it - start, 0), num_updates)
+                warm_updates = min(max(config.imitation_steps - total_it - start, 0), num_updates)
                 state, found = train_together(
                     train_interval, state, draws_key, dataset, start, num_updates, warm_updates
                 )

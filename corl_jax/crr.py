@@ -191,7 +191,7 @@ def draw_acting_noise(generator: np.random.Generator, hp: Hyperparameters, actio
 
 def adam(part: str, hp: Hyperparameters) -> optax.GradientTransformation:
     """The optimiser of one part of the state."""
-    return optax.adam({"actor": hp.actor_lr, "critics": hp.critic_lr}[part])
+    return optax.adam({"actor": hp.actor_lr, "critic": hp.critic_lr}[part])
 
 
 def gradient_step(state: "CRR", part: str, gradient: Network) -> "CRR":
@@ -214,35 +214,35 @@ class CRR(struct.PyTreeNode):
     """All that an update reads and writes."""
 
     actor: Network
-    critics: Network
+    critic: Network
     actor_target: Network
-    critics_target: Network
+    critic_target: Network
     actor_optimizer: optax.OptState
-    critics_optimizer: optax.OptState
+    critic_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def td_target(self, batch: Batch, noise: Noise) -> Array:
         """The regression target of all critics, (B,): the smallest target value of the target policy's sample."""
-        hp, actor, critics = self.hp, self.actor_target, self.critics_target
+        hp, actor, critic = self.hp, self.actor_target, self.critic_target
         next_actions = sample(actor, batch.next_observations, noise.target).squeeze(1)
-        next_q = amin(critics(batch.next_observations, next_actions), axis=0)
+        next_q = amin(critic(batch.next_observations, next_actions), axis=0)
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + hp.discount * next_q * (1.0 - batch.terminals)
 
-    def critic_loss(self, critics: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
+    def critic_loss(self, critic: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """The squared errors of all critics to the same target, added up over the critics."""
         target = self.td_target(batch, noise)
-        q = critics(batch.observations, batch.actions)
+        q = critic(batch.observations, batch.actions)
         assert q.shape[1:] == target.shape
         return square(q - target).mean(axis=1).sum(), {}
 
     def advantage(self, batch: Batch, noise: Noise) -> Array:
         """How much better each of the data's actions is than sampled ones, (B,)."""
-        hp, actor, critics = self.hp, self.actor, self.critics
+        hp, actor, critic = self.hp, self.actor, self.critic
         actions = sample(actor, batch.observations, noise.actor)
-        values = critics(repeat(batch.observations, hp.n_action_samples), actions).mean(axis=0)
+        values = critic(repeat(batch.observations, hp.n_action_samples), actions).mean(axis=0)
         value = values.mean(axis=1) if hp.advantage_type == "mean" else amax(values, axis=1)
-        q = critics(batch.observations, batch.actions).mean(axis=0)
+        q = critic(batch.observations, batch.actions).mean(axis=0)
         assert q.shape == value.shape == batch.rewards.shape
         return q - value
 
@@ -263,13 +263,13 @@ class CRR(struct.PyTreeNode):
     def update(self, batch: Batch, noise: Noise, copies: bool | Array) -> tuple["CRR", dict[str, Array]]:
         """One gradient step: the critics; the policy, on the new critics; the targets."""
         state = self
-        (critic_loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critics, batch, noise)
-        state = gradient_step(state, "critics", gradient)
+        (critic_loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critic, batch, noise)
+        state = gradient_step(state, "critic", gradient)
         (actor_loss, _), gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch, noise)
         state = gradient_step(state, "actor", gradient)
         rate = target_rate(state.hp, copies)
         state = state.replace(
-            critics_target=soft_update(state.critics_target, state.critics, rate),
+            critic_target=soft_update(state.critic_target, state.critic, rate),
             actor_target=soft_update(state.actor_target, state.actor, rate),
         )
         return state, {"critic_loss": critic_loss, "actor_loss": actor_loss}
@@ -277,7 +277,7 @@ class CRR(struct.PyTreeNode):
     @property
     def acting(self) -> dict[str, Network]:
         """What the policy needs."""
-        return {"actor": self.actor, "critics": self.critics}
+        return {"actor": self.actor, "critic": self.critic}
 
 
 @jax.jit
@@ -287,7 +287,7 @@ def act(acting: dict[str, Network], observations: Array, noise: Array) -> Array:
     One of n samples is drawn, with the critics' values as logits: the argmax of value and Gumbel noise is such a draw.
     """
     actions = sample(acting["actor"], observations, noise[..., :-1])
-    values = acting["critics"](repeat(observations, noise.shape[1]), actions).mean(axis=0)
+    values = acting["critic"](repeat(observations, noise.shape[1]), actions).mean(axis=0)
     return pick(actions, argmax(values + noise[..., -1], axis=1))
 
 
@@ -319,18 +319,18 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     actor_key, target_key, critics_key = jax.random.split(key, 3)
     actor_module = Actor(action_dim, max_action, config.actor_hidden_dims)
     actor = Network.create(actor_module, actor_key, observations)
-    critics = Network.create(Critics(config.critic_hidden_dims, config.n_critics), critics_key, observations, actions)
+    critic = Network.create(Critics(config.critic_hidden_dims, config.n_critics), critics_key, observations, actions)
     # A donated state may hold no array twice, so the targets are copies.
-    actor_target, critics_target = jax.tree.map(jnp.copy, (actor, critics))
+    actor_target, critic_target = jax.tree.map(jnp.copy, (actor, critic))
     if not config.copy_target_policy:
         actor_target = Network.create(actor_module, target_key, observations)
     return CRR(
         actor=actor,
-        critics=critics,
+        critic=critic,
         actor_target=actor_target,
-        critics_target=critics_target,
+        critic_target=critic_target,
         actor_optimizer=adam("actor", hp).init(actor),
-        critics_optimizer=adam("critics", hp).init(critics),
+        critic_optimizer=adam("critic", hp).init(critic),
         hp=hp,
     )
 

@@ -49,7 +49,7 @@ class Hyperparameters:
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
     # Inverse temperature: how steeply the policy's weight of an action grows with its advantage
-    beta: float = bounded(3.0, low=0)
+    inverse_temperature: float = bounded(3.0, low=0)
     # Expectile of the values of the data's actions that V(s) regresses to; above 0.5 it leans to the best
     iql_tau: float = bounded(0.7, low=0, high=1)
     # Updates in all, and the period in which the policy's learning rate falls to 0
@@ -234,7 +234,7 @@ def actor_lr(hp: Hyperparameters, step: Array) -> Array:
 
 def adam(part: str, hp: Hyperparameters) -> optax.GradientTransformation:
     """The optimiser of one part of the state."""
-    rates = {"vf": hp.value_lr, "qf": hp.critic_lr, "actor": partial(actor_lr, hp)}
+    rates = {"value": hp.value_lr, "critic": hp.critic_lr, "actor": partial(actor_lr, hp)}
     return optax.adam(rates[part])
 
 
@@ -252,41 +252,41 @@ def soft_update(target: Network, source: Network, tau: float) -> Network:
 class IQL(struct.PyTreeNode):
     """All that an update reads and writes."""
 
-    qf: Network
-    vf: Network
+    critic: Network
+    value: Network
     actor: Network
-    q_target: Network
-    vf_optimizer: optax.OptState
-    qf_optimizer: optax.OptState
+    critic_target: Network
+    value_optimizer: optax.OptState
+    critic_optimizer: optax.OptState
     actor_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def target_q(self, batch: Batch) -> Array:
         """The smaller target value of the data's actions, (B,)."""
-        q1, q2 = self.q_target(batch.observations, batch.actions)
+        q1, q2 = self.critic_target(batch.observations, batch.actions)
         return minimum(q1, q2)
 
     def expectile_weight(self, adv: Array) -> Array:
         """How much each advantage (B,) counts in V's loss: `iql_tau` where it is positive or 0, else the rest to 1."""
         return abs(self.hp.iql_tau - 1.0 * (adv < 0.0))
 
-    def value_loss(self, vf: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
+    def value_loss(self, value: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
         """Expectile regression of V to the values of the data's actions."""
-        v = vf(batch.observations)
+        v = value(batch.observations)
         adv = self.target_q(batch) - v
         assert adv.shape == v.shape == batch.rewards.shape
         return (self.expectile_weight(adv) * square(adv)).mean(), {"adv": adv}
 
     def td_target(self, batch: Batch) -> Array:
         """The regression target of both critics, (B,): no action is chosen in it."""
-        next_v = self.vf(batch.next_observations)
+        next_v = self.value(batch.next_observations)
         assert next_v.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + (1.0 - batch.terminals) * self.hp.discount * next_v
 
-    def q_loss(self, qf: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
+    def q_loss(self, critic: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
         """The squared error of both critics to the same target, averaged over them."""
         target = self.td_target(batch)
-        q1, q2 = qf(batch.observations, batch.actions)
+        q1, q2 = critic(batch.observations, batch.actions)
         assert q1.shape == q2.shape == target.shape
         return (square(q1 - target).mean() + square(q2 - target).mean()) / 2.0, {}
 
@@ -300,7 +300,7 @@ class IQL(struct.PyTreeNode):
         else:
             log_prob = -square(batch.actions - mean) / (2.0 * square(std)) - log(std) - LOG_SQRT_2PI
             bc_loss = -log_prob.sum(axis=-1)
-        weight = clamp(exp(hp.beta * adv), 0.0, MAX_WEIGHT)
+        weight = clamp(exp(hp.inverse_temperature * adv), 0.0, MAX_WEIGHT)
         assert mean.shape == batch.actions.shape
         assert weight.shape == bc_loss.shape == batch.rewards.shape
         return (weight * bc_loss).mean(), {}
@@ -309,15 +309,15 @@ class IQL(struct.PyTreeNode):
         """One gradient step: every loss at the parameters before it, then every step; last the target critics."""
         state, hp = self, self.hp
         batch = cropped(batch, noise.crops, hp.crop_padding)
-        (value_loss, aux), vf_gradient = value_and_grad(state.value_loss, has_aux=True)(state.vf, batch)
-        (q_loss, _), qf_gradient = value_and_grad(state.q_loss, has_aux=True)(state.qf, batch)
+        (value_loss, aux), value_gradient = value_and_grad(state.value_loss, has_aux=True)(state.value, batch)
+        (q_loss, _), critic_gradient = value_and_grad(state.q_loss, has_aux=True)(state.critic, batch)
         (actor_loss, _), actor_gradient = value_and_grad(state.actor_loss, has_aux=True)(
             state.actor, batch, noise, aux["adv"]
         )
-        state = gradient_step(state, "vf", vf_gradient)
-        state = gradient_step(state, "qf", qf_gradient)
+        state = gradient_step(state, "value", value_gradient)
+        state = gradient_step(state, "critic", critic_gradient)
         state = gradient_step(state, "actor", actor_gradient)
-        state = state.replace(q_target=soft_update(state.q_target, state.qf, hp.tau))
+        state = state.replace(critic_target=soft_update(state.critic_target, state.critic, hp.tau))
         metrics = {"value_loss": value_loss, "q_loss": q_loss, "actor_loss": actor_loss}
         return state, metrics
 
@@ -355,19 +355,19 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action
     hp = narrow(config, Hyperparameters)
     observations, actions = jnp.zeros((1, *axes(state_dim))), jnp.zeros((1, action_dim))
     qf_key, vf_key, actor_key = jax.random.split(key, 3)
-    qf = Network.create(TwinQ(config.encoder), qf_key, observations, actions)
-    vf = Network.create(ValueFunction(config.encoder), vf_key, observations)
+    critic = Network.create(TwinQ(config.encoder), qf_key, observations, actions)
+    value = Network.create(ValueFunction(config.encoder), vf_key, observations)
     has_dropout = config.actor_dropout is not None
     actor_module = Actor(action_dim, max_action, config.encoder, config.iql_deterministic, has_dropout)
     actor = Network.create(actor_module, actor_key, observations)
     return IQL(
-        qf=qf,
-        vf=vf,
+        critic=critic,
+        value=value,
         actor=actor,
         # A donated state may hold no array twice, so the target is a copy.
-        q_target=jax.tree.map(jnp.copy, qf),
-        vf_optimizer=adam("vf", hp).init(vf),
-        qf_optimizer=adam("qf", hp).init(qf),
+        critic_target=jax.tree.map(jnp.copy, critic),
+        value_optimizer=adam("value", hp).init(value),
+        critic_optimizer=adam("critic", hp).init(critic),
         actor_optimizer=adam("actor", hp).init(actor),
         hp=hp,
     )

@@ -238,21 +238,21 @@ class LB_SAC(struct.PyTreeNode):
     actor: Network
     critic: Network
     critic_target: Network
-    log_alpha: Array
+    log_temperature: Array
     actor_optimizer: optax.OptState
     critic_optimizer: optax.OptState
-    log_alpha_optimizer: optax.OptState
+    log_temperature_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
 
-    def alpha(self) -> Array:
+    def temperature(self) -> Array:
         """The entropy temperature, (1,): a constant in every loss but its own."""
-        return exp(self.log_alpha)
+        return exp(self.log_temperature)
 
-    def alpha_loss(self, log_alpha: Array, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
+    def alpha_loss(self, log_temperature: Array, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
         actor = self.actor
         _, log_prob = sample(actor, batch.observations, noise.alpha)
-        return (-log_alpha * (log_prob - actor.module.action_dim)).mean(), {}
+        return (-log_temperature * (log_prob - actor.module.action_dim)).mean(), {}
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """Soft actor-critic's: the value under the least hopeful critic, plus entropy."""
@@ -260,14 +260,14 @@ class LB_SAC(struct.PyTreeNode):
         actions, log_prob = sample(actor, batch.observations, noise.actor)
         q = critic(batch.observations, actions)
         assert q.shape[1:] == log_prob.shape == batch.rewards.shape
-        loss = (self.alpha() * log_prob - smallest(q)).mean()
+        loss = (self.temperature() * log_prob - smallest(q)).mean()
         return loss, {"batch_entropy": -log_prob.mean(), "q_policy_std": std(q, axis=0, ddof=1).mean()}
 
     def td_target(self, batch: Batch, noise: Noise) -> Array:
         """The regression target of all critics, (B,): the least target value of a sampled next action, and entropy."""
         hp, actor, critic = self.hp, self.actor, self.critic_target
         next_actions, next_log_prob = sample(actor, batch.next_observations, noise.target)
-        next_q = smallest(critic(batch.next_observations, next_actions)) - self.alpha() * next_log_prob
+        next_q = smallest(critic(batch.next_observations, next_actions)) - self.temperature() * next_log_prob
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + hp.discount * (1.0 - batch.terminals) * next_q
 
@@ -281,15 +281,15 @@ class LB_SAC(struct.PyTreeNode):
     def update(self, batch: Batch, noise: Noise) -> tuple["LB_SAC", dict[str, Array]]:
         """One gradient step: temperature, policy, critics, each with what is new before it; then the targets."""
         state, hp = self, self.hp
-        (alpha_loss, _), gradient = value_and_grad(state.alpha_loss, has_aux=True)(state.log_alpha, batch, noise)
-        state = gradient_step(state, "log_alpha", gradient, hp.temperature_lr)
+        (alpha_loss, _), gradient = value_and_grad(state.alpha_loss, has_aux=True)(state.log_temperature, batch, noise)
+        state = gradient_step(state, "log_temperature", gradient, hp.temperature_lr)
         (actor_loss, metrics), gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch, noise)
         state = gradient_step(state, "actor", gradient, hp.actor_lr)
         (critic_loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critic, batch, noise)
         state = gradient_step(state, "critic", gradient, hp.critic_lr)
         state = state.replace(critic_target=soft_update(state.critic_target, state.critic, hp.tau))
         metrics |= {"alpha_loss": alpha_loss, "actor_loss": actor_loss, "critic_loss": critic_loss}
-        metrics |= {"alpha": state.alpha(), "q_random_std": state.random_std(batch, noise)}
+        metrics |= {"alpha": state.temperature(), "q_random_std": state.random_std(batch, noise)}
         return state, metrics
 
     def random_std(self, batch: Batch, noise: Noise) -> Array:
@@ -337,16 +337,16 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     actor = Network.create(actor_module, actor_key, observations)
     critic_module = Critic(config.hidden_dim, config.n_critics, config.critic_ln, config.edac_init)
     critic = Network.create(critic_module, critic_key, observations, actions)
-    log_alpha = jnp.zeros(1, dtype=float)
+    log_temperature = jnp.zeros(1, dtype=float)
     return LB_SAC(
         actor=actor,
         critic=critic,
         # A donated state may hold no array twice, so the target is a copy.
         critic_target=jax.tree.map(jnp.copy, critic),
-        log_alpha=log_alpha,
+        log_temperature=log_temperature,
         actor_optimizer=optax.adam(config.actor_lr).init(actor),
         critic_optimizer=optax.adam(config.critic_lr).init(critic),
-        log_alpha_optimizer=optax.adam(config.temperature_lr).init(log_alpha),
+        log_temperature_optimizer=optax.adam(config.temperature_lr).init(log_temperature),
         hp=narrow(config, Hyperparameters),
     )
 

@@ -197,7 +197,7 @@ def draw_noise(
 
 def adam(part: str, hp: Hyperparameters) -> optax.GradientTransformation:
     """The optimiser of one part of the state."""
-    rates = {"encoder": hp.vae_lr, "decoder": hp.vae_lr, "actor": hp.actor_lr, "critics": hp.critic_lr}
+    rates = {"encoder": hp.vae_lr, "decoder": hp.vae_lr, "actor": hp.actor_lr, "critic": hp.critic_lr}
     return optax.adam(rates[part])
 
 
@@ -224,13 +224,13 @@ class PLAS(struct.PyTreeNode):
     encoder: Network
     decoder: Network
     actor: Network
-    critics: Network
+    critic: Network
     actor_target: Network
-    critics_target: Network
+    critic_target: Network
     encoder_optimizer: optax.OptState
     decoder_optimizer: optax.OptState
     actor_optimizer: optax.OptState
-    critics_optimizer: optax.OptState
+    critic_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def vae_loss(self, vae: tuple[Network, Network], batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
@@ -244,23 +244,23 @@ class PLAS(struct.PyTreeNode):
 
     def td_target(self, batch: Batch) -> Array:
         """The regression target of all critics, (B,): a mix of the smallest and the largest target value."""
-        hp, actor, decoder, critics = self.hp, self.actor_target, self.decoder, self.critics_target
-        q = critics(batch.next_observations, actor(batch.next_observations, decoder))
+        hp, actor, decoder, critic = self.hp, self.actor_target, self.decoder, self.critic_target
+        q = critic(batch.next_observations, actor(batch.next_observations, decoder))
         next_q = hp.lam * amin(q, axis=0) + (1.0 - hp.lam) * amax(q, axis=0)
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + hp.discount * next_q * (1.0 - batch.terminals)
 
-    def critic_loss(self, critics: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
+    def critic_loss(self, critic: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
         """The squared errors of all critics to the same target, added up over the critics."""
         target = self.td_target(batch)
-        q = critics(batch.observations, batch.actions)
+        q = critic(batch.observations, batch.actions)
         assert q.shape[1:] == target.shape
         return square(q - target).mean(axis=1).sum(), {}
 
     def actor_loss(self, actor: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
         """The value of the policy's actions under the first critic."""
-        decoder, critics = self.decoder, self.critics
-        q = critics(batch.observations, actor(batch.observations, decoder))
+        decoder, critic = self.decoder, self.critic
+        q = critic(batch.observations, actor(batch.observations, decoder))
         return -q[0].mean(), {}
 
     def update(self, batch: Batch, noise: Noise, pretrains: bool) -> tuple["PLAS", dict[str, Array]]:
@@ -271,15 +271,15 @@ class PLAS(struct.PyTreeNode):
             (loss, _), gradients = value_and_grad(state.vae_loss, has_aux=True)(vae, batch, noise)
             state = gradient_step(state, "encoder", gradients[0])
             return gradient_step(state, "decoder", gradients[1]), {"vae_loss": loss}
-        (loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critics, batch)
-        state = gradient_step(state, "critics", gradient)
+        (loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critic, batch)
+        state = gradient_step(state, "critic", gradient)
         metrics = {"critic_loss": loss}
         (loss, _), gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch)
         state = gradient_step(state, "actor", gradient)
         metrics["actor_loss"] = loss
         state = state.replace(
             actor_target=soft_update(state.actor_target, state.actor, hp.tau),
-            critics_target=soft_update(state.critics_target, state.critics, hp.tau),
+            critic_target=soft_update(state.critic_target, state.critic, hp.tau),
         )
         return state, metrics
 
@@ -330,14 +330,14 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     decoder = Network.create(decoder_module, decoder_key, observations, codes)
     actor_module = Actor(action_dim, max_action, dims, config.perturbation, config.action_flexibility)
     actor = Network.create(actor_module, actor_key, observations, decoder)
-    critics = Network.create(Critics(config.critic_hidden_dims, config.n_critics), critics_key, observations, actions)
-    networks = {"encoder": encoder, "decoder": decoder, "actor": actor, "critics": critics}
+    critic = Network.create(Critics(config.critic_hidden_dims, config.n_critics), critics_key, observations, actions)
+    networks = {"encoder": encoder, "decoder": decoder, "actor": actor, "critic": critic}
     optimizers = {f"{part}_optimizer": adam(part, hp).init(network) for part, network in networks.items()}
     # A donated state may hold no array twice, so the targets are copies.
-    actor_target, critics_target = jax.tree.map(jnp.copy, (actor, critics))
+    actor_target, critic_target = jax.tree.map(jnp.copy, (actor, critic))
     if not config.copy_target_policy:
         actor_target = Network.create(actor_module, target_key, observations, decoder)
-    return PLAS(**networks, actor_target=actor_target, critics_target=critics_target, **optimizers, hp=hp)
+    return PLAS(**networks, actor_target=actor_target, critic_target=critic_target, **optimizers, hp=hp)
 
 
 def train(config: TrainConfig) -> Run:

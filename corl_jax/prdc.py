@@ -45,7 +45,7 @@ class Hyperparameters:
     # Weight of the value against the distance to the nearest action
     alpha: float = bounded(2.5, low=0)
     # Weight of the states against the actions, where the nearest row is searched
-    beta: float = bounded(2.0, low=0)
+    state_weight: float = bounded(2.0, low=0)
     # Learning rate of the policy
     actor_lr: float = positive(3e-4)
     # Learning rate of the critics
@@ -159,15 +159,15 @@ class ConstrainedBatch(NamedTuple):
     dataset: ConstrainedDataset
 
 
-def search_keys(observations: Array, actions: Array, beta: float) -> Array:
-    """What rows are compared by, (B, S + A): observations (B, S) times beta, beside actions (B, A)."""
-    return concatenate([beta * observations, actions], axis=-1)
+def search_keys(observations: Array, actions: Array, state_weight: float) -> Array:
+    """What rows are compared by, (B, S + A): observations (B, S) times state_weight, beside actions (B, A)."""
+    return concatenate([state_weight * observations, actions], axis=-1)
 
 
 def constrained(dataset: PackedDataset, config: "TrainConfig") -> ConstrainedDataset:
     """The dataset of N rows, all of which can be searched."""
     rows = take(dataset, jnp.arange(len(dataset)))
-    keys = search_keys(rows.observations, rows.actions, config.beta)
+    keys = search_keys(rows.observations, rows.actions, config.state_weight)
     return ConstrainedDataset(dataset, search_among(keys, config.search))
 
 
@@ -181,7 +181,7 @@ def take_constrained(dataset: ConstrainedDataset, indices: Array) -> Constrained
 
 def adam(part: str, hp: Hyperparameters) -> optax.GradientTransformation:
     """The optimiser of one part of the state."""
-    return optax.adam({"actor": hp.actor_lr, "critics": hp.critic_lr}[part])
+    return optax.adam({"actor": hp.actor_lr, "critic": hp.critic_lr}[part])
 
 
 def gradient_step(state: "PRDC", part: str, gradient: Network) -> "PRDC":
@@ -199,38 +199,38 @@ class PRDC(struct.PyTreeNode):
     """All that an update reads and writes."""
 
     actor: Network
-    critics: Network
+    critic: Network
     actor_target: Network
-    critics_target: Network
+    critic_target: Network
     actor_optimizer: optax.OptState
-    critics_optimizer: optax.OptState
+    critic_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
     max_action: float = struct.field(pytree_node=False)
 
     def td_target(self, batch: ConstrainedBatch, noise: Noise) -> Array:
         """The regression target of all critics, (B,): the smallest target value of a smoothed target action."""
         hp, max_action = self.hp, self.max_action
-        actor, critics = self.actor_target, self.critics_target
+        actor, critic = self.actor_target, self.critic_target
         smoothing = clip(
             noise.target * (hp.policy_noise * max_action), -hp.noise_clip * max_action, hp.noise_clip * max_action
         )
         next_actions = clip(actor(batch.next_observations) + smoothing, -max_action, max_action)
-        next_q = amin(critics(batch.next_observations, next_actions), axis=0)
+        next_q = amin(critic(batch.next_observations, next_actions), axis=0)
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + hp.discount * next_q * (1.0 - batch.terminals)
 
-    def critic_loss(self, critics: Network, batch: ConstrainedBatch, noise: Noise) -> tuple[Array, dict[str, Array]]:
+    def critic_loss(self, critic: Network, batch: ConstrainedBatch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """The squared errors of all critics to the same target, added up over the critics."""
         target = self.td_target(batch, noise)
-        q = critics(batch.observations, batch.actions)
+        q = critic(batch.observations, batch.actions)
         assert q.shape[1:] == target.shape
         return square(q - target).mean(axis=1).sum(), {}
 
     def actor_loss(self, actor: Network, batch: ConstrainedBatch) -> tuple[Array, dict[str, Array]]:
         """The value under the first critic, scaled by its own size, against the distance to the nearest actions."""
-        critics = self.critics
+        critic = self.critic
         actions = actor(batch.observations)
-        q = critics(batch.observations, actions, 1).squeeze(0)
+        q = critic(batch.observations, actions, 1).squeeze(0)
         # There is no epsilon below |Q|.
         weight = self.hp.alpha / stop_gradient(abs(q).mean())
         nearest = self.nearest_actions(batch, stop_gradient(actions))
@@ -241,21 +241,21 @@ class PRDC(struct.PyTreeNode):
 
     def nearest_actions(self, batch: ConstrainedBatch, actions: Array) -> Array:
         """The actions (B, A) of those rows of the dataset that are nearest to the states with these actions (B, A)."""
-        keys = search_keys(batch.observations, actions, self.hp.beta)
+        keys = search_keys(batch.observations, actions, self.hp.state_weight)
         return take(batch.dataset.rows, batch.dataset.search.nearest(keys)).actions
 
     def update(self, batch: ConstrainedBatch, noise: Noise, delayed: bool) -> tuple["PRDC", dict[str, Array]]:
         """One gradient step: the critics; where `delayed` also the actor, on the new critics, and the targets."""
         state, hp = self, self.hp
-        (loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critics, batch, noise)
-        state = gradient_step(state, "critics", gradient)
+        (loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critic, batch, noise)
+        state = gradient_step(state, "critic", gradient)
         metrics = {"critic_loss": loss}
         if delayed:
             (loss, aux), gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch)
             state = gradient_step(state, "actor", gradient)
             metrics |= {"actor_loss": loss, **aux}
             state = state.replace(
-                critics_target=soft_update(state.critics_target, state.critics, hp.tau),
+                critic_target=soft_update(state.critic_target, state.critic, hp.tau),
                 actor_target=soft_update(state.actor_target, state.actor, hp.tau),
             )
         return state, metrics
@@ -305,16 +305,16 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     observations, actions = jnp.zeros((1, state_dim)), jnp.zeros((1, action_dim))
     actor_key, critics_key = jax.random.split(key)
     actor = Network.create(Actor(action_dim, max_action, config.actor_hidden_dims), actor_key, observations)
-    critics = Network.create(Critics(config.critic_hidden_dims, config.n_critics), critics_key, observations, actions)
+    critic = Network.create(Critics(config.critic_hidden_dims, config.n_critics), critics_key, observations, actions)
     # A donated state may hold no array twice, so the targets are copies.
-    actor_target, critics_target = jax.tree.map(jnp.copy, (actor, critics))
+    actor_target, critic_target = jax.tree.map(jnp.copy, (actor, critic))
     return PRDC(
         actor=actor,
-        critics=critics,
+        critic=critic,
         actor_target=actor_target,
-        critics_target=critics_target,
+        critic_target=critic_target,
         actor_optimizer=adam("actor", hp).init(actor),
-        critics_optimizer=adam("critics", hp).init(critics),
+        critic_optimizer=adam("critic", hp).init(critic),
         hp=hp,
         max_action=max_action,
     )

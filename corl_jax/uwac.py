@@ -82,8 +82,8 @@ class Hyperparameters:
     # Passes of a critic, each with a dropout of its own, whose variance is its doubt
     n_passes: int = bounded(100, low=2)
     # How fast the weight falls with the variance, or what is divided by it
-    beta: float = bounded(0.5, low=0)
-    # Weigh by the exponential of -beta * variance; else by beta / variance
+    variance_scale: float = bounded(0.5, low=0)
+    # Weigh by the exponential of -variance_scale * variance; else by variance_scale / variance
     exp_weight: bool = True
     # Least weight
     clip_bottom: float = bounded(0.0, low=0)
@@ -96,7 +96,7 @@ class Hyperparameters:
     # Let the penalty grow with the exponential of the variance
     exp_penalty: bool = False
     # First updates, in which the policy learns to imitate the data by the MMD alone
-    warmup_steps: int = bounded(40_000, low=0)
+    imitation_steps: int = bounded(40_000, low=0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
     # The variance in the target is that of the best action, as in the paper; the authors' code takes the largest one
@@ -311,7 +311,7 @@ def drawn(key: Array, shape: Sequence[int], dtype: Any) -> Array:
     return unit(jax.random.normal(key, shape, dtype))
 
 
-def iterated(directions: Network, critics: Network) -> Network:
+def iterated(directions: Network, critic: Network) -> Network:
     """One power iteration: each direction turns to where the weight stretches more."""
 
     def iterate(direction: dict[str, Array], kernel: Array) -> dict[str, Array]:
@@ -320,22 +320,22 @@ def iterated(directions: Network, critics: Network) -> Network:
 
     params = {}
     for member, layers in directions.params.items():
-        net = critics.params[member]["net"]
+        net = critic.params[member]["net"]
         params[member] = {name: iterate(direction, net[name]["kernel"]) for name, direction in layers.items()}
     return directions.replace(params=params)
 
 
 def mean_and_variance(
-    critics: Network, directions: Network, observations: Array, actions: Array, kept: Sequence[Sequence[Array]]
+    critic: Network, directions: Network, observations: Array, actions: Array, kept: Sequence[Sequence[Array]]
 ) -> tuple[Array, Array]:
     """Mean and unbiased variance (N, ...) over K passes, for actions (..., A) and kept units (..., K, H)."""
-    q = critics(observations[..., None, :], actions[..., None, :], directions(), kept)
+    q = critic(observations[..., None, :], actions[..., None, :], directions(), kept)
     return q.mean(axis=-1), q.var(axis=-1, ddof=1)
 
 
 def weight(hp: Hyperparameters, variance: Array) -> Array:
     """How much values count whose variance (...) is known, (...)."""
-    certainty = exp(-hp.beta * variance) if hp.exp_weight else hp.beta / variance
+    certainty = exp(-hp.variance_scale * variance) if hp.exp_weight else hp.variance_scale / variance
     return clamp(certainty, hp.clip_bottom, hp.clip_top)
 
 
@@ -435,7 +435,7 @@ def draw_acting_noise(generator: np.random.Generator, hp: Hyperparameters, actio
 
 def adam(part: str, hp: Hyperparameters) -> optax.GradientTransformation:
     """The optimiser of one part of the state."""
-    rates = {"encoder": hp.vae_lr, "decoder": hp.vae_lr, "actor": hp.actor_lr, "critics": hp.critic_lr}
+    rates = {"encoder": hp.vae_lr, "decoder": hp.vae_lr, "actor": hp.actor_lr, "critic": hp.critic_lr}
     return optax.adam((rates | {"log_alpha": hp.alpha_lr})[part])
 
 
@@ -462,15 +462,15 @@ class UWAC(struct.PyTreeNode):
     encoder: Network
     decoder: Network
     actor: Network
-    critics: Network
+    critic: Network
     directions: Network
-    critics_target: Network
-    target_directions: Network
+    critic_target: Network
+    directions_target: Network
     log_alpha: Array
     encoder_optimizer: optax.OptState
     decoder_optimizer: optax.OptState
     actor_optimizer: optax.OptState
-    critics_optimizer: optax.OptState
+    critic_optimizer: optax.OptState
     log_alpha_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
 
@@ -484,10 +484,10 @@ class UWAC(struct.PyTreeNode):
 
     def td_target(self, batch: Batch, noise: Noise) -> tuple[Array, Array]:
         """The regression target of both critics, (B,), and its variance (B,): the best sample's mix of values."""
-        hp, actor, critics, directions = self.hp, self.actor, self.critics_target, self.target_directions
+        hp, actor, critic, directions = self.hp, self.actor, self.critic_target, self.directions_target
         actions = actor.module.max_action * tanh(raw_sample(actor, batch.next_observations, noise.target))
         observations = repeat(batch.next_observations, hp.n_target_samples)
-        q, variances = mean_and_variance(critics, directions, observations, actions, noise.dropout.target)
+        q, variances = mean_and_variance(critic, directions, observations, actions, noise.dropout.target)
         mixed = hp.lam * amin(q, axis=0) + (1.0 - hp.lam) * amax(q, axis=0)
         variance = variances.sum(axis=0)
         if hp.variance_at_best:
@@ -498,11 +498,11 @@ class UWAC(struct.PyTreeNode):
         assert next_v.shape == variance.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + hp.discount * next_v * (1.0 - batch.terminals), variance
 
-    def critic_loss(self, critics: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
+    def critic_loss(self, critic: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """The weighed squared errors of both critics to the same target, and a penalty on what they doubt."""
         hp, directions = self.hp, self.directions
         target, variance = self.td_target(batch, noise)
-        q = critics(batch.observations, batch.actions, directions(), noise.dropout.critic)
+        q = critic(batch.observations, batch.actions, directions(), noise.dropout.critic)
         certainty = weight(hp, variance)
         assert q.shape[1:] == target.shape == certainty.shape
         doubt = exp(variance) if hp.exp_penalty else variance
@@ -524,11 +524,11 @@ class UWAC(struct.PyTreeNode):
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """The same, and the smaller value of the first sample, as much as the critics are certain of it."""
-        hp, critics, directions = self.hp, self.critics, self.directions
+        hp, critic, directions = self.hp, self.critic, self.directions
         own = raw_sample(actor, batch.observations, noise.actor)
         mmd = self.mmd(batch, noise, own)
         actions = actor.module.max_action * tanh(own[:, 0])
-        values, variances = mean_and_variance(critics, directions, batch.observations, actions, noise.dropout.actor)
+        values, variances = mean_and_variance(critic, directions, batch.observations, actions, noise.dropout.actor)
         q = amin(values, axis=0)
         if hp.weigh_actor:
             q = q * weight(hp, stop_gradient(variances).sum(axis=0))
@@ -548,21 +548,21 @@ class UWAC(struct.PyTreeNode):
         (vae_loss, _), gradients = value_and_grad(state.vae_loss, has_aux=True)(vae, batch, noise)
         state = gradient_step(state, "encoder", gradients[0])
         state = gradient_step(state, "decoder", gradients[1])
-        state = state.replace(target_directions=iterated(state.target_directions, state.critics_target))
-        state = state.replace(directions=iterated(state.directions, state.critics))
+        state = state.replace(directions_target=iterated(state.directions_target, state.critic_target))
+        state = state.replace(directions=iterated(state.directions, state.critic))
         differentiate = value_and_grad(state.critic_loss, has_aux=True)
-        (critic_loss, metrics), critics_gradient = differentiate(state.critics, batch, noise)
+        (critic_loss, metrics), critic_gradient = differentiate(state.critic, batch, noise)
         # The authors' networks iterate whenever they are called, which is here the second time.
-        state = state.replace(directions=iterated(state.directions, state.critics))
+        state = state.replace(directions=iterated(state.directions, state.critic))
         differentiate = value_and_grad(state.mmd_loss if warms_up else state.actor_loss, has_aux=True)
         (actor_loss, aux), actor_gradient = differentiate(state.actor, batch, noise)
         differentiate = value_and_grad(state.alpha_loss, has_aux=True)
         (alpha_loss, _), alpha_gradient = differentiate(state.log_alpha, aux["mmd"])
-        state = gradient_step(state, "critics", critics_gradient)
+        state = gradient_step(state, "critic", critic_gradient)
         state = gradient_step(state, "actor", actor_gradient)
         state = gradient_step(state, "log_alpha", alpha_gradient)
         state = state.replace(log_alpha=clamp(state.log_alpha, -5.0, 10.0))
-        state = state.replace(critics_target=soft_update(state.critics_target, state.critics, hp.tau))
+        state = state.replace(critic_target=soft_update(state.critic_target, state.critic, hp.tau))
         losses = {"vae": vae_loss, "critic": critic_loss, "actor": actor_loss, "alpha": alpha_loss}
         metrics |= {f"{name}_loss": loss for name, loss in losses.items()}
         return state, metrics | {"alpha": exp(state.log_alpha)}
@@ -570,18 +570,18 @@ class UWAC(struct.PyTreeNode):
     @property
     def acting(self) -> dict[str, Network]:
         """What the policy needs."""
-        return {"actor": self.actor, "critics": self.critics, "directions": self.directions}
+        return {"actor": self.actor, "critic": self.critic, "directions": self.directions}
 
 
 @jax.jit
 def act(acting: dict[str, Network], observations: Array, noise: Array) -> Array:
     """The best of n actions by the first critic, (E, A), for observations (E, S) and noise (E, n, A + K H)."""
-    actor, critics, directions = acting["actor"], acting["critics"], acting["directions"]
-    n, dims, action_dim = noise.shape[1], critics.module.hidden_dims, actor.module.action_dim
+    actor, critic, directions = acting["actor"], acting["critic"], acting["directions"]
+    n, dims, action_dim = noise.shape[1], critic.module.hidden_dims, actor.module.action_dim
     actions = actor.module.max_action * tanh(raw_sample(actor, observations, noise[..., :action_dim]))
     units = noise[..., action_dim:].reshape(*noise.shape[:2], -1, sum(dims))
     kept = jnp.split(units, [*accumulate(dims[:-1])], axis=-1)
-    q, _ = mean_and_variance(critics, directions, repeat(observations, n), actions, [kept])
+    q, _ = mean_and_variance(critic, directions, repeat(observations, n), actions, [kept])
     return pick(actions, argmax(q[0], axis=1))
 
 
@@ -626,15 +626,15 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
         module = Critics(dims, config.drop_rate, config.spectral_norm)
         return Network.create(module, critics_key, observations, actions, directions(), masks), directions
 
-    critics, directions = judge(critics_key)
+    critic, directions = judge(critics_key)
     # A donated state may hold no array twice, so the target is a copy.
-    copied = jax.tree.map(jnp.copy, (critics, directions))
-    critics_target, target_directions = copied if config.copy_targets else judge(target_key)
+    copied = jax.tree.map(jnp.copy, (critic, directions))
+    critic_target, directions_target = copied if config.copy_targets else judge(target_key)
     log_alpha = jnp.asarray(math.log(config.initial_alpha), dtype=float)
-    parts: dict[str, Any] = {"encoder": encoder, "decoder": decoder, "actor": actor, "critics": critics}
+    parts: dict[str, Any] = {"encoder": encoder, "decoder": decoder, "actor": actor, "critic": critic}
     parts |= {"log_alpha": log_alpha}
     optimizers = {f"{name}_optimizer": adam(name, hp).init(part) for name, part in parts.items()}
-    parts |= {"directions": directions, "critics_target": critics_target, "target_directions": target_directions}
+    parts |= {"directions": directions, "critic_target": critic_target, "directions_target": directions_target}
     return UWAC(**parts, **optimizers, hp=hp)
 
 
@@ -661,7 +661,7 @@ def train(config: TrainConfig) -> Run:
             history = History(run)
             for start, step in run.calls(cost=5):
                 num_updates = step - start
-                warm_updates = min(max(config.warmup_steps - total_it - start, 0), num_updates)
+                warm_updates = min(max(config.imitation_steps - total_it - start, 0), num_updates)
                 state, found = train_together(
                     train_interval, state, draws_key, dataset, start, num_updates, warm_updates
                 )

@@ -62,7 +62,7 @@ class Hyperparameters:
     # Standard deviation of that noise
     noise_std: float = bounded(0.1, low=0)
     # Inverse temperature of the policy: how steeply an action's weight grows with its advantage
-    beta: float = bounded(3.0, low=0)
+    inverse_temperature: float = bounded(3.0, low=0)
     # Updates in all, and the time in which the policy's learning rate falls to 0
     max_timesteps: int = bounded(1_000_000, low=1)
     # Transitions in a batch
@@ -241,7 +241,7 @@ def actor_lr(hp: Hyperparameters, updates: Array) -> Array | float:
 
 def adam(part: str, hp: Hyperparameters) -> optax.GradientTransformation:
     """The optimiser of one part of the state."""
-    rates = {"vf": hp.value_lr, "qf": hp.critic_lr, "actor": partial(actor_lr, hp)}
+    rates = {"value": hp.value_lr, "critic": hp.critic_lr, "actor": partial(actor_lr, hp)}
     return optax.adam(rates[part])
 
 
@@ -259,18 +259,18 @@ def soft_update(target: Network, source: Network, tau: float) -> Network:
 class XQL(struct.PyTreeNode):
     """All that an update reads and writes."""
 
-    qf: Network
-    vf: Network
+    critic: Network
+    value: Network
     actor: Network
-    q_target: Network
-    vf_optimizer: optax.OptState
-    qf_optimizer: optax.OptState
+    critic_target: Network
+    value_optimizer: optax.OptState
+    critic_optimizer: optax.OptState
     actor_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def target_q(self, observations: Array, actions: Array) -> Array:
         """The smaller target value of each action, (N,)."""
-        q1, q2 = self.q_target(observations, actions)
+        q1, q2 = self.critic_target(observations, actions)
         return minimum(q1, q2)
 
     def value_rows(self, batch: Batch, noise: Noise) -> tuple[Array, Array]:
@@ -300,18 +300,18 @@ class XQL(struct.PyTreeNode):
         slope = (growth - unit) / (growth - z * unit).mean()
         return (stop_gradient(slope) * error).mean()
 
-    def value_loss(self, vf: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
+    def value_loss(self, value: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """Gumbel regression of V to the values of the data's actions, in units of the loss's temperature."""
         observations, actions = self.value_rows(batch, noise)
-        q, v = self.target_q(observations, actions), vf(observations)
+        q, v = self.target_q(observations, actions), value(observations)
         assert q.shape == v.shape
         return self.gumbel_loss((q - v) / self.hp.loss_temp), {}
 
     def weights(self, batch: Batch) -> Array:
         """How much each of the data's actions counts, (B,): the exponential of its advantage, up to a cap."""
-        adv = self.target_q(batch.observations, batch.actions) - self.vf(batch.observations)
+        adv = self.target_q(batch.observations, batch.actions) - self.value(batch.observations)
         assert adv.shape == batch.rewards.shape
-        return minimum(exp(self.hp.beta * adv), MAX_WEIGHT)
+        return minimum(exp(self.hp.inverse_temperature * adv), MAX_WEIGHT)
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """Behaviour cloning, each of the data's actions with its weight."""
@@ -324,14 +324,14 @@ class XQL(struct.PyTreeNode):
 
     def td_target(self, batch: Batch) -> Array:
         """The regression target of both critics, (B,): no action is chosen in it."""
-        next_v = self.vf(batch.next_observations)
+        next_v = self.value(batch.next_observations)
         assert next_v.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + (1.0 - batch.terminals) * self.hp.discount * next_v
 
-    def q_loss(self, qf: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
+    def q_loss(self, critic: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
         """The Huber losses of both critics to the same target, added up over them."""
         target = self.td_target(batch)
-        q1, q2 = qf(batch.observations, batch.actions)
+        q1, q2 = critic(batch.observations, batch.actions)
         assert q1.shape == q2.shape == target.shape
         return huber(q1 - target).mean() + huber(q2 - target).mean(), {}
 
@@ -339,13 +339,13 @@ class XQL(struct.PyTreeNode):
         """One gradient step: V; the policy, then the critics, on the new V; the target critics."""
         state, hp = self, self.hp
         for _ in range(hp.value_updates):
-            (value_loss, _), gradient = value_and_grad(state.value_loss, has_aux=True)(state.vf, batch, noise)
-            state = gradient_step(state, "vf", gradient)
+            (value_loss, _), gradient = value_and_grad(state.value_loss, has_aux=True)(state.value, batch, noise)
+            state = gradient_step(state, "value", gradient)
         (actor_loss, _), gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch, noise)
         state = gradient_step(state, "actor", gradient)
-        (q_loss, _), gradient = value_and_grad(state.q_loss, has_aux=True)(state.qf, batch)
-        state = gradient_step(state, "qf", gradient)
-        state = state.replace(q_target=soft_update(state.q_target, state.qf, hp.tau))
+        (q_loss, _), gradient = value_and_grad(state.q_loss, has_aux=True)(state.critic, batch)
+        state = gradient_step(state, "critic", gradient)
+        state = state.replace(critic_target=soft_update(state.critic_target, state.critic, hp.tau))
         metrics = {"value_loss": value_loss, "actor_loss": actor_loss, "q_loss": q_loss}
         return state, metrics
 
@@ -382,18 +382,18 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     hp = narrow(config, Hyperparameters)
     observations, actions = jnp.zeros((1, state_dim)), jnp.zeros((1, action_dim))
     qf_key, vf_key, actor_key = jax.random.split(key, 3)
-    qf = Network.create(TwinQ(), qf_key, observations, actions)
-    vf = Network.create(ValueFunction(), vf_key, observations)
+    critic = Network.create(TwinQ(), qf_key, observations, actions)
+    value = Network.create(ValueFunction(), vf_key, observations)
     actor_module = Actor(action_dim, max_action, has_dropout=config.actor_dropout is not None)
     actor = Network.create(actor_module, actor_key, observations)
     return XQL(
-        qf=qf,
-        vf=vf,
+        critic=critic,
+        value=value,
         actor=actor,
         # A donated state may hold no array twice, so the target is a copy.
-        q_target=jax.tree.map(jnp.copy, qf),
-        vf_optimizer=adam("vf", hp).init(vf),
-        qf_optimizer=adam("qf", hp).init(qf),
+        critic_target=jax.tree.map(jnp.copy, critic),
+        value_optimizer=adam("value", hp).init(value),
+        critic_optimizer=adam("critic", hp).init(critic),
         actor_optimizer=adam("actor", hp).init(actor),
         hp=hp,
     )

@@ -48,7 +48,7 @@ class Hyperparameters:
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # TD(lambda): 0 bootstraps behind each transition, 1 at the end of its episode alone
-    lam: float = bounded(0.95, low=0, high=1)
+    td_lambda: float = bounded(0.95, low=0, high=1)
     # Temperature: an action with advantage A weighs exp(A / advantage_temperature)
     advantage_temperature: float = positive(1.0)
     # Largest weight of an action
@@ -223,10 +223,10 @@ def passes(num_updates: int, parts: list[tuple[Tensor, ...]]) -> list[tuple[Tens
 class AWR:
     """All that an update reads and writes."""
 
-    def __init__(self, hp: Hyperparameters, vf: ValueFunction, actor: Actor) -> None:
+    def __init__(self, hp: Hyperparameters, value: ValueFunction, actor: Actor) -> None:
         self.hp = hp
-        self.vf, self.actor = vf, actor
-        self.vf_optimizer = sgd(vf, hp.value_lr)
+        self.value, self.actor = value, actor
+        self.value_optimizer = sgd(value, hp.value_lr)
         self.actor_optimizer = sgd(actor, hp.actor_lr)
         self.total_it = 0
 
@@ -238,9 +238,9 @@ class AWR:
         cover twice as many transitions.
         """
         hp, episodes = self.hp, batch.episodes
-        next_v = (1.0 - episodes.terminals) * self.vf(episodes.next_observations)
+        next_v = (1.0 - episodes.terminals) * self.value(episodes.next_observations)
         assert next_v.shape == episodes.rewards.shape == episodes.last.shape
-        kept = hp.discount * hp.lam * (1.0 - episodes.last)
+        kept = hp.discount * hp.td_lambda * (1.0 - episodes.last)
         # Behind an episode's last transition the value counts in full.
         earned = episodes.rewards + (hp.discount - kept) * next_v
         for doubling in range(len(kept).bit_length()):
@@ -252,7 +252,7 @@ class AWR:
     def weights(self, batch: EpisodesBatch, returns: Tensor) -> Tensor:
         """How much each of the drawn actions counts, (B,): the exponential of its advantage, up to a cap."""
         hp = self.hp
-        adv = returns - self.vf(batch.observations)
+        adv = returns - self.value(batch.observations)
         assert adv.shape == batch.indices.shape
         if hp.normalize_advantages:
             adv = (adv - adv.mean()) / (adv.std(correction=0) + 1e-5)
@@ -260,8 +260,8 @@ class AWR:
 
     def value_loss(self, observations: Tensor, returns: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """The squared error of V to the returns."""
-        vf = self.vf
-        v = vf(observations)
+        value = self.value
+        v = value(observations)
         assert v.shape == returns.shape
         return square(v - returns).mean(), {}
 
@@ -280,7 +280,7 @@ class AWR:
         value_losses, actor_losses = [], []
         for part in passes(hp.value_updates, slices(hp, batch.observations, returns)):
             loss, _ = self.value_loss(*part)
-            gradient_step(loss, self.vf_optimizer)
+            gradient_step(loss, self.value_optimizer)
             value_losses.append(loss.detach())
         for part in passes(hp.actor_updates, slices(hp, batch.observations, batch.actions, weights)):
             loss, _ = self.actor_loss(*part)
@@ -295,7 +295,7 @@ class AWR:
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, by its name."""
-        return {name: getattr(self, name) for name in ("vf", "actor", "vf_optimizer", "actor_optimizer")}
+        return {name: getattr(self, name) for name in ("value", "actor", "value_optimizer", "actor_optimizer")}
 
 
 def policy(actor: Actor, observations: Tensor) -> Tensor:
@@ -309,10 +309,10 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> AWR:
     """Fresh networks, drawn from torch's generator on the CPU: V, policy."""
-    vf = ValueFunction(state_dim, config.value_hidden_dims)
+    value = ValueFunction(state_dim, config.value_hidden_dims)
     actor = Actor(state_dim, action_dim, max_action, config.actor_hidden_dims)
     device = resolve_device(config.device)
-    return AWR(config, vf.to(device), actor.to(device))
+    return AWR(config, value.to(device), actor.to(device))
 
 
 def save(trainer: AWR, path: Path, **facts: Any) -> None:

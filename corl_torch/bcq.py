@@ -245,8 +245,8 @@ def divergence(mean: Tensor, std: Tensor) -> Tensor:
 D3RLPY_NAMES = {
     "actor": ("policy",),
     "actor_target": ("targ_policy",),
-    "critics": ("q_funcs",),
-    "critics_target": ("targ_q_funcs",),
+    "critic": ("q_funcs",),
+    "critic_target": ("targ_q_funcs",),
     "encoder": ("vae_encoder",),
     "decoder": ("vae_decoder",),
 }
@@ -256,15 +256,15 @@ class BCQ:
     """All that an update reads and writes."""
 
     def __init__(
-        self, hp: Hyperparameters, encoder: Encoder, decoder: Decoder, actor: Actor, target: Actor, critics: Critics
+        self, hp: Hyperparameters, encoder: Encoder, decoder: Decoder, actor: Actor, target: Actor, critic: Critics
     ) -> None:
         self.hp = hp
-        self.encoder, self.decoder, self.actor, self.critics = encoder, decoder, actor, critics
-        self.actor_target, self.critics_target = target, copy.deepcopy(critics)
+        self.encoder, self.decoder, self.actor, self.critic = encoder, decoder, actor, critic
+        self.actor_target, self.critic_target = target, copy.deepcopy(critic)
         self.encoder_optimizer = adam(encoder, hp.vae_lr)
         self.decoder_optimizer = adam(decoder, hp.vae_lr)
         self.actor_optimizer = adam(actor, hp.actor_lr)
-        self.critics_optimizer = adam(critics, hp.critic_lr)
+        self.critic_optimizer = adam(critic, hp.critic_lr)
         self.total_it = 0
 
     def vae_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
@@ -278,27 +278,27 @@ class BCQ:
     @torch.no_grad()
     def td_target(self, batch: Batch, noise: Noise) -> Tensor:
         """The regression target of all critics, (B,): the best sampled action's mix of target values."""
-        hp, actor, decoder, critics = self.hp, self.actor_target, self.decoder, self.critics_target
+        hp, actor, decoder, critic = self.hp, self.actor_target, self.decoder, self.critic_target
         assert noise.target is not None
         next_observations = repeat(batch.next_observations, hp.target_samples)
-        q = critics(next_observations, sample(actor, decoder, next_observations, noise.target))
+        q = critic(next_observations, sample(actor, decoder, next_observations, noise.target))
         next_q = amax(hp.lam * amin(q, axis=0) + (1.0 - hp.lam) * amax(q, axis=0), axis=1)
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + hp.discount * next_q * (1.0 - batch.terminals)
 
     def critic_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """The squared errors of all critics to the same target, added up over the critics."""
-        critics = self.critics
+        critic = self.critic
         target = self.td_target(batch, noise)
-        q = critics(batch.observations, batch.actions)
+        q = critic(batch.observations, batch.actions)
         assert q.shape[1:] == target.shape
         return square(q - target).mean(axis=1).sum(), {}
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """The value of a sampled action, as the perturbation changes it, under the first critic."""
-        actor, decoder, critics = self.actor, self.decoder, self.critics
+        actor, decoder, critic = self.actor, self.decoder, self.critic
         assert noise.actor is not None
-        q = critics(batch.observations, sample(actor, decoder, batch.observations, noise.actor))
+        q = critic(batch.observations, sample(actor, decoder, batch.observations, noise.actor))
         return -q[0].mean(), {}
 
     @property
@@ -316,19 +316,19 @@ class BCQ:
         if pretrains:
             return metrics
         loss, _ = self.critic_loss(batch, noise)
-        gradient_step(loss, self.critics_optimizer)
+        gradient_step(loss, self.critic_optimizer)
         metrics["critic_loss"] = loss.detach()
         loss, _ = self.actor_loss(batch, noise)
         gradient_step(loss, self.actor_optimizer)
         metrics["actor_loss"] = loss.detach()
         soft_update(self.actor_target, self.actor, hp.tau)
-        soft_update(self.critics_target, self.critics, hp.tau)
+        soft_update(self.critic_target, self.critic, hp.tau)
         return metrics
 
     @property
     def acting(self) -> nn.ModuleDict:
         """What the policy needs."""
-        return nn.ModuleDict({"actor": self.actor, "decoder": self.decoder, "critics": self.critics})
+        return nn.ModuleDict({"actor": self.actor, "decoder": self.decoder, "critic": self.critic})
 
     def act(self, observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """What `policy` makes of NumPy's arrays."""
@@ -336,8 +336,8 @@ class BCQ:
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, by its name."""
-        learning = ("encoder", "decoder", "actor", "critics")
-        names = [*learning, "actor_target", "critics_target", *(f"{part}_optimizer" for part in learning)]
+        learning = ("encoder", "decoder", "actor", "critic")
+        names = [*learning, "actor_target", "critic_target", *(f"{part}_optimizer" for part in learning)]
         return {name: getattr(self, name) for name in names}
 
 
@@ -345,7 +345,7 @@ def policy(acting: nn.ModuleDict, observations: Tensor, noise: Tensor) -> Tensor
     """The policy's actions (E, A) for observations (E, S) and noise (E, n, Z): the best of n by the first critic."""
     observations = repeat(observations, noise.shape[1])
     actions = sample(acting["actor"], acting["decoder"], observations, noise)
-    best = argmax(acting["critics"](observations, actions)[0], axis=1)
+    best = argmax(acting["critic"](observations, actions)[0], axis=1)
     return pick(actions, best)
 
 
@@ -356,12 +356,12 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
     """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
     dims, critic_dims = config.actor_hidden_dims, config.critic_hidden_dims
     actor, target = (Actor(state_dim, action_dim, max_action, dims, config.action_flexibility) for _ in range(2))
-    critics, _ = (Critics(state_dim, action_dim, critic_dims, config.n_critics) for _ in range(2))
+    critic, _ = (Critics(state_dim, action_dim, critic_dims, config.n_critics) for _ in range(2))
     encoder = Encoder(state_dim, action_dim, config.vae_hidden_dims)
     decoder = Decoder(state_dim, action_dim, max_action, config.vae_hidden_dims, config.vae_tanh)
     if config.copy_target_policy:
         target = copy.deepcopy(actor)
-    networks = (network.to(resolve_device(config.device)) for network in (encoder, decoder, actor, target, critics))
+    networks = (network.to(resolve_device(config.device)) for network in (encoder, decoder, actor, target, critic))
     return BCQ(config, *networks)
 
 

@@ -69,7 +69,7 @@ class Hyperparameters:
     # Actions sampled in each state, of which the policy takes the best one
     n_action_samples: int = bounded(100, low=1)
     # First updates, in which the policy learns to imitate the data by the MMD alone
-    warmup_steps: int = bounded(40_000, low=0)
+    imitation_steps: int = bounded(40_000, low=0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
     # Hold the MMD in the policy's loss behind the warm-up, as in the paper; in d3rlpy from 2.3.0 to 2.8.1 it cancels
@@ -307,11 +307,11 @@ def divergence(mean: Tensor, std: Tensor) -> Tensor:
 # What d3rlpy calls the networks in its files
 D3RLPY_NAMES = {
     "actor": ("policy",),
-    "critics": ("q_funcs",),
-    "critics_target": ("targ_q_funcs",),
+    "critic": ("q_funcs",),
+    "critic_target": ("targ_q_funcs",),
     "encoder": ("vae_encoder",),
     "decoder": ("vae_decoder",),
-    "log_temp": ("log_temp",),
+    "log_temperature": ("log_temp",),
     "log_alpha": ("log_alpha",),
 }
 
@@ -325,19 +325,19 @@ class BEAR:
         encoder: Encoder,
         decoder: Decoder,
         actor: Actor,
-        critics: Critics,
-        log_temp: Scalar,
+        critic: Critics,
+        log_temperature: Scalar,
         log_alpha: Scalar,
     ) -> None:
         self.hp = hp
-        self.encoder, self.decoder, self.actor, self.critics = encoder, decoder, actor, critics
-        self.log_temp, self.log_alpha = log_temp, log_alpha
-        self.critics_target = copy.deepcopy(critics)
+        self.encoder, self.decoder, self.actor, self.critic = encoder, decoder, actor, critic
+        self.log_temperature, self.log_alpha = log_temperature, log_alpha
+        self.critic_target = copy.deepcopy(critic)
         self.encoder_optimizer = adam(encoder, hp.vae_lr)
         self.decoder_optimizer = adam(decoder, hp.vae_lr)
         self.actor_optimizer = adam(actor, hp.actor_lr)
-        self.critics_optimizer = adam(critics, hp.critic_lr)
-        self.log_temp_optimizer = adam(log_temp, hp.temperature_lr)
+        self.critic_optimizer = adam(critic, hp.critic_lr)
+        self.log_temperature_optimizer = adam(log_temperature, hp.temperature_lr)
         self.log_alpha_optimizer = adam(log_alpha, hp.alpha_lr if hp.mmd_in_actor else hp.actor_lr)
         self.total_it = 0
 
@@ -352,20 +352,20 @@ class BEAR:
     @torch.no_grad()
     def td_target(self, batch: Batch, noise: Noise) -> Tensor:
         """The regression target of all critics, (B,): the best sample's mix of target values, with its entropy."""
-        hp, actor, critics = self.hp, self.actor, self.critics_target
+        hp, actor, critic = self.hp, self.actor, self.critic_target
         actions, log_prob = sample(actor, batch.next_observations, noise.target)
-        q = critics(repeat(batch.next_observations, hp.n_target_samples), actions)
+        q = critic(repeat(batch.next_observations, hp.n_target_samples), actions)
         mixed = hp.lam * amin(q, axis=0) + (1.0 - hp.lam) * amax(q, axis=0)
         log_prob = pick(log_prob[..., None], argmax(mixed, axis=1)).squeeze(1)
-        next_v = amax(mixed, axis=1) - exp(self.log_temp()) * log_prob
+        next_v = amax(mixed, axis=1) - exp(self.log_temperature()) * log_prob
         assert next_v.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + hp.discount * next_v * (1.0 - batch.terminals)
 
     def critic_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """The squared errors of all critics to the same target, added up over the critics."""
-        critics = self.critics
+        critic = self.critic
         target = self.td_target(batch, noise)
-        q = critics(batch.observations, batch.actions)
+        q = critic(batch.observations, batch.actions)
         assert q.shape[1:] == target.shape
         return square(q - target).mean(axis=1).sum(), {}
 
@@ -386,7 +386,7 @@ class BEAR:
         assert drawn is not None
         with torch.no_grad():
             _, log_prob = sample(actor, batch.observations, drawn)
-        return -(exp(self.log_temp()) * (log_prob - action_dim)).mean(), {}
+        return -(exp(self.log_temperature()) * (log_prob - action_dim)).mean(), {}
 
     def alpha_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """The MMD's weight rises where the MMD is above what is allowed."""
@@ -400,12 +400,12 @@ class BEAR:
 
     def sac_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """The smallest value of the policy's action, and its entropy."""
-        actor, critics = self.actor, self.critics
+        actor, critic = self.actor, self.critic
         assert noise.actor is not None
         actions, log_prob = (drawn.squeeze(1) for drawn in sample(actor, batch.observations, noise.actor))
-        q = smallest(critics(batch.observations, actions))
+        q = smallest(critic(batch.observations, actions))
         assert q.shape == log_prob.shape
-        return (exp(self.log_temp()) * log_prob - q).mean(), {}
+        return (exp(self.log_temperature()) * log_prob - q).mean(), {}
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """Both of the policy's losses."""
@@ -416,13 +416,13 @@ class BEAR:
     @property
     def warms_up(self) -> bool:
         """Whether the policy learns by the MMD alone in the next update."""
-        return self.total_it < self.hp.warmup_steps
+        return self.total_it < self.hp.imitation_steps
 
     def step_temp(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
         """One step of the temperature."""
         loss, _ = self.temp_loss(batch, noise)
-        gradient_step(loss, self.log_temp_optimizer)
-        return {"temp_loss": loss.detach(), "temp": exp(self.log_temp().detach())}
+        gradient_step(loss, self.log_temperature_optimizer)
+        return {"temp_loss": loss.detach(), "temp": exp(self.log_temperature().detach())}
 
     def bound_alpha(self) -> dict[str, Tensor]:
         """Keeps the MMD's weight within its bounds, after a step."""
@@ -470,19 +470,19 @@ class BEAR:
         if hp.mmd_in_actor:
             metrics |= self.step_weights(batch, noise)
         loss, _ = self.critic_loss(batch, noise)
-        gradient_step(loss, self.critics_optimizer)
+        gradient_step(loss, self.critic_optimizer)
         metrics["critic_loss"] = loss.detach()
         if hp.mmd_in_actor or warms_up:
             metrics |= self.step_actor(batch, noise, warms_up)
         else:
             metrics |= self.step_all(batch, noise)
-        soft_update(self.critics_target, self.critics, hp.tau)
+        soft_update(self.critic_target, self.critic, hp.tau)
         return metrics
 
     @property
     def acting(self) -> nn.ModuleDict:
         """What the policy needs."""
-        return nn.ModuleDict({"actor": self.actor, "critics": self.critics})
+        return nn.ModuleDict({"actor": self.actor, "critic": self.critic})
 
     def act(self, observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """What `policy` makes of NumPy's arrays."""
@@ -490,15 +490,15 @@ class BEAR:
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, by its name."""
-        learning = ("encoder", "decoder", "actor", "critics", "log_temp", "log_alpha")
-        names = [*learning, "critics_target", *(f"{part}_optimizer" for part in learning)]
+        learning = ("encoder", "decoder", "actor", "critic", "log_temperature", "log_alpha")
+        names = [*learning, "critic_target", *(f"{part}_optimizer" for part in learning)]
         return {name: getattr(self, name) for name in names}
 
 
 def policy(acting: nn.ModuleDict, observations: Tensor, noise: Tensor) -> Tensor:
     """The policy's actions (E, A) for observations (E, S) and noise (E, n, A): the best of n by the first critic."""
     actions, _ = sample(acting["actor"], observations, noise)
-    best = argmax(acting["critics"](repeat(observations, noise.shape[1]), actions)[0], axis=1)
+    best = argmax(acting["critic"](repeat(observations, noise.shape[1]), actions)[0], axis=1)
     return pick(actions, best)
 
 
@@ -509,11 +509,13 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
     """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
     dims, vae_dims = config.critic_hidden_dims, config.vae_hidden_dims
     actor = Actor(state_dim, action_dim, max_action, config.actor_hidden_dims)
-    critics, _ = (Critics(state_dim, action_dim, dims, config.n_critics) for _ in range(2))
+    critic, _ = (Critics(state_dim, action_dim, dims, config.n_critics) for _ in range(2))
     encoder = Encoder(state_dim, action_dim, vae_dims)
     decoder = Decoder(state_dim, action_dim, max_action, vae_dims, config.vae_tanh)
-    log_temp, log_alpha = (Scalar(math.log(value)) for value in (config.initial_temperature, config.initial_alpha))
-    networks = (encoder, decoder, actor, critics, log_temp, log_alpha)
+    log_temperature, log_alpha = (
+        Scalar(math.log(value)) for value in (config.initial_temperature, config.initial_alpha)
+    )
+    networks = (encoder, decoder, actor, critic, log_temperature, log_alpha)
     return BEAR(config, *(network.to(resolve_device(config.device)) for network in networks))
 
 

@@ -210,47 +210,47 @@ def target_rate(hp: Hyperparameters, copies: bool) -> float:
 D3RLPY_NAMES = {
     "actor": ("policy",),
     "actor_target": ("targ_policy",),
-    "critics": ("q_funcs",),
-    "critics_target": ("targ_q_funcs",),
+    "critic": ("q_funcs",),
+    "critic_target": ("targ_q_funcs",),
 }
 
 
 class CRR:
     """All that an update reads and writes."""
 
-    def __init__(self, hp: Hyperparameters, actor: Actor, target: Actor, critics: Critics) -> None:
+    def __init__(self, hp: Hyperparameters, actor: Actor, target: Actor, critic: Critics) -> None:
         self.hp = hp
-        self.actor, self.critics = actor, critics
-        self.actor_target, self.critics_target = target, copy.deepcopy(critics)
+        self.actor, self.critic = actor, critic
+        self.actor_target, self.critic_target = target, copy.deepcopy(critic)
         self.actor_optimizer = adam(actor, hp.actor_lr)
-        self.critics_optimizer = adam(critics, hp.critic_lr)
+        self.critic_optimizer = adam(critic, hp.critic_lr)
         self.total_it = 0
 
     @torch.no_grad()
     def td_target(self, batch: Batch, noise: Noise) -> Tensor:
         """The regression target of all critics, (B,): the smallest target value of the target policy's sample."""
-        hp, actor, critics = self.hp, self.actor_target, self.critics_target
+        hp, actor, critic = self.hp, self.actor_target, self.critic_target
         next_actions = sample(actor, batch.next_observations, noise.target).squeeze(1)
-        next_q = amin(critics(batch.next_observations, next_actions), axis=0)
+        next_q = amin(critic(batch.next_observations, next_actions), axis=0)
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + hp.discount * next_q * (1.0 - batch.terminals)
 
     def critic_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """The squared errors of all critics to the same target, added up over the critics."""
-        critics = self.critics
+        critic = self.critic
         target = self.td_target(batch, noise)
-        q = critics(batch.observations, batch.actions)
+        q = critic(batch.observations, batch.actions)
         assert q.shape[1:] == target.shape
         return square(q - target).mean(axis=1).sum(), {}
 
     @torch.no_grad()
     def advantage(self, batch: Batch, noise: Noise) -> Tensor:
         """How much better each of the data's actions is than sampled ones, (B,)."""
-        hp, actor, critics = self.hp, self.actor, self.critics
+        hp, actor, critic = self.hp, self.actor, self.critic
         actions = sample(actor, batch.observations, noise.actor)
-        values = critics(repeat(batch.observations, hp.n_action_samples), actions).mean(axis=0)
+        values = critic(repeat(batch.observations, hp.n_action_samples), actions).mean(axis=0)
         value = values.mean(axis=1) if hp.advantage_type == "mean" else amax(values, axis=1)
-        q = critics(batch.observations, batch.actions).mean(axis=0)
+        q = critic(batch.observations, batch.actions).mean(axis=0)
         assert q.shape == value.shape == batch.rewards.shape
         return q - value
 
@@ -274,18 +274,18 @@ class CRR:
         hp, copies = self.hp, self.total_it % self.hp.target_update_period == 0
         self.total_it += 1
         critic_loss, _ = self.critic_loss(batch, noise)
-        gradient_step(critic_loss, self.critics_optimizer)
+        gradient_step(critic_loss, self.critic_optimizer)
         actor_loss, _ = self.actor_loss(batch, noise)
         gradient_step(actor_loss, self.actor_optimizer)
         if rate := target_rate(hp, copies):
-            soft_update(self.critics_target, self.critics, rate)
+            soft_update(self.critic_target, self.critic, rate)
             soft_update(self.actor_target, self.actor, rate)
         return {"critic_loss": critic_loss.detach(), "actor_loss": actor_loss.detach()}
 
     @property
     def acting(self) -> nn.ModuleDict:
         """What the policy needs."""
-        return nn.ModuleDict({"actor": self.actor, "critics": self.critics})
+        return nn.ModuleDict({"actor": self.actor, "critic": self.critic})
 
     def act(self, observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """What `policy` makes of NumPy's arrays."""
@@ -293,8 +293,8 @@ class CRR:
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, by its name."""
-        learning = ("actor", "critics")
-        names = [*learning, "actor_target", "critics_target", *(f"{part}_optimizer" for part in learning)]
+        learning = ("actor", "critic")
+        names = [*learning, "actor_target", "critic_target", *(f"{part}_optimizer" for part in learning)]
         return {name: getattr(self, name) for name in names}
 
 
@@ -304,7 +304,7 @@ def policy(acting: nn.ModuleDict, observations: Tensor, noise: Tensor) -> Tensor
     One of n samples is drawn, with the critics' values as logits: the argmax of value and Gumbel noise is such a draw.
     """
     actions = sample(acting["actor"], observations, noise[..., :-1])
-    values = acting["critics"](repeat(observations, noise.shape[1]), actions).mean(axis=0)
+    values = acting["critic"](repeat(observations, noise.shape[1]), actions).mean(axis=0)
     return pick(actions, argmax(values + noise[..., -1], axis=1))
 
 
@@ -315,10 +315,10 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
     """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
     dims, critic_dims = config.actor_hidden_dims, config.critic_hidden_dims
     actor, target = (Actor(state_dim, action_dim, max_action, dims) for _ in range(2))
-    critics, _ = (Critics(state_dim, action_dim, critic_dims, config.n_critics) for _ in range(2))
+    critic, _ = (Critics(state_dim, action_dim, critic_dims, config.n_critics) for _ in range(2))
     if config.copy_target_policy:
         target = copy.deepcopy(actor)
-    networks = (network.to(resolve_device(config.device)) for network in (actor, target, critics))
+    networks = (network.to(resolve_device(config.device)) for network in (actor, target, critic))
     return CRR(config, *networks)
 
 

@@ -227,22 +227,22 @@ class EDAC:
         self.hp = hp
         self.actor, self.critic = actor, critic
         self.critic_target = copy.deepcopy(critic)
-        self.log_alpha = torch.zeros(1, device=actor.mu.weight.device, requires_grad=True)
+        self.log_temperature = torch.zeros(1, device=actor.mu.weight.device, requires_grad=True)
         self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_lr)
         self.critic_optimizer = torch.optim.Adam(critic.parameters(), lr=hp.critic_lr)
-        self.log_alpha_optimizer = torch.optim.Adam([self.log_alpha], lr=hp.temperature_lr)
+        self.log_temperature_optimizer = torch.optim.Adam([self.log_temperature], lr=hp.temperature_lr)
         self.total_it = 0
 
-    def alpha(self) -> Tensor:
+    def temperature(self) -> Tensor:
         """The entropy temperature, (1,): a constant in every loss but its own."""
-        return exp(self.log_alpha.detach())
+        return exp(self.log_temperature.detach())
 
     def alpha_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
-        log_alpha, actor = self.log_alpha, self.actor
+        log_temperature, actor = self.log_temperature, self.actor
         with torch.no_grad():
             _, log_prob = sample(actor, batch.observations, noise.alpha)
-        return (-log_alpha * (log_prob - actor.action_dim)).mean(), {}
+        return (-log_temperature * (log_prob - actor.action_dim)).mean(), {}
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """Soft actor-critic's: the value under the least hopeful critic, plus entropy."""
@@ -250,7 +250,7 @@ class EDAC:
         actions, log_prob = sample(actor, batch.observations, noise.actor)
         q = critic(batch.observations, actions)
         assert q.shape[1:] == log_prob.shape == batch.rewards.shape
-        loss = (self.alpha() * log_prob - smallest(q)).mean()
+        loss = (self.temperature() * log_prob - smallest(q)).mean()
         return loss, {"batch_entropy": -log_prob.mean(), "q_policy_std": std(q, axis=0, correction=1).mean()}
 
     @torch.no_grad()
@@ -258,7 +258,7 @@ class EDAC:
         """The regression target of all critics, (B,): the least target value of a sampled next action, and entropy."""
         hp, actor, critic = self.hp, self.actor, self.critic_target
         next_actions, next_log_prob = sample(actor, batch.next_observations, noise.target)
-        next_q = smallest(critic(batch.next_observations, next_actions)) - self.alpha() * next_log_prob
+        next_q = smallest(critic(batch.next_observations, next_actions)) - self.temperature() * next_log_prob
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + hp.discount * (1.0 - batch.terminals) * next_q
 
@@ -285,14 +285,14 @@ class EDAC:
         hp = self.hp
         self.total_it += 1
         alpha_loss, _ = self.alpha_loss(batch, noise)
-        gradient_step(alpha_loss, self.log_alpha_optimizer)
+        gradient_step(alpha_loss, self.log_temperature_optimizer)
         actor_loss, metrics = self.actor_loss(batch, noise)
         gradient_step(actor_loss, self.actor_optimizer)
         critic_loss, _ = self.critic_loss(batch, noise)
         gradient_step(critic_loss, self.critic_optimizer)
         soft_update(self.critic_target, self.critic, hp.tau)
         metrics |= {"alpha_loss": alpha_loss, "actor_loss": actor_loss, "critic_loss": critic_loss}
-        metrics |= {"alpha": self.alpha(), "q_random_std": self.random_std(batch, noise)}
+        metrics |= {"alpha": self.temperature(), "q_random_std": self.random_std(batch, noise)}
         return {name: value.detach() for name, value in metrics.items()}
 
     @torch.no_grad()
@@ -314,7 +314,7 @@ class EDAC:
             "target_critic": self.critic_target,
             "actor_optim": self.actor_optimizer,
             "critic_optim": self.critic_optimizer,
-            "alpha_optim": self.log_alpha_optimizer,
+            "alpha_optim": self.log_temperature_optimizer,
         }
 
 
@@ -337,14 +337,14 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
 
 def save(trainer: EDAC, path: Path, **facts: Any) -> None:
     """Writes a checkpoint that CORL's own code could load."""
-    numbers = {"log_alpha": trainer.log_alpha.item(), "total_it": trainer.total_it}
+    numbers = {"log_alpha": trainer.log_temperature.item(), "total_it": trainer.total_it}
     save_checkpoint(path, "edac", {**trainer.parts(), **numbers, **facts})
 
 
 def load(trainer: EDAC, path: str) -> dict[str, Any]:
     """Loads a checkpoint of ours, or of CORL's, which does not count its updates; returns what it holds."""
     content = load_checkpoint(path, "edac", trainer.parts(), optional=["total_it"], numbers=["log_alpha"])
-    nn.init.constant_(trainer.log_alpha, content["log_alpha"])
+    nn.init.constant_(trainer.log_temperature, content["log_alpha"])
     trainer.total_it = content.get("total_it", 0)
     return content
 

@@ -215,8 +215,8 @@ def divergence(mean: Tensor, std: Tensor) -> Tensor:
 D3RLPY_NAMES = {
     "actor": ("policy", "perturbation"),
     "actor_target": ("targ_policy", "targ_perturbation"),
-    "critics": ("q_funcs",),
-    "critics_target": ("targ_q_funcs",),
+    "critic": ("q_funcs",),
+    "critic_target": ("targ_q_funcs",),
     "encoder": ("vae_encoder",),
     "decoder": ("vae_decoder",),
 }
@@ -226,15 +226,15 @@ class PLAS:
     """All that an update reads and writes."""
 
     def __init__(
-        self, hp: Hyperparameters, encoder: Encoder, decoder: Decoder, actor: Actor, target: Actor, critics: Critics
+        self, hp: Hyperparameters, encoder: Encoder, decoder: Decoder, actor: Actor, target: Actor, critic: Critics
     ) -> None:
         self.hp = hp
-        self.encoder, self.decoder, self.actor, self.critics = encoder, decoder, actor, critics
-        self.actor_target, self.critics_target = target, copy.deepcopy(critics)
+        self.encoder, self.decoder, self.actor, self.critic = encoder, decoder, actor, critic
+        self.actor_target, self.critic_target = target, copy.deepcopy(critic)
         self.encoder_optimizer = adam(encoder, hp.vae_lr)
         self.decoder_optimizer = adam(decoder, hp.vae_lr)
         self.actor_optimizer = adam(actor, hp.actor_lr)
-        self.critics_optimizer = adam(critics, hp.critic_lr)
+        self.critic_optimizer = adam(critic, hp.critic_lr)
         self.total_it = 0
 
     def vae_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
@@ -249,24 +249,24 @@ class PLAS:
     @torch.no_grad()
     def td_target(self, batch: Batch) -> Tensor:
         """The regression target of all critics, (B,): a mix of the smallest and the largest target value."""
-        hp, actor, decoder, critics = self.hp, self.actor_target, self.decoder, self.critics_target
-        q = critics(batch.next_observations, actor(batch.next_observations, decoder))
+        hp, actor, decoder, critic = self.hp, self.actor_target, self.decoder, self.critic_target
+        q = critic(batch.next_observations, actor(batch.next_observations, decoder))
         next_q = hp.lam * amin(q, axis=0) + (1.0 - hp.lam) * amax(q, axis=0)
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + hp.discount * next_q * (1.0 - batch.terminals)
 
     def critic_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The squared errors of all critics to the same target, added up over the critics."""
-        critics = self.critics
+        critic = self.critic
         target = self.td_target(batch)
-        q = critics(batch.observations, batch.actions)
+        q = critic(batch.observations, batch.actions)
         assert q.shape[1:] == target.shape
         return square(q - target).mean(axis=1).sum(), {}
 
     def actor_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The value of the policy's actions under the first critic."""
-        actor, decoder, critics = self.actor, self.decoder, self.critics
-        q = critics(batch.observations, actor(batch.observations, decoder))
+        actor, decoder, critic = self.actor, self.decoder, self.critic
+        q = critic(batch.observations, actor(batch.observations, decoder))
         return -q[0].mean(), {}
 
     @property
@@ -283,13 +283,13 @@ class PLAS:
             gradient_step(loss, self.encoder_optimizer, self.decoder_optimizer)
             return {"vae_loss": loss.detach()}
         loss, _ = self.critic_loss(batch)
-        gradient_step(loss, self.critics_optimizer)
+        gradient_step(loss, self.critic_optimizer)
         metrics = {"critic_loss": loss.detach()}
         loss, _ = self.actor_loss(batch)
         gradient_step(loss, self.actor_optimizer)
         metrics["actor_loss"] = loss.detach()
         soft_update(self.actor_target, self.actor, hp.tau)
-        soft_update(self.critics_target, self.critics, hp.tau)
+        soft_update(self.critic_target, self.critic, hp.tau)
         return metrics
 
     @property
@@ -303,8 +303,8 @@ class PLAS:
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, by its name."""
-        learning = ("encoder", "decoder", "actor", "critics")
-        names = [*learning, "actor_target", "critics_target", *(f"{part}_optimizer" for part in learning)]
+        learning = ("encoder", "decoder", "actor", "critic")
+        names = [*learning, "actor_target", "critic_target", *(f"{part}_optimizer" for part in learning)]
         return {name: getattr(self, name) for name in names}
 
 
@@ -320,7 +320,7 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
     """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
     dims, latent_dim = config.actor_hidden_dims, 2 * action_dim
     latents = [mlp((state_dim,), dims, latent_dim) for _ in range(2)]
-    critics, _ = (Critics(state_dim, action_dim, config.critic_hidden_dims, config.n_critics) for _ in range(2))
+    critic, _ = (Critics(state_dim, action_dim, config.critic_hidden_dims, config.n_critics) for _ in range(2))
     encoder = Encoder(state_dim, action_dim, config.vae_hidden_dims)
     decoder = Decoder(state_dim, action_dim, max_action, config.vae_hidden_dims, config.vae_tanh)
     perturbations = [mlp((state_dim, action_dim), dims, action_dim) if config.perturbation else None for _ in range(2)]
@@ -330,7 +330,7 @@ def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_act
     )
     if config.copy_target_policy:
         target = copy.deepcopy(actor)
-    networks = (network.to(resolve_device(config.device)) for network in (encoder, decoder, actor, target, critics))
+    networks = (network.to(resolve_device(config.device)) for network in (encoder, decoder, actor, target, critic))
     return PLAS(config, *networks)
 
 

@@ -41,7 +41,7 @@ class Hyperparameters:
     # Weight of the value against the distance to the nearest action
     alpha: float = bounded(2.5, low=0)
     # Weight of the states against the actions, where the nearest row is searched
-    beta: float = bounded(2.0, low=0)
+    state_weight: float = bounded(2.0, low=0)
     # Learning rate of the policy
     actor_lr: float = positive(3e-4)
     # Learning rate of the critics
@@ -153,14 +153,14 @@ class ConstrainedBatch(NamedTuple):
     dataset: ConstrainedDataset
 
 
-def search_keys(observations: Tensor, actions: Tensor, beta: float) -> Tensor:
-    """What rows are compared by, (B, S + A): observations (B, S) times beta, beside actions (B, A)."""
-    return concatenate([beta * observations, actions], axis=-1)
+def search_keys(observations: Tensor, actions: Tensor, state_weight: float) -> Tensor:
+    """What rows are compared by, (B, S + A): observations (B, S) times state_weight, beside actions (B, A)."""
+    return concatenate([state_weight * observations, actions], axis=-1)
 
 
 def constrained(dataset: Batch, config: "TrainConfig") -> ConstrainedDataset:
     """The dataset of N rows, all of which can be searched."""
-    keys = search_keys(dataset.observations, dataset.actions, config.beta)
+    keys = search_keys(dataset.observations, dataset.actions, config.state_weight)
     return ConstrainedDataset(dataset, search_among(keys, config.search))
 
 
@@ -194,49 +194,49 @@ def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
 D3RLPY_NAMES = {
     "actor": ("policy",),
     "actor_target": ("targ_policy",),
-    "critics": ("q_funcs",),
-    "critics_target": ("targ_q_funcs",),
+    "critic": ("q_funcs",),
+    "critic_target": ("targ_q_funcs",),
 }
 
 
 class PRDC:
     """All that an update reads and writes."""
 
-    def __init__(self, hp: Hyperparameters, actor: Actor, critics: Critics) -> None:
+    def __init__(self, hp: Hyperparameters, actor: Actor, critic: Critics) -> None:
         self.hp = hp
         self.max_action = actor.max_action
-        self.actor, self.critics = actor, critics
-        self.actor_target, self.critics_target = copy.deepcopy((actor, critics))
+        self.actor, self.critic = actor, critic
+        self.actor_target, self.critic_target = copy.deepcopy((actor, critic))
         self.actor_optimizer = adam(actor, hp.actor_lr)
-        self.critics_optimizer = adam(critics, hp.critic_lr)
+        self.critic_optimizer = adam(critic, hp.critic_lr)
         self.total_it = 0
 
     @torch.no_grad()
     def td_target(self, batch: ConstrainedBatch, noise: Noise) -> Tensor:
         """The regression target of all critics, (B,): the smallest target value of a smoothed target action."""
         hp, max_action = self.hp, self.max_action
-        actor, critics = self.actor_target, self.critics_target
+        actor, critic = self.actor_target, self.critic_target
         smoothing = clip(
             noise.target * (hp.policy_noise * max_action), -hp.noise_clip * max_action, hp.noise_clip * max_action
         )
         next_actions = clip(actor(batch.next_observations) + smoothing, -max_action, max_action)
-        next_q = amin(critics(batch.next_observations, next_actions), axis=0)
+        next_q = amin(critic(batch.next_observations, next_actions), axis=0)
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + hp.discount * next_q * (1.0 - batch.terminals)
 
     def critic_loss(self, batch: ConstrainedBatch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """The squared errors of all critics to the same target, added up over the critics."""
-        critics = self.critics
+        critic = self.critic
         target = self.td_target(batch, noise)
-        q = critics(batch.observations, batch.actions)
+        q = critic(batch.observations, batch.actions)
         assert q.shape[1:] == target.shape
         return square(q - target).mean(axis=1).sum(), {}
 
     def actor_loss(self, batch: ConstrainedBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """The value under the first critic, scaled by its own size, against the distance to the nearest actions."""
-        actor, critics = self.actor, self.critics
+        actor, critic = self.actor, self.critic
         actions = actor(batch.observations)
-        q = critics(batch.observations, actions, 1).squeeze(0)
+        q = critic(batch.observations, actions, 1).squeeze(0)
         # There is no epsilon below |Q|.
         weight = self.hp.alpha / abs(q).mean().detach()
         nearest = self.nearest_actions(batch, actions.detach())
@@ -247,20 +247,20 @@ class PRDC:
 
     def nearest_actions(self, batch: ConstrainedBatch, actions: Tensor) -> Tensor:
         """The actions (B, A) of those rows of the dataset that are nearest to the states with these actions (B, A)."""
-        keys = search_keys(batch.observations, actions, self.hp.beta)
+        keys = search_keys(batch.observations, actions, self.hp.state_weight)
         return take(batch.dataset.rows, batch.dataset.search.nearest(keys)).actions
 
     def update(self, batch: ConstrainedBatch, noise: Noise) -> dict[str, Tensor]:
         """One gradient step: the critics; then, in the first of every `policy_freq`, the actor and the targets."""
         hp = self.hp
         loss, _ = self.critic_loss(batch, noise)
-        gradient_step(loss, self.critics_optimizer)
+        gradient_step(loss, self.critic_optimizer)
         metrics = {"critic_loss": loss.detach()}
         if self.total_it % hp.policy_freq == 0:
             loss, aux = self.actor_loss(batch)
             gradient_step(loss, self.actor_optimizer)
             metrics |= {"actor_loss": loss.detach(), **aux}
-            soft_update(self.critics_target, self.critics, hp.tau)
+            soft_update(self.critic_target, self.critic, hp.tau)
             soft_update(self.actor_target, self.actor, hp.tau)
         self.total_it += 1
         return metrics
@@ -271,7 +271,7 @@ class PRDC:
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, by its name."""
-        names = ("actor", "critics", "actor_target", "critics_target", "actor_optimizer", "critics_optimizer")
+        names = ("actor", "critic", "actor_target", "critic_target", "actor_optimizer", "critic_optimizer")
         return {name: getattr(self, name) for name in names}
 
 
@@ -286,9 +286,9 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> PRDC:
     """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
     actor, _ = (Actor(state_dim, action_dim, max_action, config.actor_hidden_dims) for _ in range(2))
-    critics, _ = (Critics(state_dim, action_dim, config.critic_hidden_dims, config.n_critics) for _ in range(2))
+    critic, _ = (Critics(state_dim, action_dim, config.critic_hidden_dims, config.n_critics) for _ in range(2))
     device = resolve_device(config.device)
-    return PRDC(config, actor.to(device), critics.to(device))
+    return PRDC(config, actor.to(device), critic.to(device))
 
 
 def save(trainer: PRDC, path: Path, **facts: Any) -> None:

@@ -73,8 +73,8 @@ class Hyperparameters:
     # Passes of a critic, each with a dropout of its own, whose variance is its doubt
     n_passes: int = bounded(100, low=2)
     # How fast the weight falls with the variance, or what is divided by it
-    beta: float = bounded(0.5, low=0)
-    # Weigh by the exponential of -beta * variance; else by beta / variance
+    variance_scale: float = bounded(0.5, low=0)
+    # Weigh by the exponential of -variance_scale * variance; else by variance_scale / variance
     exp_weight: bool = True
     # Least weight
     clip_bottom: float = bounded(0.0, low=0)
@@ -87,7 +87,7 @@ class Hyperparameters:
     # Let the penalty grow with the exponential of the variance
     exp_penalty: bool = False
     # First updates, in which the policy learns to imitate the data by the MMD alone
-    warmup_steps: int = bounded(40_000, low=0)
+    imitation_steps: int = bounded(40_000, low=0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
     # The variance in the target is that of the best action, as in the paper; the authors' code takes the largest one
@@ -285,25 +285,25 @@ def unit(vector: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def iterate(directions: Directions, critics: Critics) -> None:
+def iterate(directions: Directions, critic: Critics) -> None:
     """One power iteration, in place: each direction turns to where the weight stretches more."""
-    for layers, critic in zip(directions.members, critics.members, strict=True):
-        for direction, layer in zip(layers, critic.net, strict=True):
+    for layers, member in zip(directions.members, critic.members, strict=True):
+        for direction, layer in zip(layers, member.net, strict=True):
             direction.v.copy_(unit(direction.u @ layer.weight))
             direction.u.copy_(unit(layer.weight @ direction.v))
 
 
 def mean_and_variance(
-    critics: Critics, directions: Directions, observations: Tensor, actions: Tensor, kept: Sequence[Sequence[Tensor]]
+    critic: Critics, directions: Directions, observations: Tensor, actions: Tensor, kept: Sequence[Sequence[Tensor]]
 ) -> tuple[Tensor, Tensor]:
     """Mean and unbiased variance (N, ...) over K passes, for actions (..., A) and kept units (..., K, H)."""
-    q = critics(observations[..., None, :], actions[..., None, :], directions(), kept)
+    q = critic(observations[..., None, :], actions[..., None, :], directions(), kept)
     return q.mean(axis=-1), q.var(axis=-1, correction=1)
 
 
 def weight(hp: Hyperparameters, variance: Tensor) -> Tensor:
     """How much values count whose variance (...) is known, (...)."""
-    certainty = exp(-hp.beta * variance) if hp.exp_weight else hp.beta / variance
+    certainty = exp(-hp.variance_scale * variance) if hp.exp_weight else hp.variance_scale / variance
     return clamp(certainty, hp.clip_bottom, hp.clip_top)
 
 
@@ -439,20 +439,20 @@ class UWAC:
         encoder: Encoder,
         decoder: Decoder,
         actor: Actor,
-        critics: Critics,
+        critic: Critics,
         directions: Directions,
-        critics_target: Critics,
-        target_directions: Directions,
+        critic_target: Critics,
+        directions_target: Directions,
         log_alpha: Scalar,
     ) -> None:
         self.hp = hp
-        self.encoder, self.decoder, self.actor, self.critics = encoder, decoder, actor, critics
+        self.encoder, self.decoder, self.actor, self.critic = encoder, decoder, actor, critic
         self.directions, self.log_alpha = directions, log_alpha
-        self.critics_target, self.target_directions = critics_target, target_directions
+        self.critic_target, self.directions_target = critic_target, directions_target
         self.encoder_optimizer = adam(encoder, hp.vae_lr)
         self.decoder_optimizer = adam(decoder, hp.vae_lr)
         self.actor_optimizer = adam(actor, hp.actor_lr)
-        self.critics_optimizer = adam(critics, hp.critic_lr)
+        self.critic_optimizer = adam(critic, hp.critic_lr)
         self.log_alpha_optimizer = adam(log_alpha, hp.alpha_lr)
         self.total_it = 0
 
@@ -467,10 +467,10 @@ class UWAC:
     @torch.no_grad()
     def td_target(self, batch: Batch, noise: Noise) -> tuple[Tensor, Tensor]:
         """The regression target of both critics, (B,), and its variance (B,): the best sample's mix of values."""
-        hp, actor, critics, directions = self.hp, self.actor, self.critics_target, self.target_directions
+        hp, actor, critic, directions = self.hp, self.actor, self.critic_target, self.directions_target
         actions = actor.max_action * tanh(raw_sample(actor, batch.next_observations, noise.target))
         observations = repeat(batch.next_observations, hp.n_target_samples)
-        q, variances = mean_and_variance(critics, directions, observations, actions, noise.dropout.target)
+        q, variances = mean_and_variance(critic, directions, observations, actions, noise.dropout.target)
         mixed = hp.lam * amin(q, axis=0) + (1.0 - hp.lam) * amax(q, axis=0)
         variance = variances.sum(axis=0)
         if hp.variance_at_best:
@@ -483,9 +483,9 @@ class UWAC:
 
     def critic_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """The weighed squared errors of both critics to the same target, and a penalty on what they doubt."""
-        hp, critics, directions = self.hp, self.critics, self.directions
+        hp, critic, directions = self.hp, self.critic, self.directions
         target, variance = self.td_target(batch, noise)
-        q = critics(batch.observations, batch.actions, directions(), noise.dropout.critic)
+        q = critic(batch.observations, batch.actions, directions(), noise.dropout.critic)
         certainty = weight(hp, variance)
         assert q.shape[1:] == target.shape == certainty.shape
         doubt = exp(variance) if hp.exp_penalty else variance
@@ -509,11 +509,11 @@ class UWAC:
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """The same, and the smaller value of the first sample, as much as the critics are certain of it."""
-        hp, actor, critics, directions = self.hp, self.actor, self.critics, self.directions
+        hp, actor, critic, directions = self.hp, self.actor, self.critic, self.directions
         own = raw_sample(actor, batch.observations, noise.actor)
         mmd = self.mmd(batch, noise, own)
         actions = actor.max_action * tanh(own[:, 0])
-        values, variances = mean_and_variance(critics, directions, batch.observations, actions, noise.dropout.actor)
+        values, variances = mean_and_variance(critic, directions, batch.observations, actions, noise.dropout.actor)
         q = amin(values, axis=0)
         if hp.weigh_actor:
             q = q * weight(hp, variances.detach().sum(axis=0))
@@ -527,7 +527,7 @@ class UWAC:
     @property
     def warms_up(self) -> bool:
         """Whether the policy learns by the MMD alone in the next update."""
-        return self.total_it < self.hp.warmup_steps
+        return self.total_it < self.hp.imitation_steps
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
         """One gradient step: the VAE; critics, policy and MMD's weight, of the same networks; target critics."""
@@ -535,20 +535,20 @@ class UWAC:
         self.total_it += 1
         vae_loss, _ = self.vae_loss(batch, noise)
         gradient_step(vae_loss, self.encoder_optimizer, self.decoder_optimizer)
-        iterate(self.target_directions, self.critics_target)
-        iterate(self.directions, self.critics)
+        iterate(self.directions_target, self.critic_target)
+        iterate(self.directions, self.critic)
         critic_loss, metrics = self.critic_loss(batch, noise)
-        differentiate(critic_loss, self.critics)
+        differentiate(critic_loss, self.critic)
         # The authors' networks iterate whenever they are called, which is here the second time.
-        iterate(self.directions, self.critics)
+        iterate(self.directions, self.critic)
         actor_loss, aux = self.mmd_loss(batch, noise) if warms_up else self.actor_loss(batch, noise)
         differentiate(actor_loss, self.actor)
         alpha_loss, _ = self.alpha_loss(aux["mmd"])
         differentiate(alpha_loss, self.log_alpha)
-        for optimizer in (self.critics_optimizer, self.actor_optimizer, self.log_alpha_optimizer):
+        for optimizer in (self.critic_optimizer, self.actor_optimizer, self.log_alpha_optimizer):
             optimizer.step()
         self.log_alpha.constant.data.clamp_(-5.0, 10.0)
-        soft_update(self.critics_target, self.critics, hp.tau)
+        soft_update(self.critic_target, self.critic, hp.tau)
         losses = {"vae": vae_loss, "critic": critic_loss, "actor": actor_loss, "alpha": alpha_loss}
         metrics |= {f"{name}_loss": loss.detach() for name, loss in losses.items()}
         return metrics | {"alpha": exp(self.log_alpha().detach())}
@@ -556,7 +556,7 @@ class UWAC:
     @property
     def acting(self) -> nn.ModuleDict:
         """What the policy needs."""
-        return nn.ModuleDict({"actor": self.actor, "critics": self.critics, "directions": self.directions})
+        return nn.ModuleDict({"actor": self.actor, "critic": self.critic, "directions": self.directions})
 
     def act(self, observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """What `policy` makes of NumPy's arrays."""
@@ -564,18 +564,18 @@ class UWAC:
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, by its name."""
-        learning = ("encoder", "decoder", "actor", "critics", "log_alpha")
-        names = [*learning, "directions", "critics_target", "target_directions"]
+        learning = ("encoder", "decoder", "actor", "critic", "log_alpha")
+        names = [*learning, "directions", "critic_target", "directions_target"]
         return {name: getattr(self, name) for name in [*names, *(f"{part}_optimizer" for part in learning)]}
 
 
 def policy(acting: nn.ModuleDict, observations: Tensor, noise: Tensor) -> Tensor:
     """The best of n actions by the first critic, (E, A), for observations (E, S) and noise (E, n, A + K H)."""
-    actor, critics, directions = acting["actor"], acting["critics"], acting["directions"]
-    n, dims = noise.shape[1], list(critics.hidden_dims)
+    actor, critic, directions = acting["actor"], acting["critic"], acting["directions"]
+    n, dims = noise.shape[1], list(critic.hidden_dims)
     actions = actor.max_action * tanh(raw_sample(actor, observations, noise[..., : actor.action_dim]))
     units = noise[..., actor.action_dim :].reshape(*noise.shape[:2], -1, sum(dims))
-    q, _ = mean_and_variance(critics, directions, repeat(observations, n), actions, [units.split(dims, dim=-1)])
+    q, _ = mean_and_variance(critic, directions, repeat(observations, n), actions, [units.split(dims, dim=-1)])
     return pick(actions, argmax(q[0], axis=1))
 
 
@@ -585,16 +585,16 @@ def policy(acting: nn.ModuleDict, observations: Tensor, noise: Tensor) -> Tensor
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> UWAC:
     """Fresh networks, drawn from torch's generator on the CPU."""
     sizes = (state_dim, action_dim, config.critic_hidden_dims, config.drop_rate, config.spectral_norm)
-    critics = Critics(*sizes)
+    critic = Critics(*sizes)
     directions = Directions(state_dim + action_dim, config.critic_hidden_dims)
-    target: tuple[Critics, Directions] = copy.deepcopy((critics, directions))
+    target: tuple[Critics, Directions] = copy.deepcopy((critic, directions))
     if not config.copy_targets:
         target = Critics(*sizes), Directions(state_dim + action_dim, config.critic_hidden_dims)
     actor = Actor(state_dim, action_dim, max_action, config.actor_hidden_dims)
     encoder = Encoder(state_dim, action_dim, config.vae_hidden_dims)
     decoder = Decoder(state_dim, action_dim, max_action, config.vae_hidden_dims)
     log_alpha = Scalar(math.log(config.initial_alpha))
-    networks = (encoder, decoder, actor, critics, directions, *target, log_alpha)
+    networks = (encoder, decoder, actor, critic, directions, *target, log_alpha)
     return UWAC(config, *(network.to(resolve_device(config.device)) for network in networks))
 
 

@@ -56,7 +56,7 @@ class Hyperparameters:
     # Standard deviation of that noise
     noise_std: float = bounded(0.1, low=0)
     # Inverse temperature of the policy: how steeply an action's weight grows with its advantage
-    beta: float = bounded(3.0, low=0)
+    inverse_temperature: float = bounded(3.0, low=0)
     # Updates in all, and the time in which the policy's learning rate falls to 0
     max_timesteps: int = bounded(1_000_000, low=1)
     # Transitions in a batch
@@ -235,19 +235,19 @@ def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
 class XQL:
     """All that an update reads and writes."""
 
-    def __init__(self, hp: Hyperparameters, qf: TwinQ, vf: ValueFunction, actor: Actor) -> None:
+    def __init__(self, hp: Hyperparameters, critic: TwinQ, value: ValueFunction, actor: Actor) -> None:
         self.hp = hp
-        self.qf, self.vf, self.actor = qf, vf, actor
-        self.q_target = copy.deepcopy(qf).requires_grad_(False)
-        self.vf_optimizer = torch.optim.Adam(vf.parameters(), lr=hp.value_lr)
-        self.qf_optimizer = torch.optim.Adam(qf.parameters(), lr=hp.critic_lr)
+        self.critic, self.value, self.actor = critic, value, actor
+        self.critic_target = copy.deepcopy(critic).requires_grad_(False)
+        self.value_optimizer = torch.optim.Adam(value.parameters(), lr=hp.value_lr)
+        self.critic_optimizer = torch.optim.Adam(critic.parameters(), lr=hp.critic_lr)
         self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_lr)
         self.total_it = 0
 
     @torch.no_grad()
     def target_q(self, observations: Tensor, actions: Tensor) -> Tensor:
         """The smaller target value of each action, (N,)."""
-        q1, q2 = self.q_target(observations, actions)
+        q1, q2 = self.critic_target(observations, actions)
         return minimum(q1, q2)
 
     def value_rows(self, batch: Batch, noise: Noise) -> tuple[Tensor, Tensor]:
@@ -279,18 +279,18 @@ class XQL:
 
     def value_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """Gumbel regression of V to the values of the data's actions, in units of the loss's temperature."""
-        vf = self.vf
+        value = self.value
         observations, actions = self.value_rows(batch, noise)
-        q, v = self.target_q(observations, actions), vf(observations)
+        q, v = self.target_q(observations, actions), value(observations)
         assert q.shape == v.shape
         return self.gumbel_loss((q - v) / self.hp.loss_temp), {}
 
     @torch.no_grad()
     def weights(self, batch: Batch) -> Tensor:
         """How much each of the data's actions counts, (B,): the exponential of its advantage, up to a cap."""
-        adv = self.target_q(batch.observations, batch.actions) - self.vf(batch.observations)
+        adv = self.target_q(batch.observations, batch.actions) - self.value(batch.observations)
         assert adv.shape == batch.rewards.shape
-        return clamp(exp(self.hp.beta * adv), max=MAX_WEIGHT)
+        return clamp(exp(self.hp.inverse_temperature * adv), max=MAX_WEIGHT)
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """Behaviour cloning, each of the data's actions with its weight."""
@@ -305,15 +305,15 @@ class XQL:
     @torch.no_grad()
     def td_target(self, batch: Batch) -> Tensor:
         """The regression target of both critics, (B,): no action is chosen in it."""
-        next_v = self.vf(batch.next_observations)
+        next_v = self.value(batch.next_observations)
         assert next_v.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + (1.0 - batch.terminals) * self.hp.discount * next_v
 
     def q_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The Huber losses of both critics to the same target, added up over them."""
-        qf = self.qf
+        critic = self.critic
         target = self.td_target(batch)
-        q1, q2 = qf(batch.observations, batch.actions)
+        q1, q2 = critic(batch.observations, batch.actions)
         assert q1.shape == q2.shape == target.shape
         return huber(q1 - target).mean() + huber(q2 - target).mean(), {}
 
@@ -322,14 +322,14 @@ class XQL:
         hp = self.hp
         for _ in range(hp.value_updates):
             value_loss, _ = self.value_loss(batch, noise)
-            gradient_step(value_loss, self.vf_optimizer)
+            gradient_step(value_loss, self.value_optimizer)
         for group in self.actor_optimizer.param_groups:
             group["lr"] = actor_lr(hp, self.total_it)
         actor_loss, _ = self.actor_loss(batch, noise)
         gradient_step(actor_loss, self.actor_optimizer)
         q_loss, _ = self.q_loss(batch)
-        gradient_step(q_loss, self.qf_optimizer)
-        soft_update(self.q_target, self.qf, hp.tau)
+        gradient_step(q_loss, self.critic_optimizer)
+        soft_update(self.critic_target, self.critic, hp.tau)
         self.total_it += 1
         metrics = {"value_loss": value_loss, "actor_loss": actor_loss, "q_loss": q_loss}
         return {name: value.detach() for name, value in metrics.items()}
@@ -340,8 +340,10 @@ class XQL:
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, by its name."""
-        learning = ("qf", "vf", "actor")
-        return {name: getattr(self, name) for name in [*learning, "q_target", *(f"{x}_optimizer" for x in learning)]}
+        learning = ("critic", "value", "actor")
+        return {
+            name: getattr(self, name) for name in [*learning, "critic_target", *(f"{x}_optimizer" for x in learning)]
+        }
 
 
 def policy(actor: Actor, observations: Tensor) -> Tensor:
@@ -355,11 +357,11 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> XQL:
     """Fresh networks, drawn from torch's generator on the CPU: critic 1, critic 2, V, policy."""
-    qf = TwinQ(state_dim, action_dim)
-    vf = ValueFunction(state_dim)
+    critic = TwinQ(state_dim, action_dim)
+    value = ValueFunction(state_dim)
     actor = Actor(state_dim, action_dim, max_action, has_dropout=config.actor_dropout is not None)
     device = resolve_device(config.device)
-    return XQL(config, qf.to(device), vf.to(device), actor.to(device))
+    return XQL(config, critic.to(device), value.to(device), actor.to(device))
 
 
 def save(trainer: XQL, path: Path, **facts: Any) -> None:

@@ -49,7 +49,7 @@ class Hyperparameters:
     # Added to the root in Adam's step
     adam_eps: float = positive(1e-8)
     # Weight of the penalty on the policy's outputs
-    beta: float = bounded(0.5, low=0)
+    logit_penalty: float = bounded(0.5, low=0)
     # Penalise log-probabilities, as d3rlpy 2.8.1 does; else the policy's outputs, as BCQ's authors do
     penalize_log_probs: bool = False
     # Transitions in a batch
@@ -133,7 +133,7 @@ class BC(struct.PyTreeNode):
         logits = actor(batch.observations)
         log_probs = log_softmax(logits)
         imitation_loss = -(log_probs * one_hot(batch.actions, logits.shape[-1])).sum(axis=-1).mean()
-        regularization_loss = hp.beta * square(log_probs if hp.penalize_log_probs else logits).mean()
+        regularization_loss = hp.logit_penalty * square(log_probs if hp.penalize_log_probs else logits).mean()
         terms = {"imitation_loss": imitation_loss, "regularization_loss": regularization_loss}
         return imitation_loss + regularization_loss, terms
 

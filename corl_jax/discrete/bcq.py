@@ -51,7 +51,7 @@ class Hyperparameters:
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Weight of the penalty on the imitator's outputs; the paper's is 0.01
-    beta: float = bounded(0.5, low=0)
+    logit_penalty: float = bounded(0.5, low=0)
     # Penalise the imitator's log-probabilities, as d3rlpy 2.8.1 does; else its outputs, as the paper's authors do
     penalize_log_probs: bool = False
     # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
@@ -75,7 +75,7 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     # Widths of the hidden layers
     hidden_dims: tuple[int, ...] = widths(256, 256)
     # Least likelihood of an action that may be chosen, as a share of the likeliest action's
-    action_flexibility: float = bounded(0.3, low=0, high=1)
+    likelihood_threshold: float = bounded(0.3, low=0, high=1)
     # The imitator stands on the hidden layers of the first critic; else it has its own
     share_encoder: bool = True
 
@@ -129,7 +129,7 @@ class Imitator(nn.Module):
     encoder: str
     hidden_dims: Sequence[int]
     share_encoder: bool
-    action_flexibility: float
+    likelihood_threshold: float
 
     def setup(self) -> None:
         layers = [] if self.share_encoder else hidden(self.encoder, self.hidden_dims)
@@ -145,12 +145,12 @@ def value(q: Array, actions: Array) -> Array:
     return (q * one_hot(actions, q.shape[-1])).sum(axis=-1)
 
 
-def constrained(critics: Network, imitator: Network, observations: Array) -> Array:
+def constrained(critic: Network, imitator: Network, observations: Array) -> Array:
     """The actions (B,) of the highest mean value among those likely enough, for observations (B, S)."""
-    q, features = critics(observations)
+    q, features = critic(observations)
     logits = imitator(observations, features)
     likelihood = exp(logits - amax(logits, axis=-1, keepdims=True))
-    return argmax(where(likelihood > imitator.module.action_flexibility, q.mean(axis=0), -math.inf), axis=-1)
+    return argmax(where(likelihood > imitator.module.likelihood_threshold, q.mean(axis=0), -math.inf), axis=-1)
 
 
 # ---- randomness ----------------------------------------------------------------------------------------------------
@@ -187,17 +187,17 @@ def huber(error: Array) -> Array:
 class BCQ(struct.PyTreeNode):
     """All that an update reads and writes."""
 
-    critics: Network
+    critic: Network
     imitator: Network
-    critics_target: Network
-    critics_optimizer: optax.OptState
+    critic_target: Network
+    critic_optimizer: optax.OptState
     imitator_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def td_target(self, batch: Batch) -> Array:
         """The regression target of all critics, (B,): the smallest target value of the best likely next action."""
-        hp, critics, imitator, target = self.hp, self.critics, self.imitator, self.critics_target
-        next_actions = constrained(critics, imitator, batch.next_observations)
+        hp, critic, imitator, target = self.hp, self.critic, self.imitator, self.critic_target
+        next_actions = constrained(critic, imitator, batch.next_observations)
         next_q = amin(value(target(batch.next_observations)[0], next_actions), axis=0)
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + hp.discount * next_q * (1.0 - batch.terminals)
@@ -207,13 +207,13 @@ class BCQ(struct.PyTreeNode):
         hp = self.hp
         log_probs = log_softmax(logits)
         penalized = log_probs if hp.penalize_log_probs else logits
-        return -value(log_probs, actions).mean() + hp.beta * square(penalized).mean()
+        return -value(log_probs, actions).mean() + hp.logit_penalty * square(penalized).mean()
 
     def critic_loss(self, networks: tuple[Network, Network], batch: Batch) -> tuple[Array, dict[str, Array]]:
         """Huber's loss of all critics against one target, added up, and the imitator's loss."""
-        critics, imitator = networks
+        critic, imitator = networks
         target = self.td_target(batch)
-        values, features = critics(batch.observations)
+        values, features = critic(batch.observations)
         q = value(values, batch.actions)
         assert q.shape[1:] == target.shape
         td_loss = huber(q - target).mean(axis=1).sum()
@@ -223,23 +223,23 @@ class BCQ(struct.PyTreeNode):
     def update(self, batch: Batch, noise: Noise, copied: bool | Array) -> tuple["BCQ", dict[str, Array]]:
         """One gradient step; then, where `copied`, the targets become copies of the new critics."""
         state = self
-        networks = state.critics, state.imitator
+        networks = state.critic, state.imitator
         (loss, terms), gradients = value_and_grad(state.critic_loss, has_aux=True)(networks, batch)
-        state = gradient_step(state, "critics", gradients[0])
+        state = gradient_step(state, "critic", gradients[0])
         state = gradient_step(state, "imitator", gradients[1])
-        targets = jax.tree.map(partial(where, copied), state.critics, state.critics_target)
-        return state.replace(critics_target=targets), {"loss": loss, **terms}
+        targets = jax.tree.map(partial(where, copied), state.critic, state.critic_target)
+        return state.replace(critic_target=targets), {"loss": loss, **terms}
 
     @property
     def acting(self) -> dict[str, Network]:
         """What the policy needs."""
-        return {"critics": self.critics, "imitator": self.imitator}
+        return {"critic": self.critic, "imitator": self.imitator}
 
 
 @jax.jit
 def act(acting: dict[str, Network], observations: Array) -> Array:
     """The best likely actions (E,) for observations (E, S)."""
-    return constrained(acting["critics"], acting["imitator"], observations)
+    return constrained(acting["critic"], acting["imitator"], observations)
 
 
 # ---- training ------------------------------------------------------------------------------------------------------
@@ -271,15 +271,15 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action
     hp, sizes = narrow(config, Hyperparameters), (action_dim, config.encoder, config.hidden_dims)
     observations, features = jnp.zeros((1, *axes(state_dim))), jnp.zeros((1, config.hidden_dims[-1]))
     critics_key, imitator_key = jax.random.split(key)
-    imitator_module = Imitator(*sizes, config.share_encoder, config.action_flexibility)
-    critics = Network.create(Critics(*sizes, config.n_critics), critics_key, observations)
+    imitator_module = Imitator(*sizes, config.share_encoder, config.likelihood_threshold)
+    critic = Network.create(Critics(*sizes, config.n_critics), critics_key, observations)
     imitator = Network.create(imitator_module, imitator_key, observations, features)
     return BCQ(
-        critics=critics,
+        critic=critic,
         imitator=imitator,
         # A donated state may hold no array twice, so the targets are copies.
-        critics_target=jax.tree.map(jnp.copy, critics),
-        critics_optimizer=adam(hp).init(critics),
+        critic_target=jax.tree.map(jnp.copy, critic),
+        critic_optimizer=adam(hp).init(critic),
         imitator_optimizer=adam(hp).init(imitator),
         hp=hp,
     )

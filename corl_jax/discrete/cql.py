@@ -192,8 +192,8 @@ def adam(hp: Hyperparameters) -> optax.GradientTransformation:
 
 def gradient_step(state: "CQL", gradient: Network) -> "CQL":
     """One step of Adam on the critics, down their gradient."""
-    change, moments = adam(state.hp).update(gradient, state.critics_optimizer)
-    return state.replace(critics=optax.apply_updates(state.critics, change), critics_optimizer=moments)
+    change, moments = adam(state.hp).update(gradient, state.critic_optimizer)
+    return state.replace(critic=optax.apply_updates(state.critic, change), critic_optimizer=moments)
 
 
 def huber(error: Array) -> Array:
@@ -230,36 +230,36 @@ def gap(q: Sequence[Array], actions: Array) -> Array:
 class CQL(struct.PyTreeNode):
     """All that an update reads and writes."""
 
-    critics: Network
-    critics_target: Network
-    critics_optimizer: optax.OptState
+    critic: Network
+    critic_target: Network
+    critic_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     @property
     def acting(self) -> Network:
         """What `act` takes."""
-        return self.critics
+        return self.critic
 
     def td_target(self, batch: Batch, noise: Noise) -> Array:
         """The regression target of all critics, (B, K): the smallest target quantiles of the best next action."""
-        hp, critics, target = self.hp, self.critics, self.critics_target
-        chooser = critics if hp.double else target
+        hp, critic, target = self.hp, self.critic, self.critic_target
+        chooser = critic if hp.double else target
         next_actions = greedy(chooser(batch.next_observations, noise.choice))
         next_q = smallest(value(target(batch.next_observations, noise.target), next_actions))
         assert next_q.shape[:1] == batch.rewards.shape == batch.terminals.shape
         return batch.rewards[:, None] + hp.discount * next_q * (1.0 - batch.terminals[:, None])
 
-    def critic_loss(self, critics: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
+    def critic_loss(self, critic: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """Huber's loss of all critics against one target, added up, and the conservative term with its weight."""
         batch = cropped(batch, noise.crops, self.hp.crop_padding)
         target = self.td_target(batch, noise)
-        quantiles = critics(batch.observations, noise.error)
+        quantiles = critic(batch.observations, noise.error)
         q = value(quantiles, batch.actions)
         assert q.shape[1] == len(target)
         td_loss = quantile_huber(q, fractions(self.hp, q, noise.error), target).mean(axis=1).sum()
         # Without fractions a second pass would be the first.
         if noise.conservative is not None:
-            quantiles = critics(batch.observations, noise.conservative)
+            quantiles = critic(batch.observations, noise.conservative)
         conservative_loss = gap(quantiles, batch.actions).mean()
         loss = td_loss + self.hp.cql_alpha * conservative_loss
         return loss, {"td_loss": td_loss, "conservative_loss": conservative_loss}
@@ -267,16 +267,16 @@ class CQL(struct.PyTreeNode):
     def update(self, batch: Batch, noise: Noise, copied: bool | Array) -> tuple["CQL", dict[str, Array]]:
         """One gradient step; then, where `copied`, the targets become copies of the new critics."""
         state = self
-        (loss, terms), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critics, batch, noise)
+        (loss, terms), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critic, batch, noise)
         state = gradient_step(state, gradient)
-        targets = jax.tree.map(partial(where, copied), state.critics, state.critics_target)
-        return state.replace(critics_target=targets), {"loss": loss, **terms}
+        targets = jax.tree.map(partial(where, copied), state.critic, state.critic_target)
+        return state.replace(critic_target=targets), {"loss": loss, **terms}
 
 
 @jax.jit
-def act(critics: Network, observations: Array) -> Array:
+def act(critic: Network, observations: Array) -> Array:
     """The best actions (E,) for observations (E, S)."""
-    return greedy(critics(observations))
+    return greedy(critic(observations))
 
 
 # ---- training ------------------------------------------------------------------------------------------------------
@@ -307,10 +307,10 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action
     """Fresh networks with PyTorch's initialisation."""
     hp = narrow(config, Hyperparameters)
     module = Critics(action_dim, config.encoder, config.hidden_dims, hp)
-    critics = Network.create(module, key, jnp.zeros((1, *axes(state_dim))))
+    critic = Network.create(module, key, jnp.zeros((1, *axes(state_dim))))
     # A donated state may hold no array twice, so the targets are copies.
-    critics_target = jax.tree.map(jnp.copy, critics)
-    return CQL(critics=critics, critics_target=critics_target, critics_optimizer=adam(hp).init(critics), hp=hp)
+    critic_target = jax.tree.map(jnp.copy, critic)
+    return CQL(critic=critic, critic_target=critic_target, critic_optimizer=adam(hp).init(critic), hp=hp)
 
 
 def train(config: TrainConfig) -> Run:
@@ -330,7 +330,7 @@ def train(config: TrainConfig) -> Run:
         dataset = to_device(task.dataset)
         with run:
             if run.is_due(run.step):
-                evaluate(run, run.step, act, state.critics)
+                evaluate(run, run.step, act, state.critic)
             history = History(run)
             for start, step in run.calls():
                 num_updates = step - start
@@ -341,7 +341,7 @@ def train(config: TrainConfig) -> Run:
                 if run.is_due(step):
                     run.log(step, history.means())
                     run.save(step, write)
-                    evaluate(run, step, act, state.critics)
+                    evaluate(run, step, act, state.critic)
                 elif run.stopping:
                     run.save(step, partial(write, history=history.content()))
     return run

@@ -51,7 +51,7 @@ class Hyperparameters:
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
     # Inverse temperature: how steeply the policy's weight of an action grows with its advantage
-    beta: float = bounded(3.0, low=0)
+    inverse_temperature: float = bounded(3.0, low=0)
     # Expectile of the values of the data's actions that V(s) regresses to; above 0.5 it leans to the best
     iql_tau: float = bounded(0.7, low=0, high=1)
     # Updates in all, and the time in which the policy's learning rate falls to 0
@@ -173,7 +173,7 @@ def actor_lr(hp: Hyperparameters, updates: Array) -> Array | float:
 
 def adam(part: str, hp: Hyperparameters) -> optax.GradientTransformation:
     """The optimiser of one part of the state."""
-    rates = {"vf": hp.value_lr, "qf": hp.critic_lr, "actor": partial(actor_lr, hp)}
+    rates = {"value": hp.value_lr, "critic": hp.critic_lr, "actor": partial(actor_lr, hp)}
     return optax.adam(rates[part])
 
 
@@ -191,49 +191,49 @@ def soft_update(target: Network, source: Network, tau: float) -> Network:
 class IQL(struct.PyTreeNode):
     """All that an update reads and writes."""
 
-    qf: Network
-    vf: Network
+    critic: Network
+    value: Network
     actor: Network
-    q_target: Network
-    vf_optimizer: optax.OptState
-    qf_optimizer: optax.OptState
+    critic_target: Network
+    value_optimizer: optax.OptState
+    critic_optimizer: optax.OptState
     actor_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def target_q(self, batch: Batch) -> Array:
         """The smaller target value of the data's actions, (B,)."""
-        return amin(value(self.q_target(batch.observations), batch.actions), axis=0)
+        return amin(value(self.critic_target(batch.observations), batch.actions), axis=0)
 
     def expectile_weight(self, adv: Array) -> Array:
         """How much each advantage (B,) counts in V's loss: `iql_tau` where it is positive, else the rest to 1."""
         return where(adv > 0.0, self.hp.iql_tau, 1.0 - self.hp.iql_tau)
 
-    def value_loss(self, vf: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
+    def value_loss(self, value: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
         """Expectile regression of V to the target values of the data's actions."""
-        v = vf(batch.observations)
+        v = value(batch.observations)
         adv = self.target_q(batch) - v
         assert adv.shape == v.shape == batch.rewards.shape
         return (self.expectile_weight(adv) * square(adv)).mean(), {}
 
     def td_target(self, batch: Batch) -> Array:
         """The regression target of both critics, (B,): no action is chosen in it."""
-        next_v = self.vf(batch.next_observations)
+        next_v = self.value(batch.next_observations)
         assert next_v.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + self.hp.discount * next_v * (1.0 - batch.terminals)
 
-    def q_loss(self, qf: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
+    def q_loss(self, critic: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
         """The squared errors of both critics to the same target, added up over them."""
         target = self.td_target(batch)
-        q = value(qf(batch.observations), batch.actions)
+        q = value(critic(batch.observations), batch.actions)
         assert q.shape[1:] == target.shape
         return square(q - target).mean(axis=1).sum(), {}
 
     def weights(self, batch: Batch) -> Array:
         """How much each of the data's actions counts, (B,): the exponential of its advantage, up to a cap."""
-        q = amin(value(self.qf(batch.observations), batch.actions), axis=0)
-        adv = q - self.vf(batch.observations)
+        q = amin(value(self.critic(batch.observations), batch.actions), axis=0)
+        adv = q - self.value(batch.observations)
         assert adv.shape == batch.rewards.shape
-        return minimum(exp(self.hp.beta * adv), MAX_WEIGHT)
+        return minimum(exp(self.hp.inverse_temperature * adv), MAX_WEIGHT)
 
     def actor_loss(self, actor: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
         """Behaviour cloning, each of the data's actions with its weight."""
@@ -245,12 +245,12 @@ class IQL(struct.PyTreeNode):
     def update(self, batch: Batch, noise: Noise) -> tuple["IQL", dict[str, Array]]:
         """One gradient step: every loss, then the targets, at the parameters before it; then every step."""
         state, hp = self, self.hp
-        (value_loss, _), vf_gradient = value_and_grad(state.value_loss, has_aux=True)(state.vf, batch)
-        (q_loss, _), qf_gradient = value_and_grad(state.q_loss, has_aux=True)(state.qf, batch)
+        (value_loss, _), value_gradient = value_and_grad(state.value_loss, has_aux=True)(state.value, batch)
+        (q_loss, _), critic_gradient = value_and_grad(state.q_loss, has_aux=True)(state.critic, batch)
         (actor_loss, _), actor_gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch)
-        state = state.replace(q_target=soft_update(state.q_target, state.qf, hp.tau))
-        state = gradient_step(state, "vf", vf_gradient)
-        state = gradient_step(state, "qf", qf_gradient)
+        state = state.replace(critic_target=soft_update(state.critic_target, state.critic, hp.tau))
+        state = gradient_step(state, "value", value_gradient)
+        state = gradient_step(state, "critic", critic_gradient)
         state = gradient_step(state, "actor", actor_gradient)
         return state, {"value_loss": value_loss, "q_loss": q_loss, "actor_loss": actor_loss}
 
@@ -285,17 +285,17 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action
     hp, observations = narrow(config, Hyperparameters), jnp.zeros((1, *axes(state_dim)))
     layers = config.encoder, config.hidden_dims
     qf_key, vf_key, actor_key = jax.random.split(key, 3)
-    qf = Network.create(TwinQ(action_dim, *layers), qf_key, observations)
-    vf = Network.create(ValueFunction(*layers), vf_key, observations)
+    critic = Network.create(TwinQ(action_dim, *layers), qf_key, observations)
+    value = Network.create(ValueFunction(*layers), vf_key, observations)
     actor = Network.create(Actor(action_dim, *layers), actor_key, observations)
     return IQL(
-        qf=qf,
-        vf=vf,
+        critic=critic,
+        value=value,
         actor=actor,
         # A donated state may hold no array twice, so the target is a copy.
-        q_target=jax.tree.map(jnp.copy, qf),
-        vf_optimizer=adam("vf", hp).init(vf),
-        qf_optimizer=adam("qf", hp).init(qf),
+        critic_target=jax.tree.map(jnp.copy, critic),
+        value_optimizer=adam("value", hp).init(value),
+        critic_optimizer=adam("critic", hp).init(critic),
         actor_optimizer=adam("actor", hp).init(actor),
         hp=hp,
     )

@@ -149,7 +149,7 @@ def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int) 
 
 def adam(part: str, hp: Hyperparameters) -> optax.GradientTransformation:
     """The optimiser of one part of the state."""
-    return optax.adam({"actor": hp.actor_lr, "critics": hp.critic_lr, "log_temp": hp.temperature_lr}[part])
+    return optax.adam({"actor": hp.actor_lr, "critic": hp.critic_lr, "log_temperature": hp.temperature_lr}[part])
 
 
 def gradient_step(state: "SAC", part: str, gradient: Network | Array) -> "SAC":
@@ -167,65 +167,65 @@ class SAC(struct.PyTreeNode):
     """All that an update reads and writes."""
 
     actor: Network
-    critics: Network
-    log_temp: Array
-    critics_target: Network
+    critic: Network
+    log_temperature: Array
+    critic_target: Network
     actor_optimizer: optax.OptState
-    critics_optimizer: optax.OptState
-    log_temp_optimizer: optax.OptState
+    critic_optimizer: optax.OptState
+    log_temperature_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
 
-    def temp(self) -> Array:
+    def temperature(self) -> Array:
         """The temperature: a constant in every loss but its own."""
-        return exp(self.log_temp)
+        return exp(self.log_temperature)
 
     def td_target(self, batch: Batch) -> Array:
         """The regression target of all critics, (B,): what the policy expects of the smallest values, plus entropy."""
-        hp, actor, critics = self.hp, self.actor, self.critics_target
+        hp, actor, critic = self.hp, self.actor, self.critic_target
         probs, log_probs = distribution(actor, batch.next_observations)
-        q = amin(critics(batch.next_observations), axis=0)
-        next_v = (probs * (q - self.temp() * log_probs)).sum(axis=-1)
+        q = amin(critic(batch.next_observations), axis=0)
+        next_v = (probs * (q - self.temperature() * log_probs)).sum(axis=-1)
         assert next_v.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + hp.discount * next_v * (1.0 - batch.terminals)
 
-    def critic_loss(self, critics: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
+    def critic_loss(self, critic: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
         """The losses of all critics against the same target, added up over the critics."""
         target = self.td_target(batch)
-        q = value(critics(batch.observations), batch.actions)
+        q = value(critic(batch.observations), batch.actions)
         assert q.shape[1:] == target.shape
         losses = huber(q - target) if self.hp.huber else 0.5 * square(q - target)
         return losses.mean(axis=1).sum(), {}
 
-    def temp_loss(self, log_temp: Array, batch: Batch) -> tuple[Array, dict[str, Array]]:
+    def temp_loss(self, log_temperature: Array, batch: Batch) -> tuple[Array, dict[str, Array]]:
         """The temperature rises while the policy's entropy is below its share of the greatest, log A."""
         probs, log_probs = distribution(self.actor, batch.observations)
         entropy = -(probs * log_probs).sum(axis=-1)
         target = self.hp.entropy_share * math.log(probs.shape[-1])
-        return (exp(log_temp) * (entropy - target)).mean(), {}
+        return (exp(log_temperature) * (entropy - target)).mean(), {}
 
     def actor_loss(self, actor: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
         """What the policy expects of the smallest values, and its entropy, both to be large."""
         probs, log_probs = distribution(actor, batch.observations)
-        q = amin(self.critics(batch.observations), axis=0)
+        q = amin(self.critic(batch.observations), axis=0)
         entropy = -(probs * log_probs).sum(axis=-1)
-        loss = (probs * (self.temp() * log_probs - q)).sum(axis=-1)
+        loss = (probs * (self.temperature() * log_probs - q)).sum(axis=-1)
         return loss.mean(), {"entropy": entropy.mean()}
 
     def update(self, batch: Batch, noise: Noise, copied: bool | Array) -> tuple["SAC", dict[str, Array]]:
         """One gradient step: the critics; the temperature; the policy, by both; then perhaps the targets' copy."""
         state, hp = self, self.hp
-        (loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critics, batch)
-        state = gradient_step(state, "critics", gradient)
+        (loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critic, batch)
+        state = gradient_step(state, "critic", gradient)
         metrics = {"critic_loss": loss}
         if hp.temperature_lr > 0.0:
-            (loss, _), gradient = value_and_grad(state.temp_loss, has_aux=True)(state.log_temp, batch)
-            state = gradient_step(state, "log_temp", gradient)
+            (loss, _), gradient = value_and_grad(state.temp_loss, has_aux=True)(state.log_temperature, batch)
+            state = gradient_step(state, "log_temperature", gradient)
             metrics["temp_loss"] = loss
         (loss, aux), gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch)
         state = gradient_step(state, "actor", gradient)
-        targets = jax.tree.map(partial(where, copied), state.critics, state.critics_target)
-        metrics |= {"actor_loss": loss, "temp": state.temp(), **aux}
-        return state.replace(critics_target=targets), metrics
+        targets = jax.tree.map(partial(where, copied), state.critic, state.critic_target)
+        metrics |= {"actor_loss": loss, "temp": state.temperature(), **aux}
+        return state.replace(critic_target=targets), metrics
 
 
 @jax.jit
@@ -264,17 +264,17 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action
     sizes = action_dim, config.encoder, config.hidden_dims
     actor_key, critics_key = jax.random.split(key)
     actor = Network.create(Actor(*sizes), actor_key, observations)
-    critics = Network.create(Critics(*sizes, config.n_critics), critics_key, observations)
-    log_temp = jnp.asarray(math.log(config.initial_temperature), dtype=float)
+    critic = Network.create(Critics(*sizes, config.n_critics), critics_key, observations)
+    log_temperature = jnp.asarray(math.log(config.initial_temperature), dtype=float)
     return SAC(
         actor=actor,
-        critics=critics,
-        log_temp=log_temp,
+        critic=critic,
+        log_temperature=log_temperature,
         # A donated state may hold no array twice, so the targets are copies.
-        critics_target=jax.tree.map(jnp.copy, critics),
+        critic_target=jax.tree.map(jnp.copy, critic),
         actor_optimizer=adam("actor", hp).init(actor),
-        critics_optimizer=adam("critics", hp).init(critics),
-        log_temp_optimizer=adam("log_temp", hp).init(log_temp),
+        critic_optimizer=adam("critic", hp).init(critic),
+        log_temperature_optimizer=adam("log_temperature", hp).init(log_temperature),
         hp=hp,
     )
 

@@ -118,46 +118,46 @@ def adam(hp: Hyperparameters) -> optax.GradientTransformation:
 
 def gradient_step(state: "FQE", gradient: Network) -> "FQE":
     """One step of Adam on the critics, down their gradient."""
-    change, moments = adam(state.hp).update(gradient, state.critics_optimizer)
-    return state.replace(critics=optax.apply_updates(state.critics, change), critics_optimizer=moments)
+    change, moments = adam(state.hp).update(gradient, state.critic_optimizer)
+    return state.replace(critic=optax.apply_updates(state.critic, change), critic_optimizer=moments)
 
 
 class FQE(struct.PyTreeNode):
     """All that an update reads and writes."""
 
-    critics: Network
-    critics_target: Network
-    critics_optimizer: optax.OptState
+    critic: Network
+    critic_target: Network
+    critic_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def td_target(self, batch: SarsaBatch) -> Array:
         """The regression target of all critics, (B,): the smallest target value of what the policy does next."""
-        hp, critics = self.hp, self.critics_target
-        next_q = amin(critics(batch.next_observations, batch.next_actions), axis=0)
+        hp, critic = self.hp, self.critic_target
+        next_q = amin(critic(batch.next_observations, batch.next_actions), axis=0)
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + hp.discount * next_q * (1.0 - batch.terminals)
 
-    def critic_loss(self, critics: Network, batch: SarsaBatch) -> tuple[Array, dict[str, Array]]:
+    def critic_loss(self, critic: Network, batch: SarsaBatch) -> tuple[Array, dict[str, Array]]:
         """The squared errors of all critics to the same target, added up over the critics."""
         target = self.td_target(batch)
-        q = critics(batch.observations, batch.actions)
+        q = critic(batch.observations, batch.actions)
         assert q.shape[1:] == target.shape
         return square(q - target).mean(axis=1).sum(), {}
 
     def update(self, batch: SarsaBatch, noise: Noise, copied: bool) -> tuple["FQE", dict[str, Array]]:
         """One gradient step; where `copied` the targets become the critics after it."""
         state = self
-        (loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critics, batch)
+        (loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critic, batch)
         state = gradient_step(state, gradient)
         if copied:
-            state = state.replace(critics_target=state.critics)
+            state = state.replace(critic_target=state.critic)
         return state, {"critic_loss": loss}
 
 
 @jax.jit
-def value(critics: Network, observations: Array, actions: Array) -> Array:
+def value(critic: Network, observations: Array, actions: Array) -> Array:
     """The estimate (B,) of what actions (B, A) are worth in observations (B, S): the mean of the critics."""
-    return critics(observations, actions).mean(axis=0)
+    return critic(observations, actions).mean(axis=0)
 
 
 # ---- training ------------------------------------------------------------------------------------------------------
@@ -205,10 +205,10 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     """Fresh critics with PyTorch's initialisation."""
     hp = narrow(config, Hyperparameters)
     observations, actions = jnp.zeros((1, state_dim)), jnp.zeros((1, action_dim))
-    critics = Network.create(Critics(config.critic_hidden_dims, config.n_critics), key, observations, actions)
+    critic = Network.create(Critics(config.critic_hidden_dims, config.n_critics), key, observations, actions)
     # A donated state may hold no array twice, so the targets are copies.
-    critics_target = jax.tree.map(jnp.copy, critics)
-    return FQE(critics=critics, critics_target=critics_target, critics_optimizer=adam(hp).init(critics), hp=hp)
+    critic_target = jax.tree.map(jnp.copy, critic)
+    return FQE(critic=critic, critic_target=critic_target, critic_optimizer=adam(hp).init(critic), hp=hp)
 
 
 def train(config: TrainConfig) -> Run:
@@ -229,7 +229,7 @@ def train(config: TrainConfig) -> Run:
         dataset = to_device(task.dataset)
         with run:
             if run.is_due(run.step):
-                evaluate(run, run.step, value, state.critics)
+                evaluate(run, run.step, value, state.critic)
             history = History(run)
             for start, step in run.calls(config.target_update_period):
                 num_updates = step - start
@@ -240,7 +240,7 @@ def train(config: TrainConfig) -> Run:
                 if run.is_due(step):
                     run.log(step, history.means())
                     run.save(step, write)
-                    evaluate(run, step, value, state.critics)
+                    evaluate(run, step, value, state.critic)
                 elif run.stopping:
                     run.save(step, partial(write, history=history.content()))
     return run

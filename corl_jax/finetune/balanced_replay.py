@@ -74,7 +74,7 @@ class Hyperparameters:
     # Updates on the dataset alone
     offline_iterations: int = bounded(1_000_000, low=0)
     # The first environment steps, after which there is no update
-    num_warmup_steps: int = bounded(1_000, low=0)
+    learning_starts: int = bounded(1_000, low=0)
 
 
 @dataclass(frozen=True)
@@ -351,20 +351,20 @@ class BalancedReplay(struct.PyTreeNode):
     critic_2_target: Network
     density: Network
     priorities: Array
-    log_alpha: Array
+    log_temperature: Array
     actor_optimizer: optax.OptState
     critic_1_optimizer: optax.OptState
     critic_2_optimizer: optax.OptState
     density_optimizer: optax.OptState
-    log_alpha_optimizer: optax.OptState
+    log_temperature_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     # -- offline: each member by itself --
 
-    def each_alpha_loss(self, log_alpha: Array, each_log_prob: Array) -> tuple[Array, dict[str, Array]]:
+    def each_alpha_loss(self, log_temperature: Array, each_log_prob: Array) -> tuple[Array, dict[str, Array]]:
         """Raises each temperature while its member's entropy lies below -A, one nat less for each dimension."""
-        log_alpha = log_alpha[:, None]
-        return -(log_alpha * (each_log_prob - self.actor.module.action_dim)).mean(axis=1).sum(), {}
+        log_temperature = log_temperature[:, None]
+        return -(log_temperature * (each_log_prob - self.actor.module.action_dim)).mean(axis=1).sum(), {}
 
     def each_actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """Soft actor-critic's of every member: the value under its smaller critic, plus entropy."""
@@ -372,7 +372,7 @@ class BalancedReplay(struct.PyTreeNode):
         actions, log_prob = sample_each(actor, batch.observations, noise.each_actor)
         q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
         assert log_prob.shape[1:] == q.shape[1:] == batch.rewards.shape
-        alpha = exp(self.log_alpha)[:, None]
+        alpha = exp(self.log_temperature)[:, None]
         return (alpha * log_prob - q).mean(axis=1).sum(), {"log_prob": log_prob}
 
     def each_target(self, batch: Batch, noise: Noise) -> Array:
@@ -419,13 +419,13 @@ class BalancedReplay(struct.PyTreeNode):
 
     # -- online: the ensemble as one agent --
 
-    def alpha(self) -> Array:
+    def temperature(self) -> Array:
         """The ensemble's temperature, the geometric mean of its members': a constant in every loss but its own."""
-        return exp(self.log_alpha.mean())
+        return exp(self.log_temperature.mean())
 
-    def alpha_loss(self, log_alpha: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
+    def alpha_loss(self, log_temperature: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
         """Raises the temperature while the ensemble's entropy lies below -A."""
-        return -(log_alpha.mean() * (log_prob - self.actor.module.action_dim)).mean(), {}
+        return -(log_temperature.mean() * (log_prob - self.actor.module.action_dim)).mean(), {}
 
     def actor_loss(self, actor: Network, batch: BalancedBatch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """Soft actor-critic's of the ensemble: the mean of its members' smaller values, plus the mixture's entropy."""
@@ -433,14 +433,14 @@ class BalancedReplay(struct.PyTreeNode):
         actions, log_prob = sample(actor, batch.observations, noise.actor)
         q = pessimistic(critic_1, critic_2, batch.observations, actions)
         assert log_prob.shape == q.shape == batch.rewards.shape
-        return (self.alpha() * log_prob - q).mean(), {"log_prob": log_prob}
+        return (self.temperature() * log_prob - q).mean(), {"log_prob": log_prob}
 
     def td_target(self, batch: BalancedBatch, noise: Noise) -> Array:
         """The regression target of all critics, (B,): the ensemble's value of its next action, and entropy."""
         actions, log_prob = sample(self.actor, batch.next_observations, noise.target)
         next_q = pessimistic(self.critic_1_target, self.critic_2_target, batch.next_observations, actions)
         assert next_q.shape == log_prob.shape == batch.rewards.shape == batch.terminals.shape
-        next_value = next_q - self.alpha() * log_prob
+        next_value = next_q - self.temperature() * log_prob
         return batch.rewards + (1.0 - batch.terminals) * self.hp.discount * next_value
 
     def critic_loss(
@@ -490,7 +490,7 @@ class BalancedReplay(struct.PyTreeNode):
         """
         hp = self.hp
         odds = hp.online_share / (1.0 - hp.online_share)
-        priority = odds * dataset_size / (hp.num_warmup_steps + 1)
+        priority = odds * dataset_size / (hp.learning_starts + 1)
         return self.replace(priorities=write(self.priorities, places, jnp.full(places.shape, priority)))
 
     def balanced(self, dataset: PackedDataset, ring: Ring, indices: Array, noise: Noise) -> BalancedBatch:
@@ -514,8 +514,8 @@ class BalancedReplay(struct.PyTreeNode):
         losses = value_and_grad(state.critic_loss if online else state.each_critic_loss, has_aux=True)
         (_, metrics), critic_gradients = losses((state.critic_1, state.critic_2), batch, noise)
         losses = value_and_grad(state.alpha_loss if online else state.each_alpha_loss, has_aux=True)
-        (alpha_loss, _), alpha_gradient = losses(state.log_alpha, aux["log_prob"])
-        metrics |= {"log_pi": aux["log_prob"].mean(), "policy_loss": actor_loss, "alpha": state.alpha()}
+        (alpha_loss, _), alpha_gradient = losses(state.log_temperature, aux["log_prob"])
+        metrics |= {"log_pi": aux["log_prob"].mean(), "policy_loss": actor_loss, "alpha": state.temperature()}
         metrics |= {"alpha_loss": alpha_loss}
         if online:
             (density_loss, _), gradient = value_and_grad(state.density_loss, has_aux=True)(state.density, batch)
@@ -526,7 +526,7 @@ class BalancedReplay(struct.PyTreeNode):
         state = gradient_step(state, "actor", actor_gradient, hp.actor_lr)
         state = gradient_step(state, "critic_1", critic_gradients[0], hp.critic_lr)
         state = gradient_step(state, "critic_2", critic_gradients[1], hp.critic_lr)
-        state = gradient_step(state, "log_alpha", alpha_gradient, hp.actor_lr)
+        state = gradient_step(state, "log_temperature", alpha_gradient, hp.actor_lr)
         state = state.replace(
             critic_1_target=soft_update(state.critic_1_target, state.critic_1, hp.tau),
             critic_2_target=soft_update(state.critic_2_target, state.critic_2, hp.tau),
@@ -603,7 +603,7 @@ def train_online(
 
 def of_a_call(config: TrainConfig, start: int, num_updates: int) -> tuple[int]:
     """What a call after `start` updates must know when it is compiled: how many of its updates are idle."""
-    return (min(max(config.offline_iterations + config.num_warmup_steps - start, 0), num_updates),)
+    return (min(max(config.offline_iterations + config.learning_starts - start, 0), num_updates),)
 
 
 def create_train_state(
@@ -618,7 +618,7 @@ def create_train_state(
         "critic_1": Network.create(Critic(config.critic_n_hiddens, *layers), critic_1_key, *inputs),
         "critic_2": Network.create(Critic(config.critic_n_hiddens, *layers), critic_2_key, *inputs),
         "density": Network.create(Density(config.hidden_dim), density_key, *inputs),
-        "log_alpha": jnp.zeros(config.n_ensemble, dtype=float),
+        "log_temperature": jnp.zeros(config.n_ensemble, dtype=float),
     }
     # A donated state may hold no array twice, so the targets are copies.
     targets = {f"{name}_target": jax.tree.map(jnp.copy, parts[name]) for name in ("critic_1", "critic_2")}

@@ -94,7 +94,7 @@ class Hyperparameters:
     # Updates on the dataset alone
     offline_iterations: int = bounded(1_000_000, low=0)
     # Share of the online phase's batches that comes from the dataset; the rest comes from the environment
-    mixing_ratio: float = bounded(0.5, low=0, high=1)
+    offline_share: float = bounded(0.5, low=0, high=1)
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class Noise(NamedTuple):
 
 def shares(hp: Hyperparameters) -> tuple[int, int]:
     """The rows of an online batch that come from the dataset, and from the environment."""
-    offline = int(hp.batch_size * hp.mixing_ratio)
+    offline = int(hp.batch_size * hp.offline_share)
     return offline, hp.batch_size - offline
 
 
@@ -278,24 +278,24 @@ class CalQL(struct.PyTreeNode):
     critic_2: Network
     critic_1_target: Network
     critic_2_target: Network
-    log_alpha: Array
+    log_temperature: Array
     log_alpha_prime: Array
     actor_optimizer: optax.OptState
     critic_1_optimizer: optax.OptState
     critic_2_optimizer: optax.OptState
-    log_alpha_optimizer: optax.OptState
+    log_temperature_optimizer: optax.OptState
     log_alpha_prime_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
 
-    def alpha(self) -> Array:
+    def temperature(self) -> Array:
         """The entropy temperature: a constant in every loss but its own."""
         if not self.hp.tune_temperature:
             return jnp.asarray(self.hp.alpha_multiplier)
-        return exp(self.log_alpha) * self.hp.alpha_multiplier
+        return exp(self.log_temperature) * self.hp.alpha_multiplier
 
-    def alpha_loss(self, log_alpha: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
+    def alpha_loss(self, log_temperature: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
         """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
-        return -(log_alpha * (log_prob - self.actor.module.action_dim)).mean(), {}
+        return -(log_temperature * (log_prob - self.actor.module.action_dim)).mean(), {}
 
     def actor_loss(self, actor: Network, batch: CalibrationBatch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """Soft actor-critic's: the value under the smaller critic, plus entropy."""
@@ -306,7 +306,7 @@ class CalQL(struct.PyTreeNode):
             # CORL's behaviour cloning scores a fresh sample of the policy's own, not the data's action.
             _, q = sample(actor, batch.observations, noise.bc)
         assert log_prob.shape == q.shape == batch.rewards.shape
-        return (self.alpha() * log_prob - q).mean(), {"log_prob": log_prob}
+        return (self.temperature() * log_prob - q).mean(), {"log_prob": log_prob}
 
     def td_target(self, batch: CalibrationBatch, noise: Noise) -> tuple[Array, Array]:
         """The regression target of both critics and the next value in it, both (B,)."""
@@ -318,7 +318,7 @@ class CalQL(struct.PyTreeNode):
             next_q = take_along_axis(next_q, best, 1).squeeze(-1)
             log_prob = take_along_axis(log_prob, best, 1).squeeze(-1)
         if hp.backup_entropy:
-            next_q = next_q - self.alpha() * log_prob
+            next_q = next_q - self.temperature() * log_prob
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + (1.0 - batch.terminals) * hp.discount * next_q, next_q
 
@@ -404,7 +404,7 @@ class CalQL(struct.PyTreeNode):
         floor = jnp.full_like(batch.returns, -math.inf) if online else batch.returns
         cql_alpha = hp.cql_alpha_online if online else hp.cql_alpha
         (loss, aux), actor_gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch, noise)
-        metrics = {"log_pi": aux["log_prob"].mean(), "policy_loss": loss, "alpha": state.alpha()}
+        metrics = {"log_pi": aux["log_prob"].mean(), "policy_loss": loss, "alpha": state.temperature()}
         critics = (state.critic_1, state.critic_2)
         losses = value_and_grad(state.critic_loss, has_aux=True)
         (_, critic_metrics), gradients = losses(critics, batch, noise, cql_alpha, floor)
@@ -418,8 +418,8 @@ class CalQL(struct.PyTreeNode):
             state = gradient_step(state, "log_alpha_prime", gradient, hp.critic_lr)
             metrics |= {"alpha_prime_loss": loss, **own}
         if hp.tune_temperature:
-            (loss, _), gradient = value_and_grad(state.alpha_loss, has_aux=True)(state.log_alpha, aux["log_prob"])
-            state = gradient_step(state, "log_alpha", gradient, hp.actor_lr)
+            (loss, _), gradient = value_and_grad(state.alpha_loss, has_aux=True)(state.log_temperature, aux["log_prob"])
+            state = gradient_step(state, "log_temperature", gradient, hp.actor_lr)
             metrics["alpha_loss"] = loss
         state = gradient_step(state, "actor", actor_gradient, hp.actor_lr)
         state = gradient_step(state, "critic_1", gradients[0], hp.critic_lr)
@@ -537,7 +537,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
         "actor": Network.create(Actor(action_dim, max_action, *layers), actor_key, inputs[0]),
         "critic_1": Network.create(Critic(config.critic_n_hiddens, *layers), critic_1_key, *inputs),
         "critic_2": Network.create(Critic(config.critic_n_hiddens, *layers), critic_2_key, *inputs),
-        "log_alpha": jnp.asarray(0.0, dtype=float),
+        "log_temperature": jnp.asarray(0.0, dtype=float),
         "log_alpha_prime": jnp.asarray(1.0, dtype=float),
     }
     # A donated state may hold no array twice, so the targets are copies.

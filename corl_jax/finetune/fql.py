@@ -59,7 +59,7 @@ class Hyperparameters:
     # How the two critics make one target: their mean value, or the smaller one
     q_agg: str = choice("mean", "min")
     # Weight of the distance to the flow's action in the policy's loss
-    alpha: float = bounded(10.0, low=0)
+    distill_coef: float = bounded(10.0, low=0)
     # Steps in which the flow takes noise to an action
     flow_steps: int = bounded(10, low=1)
     # Scale the Q term of the policy's loss by its own size
@@ -287,7 +287,7 @@ class FQL(struct.PyTreeNode):
         # There is no epsilon below |Q|, as in the authors' code.
         weight = 1.0 / stop_gradient(jnp.abs(q).mean()) if hp.normalize_q else 1.0
         q_loss = -(weight * q).mean()
-        return hp.alpha * distill_loss + q_loss, {"distill_loss": distill_loss, "q_loss": q_loss}
+        return hp.distill_coef * distill_loss + q_loss, {"distill_loss": distill_loss, "q_loss": q_loss}
 
     def update(self, batch: Batch, noise: Noise) -> tuple["FQL", dict[str, Array]]:
         """One gradient step of each network, and one of the target critics, all from the weights before it."""

@@ -82,13 +82,13 @@ class Hyperparameters:
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
     # Share of the online phase's batches that comes from the environment; the rest comes from the dataset
-    mixing_ratio: float = bounded(0.5, low=0, high=1)
+    online_share: float = bounded(0.5, low=0, high=1)
     # Updates on the dataset alone
     offline_iterations: int = bounded(1_000_000, low=0)
     # Environment steps after those, along which `actor_bc_coef` falls
     online_iterations: int = bounded(1_000_000, low=0)
     # The first of them, after which there is no update
-    num_warmup_steps: int = bounded(0, low=0)
+    learning_starts: int = bounded(0, low=0)
     # The least share of `actor_bc_coef` that is left online
     min_decay_coef: float = bounded(0.5, low=0, high=1)
     # Standard deviation of the noise that the policy explores with
@@ -184,7 +184,7 @@ class Noise(NamedTuple):
 
 def shares(hp: Hyperparameters) -> tuple[int, int]:
     """The rows of an online batch that come from the dataset, and from the environment."""
-    online = int(hp.mixing_ratio * hp.batch_size)
+    online = int(hp.online_share * hp.batch_size)
     return hp.batch_size - online, online
 
 
@@ -263,7 +263,7 @@ class ReBRAC(struct.PyTreeNode):
         """
         hp = self.hp
         online = self.total_it >= hp.offline_iterations
-        left = hp.offline_iterations + hp.num_warmup_steps + hp.online_iterations - self.total_it
+        left = hp.offline_iterations + hp.learning_starts + hp.online_iterations - self.total_it
         # By a float: JAX halves the precision of a quotient of whole numbers.
         decay = where(online, maximum(hp.min_decay_coef, left / float(hp.online_iterations)), 1.0)
         return hp.actor_bc_coef * decay, where(online, 0.0, hp.critic_bc_coef)
@@ -392,7 +392,7 @@ def train_online(
 
 def of_a_call(config: TrainConfig, start: int, num_updates: int) -> tuple[int, int]:
     """What a call after `start` updates must know when it is compiled: the phase of its updates, how many are idle."""
-    idle = min(max(config.offline_iterations + config.num_warmup_steps - start, 0), num_updates)
+    idle = min(max(config.offline_iterations + config.learning_starts - start, 0), num_updates)
     return (start + idle) % config.policy_freq, idle
 
 

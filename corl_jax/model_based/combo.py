@@ -289,7 +289,7 @@ def actor_lr(hp: Hyperparameters, updates: Array) -> Array:
 
 def adam(part: str, hp: Hyperparameters) -> optax.GradientTransformation:
     """The optimiser of one part of the state."""
-    rates = {"actor": partial(actor_lr, hp), "log_alpha": hp.temperature_lr, "log_alpha_prime": hp.alpha_prime_lr}
+    rates = {"actor": partial(actor_lr, hp), "log_temperature": hp.temperature_lr, "log_alpha_prime": hp.alpha_prime_lr}
     return optax.adam(rates.get(part, hp.critic_lr))
 
 
@@ -312,20 +312,20 @@ class COMBO(struct.PyTreeNode):
     critic_2: Network
     critic_1_target: Network
     critic_2_target: Network
-    log_alpha: Array
+    log_temperature: Array
     log_alpha_prime: Array
     actor_optimizer: optax.OptState
     critic_1_optimizer: optax.OptState
     critic_2_optimizer: optax.OptState
-    log_alpha_optimizer: optax.OptState
+    log_temperature_optimizer: optax.OptState
     log_alpha_prime_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
 
-    def alpha(self) -> Array:
+    def temperature(self) -> Array:
         """The entropy temperature: a constant in every loss but its own."""
         if not self.hp.tune_temperature:
             return jnp.asarray(self.hp.fixed_temperature)
-        return exp(self.log_alpha)
+        return exp(self.log_temperature)
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """The value of the policy's actions under the smaller critic, and their entropy, both to be large."""
@@ -333,13 +333,13 @@ class COMBO(struct.PyTreeNode):
         actions, log_prob = sample(actor, batch.observations, noise.actor)
         q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
         assert q.shape == log_prob.shape == batch.rewards.shape
-        return (self.alpha() * log_prob - q).mean(), {"log_prob": log_prob}
+        return (self.temperature() * log_prob - q).mean(), {"log_prob": log_prob}
 
-    def alpha_loss(self, log_alpha: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
+    def alpha_loss(self, log_temperature: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
         """Raises the temperature while the policy's entropy lies below its target."""
         # A target of 0 is read as none, as in the reference.
         target_entropy = self.hp.target_entropy or -self.actor.module.action_dim
-        return -(log_alpha * (log_prob + target_entropy)).mean(), {}
+        return -(log_temperature * (log_prob + target_entropy)).mean(), {}
 
     def td_target(self, batch: Batch, noise: Noise) -> Array:
         """The regression target of both critics, (B,): the smaller target value of a sampled action, or of the best."""
@@ -349,7 +349,7 @@ class COMBO(struct.PyTreeNode):
         if hp.cql_max_target_backup:
             next_q = minimum(amax(q1, axis=1), amax(q2, axis=1))
         else:
-            next_q = minimum(q1, q2) - self.alpha() * log_prob if hp.backup_entropy else minimum(q1, q2)
+            next_q = minimum(q1, q2) - self.temperature() * log_prob if hp.backup_entropy else minimum(q1, q2)
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + hp.discount * (1.0 - batch.terminals) * next_q
 
@@ -402,9 +402,11 @@ class COMBO(struct.PyTreeNode):
         state = gradient_step(state, "actor", gradient)
         metrics = {"actor_loss": actor_loss, "entropy": -aux["log_prob"].mean()}
         if hp.tune_temperature:
-            (alpha_loss, _), gradient = value_and_grad(state.alpha_loss, has_aux=True)(state.log_alpha, aux["log_prob"])
-            state = gradient_step(state, "log_alpha", gradient)
-            metrics |= {"alpha_loss": alpha_loss, "alpha": state.alpha()}
+            (alpha_loss, _), gradient = value_and_grad(state.alpha_loss, has_aux=True)(
+                state.log_temperature, aux["log_prob"]
+            )
+            state = gradient_step(state, "log_temperature", gradient)
+            metrics |= {"alpha_loss": alpha_loss, "alpha": state.temperature()}
         critics = state.critic_1, state.critic_2
         (_, critic_metrics), gradients = value_and_grad(state.critic_loss, has_aux=True)(critics, batch, noise)
         metrics |= critic_metrics
@@ -508,7 +510,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
         "actor": Network.create(Actor(config.hidden_dims, action_dim, max_action), actor_key, observations),
         "critic_1": Network.create(critic, critic_1_key, observations, actions),
         "critic_2": Network.create(critic, critic_2_key, observations, actions),
-        "log_alpha": jnp.asarray(0.0, dtype=float),
+        "log_temperature": jnp.asarray(0.0, dtype=float),
         "log_alpha_prime": jnp.asarray(0.0, dtype=float),
     }
     # A donated state may hold no array twice, so the targets are copies.

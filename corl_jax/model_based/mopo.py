@@ -271,18 +271,18 @@ class MOPO(struct.PyTreeNode):
     critic_2: Network
     critic_1_target: Network
     critic_2_target: Network
-    log_alpha: Array
+    log_temperature: Array
     actor_optimizer: optax.OptState
     critic_1_optimizer: optax.OptState
     critic_2_optimizer: optax.OptState
-    log_alpha_optimizer: optax.OptState
+    log_temperature_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
 
-    def alpha(self) -> Array:
+    def temperature(self) -> Array:
         """The entropy temperature, 1 at most: a constant in every loss but its own."""
         if not self.hp.tune_temperature:
             return jnp.asarray(self.hp.fixed_temperature)
-        return clamp(exp(self.log_alpha), 0.0, 1.0)
+        return clamp(exp(self.log_temperature), 0.0, 1.0)
 
     def td_target(self, batch: Batch, noise: Noise) -> Array:
         """The regression target of both critics, (B,): the smaller target value of a sampled action, plus entropy."""
@@ -290,7 +290,7 @@ class MOPO(struct.PyTreeNode):
         actions, log_prob = sample(actor, batch.next_observations, noise.target)
         next_q = minimum(critic_1(batch.next_observations, actions), critic_2(batch.next_observations, actions))
         assert next_q.shape == log_prob.shape == batch.rewards.shape == batch.terminals.shape
-        return batch.rewards + hp.discount * (1.0 - batch.terminals) * (next_q - self.alpha() * log_prob)
+        return batch.rewards + hp.discount * (1.0 - batch.terminals) * (next_q - self.temperature() * log_prob)
 
     def critic_loss(
         self, critics: tuple[Network, Network], batch: Batch, noise: Noise
@@ -310,13 +310,13 @@ class MOPO(struct.PyTreeNode):
         actions, log_prob = sample(actor, batch.observations, noise.actor)
         q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
         assert q.shape == log_prob.shape == batch.rewards.shape
-        return -q.mean() + self.alpha() * log_prob.mean(), {"log_prob": log_prob}
+        return -q.mean() + self.temperature() * log_prob.mean(), {"log_prob": log_prob}
 
-    def alpha_loss(self, log_alpha: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
+    def alpha_loss(self, log_temperature: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
         """Raises the temperature while the policy's entropy lies below its target."""
         # A target of 0 is read as none, as in the reference.
         target_entropy = self.hp.target_entropy or -self.actor.module.action_dim
-        return -(log_alpha * (log_prob + target_entropy)).mean(), {}
+        return -(log_temperature * (log_prob + target_entropy)).mean(), {}
 
     def update(self, batch: Batch, noise: Noise) -> tuple["MOPO", dict[str, Array]]:
         """One gradient step: the critics; the actor, on the new critics; the temperature; the targets."""
@@ -329,9 +329,11 @@ class MOPO(struct.PyTreeNode):
         state = gradient_step(state, "actor", gradient)
         metrics |= {"actor_loss": actor_loss, "entropy": -aux["log_prob"].mean()}
         if hp.tune_temperature:
-            (alpha_loss, _), gradient = value_and_grad(state.alpha_loss, has_aux=True)(state.log_alpha, aux["log_prob"])
-            state = gradient_step(state, "log_alpha", gradient)
-            metrics |= {"alpha_loss": alpha_loss, "alpha": state.alpha()}
+            (alpha_loss, _), gradient = value_and_grad(state.alpha_loss, has_aux=True)(
+                state.log_temperature, aux["log_prob"]
+            )
+            state = gradient_step(state, "log_temperature", gradient)
+            metrics |= {"alpha_loss": alpha_loss, "alpha": state.temperature()}
         state = state.replace(
             critic_1_target=soft_update(state.critic_1_target, state.critic_1, hp.tau),
             critic_2_target=soft_update(state.critic_2_target, state.critic_2, hp.tau),
@@ -422,7 +424,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
         "actor": Network.create(Actor(config.hidden_dims, action_dim, max_action), actor_key, observations),
         "critic_1": Network.create(critic, critic_1_key, observations, actions),
         "critic_2": Network.create(critic, critic_2_key, observations, actions),
-        "log_alpha": jnp.asarray(0.0, dtype=float),
+        "log_temperature": jnp.asarray(0.0, dtype=float),
     }
     # A donated state may hold no array twice, so the targets are copies.
     targets = {f"{name}_target": jax.tree.map(jnp.copy, parts[name]) for name in ("critic_1", "critic_2")}

@@ -201,7 +201,7 @@ def draw_exploration(key: Array, start: Array, steps: int, action_dim: int) -> E
 
 def adam(part: str, hp: Hyperparameters) -> optax.GradientTransformation:
     """The optimiser of one part of the state."""
-    return optax.adam({"actor": hp.actor_lr, "critics": hp.critic_lr}[part])
+    return optax.adam({"actor": hp.actor_lr, "critic": hp.critic_lr}[part])
 
 
 def gradient_step(state: "DDPG", part: str, gradient: Network) -> "DDPG":
@@ -242,25 +242,25 @@ class DDPG(struct.PyTreeNode):
     """All that an update reads and writes."""
 
     actor: Network
-    critics: Network
+    critic: Network
     actor_target: Network
-    critics_target: Network
+    critic_target: Network
     actor_optimizer: optax.OptState
-    critics_optimizer: optax.OptState
+    critic_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def td_target(self, batch: Batch, noise: Noise) -> Array:
         """The regression target of all critics, (B, K): the smallest target quantiles of the target policy's action."""
-        hp, actor, critics = self.hp, self.actor_target, self.critics_target
+        hp, actor, critic = self.hp, self.actor_target, self.critic_target
         next_actions = actor(batch.next_observations)
-        next_q = smallest(critics(batch.next_observations, next_actions, noise.target_fractions))
+        next_q = smallest(critic(batch.next_observations, next_actions, noise.target_fractions))
         assert next_q.shape[:1] == batch.rewards.shape == batch.terminals.shape
         return batch.rewards[:, None] + hp.discount * next_q * (1.0 - batch.terminals[:, None])
 
-    def critic_loss(self, critics: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
+    def critic_loss(self, critic: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """The errors of all critics to the same target, added up over the critics: squared, or Huber's of quantiles."""
         target = self.td_target(batch, noise)
-        q = critics(batch.observations, batch.actions, noise.error_fractions)
+        q = critic(batch.observations, batch.actions, noise.error_fractions)
         assert q.shape[1] == len(target)
         if self.hp.critic == "mean":
             return square(q - target).mean(axis=(1, 2)).sum(), {}
@@ -268,20 +268,20 @@ class DDPG(struct.PyTreeNode):
 
     def actor_loss(self, actor: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
         """The mean value of the policy's actions under the first critic, to be large."""
-        critics = self.critics
-        q = critics(batch.observations, actor(batch.observations), None, 1).mean(axis=-1).squeeze(0)
+        critic = self.critic
+        q = critic(batch.observations, actor(batch.observations), None, 1).mean(axis=-1).squeeze(0)
         assert q.shape == batch.rewards.shape
         return -q.mean(), {}
 
     def update(self, batch: Batch, noise: Noise) -> tuple["DDPG", dict[str, Array]]:
         """One gradient step: the critics; the actor, on the new critics; the targets."""
         state, hp = self, self.hp
-        (critic_loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critics, batch, noise)
-        state = gradient_step(state, "critics", gradient)
+        (critic_loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critic, batch, noise)
+        state = gradient_step(state, "critic", gradient)
         (actor_loss, _), gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch)
         state = gradient_step(state, "actor", gradient)
         state = state.replace(
-            critics_target=soft_update(state.critics_target, state.critics, hp.tau),
+            critic_target=soft_update(state.critic_target, state.critic, hp.tau),
             actor_target=soft_update(state.actor_target, state.actor, hp.tau),
         )
         return state, {"critic_loss": critic_loss, "actor_loss": actor_loss}
@@ -329,16 +329,16 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     observations, actions = jnp.zeros((1, state_dim)), jnp.zeros((1, action_dim))
     actor_key, critics_key = jax.random.split(key)
     actor = Network.create(Actor(action_dim, max_action, config.actor_hidden_dims), actor_key, observations)
-    critics = Network.create(Critics(config.critic_hidden_dims, hp), critics_key, observations, actions)
+    critic = Network.create(Critics(config.critic_hidden_dims, hp), critics_key, observations, actions)
     # A donated state may hold no array twice, so the targets are copies.
-    actor_target, critics_target = jax.tree.map(jnp.copy, (actor, critics))
+    actor_target, critic_target = jax.tree.map(jnp.copy, (actor, critic))
     return DDPG(
         actor=actor,
-        critics=critics,
+        critic=critic,
         actor_target=actor_target,
-        critics_target=critics_target,
+        critic_target=critic_target,
         actor_optimizer=adam("actor", hp).init(actor),
-        critics_optimizer=adam("critics", hp).init(critics),
+        critic_optimizer=adam("critic", hp).init(critic),
         hp=hp,
     )
 

@@ -228,8 +228,8 @@ def adam(hp: Hyperparameters) -> optax.GradientTransformation:
 
 def gradient_step(state: "DQN", gradient: Network) -> "DQN":
     """One step of Adam on the critics, down their gradient."""
-    change, moments = adam(state.hp).update(gradient, state.critics_optimizer)
-    return state.replace(critics=optax.apply_updates(state.critics, change), critics_optimizer=moments)
+    change, moments = adam(state.hp).update(gradient, state.critic_optimizer)
+    return state.replace(critic=optax.apply_updates(state.critic, change), critic_optimizer=moments)
 
 
 def huber(error: Array) -> Array:
@@ -260,51 +260,51 @@ def quantile_huber(q: Array, fractions: Array | None, target: Array) -> Array:
 class DQN(struct.PyTreeNode):
     """All that an update reads and writes."""
 
-    critics: Network
-    critics_target: Network
-    critics_optimizer: optax.OptState
+    critic: Network
+    critic_target: Network
+    critic_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     @property
     def acting(self) -> Network:
         """What `act` takes."""
-        return self.critics
+        return self.critic
 
     def td_target(self, batch: Batch, noise: Noise) -> Array:
         """The regression target of all critics, (B, K): the smallest target quantiles of the best next action."""
-        hp, critics, target = self.hp, self.critics, self.critics_target
-        chooser = critics if hp.double else target
+        hp, critic, target = self.hp, self.critic, self.critic_target
+        chooser = critic if hp.double else target
         next_actions = greedy(chooser(batch.next_observations, noise.choice))
         next_q = smallest(value(target(batch.next_observations, noise.target), next_actions))
         assert next_q.shape[:1] == batch.rewards.shape == batch.terminals.shape
         return batch.rewards[:, None] + hp.discount * next_q * (1.0 - batch.terminals[:, None])
 
-    def critic_loss(self, critics: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
+    def critic_loss(self, critic: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
         """Huber's loss of all critics against the same target, added up over the critics."""
         target = self.td_target(batch, noise)
-        q = value(critics(batch.observations, noise.error), batch.actions)
+        q = value(critic(batch.observations, noise.error), batch.actions)
         assert q.shape[1] == len(target)
         return quantile_huber(q, fractions(self.hp, q, noise.error), target).mean(axis=1).sum(), {}
 
     def update(self, batch: Batch, noise: Noise, copied: bool | Array) -> tuple["DQN", dict[str, Array]]:
         """One gradient step; then, where `copied`, the targets become copies of the new critics."""
         state = self
-        (loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critics, batch, noise)
+        (loss, _), gradient = value_and_grad(state.critic_loss, has_aux=True)(state.critic, batch, noise)
         state = gradient_step(state, gradient)
-        targets = jax.tree.map(partial(where, copied), state.critics, state.critics_target)
-        return state.replace(critics_target=targets), {"loss": loss}
+        targets = jax.tree.map(partial(where, copied), state.critic, state.critic_target)
+        return state.replace(critic_target=targets), {"loss": loss}
 
 
 @jax.jit
-def act(critics: Network, observations: Array) -> Array:
+def act(critic: Network, observations: Array) -> Array:
     """The best actions (E,) for observations (E, S)."""
-    return greedy(critics(observations))
+    return greedy(critic(observations))
 
 
 @jax.jit
-def explore(critics: Network, observations: Array, random: Array, uniform: Array, epsilon: Array) -> Array:
+def explore(critic: Network, observations: Array, random: Array, uniform: Array, epsilon: Array) -> Array:
     """The best actions (E,) for observations (E, S), or random ones where a uniform number is below epsilon."""
-    return where(uniform < epsilon, random, greedy(critics(observations)))
+    return where(uniform < epsilon, random, greedy(critic(observations)))
 
 
 # ---- training ------------------------------------------------------------------------------------------------------
@@ -342,10 +342,10 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action
     """Fresh networks with PyTorch's initialisation."""
     hp = narrow(config, Hyperparameters)
     module = Critics(action_dim, config.encoder, config.hidden_dims, hp)
-    critics = Network.create(module, key, jnp.zeros((1, *axes(state_dim))))
+    critic = Network.create(module, key, jnp.zeros((1, *axes(state_dim))))
     # A donated state may hold no array twice, so the targets are copies.
-    critics_target = jax.tree.map(jnp.copy, critics)
-    return DQN(critics=critics, critics_target=critics_target, critics_optimizer=adam(hp).init(critics), hp=hp)
+    critic_target = jax.tree.map(jnp.copy, critic)
+    return DQN(critic=critic, critic_target=critic_target, critic_optimizer=adam(hp).init(critic), hp=hp)
 
 
 def save(state: DQN, path: Path, total_it: int, experience: Experience, **facts: Any) -> None:
@@ -384,7 +384,7 @@ def train_on_dataset(config: TrainConfig) -> Run:
         dataset = to_device(task.dataset)
         with run:
             if run.is_due(run.step):
-                evaluate(run, run.step, act, state.critics, asking=asking)
+                evaluate(run, run.step, act, state.critic, asking=asking)
             history = History(run)
             for start, step in run.calls():
                 num_updates = step - start
@@ -395,7 +395,7 @@ def train_on_dataset(config: TrainConfig) -> Run:
                 if run.is_due(step):
                     run.log(step, history.means())
                     run.save(step, write)
-                    evaluate(run, step, act, state.critics, asking=asking)
+                    evaluate(run, step, act, state.critic, asking=asking)
                 elif run.stopping:
                     run.save(step, partial(write, history=history.content()))
     return run
@@ -422,14 +422,14 @@ def train_in_environment(config: TrainConfig) -> Run:
         dataset, total_it = store(to_device(task.dataset), experience.transitions(), 0), before + run.step
         with run:
             if run.is_due(run.step):
-                evaluate(run, run.step, act, state.critics, asking=asking)
+                evaluate(run, run.step, act, state.critic, asking=asking)
             history = resumed(run)
             for start, end in experience.intervals(config, run.began):
                 while experience.size < end and not run.stopping:
                     first = experience.size
                     steps = min(config.update_interval - first % config.update_interval, end - first)
                     draws = draw_exploration(exploration_key, first, steps, task.action_dim)
-                    experience.follow(partial(explore, state.critics), *draws, epsilons(config, first, steps))
+                    experience.follow(partial(explore, state.critic), *draws, epsilons(config, first, steps))
                     dataset = store(dataset, experience.transitions(first), first)
                     num_updates = updates_until(config, experience.size) - updates_until(config, first)
                     phase = total_it % config.target_update_period
@@ -446,7 +446,7 @@ def train_in_environment(config: TrainConfig) -> Run:
                 run.log(end, mean_metrics(history))
                 history.clear()
                 run.save(end, partial(save, state, total_it=total_it, experience=experience))
-                evaluate(run, end, act, state.critics, asking=asking)
+                evaluate(run, end, act, state.critic, asking=asking)
     experience.close()
     return run
 

@@ -278,16 +278,16 @@ class SAC(struct.PyTreeNode):
     critic_2: Network
     critic_1_target: Network
     critic_2_target: Network
-    log_alpha: Array
+    log_temperature: Array
     actor_optimizer: optax.OptState
     critic_1_optimizer: optax.OptState
     critic_2_optimizer: optax.OptState
-    log_alpha_optimizer: optax.OptState
+    log_temperature_optimizer: optax.OptState
     hp: Hyperparameters = struct.field(pytree_node=False)
 
-    def alpha(self) -> Array:
+    def temperature(self) -> Array:
         """The entropy temperature: a constant in every loss but its own."""
-        return exp(self.log_alpha)
+        return exp(self.log_temperature)
 
     def td_target(self, batch: Batch, noise: Noise) -> Array:
         """The target of both critics, (B, K): the smaller target quantiles of a sampled action, plus entropy."""
@@ -295,7 +295,7 @@ class SAC(struct.PyTreeNode):
         actions, log_prob = sample(actor, batch.next_observations, noise.target)
         next_q = smaller(quantiles(critics, batch.next_observations, actions, noise.target_fractions))
         assert next_q.shape[:1] == log_prob.shape == batch.rewards.shape == batch.terminals.shape
-        soft_value = next_q - self.alpha() * log_prob[:, None]
+        soft_value = next_q - self.temperature() * log_prob[:, None]
         return batch.rewards[:, None] + hp.discount * (1.0 - batch.terminals[:, None]) * soft_value
 
     def critic_loss(
@@ -317,17 +317,17 @@ class SAC(struct.PyTreeNode):
         actions, log_prob = sample(actor, batch.observations, noise.actor)
         q = minimum(*quantiles(critics, batch.observations, actions).mean(axis=-1))
         assert q.shape == log_prob.shape == batch.rewards.shape
-        return (self.alpha() * log_prob - q).mean(), {"log_prob": log_prob}
+        return (self.temperature() * log_prob - q).mean(), {"log_prob": log_prob}
 
-    def alpha_loss(self, log_alpha: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
+    def alpha_loss(self, log_temperature: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
         """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
-        return -(log_alpha * (log_prob - self.actor.module.action_dim)).mean(), {}
+        return -(log_temperature * (log_prob - self.actor.module.action_dim)).mean(), {}
 
     def update(self, batch: Batch, noise: Noise) -> tuple["SAC", dict[str, Array]]:
         """One gradient step: the critics; the actor, on the new critics; the temperature; the targets."""
         state, hp = self, self.hp
         batch = cropped(batch, noise.crops, hp.crop_padding)
-        alpha, critics = state.alpha(), (state.critic_1, state.critic_2)
+        alpha, critics = state.temperature(), (state.critic_1, state.critic_2)
         (critic_loss, aux), gradients = value_and_grad(state.critic_loss, has_aux=True)(critics, batch, noise)
         metrics = {"critic_loss": critic_loss, "alpha": alpha, **aux}
         state = gradient_step(state, "critic_1", gradients[0])
@@ -335,9 +335,11 @@ class SAC(struct.PyTreeNode):
         (actor_loss, aux), gradient = value_and_grad(state.actor_loss, has_aux=True)(state.actor, batch, noise)
         metrics |= {"actor_loss": actor_loss, "entropy": -aux["log_prob"].mean()}
         state = gradient_step(state, "actor", gradient)
-        (alpha_loss, _), gradient = value_and_grad(state.alpha_loss, has_aux=True)(state.log_alpha, aux["log_prob"])
+        (alpha_loss, _), gradient = value_and_grad(state.alpha_loss, has_aux=True)(
+            state.log_temperature, aux["log_prob"]
+        )
         metrics["alpha_loss"] = alpha_loss
-        state = gradient_step(state, "log_alpha", gradient)
+        state = gradient_step(state, "log_temperature", gradient)
         state = state.replace(
             critic_1_target=soft_update(state.critic_1_target, state.critic_1, hp.tau),
             critic_2_target=soft_update(state.critic_2_target, state.critic_2, hp.tau),
@@ -392,7 +394,7 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action
     critic_2 = Network.create(Critic(*sizes, hp), critic_2_key, observations, actions)
     # A donated state may hold no array twice, so the targets are copies.
     critic_1_target, critic_2_target = jax.tree.map(jnp.copy, (critic_1, critic_2))
-    log_alpha = jnp.asarray(0.0, dtype=float)
+    log_temperature = jnp.asarray(0.0, dtype=float)
     adam = optax.adam(config.learning_rate)
     return SAC(
         actor=actor,
@@ -400,11 +402,11 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: Shape, action
         critic_2=critic_2,
         critic_1_target=critic_1_target,
         critic_2_target=critic_2_target,
-        log_alpha=log_alpha,
+        log_temperature=log_temperature,
         actor_optimizer=adam.init(actor),
         critic_1_optimizer=adam.init(critic_1),
         critic_2_optimizer=adam.init(critic_2),
-        log_alpha_optimizer=adam.init(log_alpha),
+        log_temperature_optimizer=adam.init(log_temperature),
         hp=hp,
     )
 

@@ -44,7 +44,7 @@ class Hyperparameters:
     # Added to the root in Adam's step
     adam_eps: float = positive(1e-8)
     # Weight of the penalty on the policy's outputs
-    beta: float = bounded(0.5, low=0)
+    logit_penalty: float = bounded(0.5, low=0)
     # Penalise log-probabilities, as d3rlpy 2.8.1 does; else the policy's outputs, as BCQ's authors do
     penalize_log_probs: bool = False
     # Transitions in a batch
@@ -136,7 +136,7 @@ class BC:
         log_probs = logits - logsumexp(logits, axis=-1, keepdims=True)
         # As d3rlpy, which normalises twice: that changes nothing but the last bit.
         imitation_loss = nll_loss(log_softmax(log_probs, axis=-1), batch.actions)
-        regularization_loss = hp.beta * square(log_probs if hp.penalize_log_probs else logits).mean()
+        regularization_loss = hp.logit_penalty * square(log_probs if hp.penalize_log_probs else logits).mean()
         terms = {"imitation_loss": imitation_loss.detach(), "regularization_loss": regularization_loss.detach()}
         return imitation_loss + regularization_loss, terms
 

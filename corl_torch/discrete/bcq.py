@@ -47,7 +47,7 @@ class Hyperparameters:
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
     # Weight of the penalty on the imitator's outputs; the paper's is 0.01
-    beta: float = bounded(0.5, low=0)
+    logit_penalty: float = bounded(0.5, low=0)
     # Penalise the imitator's log-probabilities, as d3rlpy 2.8.1 does; else its outputs, as the paper's authors do
     penalize_log_probs: bool = False
     # Updates from one copy of the critics into the targets to the next, the first of which comes with the first update
@@ -71,7 +71,7 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     # Widths of the hidden layers
     hidden_dims: tuple[int, ...] = widths(256, 256)
     # Least likelihood of an action that may be chosen, as a share of the likeliest action's
-    action_flexibility: float = bounded(0.3, low=0, high=1)
+    likelihood_threshold: float = bounded(0.3, low=0, high=1)
     # The imitator stands on the hidden layers of the first critic; else it has its own
     share_encoder: bool = True
 
@@ -126,13 +126,13 @@ class Imitator(nn.Module):
         encoder: str,
         hidden_dims: Sequence[int],
         share_encoder: bool,
-        action_flexibility: float,
+        likelihood_threshold: float,
     ) -> None:
         super().__init__()
         layers = [] if share_encoder else hidden(state_dim, encoder, hidden_dims)
         probe(state_dim)
         self.net = nn.Sequential(*layers, nn.Linear(hidden_dims[-1], action_dim))
-        self.share_encoder, self.action_flexibility = share_encoder, action_flexibility
+        self.share_encoder, self.likelihood_threshold = share_encoder, likelihood_threshold
 
     def forward(self, observations: Tensor, features: Tensor) -> Tensor:
         """Logits (B, A), of observations (B, S) or of the first critic's last hidden layer (B, H)."""
@@ -144,12 +144,12 @@ def value(q: Tensor, actions: Tensor) -> Tensor:
     return (q * one_hot(actions, q.shape[-1])).sum(axis=-1)
 
 
-def constrained(critics: Critics, imitator: Imitator, observations: Tensor) -> Tensor:
+def constrained(critic: Critics, imitator: Imitator, observations: Tensor) -> Tensor:
     """The actions (B,) of the highest mean value among those likely enough, for observations (B, S)."""
-    q, features = critics(observations)
+    q, features = critic(observations)
     logits = imitator(observations, features)
     likelihood = exp(logits - amax(logits, axis=-1, keepdims=True))
-    return argmax(where(likelihood > imitator.action_flexibility, q.mean(axis=0), -math.inf), axis=-1)
+    return argmax(where(likelihood > imitator.likelihood_threshold, q.mean(axis=0), -math.inf), axis=-1)
 
 
 # ---- randomness ----------------------------------------------------------------------------------------------------
@@ -187,25 +187,25 @@ def huber(error: Tensor) -> Tensor:
 
 
 # What d3rlpy calls the networks in its files
-D3RLPY_NAMES = {"critics": ("q_funcs",), "critics_target": ("targ_q_funcs",), "imitator": ("imitator",)}
+D3RLPY_NAMES = {"critic": ("q_funcs",), "critic_target": ("targ_q_funcs",), "imitator": ("imitator",)}
 
 
 class BCQ:
     """All that an update reads and writes."""
 
-    def __init__(self, hp: Hyperparameters, critics: Critics, imitator: Imitator) -> None:
+    def __init__(self, hp: Hyperparameters, critic: Critics, imitator: Imitator) -> None:
         self.hp = hp
-        self.critics, self.imitator = critics, imitator
-        self.critics_target = copy.deepcopy(critics)
-        self.critics_optimizer = adam(critics, hp)
+        self.critic, self.imitator = critic, imitator
+        self.critic_target = copy.deepcopy(critic)
+        self.critic_optimizer = adam(critic, hp)
         self.imitator_optimizer = adam(imitator, hp)
         self.total_it = 0
 
     @torch.no_grad()
     def td_target(self, batch: Batch) -> Tensor:
         """The regression target of all critics, (B,): the smallest target value of the best likely next action."""
-        hp, critics, imitator, target = self.hp, self.critics, self.imitator, self.critics_target
-        next_actions = constrained(critics, imitator, batch.next_observations)
+        hp, critic, imitator, target = self.hp, self.critic, self.imitator, self.critic_target
+        next_actions = constrained(critic, imitator, batch.next_observations)
         next_q = amin(value(target(batch.next_observations)[0], next_actions), axis=0)
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + hp.discount * next_q * (1.0 - batch.terminals)
@@ -216,18 +216,18 @@ class BCQ:
         log_probs = logits - logsumexp(logits, axis=-1, keepdims=True)
         penalized = log_probs if hp.penalize_log_probs else logits
         # As d3rlpy, which normalises twice: that changes nothing but the last bit.
-        return nll_loss(log_softmax(log_probs, axis=-1), actions) + hp.beta * square(penalized).mean()
+        return nll_loss(log_softmax(log_probs, axis=-1), actions) + hp.logit_penalty * square(penalized).mean()
 
     def critic_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Huber's loss of all critics against one target, added up, and the imitator's loss."""
-        critics, imitator = self.critics, self.imitator
+        critic, imitator = self.critic, self.imitator
         target = self.td_target(batch)
-        values, _ = critics(batch.observations)
+        values, _ = critic(batch.observations)
         q = value(values, batch.actions)
         assert q.shape[1:] == target.shape
         td_loss = huber(q - target).mean(axis=1).sum()
         # As d3rlpy, a second time: so the gradients of both losses are added weight by weight.
-        _, features = critics(batch.observations)
+        _, features = critic(batch.observations)
         imitator_loss = self.imitation(imitator(batch.observations, features), batch.actions)
         return td_loss + imitator_loss, {"td_loss": td_loss.detach(), "imitator_loss": imitator_loss.detach()}
 
@@ -235,16 +235,16 @@ class BCQ:
         """One gradient step; then, in the first of every `target_update_period`, the targets become copies."""
         hp = self.hp
         loss, terms = self.critic_loss(batch)
-        gradient_step(loss, self.critics_optimizer, self.imitator_optimizer)
+        gradient_step(loss, self.critic_optimizer, self.imitator_optimizer)
         if self.total_it % hp.target_update_period == 0:
-            self.critics_target.load_state_dict(self.critics.state_dict())
+            self.critic_target.load_state_dict(self.critic.state_dict())
         self.total_it += 1
         return {"loss": loss.detach(), **terms}
 
     @property
     def acting(self) -> nn.ModuleDict:
         """What the policy needs."""
-        return nn.ModuleDict({"critics": self.critics, "imitator": self.imitator})
+        return nn.ModuleDict({"critic": self.critic, "imitator": self.imitator})
 
     def act(self, observations: np.ndarray) -> np.ndarray:
         """What `policy` makes of NumPy's arrays."""
@@ -252,13 +252,13 @@ class BCQ:
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, by its name."""
-        names = ("critics", "imitator", "critics_target", "critics_optimizer", "imitator_optimizer")
+        names = ("critic", "imitator", "critic_target", "critic_optimizer", "imitator_optimizer")
         return {name: getattr(self, name) for name in names}
 
 
 def policy(acting: nn.ModuleDict, observations: Tensor) -> Tensor:
     """The best likely actions (E,) for observations (E, S)."""
-    return constrained(acting["critics"], acting["imitator"], observations)
+    return constrained(acting["critic"], acting["imitator"], observations)
 
 
 # ---- training ------------------------------------------------------------------------------------------------------
@@ -267,9 +267,9 @@ def policy(acting: nn.ModuleDict, observations: Tensor) -> Tensor:
 def create_trainer(config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> BCQ:
     """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
     sizes = state_dim, action_dim, config.encoder, config.hidden_dims
-    critics, _ = (Critics(*sizes, config.n_critics) for _ in range(2))
-    imitator = Imitator(*sizes, config.share_encoder, config.action_flexibility)
-    networks = (network.to(resolve_device(config.device)) for network in (critics, imitator))
+    critic, _ = (Critics(*sizes, config.n_critics) for _ in range(2))
+    imitator = Imitator(*sizes, config.share_encoder, config.likelihood_threshold)
+    networks = (network.to(resolve_device(config.device)) for network in (critic, imitator))
     return BCQ(config, *networks)
 
 

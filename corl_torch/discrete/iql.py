@@ -45,7 +45,7 @@ class Hyperparameters:
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
     # Inverse temperature: how steeply the policy's weight of an action grows with its advantage
-    beta: float = bounded(3.0, low=0)
+    inverse_temperature: float = bounded(3.0, low=0)
     # Expectile of the values of the data's actions that V(s) regresses to; above 0.5 it leans to the best
     iql_tau: float = bounded(0.7, low=0, high=1)
     # Updates in all, and the time in which the policy's learning rate falls to 0
@@ -178,19 +178,19 @@ def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
 class IQL:
     """All that an update reads and writes."""
 
-    def __init__(self, hp: Hyperparameters, qf: TwinQ, vf: ValueFunction, actor: Actor) -> None:
+    def __init__(self, hp: Hyperparameters, critic: TwinQ, value: ValueFunction, actor: Actor) -> None:
         self.hp = hp
-        self.qf, self.vf, self.actor = qf, vf, actor
-        self.q_target = copy.deepcopy(qf).requires_grad_(False)
-        self.vf_optimizer = torch.optim.Adam(vf.parameters(), lr=hp.value_lr)
-        self.qf_optimizer = torch.optim.Adam(qf.parameters(), lr=hp.critic_lr)
+        self.critic, self.value, self.actor = critic, value, actor
+        self.critic_target = copy.deepcopy(critic).requires_grad_(False)
+        self.value_optimizer = torch.optim.Adam(value.parameters(), lr=hp.value_lr)
+        self.critic_optimizer = torch.optim.Adam(critic.parameters(), lr=hp.critic_lr)
         self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_lr)
         self.total_it = 0
 
     @torch.no_grad()
     def target_q(self, batch: Batch) -> Tensor:
         """The smaller target value of the data's actions, (B,)."""
-        return amin(value(self.q_target(batch.observations), batch.actions), axis=0)
+        return amin(value(self.critic_target(batch.observations), batch.actions), axis=0)
 
     def expectile_weight(self, adv: Tensor) -> Tensor:
         """How much each advantage (B,) counts in V's loss: `iql_tau` where it is positive, else the rest to 1."""
@@ -198,8 +198,8 @@ class IQL:
 
     def value_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Expectile regression of V to the target values of the data's actions."""
-        vf = self.vf
-        v = vf(batch.observations)
+        value = self.value
+        v = value(batch.observations)
         adv = self.target_q(batch) - v
         assert adv.shape == v.shape == batch.rewards.shape
         return (self.expectile_weight(adv) * square(adv)).mean(), {}
@@ -207,25 +207,25 @@ class IQL:
     @torch.no_grad()
     def td_target(self, batch: Batch) -> Tensor:
         """The regression target of both critics, (B,): no action is chosen in it."""
-        next_v = self.vf(batch.next_observations)
+        next_v = self.value(batch.next_observations)
         assert next_v.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + self.hp.discount * next_v * (1.0 - batch.terminals)
 
     def q_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The squared errors of both critics to the same target, added up over them."""
-        qf = self.qf
+        critic = self.critic
         target = self.td_target(batch)
-        q = value(qf(batch.observations), batch.actions)
+        q = value(critic(batch.observations), batch.actions)
         assert q.shape[1:] == target.shape
         return square(q - target).mean(axis=1).sum(), {}
 
     @torch.no_grad()
     def weights(self, batch: Batch) -> Tensor:
         """How much each of the data's actions counts, (B,): the exponential of its advantage, up to a cap."""
-        q = amin(value(self.qf(batch.observations), batch.actions), axis=0)
-        adv = q - self.vf(batch.observations)
+        q = amin(value(self.critic(batch.observations), batch.actions), axis=0)
+        adv = q - self.value(batch.observations)
         assert adv.shape == batch.rewards.shape
-        return clamp(exp(self.hp.beta * adv), max=MAX_WEIGHT)
+        return clamp(exp(self.hp.inverse_temperature * adv), max=MAX_WEIGHT)
 
     def actor_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Behaviour cloning, each of the data's actions with its weight."""
@@ -241,11 +241,11 @@ class IQL:
         value_loss, _ = self.value_loss(batch)
         q_loss, _ = self.q_loss(batch)
         actor_loss, _ = self.actor_loss(batch)
-        soft_update(self.q_target, self.qf, hp.tau)
+        soft_update(self.critic_target, self.critic, hp.tau)
         for group in self.actor_optimizer.param_groups:
             group["lr"] = actor_lr(hp, self.total_it)
-        gradient_step(value_loss, self.vf_optimizer)
-        gradient_step(q_loss, self.qf_optimizer)
+        gradient_step(value_loss, self.value_optimizer)
+        gradient_step(q_loss, self.critic_optimizer)
         gradient_step(actor_loss, self.actor_optimizer)
         self.total_it += 1
         metrics = {"value_loss": value_loss, "q_loss": q_loss, "actor_loss": actor_loss}
@@ -257,8 +257,10 @@ class IQL:
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, by its name."""
-        learning = ("qf", "vf", "actor")
-        return {name: getattr(self, name) for name in [*learning, "q_target", *(f"{x}_optimizer" for x in learning)]}
+        learning = ("critic", "value", "actor")
+        return {
+            name: getattr(self, name) for name in [*learning, "critic_target", *(f"{x}_optimizer" for x in learning)]
+        }
 
 
 def policy(actor: Actor, observations: Tensor) -> Tensor:
@@ -271,11 +273,11 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 
 def create_trainer(config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> IQL:
     """Fresh networks, drawn from torch's generator on the CPU: critic 1, critic 2, V, policy."""
-    qf = TwinQ(state_dim, action_dim, config.encoder, config.hidden_dims)
-    vf = ValueFunction(state_dim, config.encoder, config.hidden_dims)
+    critic = TwinQ(state_dim, action_dim, config.encoder, config.hidden_dims)
+    value = ValueFunction(state_dim, config.encoder, config.hidden_dims)
     actor = Actor(state_dim, action_dim, config.encoder, config.hidden_dims)
     device = resolve_device(config.device)
-    return IQL(config, qf.to(device), vf.to(device), actor.to(device))
+    return IQL(config, critic.to(device), value.to(device), actor.to(device))
 
 
 def save(trainer: IQL, path: Path, **facts: Any) -> None:

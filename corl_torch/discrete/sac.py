@@ -161,43 +161,43 @@ def huber(error: Tensor) -> Tensor:
 # What d3rlpy calls the networks in its files
 D3RLPY_NAMES = {
     "actor": ("policy",),
-    "critics": ("q_funcs",),
-    "critics_target": ("targ_q_funcs",),
-    "log_temp": ("log_temp",),
+    "critic": ("q_funcs",),
+    "critic_target": ("targ_q_funcs",),
+    "log_temperature": ("log_temp",),
 }
 
 
 class SAC:
     """All that an update reads and writes."""
 
-    def __init__(self, hp: Hyperparameters, actor: Actor, critics: Critics, log_temp: Scalar) -> None:
+    def __init__(self, hp: Hyperparameters, actor: Actor, critic: Critics, log_temperature: Scalar) -> None:
         self.hp = hp
-        self.actor, self.critics, self.log_temp = actor, critics, log_temp
-        self.critics_target = copy.deepcopy(critics)
+        self.actor, self.critic, self.log_temperature = actor, critic, log_temperature
+        self.critic_target = copy.deepcopy(critic)
         self.actor_optimizer = adam(actor, hp.actor_lr)
-        self.critics_optimizer = adam(critics, hp.critic_lr)
-        self.log_temp_optimizer = adam(log_temp, hp.temperature_lr)
+        self.critic_optimizer = adam(critic, hp.critic_lr)
+        self.log_temperature_optimizer = adam(log_temperature, hp.temperature_lr)
         self.total_it = 0
 
-    def temp(self) -> Tensor:
+    def temperature(self) -> Tensor:
         """The temperature: a constant in every loss but its own."""
-        return exp(self.log_temp().detach())
+        return exp(self.log_temperature().detach())
 
     @torch.no_grad()
     def td_target(self, batch: Batch) -> Tensor:
         """The regression target of all critics, (B,): what the policy expects of the smallest values, plus entropy."""
-        hp, actor, critics = self.hp, self.actor, self.critics_target
+        hp, actor, critic = self.hp, self.actor, self.critic_target
         probs, log_probs = distribution(actor, batch.next_observations)
-        q = amin(critics(batch.next_observations), axis=0)
-        next_v = (probs * (q - self.temp() * log_probs)).sum(axis=-1)
+        q = amin(critic(batch.next_observations), axis=0)
+        next_v = (probs * (q - self.temperature() * log_probs)).sum(axis=-1)
         assert next_v.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + hp.discount * next_v * (1.0 - batch.terminals)
 
     def critic_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The losses of all critics against the same target, added up over the critics."""
-        critics = self.critics
+        critic = self.critic
         target = self.td_target(batch)
-        q = value(critics(batch.observations), batch.actions)
+        q = value(critic(batch.observations), batch.actions)
         assert q.shape[1:] == target.shape
         losses = huber(q - target) if self.hp.huber else 0.5 * square(q - target)
         return losses.mean(axis=1).sum(), {}
@@ -209,34 +209,34 @@ class SAC:
         # As d3rlpy, which normalises twice: that changes nothing but the last bit.
         entropy = -(probs * log_softmax(log_probs, axis=-1)).sum(axis=-1)
         target = self.hp.entropy_share * math.log(probs.shape[-1])
-        return (exp(self.log_temp()) * (entropy - target)).mean(), {}
+        return (exp(self.log_temperature()) * (entropy - target)).mean(), {}
 
     def actor_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """What the policy expects of the smallest values, and its entropy, both to be large."""
         actor = self.actor
         probs, log_probs = distribution(actor, batch.observations)
         with torch.no_grad():
-            q = amin(self.critics(batch.observations), axis=0)
+            q = amin(self.critic(batch.observations), axis=0)
         entropy = -(probs * log_probs).sum(axis=-1)
-        loss = (probs * (self.temp() * log_probs - q)).sum(axis=-1)
+        loss = (probs * (self.temperature() * log_probs - q)).sum(axis=-1)
         return loss.mean(), {"entropy": entropy.mean().detach()}
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
         """One gradient step: the critics; the temperature; the policy, by both; then perhaps the targets' copy."""
         hp = self.hp
         loss, _ = self.critic_loss(batch)
-        gradient_step(loss, self.critics_optimizer)
+        gradient_step(loss, self.critic_optimizer)
         metrics = {"critic_loss": loss.detach()}
         if hp.temperature_lr > 0.0:
             loss, _ = self.temp_loss(batch)
-            gradient_step(loss, self.log_temp_optimizer)
+            gradient_step(loss, self.log_temperature_optimizer)
             metrics["temp_loss"] = loss.detach()
         loss, aux = self.actor_loss(batch)
         gradient_step(loss, self.actor_optimizer)
         if self.total_it % hp.target_update_period == 0:
-            self.critics_target.load_state_dict(self.critics.state_dict())
+            self.critic_target.load_state_dict(self.critic.state_dict())
         self.total_it += 1
-        return {**metrics, "actor_loss": loss.detach(), "temp": self.temp(), **aux}
+        return {**metrics, "actor_loss": loss.detach(), "temp": self.temperature(), **aux}
 
     def act(self, observations: np.ndarray) -> np.ndarray:
         """What `policy` makes of NumPy's arrays."""
@@ -244,8 +244,8 @@ class SAC:
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, by its name."""
-        learning = ("actor", "critics", "log_temp")
-        names = [*learning, "critics_target", *(f"{part}_optimizer" for part in learning)]
+        learning = ("actor", "critic", "log_temperature")
+        names = [*learning, "critic_target", *(f"{part}_optimizer" for part in learning)]
         return {name: getattr(self, name) for name in names}
 
 
@@ -260,10 +260,10 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 def create_trainer(config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> SAC:
     """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
     sizes = state_dim, action_dim, config.encoder, config.hidden_dims
-    critics, _ = (Critics(*sizes, config.n_critics) for _ in range(2))
+    critic, _ = (Critics(*sizes, config.n_critics) for _ in range(2))
     actor = Actor(*sizes)
-    log_temp = Scalar(math.log(config.initial_temperature))
-    return SAC(config, *(part.to(resolve_device(config.device)) for part in (actor, critics, log_temp)))
+    log_temperature = Scalar(math.log(config.initial_temperature))
+    return SAC(config, *(part.to(resolve_device(config.device)) for part in (actor, critic, log_temperature)))
 
 
 def save(trainer: SAC, path: Path, **facts: Any) -> None:

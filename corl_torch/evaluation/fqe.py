@@ -115,32 +115,32 @@ def gradient_step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 
 # What d3rlpy calls the networks in its files
-D3RLPY_NAMES = {"critics": ("q_funcs",), "critics_target": ("targ_q_funcs",)}
+D3RLPY_NAMES = {"critic": ("q_funcs",), "critic_target": ("targ_q_funcs",)}
 
 
 class FQE:
     """All that an update reads and writes."""
 
-    def __init__(self, hp: Hyperparameters, critics: Critics) -> None:
+    def __init__(self, hp: Hyperparameters, critic: Critics) -> None:
         self.hp = hp
-        self.critics = critics
-        self.critics_target = copy.deepcopy(critics)
-        self.critics_optimizer = torch.optim.Adam(critics.parameters(), lr=hp.learning_rate)
+        self.critic = critic
+        self.critic_target = copy.deepcopy(critic)
+        self.critic_optimizer = torch.optim.Adam(critic.parameters(), lr=hp.learning_rate)
         self.total_it = 0
 
     @torch.no_grad()
     def td_target(self, batch: SarsaBatch) -> Tensor:
         """The regression target of all critics, (B,): the smallest target value of what the policy does next."""
-        hp, critics = self.hp, self.critics_target
-        next_q = amin(critics(batch.next_observations, batch.next_actions), axis=0)
+        hp, critic = self.hp, self.critic_target
+        next_q = amin(critic(batch.next_observations, batch.next_actions), axis=0)
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + hp.discount * next_q * (1.0 - batch.terminals)
 
     def critic_loss(self, batch: SarsaBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """The squared errors of all critics to the same target, added up over the critics."""
-        critics = self.critics
+        critic = self.critic
         target = self.td_target(batch)
-        q = critics(batch.observations, batch.actions)
+        q = critic(batch.observations, batch.actions)
         assert q.shape[1:] == target.shape
         return square(q - target).mean(axis=1).sum(), {}
 
@@ -148,24 +148,24 @@ class FQE:
         """One gradient step; after the first, and every `target_update_period` later, the critics are copied."""
         hp = self.hp
         loss, _ = self.critic_loss(batch)
-        gradient_step(loss, self.critics_optimizer)
+        gradient_step(loss, self.critic_optimizer)
         if self.total_it % hp.target_update_period == 0:
-            self.critics_target.load_state_dict(self.critics.state_dict())
+            self.critic_target.load_state_dict(self.critic.state_dict())
         self.total_it += 1
         return {"critic_loss": loss.detach()}
 
     def value(self, observations: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """What `estimate` makes of NumPy's arrays."""
-        return on_arrays(estimate, self.critics, observations, actions)
+        return on_arrays(estimate, self.critic, observations, actions)
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, by its name."""
-        return {name: getattr(self, name) for name in ("critics", "critics_target", "critics_optimizer")}
+        return {name: getattr(self, name) for name in ("critic", "critic_target", "critic_optimizer")}
 
 
-def estimate(critics: Critics, observations: Tensor, actions: Tensor) -> Tensor:
+def estimate(critic: Critics, observations: Tensor, actions: Tensor) -> Tensor:
     """The estimate (B,) of what actions (B, A) are worth in observations (B, S): the mean of the critics."""
-    return critics(observations, actions).mean(axis=0)
+    return critic(observations, actions).mean(axis=0)
 
 
 # ---- training ------------------------------------------------------------------------------------------------------
@@ -173,8 +173,8 @@ def estimate(critics: Critics, observations: Tensor, actions: Tensor) -> Tensor:
 
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> FQE:
     """Fresh critics, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
-    critics, _ = (Critics(state_dim, action_dim, config.critic_hidden_dims, config.n_critics) for _ in range(2))
-    return FQE(config, critics.to(resolve_device(config.device)))
+    critic, _ = (Critics(state_dim, action_dim, config.critic_hidden_dims, config.n_critics) for _ in range(2))
+    return FQE(config, critic.to(resolve_device(config.device)))
 
 
 def save(trainer: FQE, path: Path, **facts: Any) -> None:

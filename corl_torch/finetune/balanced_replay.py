@@ -65,7 +65,7 @@ class Hyperparameters:
     # Updates on the dataset alone
     offline_iterations: int = bounded(1_000_000, low=0)
     # The first environment steps, after which there is no update
-    num_warmup_steps: int = bounded(1_000, low=0)
+    learning_starts: int = bounded(1_000, low=0)
 
 
 @dataclass(frozen=True)
@@ -351,12 +351,12 @@ class BalancedReplay:
         self.actor, self.critic_1, self.critic_2 = actor, critic_1, critic_2
         self.critic_1_target, self.critic_2_target = copy.deepcopy((critic_1, critic_2))
         self.density, self.priorities = density, priorities
-        self.log_alpha = Temperatures(hp.n_ensemble).to(next(actor.parameters()).device)
+        self.log_temperature = Temperatures(hp.n_ensemble).to(next(actor.parameters()).device)
         self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_lr)
         self.critic_1_optimizer = torch.optim.Adam(critic_1.parameters(), lr=hp.critic_lr)
         self.critic_2_optimizer = torch.optim.Adam(critic_2.parameters(), lr=hp.critic_lr)
         self.density_optimizer = torch.optim.Adam(density.parameters(), lr=hp.density_lr)
-        self.log_alpha_optimizer = torch.optim.Adam(self.log_alpha.parameters(), lr=hp.actor_lr)
+        self.log_temperature_optimizer = torch.optim.Adam(self.log_temperature.parameters(), lr=hp.actor_lr)
         self.total_it = 0
         # Of those updates, the ones before this run
         self.earlier = 0
@@ -365,8 +365,8 @@ class BalancedReplay:
 
     def each_alpha_loss(self, each_log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Raises each temperature while its member's entropy lies below -A, one nat less for each dimension."""
-        log_alpha = self.log_alpha()[:, None]
-        return -(log_alpha * (each_log_prob - self.action_dim)).mean(axis=1).sum(), {}
+        log_temperature = self.log_temperature()[:, None]
+        return -(log_temperature * (each_log_prob - self.action_dim)).mean(axis=1).sum(), {}
 
     def each_actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """Soft actor-critic's of every member: the value under its smaller critic, plus entropy."""
@@ -374,7 +374,7 @@ class BalancedReplay:
         actions, log_prob = sample_each(actor, batch.observations, noise.each_actor)
         q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
         assert log_prob.shape[1:] == q.shape[1:] == batch.rewards.shape
-        alpha = exp(self.log_alpha().detach())[:, None]
+        alpha = exp(self.log_temperature().detach())[:, None]
         return (alpha * log_prob - q).mean(axis=1).sum(), {"log_prob": log_prob.detach()}
 
     @torch.no_grad()
@@ -421,13 +421,13 @@ class BalancedReplay:
 
     # -- online: the ensemble as one agent --
 
-    def alpha(self) -> Tensor:
+    def temperature(self) -> Tensor:
         """The ensemble's temperature, the geometric mean of its members': a constant in every loss but its own."""
-        return exp(self.log_alpha().detach().mean())
+        return exp(self.log_temperature().detach().mean())
 
     def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Raises the temperature while the ensemble's entropy lies below -A."""
-        return -(self.log_alpha().mean() * (log_prob - self.action_dim)).mean(), {}
+        return -(self.log_temperature().mean() * (log_prob - self.action_dim)).mean(), {}
 
     def actor_loss(self, batch: BalancedBatch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """Soft actor-critic's of the ensemble: the mean of its members' smaller values, plus the mixture's entropy."""
@@ -435,7 +435,7 @@ class BalancedReplay:
         actions, log_prob = sample(self.actor, batch.observations, noise.actor)
         q = pessimistic(critic_1, critic_2, batch.observations, actions)
         assert log_prob.shape == q.shape == batch.rewards.shape
-        return (self.alpha() * log_prob - q).mean(), {"log_prob": log_prob.detach()}
+        return (self.temperature() * log_prob - q).mean(), {"log_prob": log_prob.detach()}
 
     @torch.no_grad()
     def td_target(self, batch: BalancedBatch, noise: Noise) -> Tensor:
@@ -443,7 +443,7 @@ class BalancedReplay:
         actions, log_prob = sample(self.actor, batch.next_observations, noise.target)
         next_q = pessimistic(self.critic_1_target, self.critic_2_target, batch.next_observations, actions)
         assert next_q.shape == log_prob.shape == batch.rewards.shape == batch.terminals.shape
-        next_value = next_q - self.alpha() * log_prob
+        next_value = next_q - self.temperature() * log_prob
         return batch.rewards + (1.0 - batch.terminals) * self.hp.discount * next_value
 
     def critic_loss(self, batch: BalancedBatch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
@@ -492,7 +492,7 @@ class BalancedReplay:
         """
         hp = self.hp
         odds = hp.online_share / (1.0 - hp.online_share)
-        priority = odds * dataset_size / (hp.num_warmup_steps + 1)
+        priority = odds * dataset_size / (hp.learning_starts + 1)
         tree = self.priorities()
         write(tree, torch.tensor([place], device=tree.device), torch.full_like(tree[:1], priority))
 
@@ -522,7 +522,7 @@ class BalancedReplay:
         actor_loss, aux = (self.actor_loss if online else self.each_actor_loss)(batch, noise)
         critic_loss, metrics = (self.critic_loss if online else self.each_critic_loss)(batch, noise)
         alpha_loss, _ = (self.alpha_loss if online else self.each_alpha_loss)(aux["log_prob"])
-        metrics |= {"log_pi": aux["log_prob"].mean(), "policy_loss": actor_loss, "alpha": self.alpha()}
+        metrics |= {"log_pi": aux["log_prob"].mean(), "policy_loss": actor_loss, "alpha": self.temperature()}
         metrics |= {"alpha_loss": alpha_loss}
         if online:
             density_loss, _ = self.density_loss(batch)
@@ -532,7 +532,7 @@ class BalancedReplay:
             metrics |= {"density_loss": density_loss, "priority": priorities.mean(), "online_share": batch.seen.mean()}
         gradient_step(actor_loss, self.actor_optimizer)
         gradient_step(critic_loss, self.critic_1_optimizer, self.critic_2_optimizer)
-        gradient_step(alpha_loss, self.log_alpha_optimizer)
+        gradient_step(alpha_loss, self.log_temperature_optimizer)
         soft_update(self.critic_1_target, self.critic_1, hp.tau)
         soft_update(self.critic_2_target, self.critic_2, hp.tau)
         return {name: value.detach() for name, value in metrics.items()}
@@ -550,8 +550,8 @@ class BalancedReplay:
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds."""
         names = ("actor", "critic_1", "critic_2", "critic_1_target", "critic_2_target", "density", "priorities")
-        optimizers = [f"{name}_optimizer" for name in ("actor", "critic_1", "critic_2", "density", "log_alpha")]
-        return {name: getattr(self, name) for name in (*names, "log_alpha", *optimizers)}
+        optimizers = [f"{name}_optimizer" for name in ("actor", "critic_1", "critic_2", "density", "log_temperature")]
+        return {name: getattr(self, name) for name in (*names, "log_temperature", *optimizers)}
 
 
 def policy(actor: Actor, observations: Tensor) -> Tensor:
@@ -626,7 +626,7 @@ def train(config: TrainConfig) -> Run:
                 experience.step(action[0].cpu().numpy())
                 ring.push(experience.last())
                 trainer.enter(size + (experience.size - 1) % len(ring.rows.rewards), size)
-            if switch < step <= switch + config.num_warmup_steps:
+            if switch < step <= switch + config.learning_starts:
                 trainer.total_it += 1
             else:
                 online_size = ring.size if step > switch else None

@@ -101,7 +101,7 @@ class Hyperparameters:
     # Updates on the dataset alone
     offline_iterations: int = bounded(1_000_000, low=0)
     # Share of the online phase's batches that comes from the dataset; the rest comes from the environment
-    mixing_ratio: float = bounded(0.5, low=0, high=1)
+    offline_share: float = bounded(0.5, low=0, high=1)
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class Noise(NamedTuple):
 
 def shares(hp: Hyperparameters) -> tuple[int, int]:
     """The rows of an online batch that come from the dataset, and from the environment."""
-    offline = int(hp.batch_size * hp.mixing_ratio)
+    offline = int(hp.batch_size * hp.offline_share)
     return offline, hp.batch_size - offline
 
 
@@ -290,26 +290,26 @@ class CalQL:
         self.actor, self.critic_1, self.critic_2 = actor, critic_1, critic_2
         self.critic_1_target, self.critic_2_target = copy.deepcopy((critic_1, critic_2))
         device = next(actor.parameters()).device
-        self.log_alpha, self.log_alpha_prime = Scalar(0.0).to(device), Scalar(1.0).to(device)
+        self.log_temperature, self.log_alpha_prime = Scalar(0.0).to(device), Scalar(1.0).to(device)
         self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_lr)
         self.critic_1_optimizer = torch.optim.Adam(critic_1.parameters(), lr=hp.critic_lr)
         self.critic_2_optimizer = torch.optim.Adam(critic_2.parameters(), lr=hp.critic_lr)
-        self.log_alpha_optimizer = torch.optim.Adam(self.log_alpha.parameters(), lr=hp.actor_lr)
+        self.log_temperature_optimizer = torch.optim.Adam(self.log_temperature.parameters(), lr=hp.actor_lr)
         self.log_alpha_prime_optimizer = torch.optim.Adam(self.log_alpha_prime.parameters(), lr=hp.critic_lr)
         self.total_it = 0
         # Of those updates, the ones before this run
         self.earlier = 0
 
-    def alpha(self) -> Tensor:
+    def temperature(self) -> Tensor:
         """The entropy temperature: a constant in every loss but its own."""
         if not self.hp.tune_temperature:
             return torch.tensor(self.hp.alpha_multiplier)
-        return exp(self.log_alpha().detach()) * self.hp.alpha_multiplier
+        return exp(self.log_temperature().detach()) * self.hp.alpha_multiplier
 
     def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
-        log_alpha = self.log_alpha()
-        return -(log_alpha * (log_prob - self.action_dim)).mean(), {}
+        log_temperature = self.log_temperature()
+        return -(log_temperature * (log_prob - self.action_dim)).mean(), {}
 
     def actor_loss(self, batch: CalibrationBatch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """Soft actor-critic's: the value under the smaller critic, plus entropy."""
@@ -320,7 +320,7 @@ class CalQL:
             # CORL's behaviour cloning scores a fresh sample of the policy's own, not the data's action.
             _, q = sample(actor, batch.observations, noise.bc)
         assert log_prob.shape == q.shape == batch.rewards.shape
-        return (self.alpha() * log_prob - q).mean(), {"log_prob": log_prob.detach()}
+        return (self.temperature() * log_prob - q).mean(), {"log_prob": log_prob.detach()}
 
     @torch.no_grad()
     def td_target(self, batch: CalibrationBatch, noise: Noise) -> tuple[Tensor, Tensor]:
@@ -333,7 +333,7 @@ class CalQL:
             next_q = take_along_dim(next_q, best, 1).squeeze(-1)
             log_prob = take_along_dim(log_prob, best, 1).squeeze(-1)
         if hp.backup_entropy:
-            next_q = next_q - self.alpha() * log_prob
+            next_q = next_q - self.temperature() * log_prob
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + (1.0 - batch.terminals) * hp.discount * next_q, next_q
 
@@ -422,7 +422,7 @@ class CalQL:
         cql_alpha = hp.cql_alpha_online if self.online else hp.cql_alpha
         self.total_it += 1
         actor_loss, aux = self.actor_loss(batch, noise)
-        metrics = {"log_pi": aux["log_prob"].mean(), "policy_loss": actor_loss, "alpha": self.alpha()}
+        metrics = {"log_pi": aux["log_prob"].mean(), "policy_loss": actor_loss, "alpha": self.temperature()}
         critic_loss, critic_metrics = self.critic_loss(batch, noise, cql_alpha, floor)
         # As in CORL, what is not tuned is logged as 0.
         untuned = dict.fromkeys(("alpha_loss", "alpha_prime", "alpha_prime_loss"), torch.zeros_like(critic_loss))
@@ -434,7 +434,7 @@ class CalQL:
             metrics |= {"alpha_prime_loss": loss, **own}
         if hp.tune_temperature:
             loss, _ = self.alpha_loss(aux["log_prob"])
-            gradient_step(loss, self.log_alpha_optimizer)
+            gradient_step(loss, self.log_temperature_optimizer)
             metrics["alpha_loss"] = loss
         gradient_step(actor_loss, self.actor_optimizer)
         gradient_step(critic_loss, self.critic_1_optimizer, self.critic_2_optimizer)
@@ -464,8 +464,8 @@ class CalQL:
             "critic_1_optimizer": self.critic_1_optimizer,
             "critic_2_optimizer": self.critic_2_optimizer,
             "actor_optim": self.actor_optimizer,
-            "sac_log_alpha": self.log_alpha,
-            "sac_log_alpha_optim": self.log_alpha_optimizer,
+            "sac_log_alpha": self.log_temperature,
+            "sac_log_alpha_optim": self.log_temperature_optimizer,
             "cql_log_alpha": self.log_alpha_prime,
             "cql_log_alpha_optim": self.log_alpha_prime_optimizer,
         }

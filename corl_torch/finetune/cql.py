@@ -249,26 +249,26 @@ class CQL:
         self.actor, self.critic_1, self.critic_2 = actor, critic_1, critic_2
         self.critic_1_target, self.critic_2_target = copy.deepcopy((critic_1, critic_2))
         device = next(actor.parameters()).device
-        self.log_alpha, self.log_alpha_prime = Scalar(0.0).to(device), Scalar(1.0).to(device)
+        self.log_temperature, self.log_alpha_prime = Scalar(0.0).to(device), Scalar(1.0).to(device)
         self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_lr)
         self.critic_1_optimizer = torch.optim.Adam(critic_1.parameters(), lr=hp.critic_lr)
         self.critic_2_optimizer = torch.optim.Adam(critic_2.parameters(), lr=hp.critic_lr)
-        self.log_alpha_optimizer = torch.optim.Adam(self.log_alpha.parameters(), lr=hp.actor_lr)
+        self.log_temperature_optimizer = torch.optim.Adam(self.log_temperature.parameters(), lr=hp.actor_lr)
         self.log_alpha_prime_optimizer = torch.optim.Adam(self.log_alpha_prime.parameters(), lr=hp.critic_lr)
         self.total_it = 0
         # Of those updates, the ones before this run
         self.earlier = 0
 
-    def alpha(self) -> Tensor:
+    def temperature(self) -> Tensor:
         """The entropy temperature: a constant in every loss but its own."""
         if not self.hp.tune_temperature:
             return torch.tensor(self.hp.alpha_multiplier)
-        return exp(self.log_alpha().detach()) * self.hp.alpha_multiplier
+        return exp(self.log_temperature().detach()) * self.hp.alpha_multiplier
 
     def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
-        log_alpha = self.log_alpha()
-        return -(log_alpha * (log_prob - self.action_dim)).mean(), {}
+        log_temperature = self.log_temperature()
+        return -(log_temperature * (log_prob - self.action_dim)).mean(), {}
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """Soft actor-critic's: the value under the smaller critic, plus entropy."""
@@ -279,7 +279,7 @@ class CQL:
             # CORL's behaviour cloning scores a fresh sample of the policy's own, not the data's action.
             _, q = sample(actor, batch.observations, noise.bc)
         assert log_prob.shape == q.shape == batch.rewards.shape
-        return (self.alpha() * log_prob - q).mean(), {"log_prob": log_prob.detach()}
+        return (self.temperature() * log_prob - q).mean(), {"log_prob": log_prob.detach()}
 
     @torch.no_grad()
     def td_target(self, batch: Batch, noise: Noise) -> tuple[Tensor, Tensor]:
@@ -292,7 +292,7 @@ class CQL:
             next_q = take_along_dim(next_q, best, 1).squeeze(-1)
             log_prob = take_along_dim(log_prob, best, 1).squeeze(-1)
         if hp.backup_entropy:
-            next_q = next_q - self.alpha() * log_prob
+            next_q = next_q - self.temperature() * log_prob
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + (1.0 - batch.terminals) * hp.discount * next_q, next_q
 
@@ -363,7 +363,7 @@ class CQL:
         cql_alpha = hp.cql_alpha_online if self.online else hp.cql_alpha
         self.total_it += 1
         actor_loss, aux = self.actor_loss(batch, noise)
-        metrics = {"log_pi": aux["log_prob"].mean(), "policy_loss": actor_loss, "alpha": self.alpha()}
+        metrics = {"log_pi": aux["log_prob"].mean(), "policy_loss": actor_loss, "alpha": self.temperature()}
         critic_loss, critic_metrics = self.critic_loss(batch, noise, cql_alpha)
         # As in CORL, what is not tuned is logged as 0.
         untuned = dict.fromkeys(("alpha_loss", "alpha_prime", "alpha_prime_loss"), torch.zeros_like(critic_loss))
@@ -375,7 +375,7 @@ class CQL:
             metrics |= {"alpha_prime_loss": loss, **own}
         if hp.tune_temperature:
             loss, _ = self.alpha_loss(aux["log_prob"])
-            gradient_step(loss, self.log_alpha_optimizer)
+            gradient_step(loss, self.log_temperature_optimizer)
             metrics["alpha_loss"] = loss
         gradient_step(actor_loss, self.actor_optimizer)
         gradient_step(critic_loss, self.critic_1_optimizer, self.critic_2_optimizer)
@@ -405,8 +405,8 @@ class CQL:
             "critic_1_optimizer": self.critic_1_optimizer,
             "critic_2_optimizer": self.critic_2_optimizer,
             "actor_optim": self.actor_optimizer,
-            "sac_log_alpha": self.log_alpha,
-            "sac_log_alpha_optim": self.log_alpha_optimizer,
+            "sac_log_alpha": self.log_temperature,
+            "sac_log_alpha_optim": self.log_temperature_optimizer,
             "cql_log_alpha": self.log_alpha_prime,
             "cql_log_alpha_optim": self.log_alpha_prime_optimizer,
         }

@@ -45,7 +45,7 @@ class Hyperparameters:
     # Rate at which the target critics follow the critics
     tau: float = bounded(0.005, low=0, high=1)
     # Inverse temperature: how steeply the policy's weight of an action grows with its advantage
-    beta: float = bounded(3.0, low=0)
+    inverse_temperature: float = bounded(3.0, low=0)
     # Expectile of the values of the data's actions that V(s) regresses to; above 0.5 it leans to the best
     iql_tau: float = bounded(0.7, low=0, high=1)
     # Updates on the dataset alone, and the period in which the policy's learning rate falls to 0; then it rises again
@@ -63,7 +63,7 @@ class Hyperparameters:
     # Standard deviation of the noise that a deterministic policy explores with
     expl_noise: float = bounded(0.03, low=0)
     # Largest size of that noise
-    noise_clip: float = bounded(0.5, low=0)
+    expl_noise_clip: float = bounded(0.5, low=0)
 
 
 @dataclass(frozen=True)
@@ -223,12 +223,12 @@ def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
 class IQL:
     """All that an update reads and writes."""
 
-    def __init__(self, hp: Hyperparameters, qf: TwinQ, vf: ValueFunction, actor: Actor) -> None:
+    def __init__(self, hp: Hyperparameters, critic: TwinQ, value: ValueFunction, actor: Actor) -> None:
         self.hp = hp
-        self.qf, self.vf, self.actor = qf, vf, actor
-        self.q_target = copy.deepcopy(qf).requires_grad_(False)
-        self.vf_optimizer = torch.optim.Adam(vf.parameters(), lr=hp.value_lr)
-        self.qf_optimizer = torch.optim.Adam(qf.parameters(), lr=hp.critic_lr)
+        self.critic, self.value, self.actor = critic, value, actor
+        self.critic_target = copy.deepcopy(critic).requires_grad_(False)
+        self.value_optimizer = torch.optim.Adam(value.parameters(), lr=hp.value_lr)
+        self.critic_optimizer = torch.optim.Adam(critic.parameters(), lr=hp.critic_lr)
         self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_lr)
         self.actor_lr_schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.actor_optimizer, hp.offline_iterations)
         self.total_it = 0
@@ -236,7 +236,7 @@ class IQL:
     @torch.no_grad()
     def target_q(self, batch: Batch) -> Tensor:
         """The smaller target value of the data's actions, (B,)."""
-        q1, q2 = self.q_target(batch.observations, batch.actions)
+        q1, q2 = self.critic_target(batch.observations, batch.actions)
         return minimum(q1, q2)
 
     def expectile_weight(self, adv: Tensor) -> Tensor:
@@ -245,8 +245,8 @@ class IQL:
 
     def value_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Expectile regression of V to the values of the data's actions."""
-        vf = self.vf
-        v = vf(batch.observations)
+        value = self.value
+        v = value(batch.observations)
         adv = self.target_q(batch) - v
         assert adv.shape == v.shape == batch.rewards.shape
         return (self.expectile_weight(adv) * square(adv)).mean(), {"adv": adv.detach()}
@@ -254,15 +254,15 @@ class IQL:
     @torch.no_grad()
     def td_target(self, batch: Batch) -> Tensor:
         """The regression target of both critics, (B,): no action is chosen in it."""
-        next_v = self.vf(batch.next_observations)
+        next_v = self.value(batch.next_observations)
         assert next_v.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + (1.0 - batch.terminals) * self.hp.discount * next_v
 
     def q_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The squared error of both critics to the same target, averaged over them."""
-        qf = self.qf
+        critic = self.critic
         target = self.td_target(batch)
-        q1, q2 = qf(batch.observations, batch.actions)
+        q1, q2 = critic(batch.observations, batch.actions)
         assert q1.shape == q2.shape == target.shape
         return (square(q1 - target).mean() + square(q2 - target).mean()) / 2.0, {}
 
@@ -276,7 +276,7 @@ class IQL:
         else:
             log_prob = -square(batch.actions - mean) / (2.0 * square(std)) - log(std) - LOG_SQRT_2PI
             bc_loss = -log_prob.sum(axis=-1)
-        weight = clamp(exp(hp.beta * adv), 0.0, MAX_WEIGHT)
+        weight = clamp(exp(hp.inverse_temperature * adv), 0.0, MAX_WEIGHT)
         assert mean.shape == batch.actions.shape
         assert weight.shape == bc_loss.shape == batch.rewards.shape
         return (weight * bc_loss).mean(), {}
@@ -288,11 +288,11 @@ class IQL:
         value_loss, aux = self.value_loss(batch)
         q_loss, _ = self.q_loss(batch)
         actor_loss, _ = self.actor_loss(batch, noise, aux["adv"])
-        gradient_step(value_loss, self.vf_optimizer)
-        gradient_step(q_loss, self.qf_optimizer)
+        gradient_step(value_loss, self.value_optimizer)
+        gradient_step(q_loss, self.critic_optimizer)
         gradient_step(actor_loss, self.actor_optimizer)
         self.actor_lr_schedule.step()
-        soft_update(self.q_target, self.qf, hp.tau)
+        soft_update(self.critic_target, self.critic, hp.tau)
         metrics = {"value_loss": value_loss, "q_loss": q_loss, "actor_loss": actor_loss}
         return {name: value.detach() for name, value in metrics.items()}
 
@@ -302,7 +302,7 @@ class IQL:
         hp, actor, max_action = self.hp, self.actor, self.actor.max_action
         mean, std = actor(observations, noise.dropout)
         if std is None:
-            action = mean + clamp(hp.expl_noise * noise.action, -hp.noise_clip, hp.noise_clip)
+            action = mean + clamp(hp.expl_noise * noise.action, -hp.expl_noise_clip, hp.expl_noise_clip)
         else:
             action = mean + std * noise.action
         return clamp(max_action * action, -max_action, max_action)
@@ -314,11 +314,11 @@ class IQL:
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, under CORL's keys; it leaves out the target critics, we do not."""
         return {
-            "qf": self.qf,
-            "q_optimizer": self.qf_optimizer,
-            "q_target": self.q_target,
-            "vf": self.vf,
-            "v_optimizer": self.vf_optimizer,
+            "qf": self.critic,
+            "q_optimizer": self.critic_optimizer,
+            "q_target": self.critic_target,
+            "vf": self.value,
+            "v_optimizer": self.value_optimizer,
             "actor": self.actor,
             "actor_optimizer": self.actor_optimizer,
             "actor_lr_schedule": self.actor_lr_schedule,
@@ -337,12 +337,12 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> IQL:
     """Fresh networks, drawn from torch's generator on the CPU in CORL's order: critic 1, critic 2, V, policy."""
-    qf = TwinQ(state_dim, action_dim)
-    vf = ValueFunction(state_dim)
+    critic = TwinQ(state_dim, action_dim)
+    value = ValueFunction(state_dim)
     has_dropout = config.actor_dropout > 0.0
     actor = Actor(state_dim, action_dim, max_action, config.iql_deterministic, has_dropout)
     device = resolve_device(config.device)
-    return IQL(config, qf.to(device), vf.to(device), actor.to(device))
+    return IQL(config, critic.to(device), value.to(device), actor.to(device))
 
 
 def save(trainer: IQL, path: Path, experience: OnlineExperience | None = None, **facts: Any) -> None:
@@ -359,7 +359,7 @@ def load(trainer: IQL, path: str) -> dict[str, Any]:
     """
     content = load_checkpoint(path, ["finetune/iql", "iql"], trainer.parts(), optional=["q_target"])
     if "q_target" not in content:
-        trainer.q_target.load_state_dict(trainer.qf.state_dict())
+        trainer.critic_target.load_state_dict(trainer.critic.state_dict())
     trainer.total_it = content["total_it"]
     return content
 

@@ -71,13 +71,13 @@ class Hyperparameters:
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
     # Share of the online phase's batches that comes from the environment; the rest comes from the dataset
-    mixing_ratio: float = bounded(0.5, low=0, high=1)
+    online_share: float = bounded(0.5, low=0, high=1)
     # Updates on the dataset alone
     offline_iterations: int = bounded(1_000_000, low=0)
     # Environment steps after those, along which `actor_bc_coef` falls
     online_iterations: int = bounded(1_000_000, low=0)
     # The first of them, after which there is no update
-    num_warmup_steps: int = bounded(0, low=0)
+    learning_starts: int = bounded(0, low=0)
     # The least share of `actor_bc_coef` that is left online
     min_decay_coef: float = bounded(0.5, low=0, high=1)
     # Standard deviation of the noise that the policy explores with
@@ -168,7 +168,7 @@ class Noise(NamedTuple):
 
 def shares(hp: Hyperparameters) -> tuple[int, int]:
     """The rows of an online batch that come from the dataset, and from the environment."""
-    online = int(hp.mixing_ratio * hp.batch_size)
+    online = int(hp.online_share * hp.batch_size)
     return hp.batch_size - online, online
 
 
@@ -243,7 +243,7 @@ class ReBRAC:
         hp = self.hp
         if self.total_it < hp.offline_iterations:
             return hp.actor_bc_coef, hp.critic_bc_coef
-        left = hp.offline_iterations + hp.num_warmup_steps + hp.online_iterations - self.total_it
+        left = hp.offline_iterations + hp.learning_starts + hp.online_iterations - self.total_it
         return hp.actor_bc_coef * max(hp.min_decay_coef, left / hp.online_iterations), 0.0
 
     @torch.no_grad()
@@ -391,7 +391,7 @@ def train(config: TrainConfig) -> Run:
                 action = trainer.explore(observation, draw_exploration(config, task.action_dim, device))
                 experience.step(action[0].cpu().numpy())
                 ring.push(online_rows(experience.last()))
-            if switch < step <= switch + config.num_warmup_steps:
+            if switch < step <= switch + config.learning_starts:
                 trainer.total_it += 1
             else:
                 online_size = ring.size if step > switch else None

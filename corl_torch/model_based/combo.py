@@ -298,19 +298,19 @@ class COMBO:
         self.actor, self.critic_1, self.critic_2 = actor, critic_1, critic_2
         self.critic_1_target, self.critic_2_target = copy.deepcopy((critic_1, critic_2))
         device = next(actor.parameters()).device
-        self.log_alpha, self.log_alpha_prime = Scalar(0.0).to(device), Scalar(0.0).to(device)
+        self.log_temperature, self.log_alpha_prime = Scalar(0.0).to(device), Scalar(0.0).to(device)
         self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_lr)
         self.critic_1_optimizer = torch.optim.Adam(critic_1.parameters(), lr=hp.critic_lr)
         self.critic_2_optimizer = torch.optim.Adam(critic_2.parameters(), lr=hp.critic_lr)
-        self.log_alpha_optimizer = torch.optim.Adam(self.log_alpha.parameters(), lr=hp.temperature_lr)
+        self.log_temperature_optimizer = torch.optim.Adam(self.log_temperature.parameters(), lr=hp.temperature_lr)
         self.log_alpha_prime_optimizer = torch.optim.Adam(self.log_alpha_prime.parameters(), lr=hp.alpha_prime_lr)
         self.total_it = 0
 
-    def alpha(self) -> Tensor:
+    def temperature(self) -> Tensor:
         """The entropy temperature: a constant in every loss but its own."""
         if not self.hp.tune_temperature:
             return torch.tensor(self.hp.fixed_temperature)
-        return exp(self.log_alpha().detach())
+        return exp(self.log_temperature().detach())
 
     def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """The value of the policy's actions under the smaller critic, and their entropy, both to be large."""
@@ -318,14 +318,14 @@ class COMBO:
         actions, log_prob = sample(self.actor, batch.observations, noise.actor)
         q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
         assert q.shape == log_prob.shape == batch.rewards.shape
-        return (self.alpha() * log_prob - q).mean(), {"log_prob": log_prob.detach()}
+        return (self.temperature() * log_prob - q).mean(), {"log_prob": log_prob.detach()}
 
     def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Raises the temperature while the policy's entropy lies below its target."""
-        log_alpha = self.log_alpha()
+        log_temperature = self.log_temperature()
         # A target of 0 is read as none, as in the reference.
         target_entropy = self.hp.target_entropy or -self.actor.action_dim
-        return -(log_alpha * (log_prob + target_entropy)).mean(), {}
+        return -(log_temperature * (log_prob + target_entropy)).mean(), {}
 
     @torch.no_grad()
     def td_target(self, batch: Batch, noise: Noise) -> Tensor:
@@ -336,7 +336,7 @@ class COMBO:
         if hp.cql_max_target_backup:
             next_q = minimum(amax(q1, axis=1), amax(q2, axis=1))
         else:
-            next_q = minimum(q1, q2) - self.alpha() * log_prob if hp.backup_entropy else minimum(q1, q2)
+            next_q = minimum(q1, q2) - self.temperature() * log_prob if hp.backup_entropy else minimum(q1, q2)
         assert next_q.shape == batch.rewards.shape == batch.terminals.shape
         return batch.rewards + hp.discount * (1.0 - batch.terminals) * next_q
 
@@ -393,8 +393,8 @@ class COMBO:
         metrics = {"actor_loss": actor_loss, "entropy": -aux["log_prob"].mean()}
         if hp.tune_temperature:
             alpha_loss, _ = self.alpha_loss(aux["log_prob"])
-            gradient_step(alpha_loss, self.log_alpha_optimizer)
-            metrics |= {"alpha_loss": alpha_loss, "alpha": self.alpha()}
+            gradient_step(alpha_loss, self.log_temperature_optimizer)
+            metrics |= {"alpha_loss": alpha_loss, "alpha": self.temperature()}
         critic_loss, critic_metrics = self.critic_loss(batch, noise)
         metrics |= critic_metrics
         if hp.cql_lagrange:
@@ -440,7 +440,7 @@ class COMBO:
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, by its name."""
         critics = ("critic_1", "critic_2", "critic_1_target", "critic_2_target")
-        temperatures = ("log_alpha", "log_alpha_prime")
+        temperatures = ("log_temperature", "log_alpha_prime")
         optimizers = (f"{name}_optimizer" for name in ("actor", "critic_1", "critic_2", *temperatures))
         return {name: getattr(self, name) for name in ("actor", *critics, *temperatures, *optimizers)}
 

@@ -258,18 +258,18 @@ class MOPO:
         self.hp = hp
         self.actor, self.critic_1, self.critic_2 = actor, critic_1, critic_2
         self.critic_1_target, self.critic_2_target = copy.deepcopy((critic_1, critic_2))
-        self.log_alpha = Scalar(0.0).to(next(actor.parameters()).device)
+        self.log_temperature = Scalar(0.0).to(next(actor.parameters()).device)
         self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.actor_lr)
         self.critic_1_optimizer = torch.optim.Adam(critic_1.parameters(), lr=hp.critic_lr)
         self.critic_2_optimizer = torch.optim.Adam(critic_2.parameters(), lr=hp.critic_lr)
-        self.log_alpha_optimizer = torch.optim.Adam(self.log_alpha.parameters(), lr=hp.temperature_lr)
+        self.log_temperature_optimizer = torch.optim.Adam(self.log_temperature.parameters(), lr=hp.temperature_lr)
         self.total_it = 0
 
-    def alpha(self) -> Tensor:
+    def temperature(self) -> Tensor:
         """The entropy temperature, 1 at most: a constant in every loss but its own."""
         if not self.hp.tune_temperature:
             return torch.tensor(self.hp.fixed_temperature)
-        return clamp(exp(self.log_alpha().detach()), 0.0, 1.0)
+        return clamp(exp(self.log_temperature().detach()), 0.0, 1.0)
 
     @torch.no_grad()
     def td_target(self, batch: Batch, noise: Noise) -> Tensor:
@@ -278,7 +278,7 @@ class MOPO:
         actions, log_prob = sample(actor, batch.next_observations, noise.target)
         next_q = minimum(critic_1(batch.next_observations, actions), critic_2(batch.next_observations, actions))
         assert next_q.shape == log_prob.shape == batch.rewards.shape == batch.terminals.shape
-        return batch.rewards + hp.discount * (1.0 - batch.terminals) * (next_q - self.alpha() * log_prob)
+        return batch.rewards + hp.discount * (1.0 - batch.terminals) * (next_q - self.temperature() * log_prob)
 
     def critic_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """The squared errors of both critics to the same target, added up."""
@@ -296,14 +296,14 @@ class MOPO:
         actions, log_prob = sample(self.actor, batch.observations, noise.actor)
         q = minimum(critic_1(batch.observations, actions), critic_2(batch.observations, actions))
         assert q.shape == log_prob.shape == batch.rewards.shape
-        return -q.mean() + self.alpha() * log_prob.mean(), {"log_prob": log_prob.detach()}
+        return -q.mean() + self.temperature() * log_prob.mean(), {"log_prob": log_prob.detach()}
 
     def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Raises the temperature while the policy's entropy lies below its target."""
-        log_alpha = self.log_alpha()
+        log_temperature = self.log_temperature()
         # A target of 0 is read as none, as in the reference.
         target_entropy = self.hp.target_entropy or -self.actor.action_dim
-        return -(log_alpha * (log_prob + target_entropy)).mean(), {}
+        return -(log_temperature * (log_prob + target_entropy)).mean(), {}
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
         """One gradient step: the critics; the actor, on the new critics; the temperature; the targets."""
@@ -317,8 +317,8 @@ class MOPO:
         metrics |= {"actor_loss": actor_loss, "entropy": -aux["log_prob"].mean()}
         if hp.tune_temperature:
             alpha_loss, _ = self.alpha_loss(aux["log_prob"])
-            gradient_step(alpha_loss, self.log_alpha_optimizer)
-            metrics |= {"alpha_loss": alpha_loss, "alpha": self.alpha()}
+            gradient_step(alpha_loss, self.log_temperature_optimizer)
+            metrics |= {"alpha_loss": alpha_loss, "alpha": self.temperature()}
         soft_update(self.critic_1_target, self.critic_1, hp.tau)
         soft_update(self.critic_2_target, self.critic_2, hp.tau)
         self.total_it += 1
@@ -353,8 +353,8 @@ class MOPO:
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, by its name."""
         critics = ("critic_1", "critic_2", "critic_1_target", "critic_2_target")
-        optimizers = (f"{name}_optimizer" for name in ("actor", "critic_1", "critic_2", "log_alpha"))
-        return {name: getattr(self, name) for name in ("actor", *critics, "log_alpha", *optimizers)}
+        optimizers = (f"{name}_optimizer" for name in ("actor", "critic_1", "critic_2", "log_temperature"))
+        return {name: getattr(self, name) for name in ("actor", *critics, "log_temperature", *optimizers)}
 
 
 def policy(actor: Actor, observations: Tensor) -> Tensor:

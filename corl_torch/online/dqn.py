@@ -250,28 +250,28 @@ def quantile_huber(q: Tensor, fractions: Tensor | None, target: Tensor) -> Tenso
 
 
 # What d3rlpy calls the networks in its files
-D3RLPY_NAMES = {"critics": ("q_funcs",), "critics_target": ("targ_q_funcs",)}
+D3RLPY_NAMES = {"critic": ("q_funcs",), "critic_target": ("targ_q_funcs",)}
 
 
 class DQN:
     """All that an update reads and writes."""
 
-    def __init__(self, hp: Hyperparameters, critics: Critics) -> None:
+    def __init__(self, hp: Hyperparameters, critic: Critics) -> None:
         self.hp = hp
-        self.critics, self.critics_target = critics, copy.deepcopy(critics)
-        self.critics_optimizer = adam(critics, hp)
+        self.critic, self.critic_target = critic, copy.deepcopy(critic)
+        self.critic_optimizer = adam(critic, hp)
         self.total_it = 0
 
     @property
     def acting(self) -> Critics:
         """What `policy` takes."""
-        return self.critics
+        return self.critic
 
     @torch.no_grad()
     def td_target(self, batch: Batch, noise: Noise) -> Tensor:
         """The regression target of all critics, (B, K): the smallest target quantiles of the best next action."""
-        hp, critics, target = self.hp, self.critics, self.critics_target
-        chooser = critics if hp.double else target
+        hp, critic, target = self.hp, self.critic, self.critic_target
+        chooser = critic if hp.double else target
         next_actions = greedy(chooser(batch.next_observations, noise.choice))
         next_q = smallest(value(target(batch.next_observations, noise.target), next_actions))
         assert next_q.shape[:1] == batch.rewards.shape == batch.terminals.shape
@@ -279,9 +279,9 @@ class DQN:
 
     def critic_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """Huber's loss of all critics against the same target, added up over the critics."""
-        critics = self.critics
+        critic = self.critic
         target = self.td_target(batch, noise)
-        q = value(critics(batch.observations, noise.error), batch.actions)
+        q = value(critic(batch.observations, noise.error), batch.actions)
         assert q.shape[1] == len(target)
         return quantile_huber(q, fractions(self.hp, q, noise.error), target).mean(axis=1).sum(), {}
 
@@ -289,15 +289,15 @@ class DQN:
         """One gradient step; then, in the first of every `target_update_period`, the targets become copies."""
         hp = self.hp
         loss, _ = self.critic_loss(batch, noise)
-        gradient_step(loss, self.critics_optimizer)
+        gradient_step(loss, self.critic_optimizer)
         if self.total_it % hp.target_update_period == 0:
-            self.critics_target.load_state_dict(self.critics.state_dict())
+            self.critic_target.load_state_dict(self.critic.state_dict())
         self.total_it += 1
         return {"loss": loss.detach()}
 
     def act(self, observations: np.ndarray) -> np.ndarray:
         """What `policy` makes of NumPy's arrays."""
-        return on_arrays(policy, self.critics, observations)
+        return on_arrays(policy, self.critic, observations)
 
     def explore(
         self, observations: np.ndarray, random: np.ndarray, uniform: np.ndarray, epsilon: np.ndarray
@@ -307,12 +307,12 @@ class DQN:
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, by its name."""
-        return {name: getattr(self, name) for name in ("critics", "critics_target", "critics_optimizer")}
+        return {name: getattr(self, name) for name in ("critic", "critic_target", "critic_optimizer")}
 
 
-def policy(critics: Critics, observations: Tensor) -> Tensor:
+def policy(critic: Critics, observations: Tensor) -> Tensor:
     """The best actions (E,) for observations (E, S)."""
-    return greedy(critics(observations))
+    return greedy(critic(observations))
 
 
 # ---- training ------------------------------------------------------------------------------------------------------
@@ -326,8 +326,8 @@ def updates_until(config: TrainConfig, step: int) -> int:
 
 def create_trainer(config: TrainConfig, state_dim: Shape, action_dim: int, max_action: float) -> DQN:
     """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
-    critics, _ = (Critics(state_dim, action_dim, config.encoder, config.hidden_dims, config) for _ in range(2))
-    return DQN(config, critics.to(resolve_device(config.device)))
+    critic, _ = (Critics(state_dim, action_dim, config.encoder, config.hidden_dims, config) for _ in range(2))
+    return DQN(config, critic.to(resolve_device(config.device)))
 
 
 def save(trainer: DQN, path: Path, experience: Experience | None = None, **facts: Any) -> None:

@@ -265,17 +265,17 @@ class SAC:
         self.hp = hp
         self.actor, self.critic_1, self.critic_2 = actor, critic_1, critic_2
         self.critic_1_target, self.critic_2_target = copy.deepcopy((critic_1, critic_2))
-        self.log_alpha = Scalar(0.0).to(next(actor.parameters()).device)
+        self.log_temperature = Scalar(0.0).to(next(actor.parameters()).device)
         self.actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hp.learning_rate)
         self.critic_1_optimizer = torch.optim.Adam(critic_1.parameters(), lr=hp.learning_rate)
         self.critic_2_optimizer = torch.optim.Adam(critic_2.parameters(), lr=hp.learning_rate)
-        self.log_alpha_optimizer = torch.optim.Adam(self.log_alpha.parameters(), lr=hp.learning_rate)
+        self.log_temperature_optimizer = torch.optim.Adam(self.log_temperature.parameters(), lr=hp.learning_rate)
         # The number of the last update: that of the environment step after which it came
         self.total_it = 0
 
-    def alpha(self) -> Tensor:
+    def temperature(self) -> Tensor:
         """The entropy temperature: a constant in every loss but its own."""
-        return exp(self.log_alpha().detach())
+        return exp(self.log_temperature().detach())
 
     @torch.no_grad()
     def td_target(self, batch: Batch, noise: Noise) -> Tensor:
@@ -284,7 +284,7 @@ class SAC:
         actions, log_prob = sample(actor, batch.next_observations, noise.target)
         next_q = smaller(quantiles(critics, batch.next_observations, actions, noise.target_fractions))
         assert next_q.shape[:1] == log_prob.shape == batch.rewards.shape == batch.terminals.shape
-        soft_value = next_q - self.alpha() * log_prob[:, None]
+        soft_value = next_q - self.temperature() * log_prob[:, None]
         return batch.rewards[:, None] + hp.discount * (1.0 - batch.terminals[:, None]) * soft_value
 
     def critic_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
@@ -305,19 +305,19 @@ class SAC:
         actions, log_prob = sample(actor, batch.observations, noise.actor)
         q = minimum(*quantiles(critics, batch.observations, actions).mean(axis=-1))
         assert q.shape == log_prob.shape == batch.rewards.shape
-        return (self.alpha() * log_prob - q).mean(), {"log_prob": log_prob.detach()}
+        return (self.temperature() * log_prob - q).mean(), {"log_prob": log_prob.detach()}
 
     def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
-        log_alpha = self.log_alpha()
-        return -(log_alpha * (log_prob - self.actor.action_dim)).mean(), {}
+        log_temperature = self.log_temperature()
+        return -(log_temperature * (log_prob - self.actor.action_dim)).mean(), {}
 
     def update(self, batch: Batch, noise: Noise) -> dict[str, Tensor]:
         """One gradient step: the critics; the actor, on the new critics; the temperature; the targets."""
         hp = self.hp
         self.total_it += 1
         batch = cropped(batch, noise.crops, hp.crop_padding)
-        alpha = self.alpha()
+        alpha = self.temperature()
         critic_loss, aux = self.critic_loss(batch, noise)
         metrics = {"critic_loss": critic_loss, "alpha": alpha, **aux}
         gradient_step(critic_loss, self.critic_1_optimizer, self.critic_2_optimizer)
@@ -326,7 +326,7 @@ class SAC:
         gradient_step(actor_loss, self.actor_optimizer)
         alpha_loss, _ = self.alpha_loss(aux["log_prob"])
         metrics["alpha_loss"] = alpha_loss
-        gradient_step(alpha_loss, self.log_alpha_optimizer)
+        gradient_step(alpha_loss, self.log_temperature_optimizer)
         soft_update(self.critic_1_target, self.critic_1, hp.tau)
         soft_update(self.critic_2_target, self.critic_2, hp.tau)
         return {name: value.detach() for name, value in metrics.items()}
@@ -351,11 +351,11 @@ class SAC:
             "critic_2": self.critic_2,
             "critic_1_target": self.critic_1_target,
             "critic_2_target": self.critic_2_target,
-            "log_alpha": self.log_alpha,
+            "log_temperature": self.log_temperature,
             "actor_optimizer": self.actor_optimizer,
             "critic_1_optimizer": self.critic_1_optimizer,
             "critic_2_optimizer": self.critic_2_optimizer,
-            "log_alpha_optimizer": self.log_alpha_optimizer,
+            "log_temperature_optimizer": self.log_temperature_optimizer,
         }
 
 

@@ -245,41 +245,41 @@ def quantile_huber(q: Tensor, fractions: Tensor, target: Tensor) -> Tensor:
 D3RLPY_NAMES = {
     "actor": ("policy",),
     "actor_target": ("targ_policy",),
-    "critics": ("q_funcs",),
-    "critics_target": ("targ_q_funcs",),
+    "critic": ("q_funcs",),
+    "critic_target": ("targ_q_funcs",),
 }
 
 
 class TD3:
     """All that an update reads and writes."""
 
-    def __init__(self, hp: Hyperparameters, actor: Actor, critics: Critics) -> None:
+    def __init__(self, hp: Hyperparameters, actor: Actor, critic: Critics) -> None:
         self.hp = hp
         self.max_action = actor.max_action
-        self.actor, self.critics = actor, critics
-        self.actor_target, self.critics_target = copy.deepcopy((actor, critics))
+        self.actor, self.critic = actor, critic
+        self.actor_target, self.critic_target = copy.deepcopy((actor, critic))
         self.actor_optimizer = adam(actor, hp.actor_lr)
-        self.critics_optimizer = adam(critics, hp.critic_lr)
+        self.critic_optimizer = adam(critic, hp.critic_lr)
         self.total_it = 0
 
     @torch.no_grad()
     def td_target(self, batch: Batch, noise: Noise) -> Tensor:
         """The regression target of all critics, (B, K): the smallest target quantiles of a smoothed target action."""
         hp, max_action = self.hp, self.max_action
-        actor, critics = self.actor_target, self.critics_target
+        actor, critic = self.actor_target, self.critic_target
         smoothing = clip(
             noise.target * (hp.policy_noise * max_action), -hp.noise_clip * max_action, hp.noise_clip * max_action
         )
         next_actions = clip(actor(batch.next_observations) + smoothing, -max_action, max_action)
-        next_q = smallest(critics(batch.next_observations, next_actions, noise.target_fractions))
+        next_q = smallest(critic(batch.next_observations, next_actions, noise.target_fractions))
         assert next_q.shape[:1] == batch.rewards.shape == batch.terminals.shape
         return batch.rewards[:, None] + hp.discount * next_q * (1.0 - batch.terminals[:, None])
 
     def critic_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
         """The errors of all critics to the same target, added up over the critics: squared, or Huber's of quantiles."""
-        critics = self.critics
+        critic = self.critic
         target = self.td_target(batch, noise)
-        q = critics(batch.observations, batch.actions, noise.error_fractions)
+        q = critic(batch.observations, batch.actions, noise.error_fractions)
         assert q.shape[1] == len(target)
         if self.hp.critic == "mean":
             return square(q - target).mean(axis=(1, 2)).sum(), {}
@@ -287,8 +287,8 @@ class TD3:
 
     def actor_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The mean value of the policy's actions under the first critic, to be large."""
-        actor, critics = self.actor, self.critics
-        q = critics(batch.observations, actor(batch.observations), None, 1).mean(axis=-1).squeeze(0)
+        actor, critic = self.actor, self.critic
+        q = critic(batch.observations, actor(batch.observations), None, 1).mean(axis=-1).squeeze(0)
         assert q.shape == batch.rewards.shape
         return -q.mean(), {}
 
@@ -296,13 +296,13 @@ class TD3:
         """One gradient step: the critics; then, in the first of every `policy_freq`, the actor and the targets."""
         hp = self.hp
         loss, _ = self.critic_loss(batch, noise)
-        gradient_step(loss, self.critics_optimizer)
+        gradient_step(loss, self.critic_optimizer)
         metrics = {"critic_loss": loss.detach()}
         if self.total_it % hp.policy_freq == 0:
             loss, _ = self.actor_loss(batch)
             gradient_step(loss, self.actor_optimizer)
             metrics["actor_loss"] = loss.detach()
-            soft_update(self.critics_target, self.critics, hp.tau)
+            soft_update(self.critic_target, self.critic, hp.tau)
             soft_update(self.actor_target, self.actor, hp.tau)
         self.total_it += 1
         return metrics
@@ -318,7 +318,7 @@ class TD3:
 
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, by its name."""
-        names = ("actor", "critics", "actor_target", "critics_target", "actor_optimizer", "critics_optimizer")
+        names = ("actor", "critic", "actor_target", "critic_target", "actor_optimizer", "critic_optimizer")
         return {name: getattr(self, name) for name in names}
 
 
@@ -333,9 +333,9 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> TD3:
     """Fresh networks, drawn from torch's generator on the CPU in d3rlpy's order, which draws targets of their own."""
     actor, _ = (Actor(state_dim, action_dim, max_action, config.actor_hidden_dims) for _ in range(2))
-    critics, _ = (Critics(state_dim, action_dim, config.critic_hidden_dims, config) for _ in range(2))
+    critic, _ = (Critics(state_dim, action_dim, config.critic_hidden_dims, config) for _ in range(2))
     device = resolve_device(config.device)
-    return TD3(config, actor.to(device), critics.to(device))
+    return TD3(config, actor.to(device), critic.to(device))
 
 
 def save(trainer: TD3, path: Path, experience: Experience | None = None, **facts: Any) -> None:

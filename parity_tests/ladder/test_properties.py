@@ -83,7 +83,7 @@ def actor_does_more_than_imitate(name: str, twin: ModuleType) -> None:
     state = state.replace(hp=dataclasses.replace(state.hp, **facts.sharp))
     given = given_to(scene, batch, noise)
     if "adv" in scene.pair.losses["actor_loss"].inputs:
-        given["adv"] = state.value_loss(state.vf, batch)[1]["adv"]
+        given["adv"] = state.value_loss(state.value, batch)[1]["adv"]
     ours = gradient_of(scene, state, "actor_loss", given)
     assert facts.imitation is not None
     cloning = flat(scene.run(jax.grad(facts.imitation), state.actor, batch))
@@ -109,7 +109,7 @@ def targets_move_once_when_due(name: str, twin: ModuleType) -> None:
         due = all(value for name, value in statics.items() if name not in ("pretrains", "warms_up", "online", "copies"))
         after, _ = scene.run(type(state).update, state, batch, noise, *PAIRS[name].number(step), **statics)
         for target in targets:
-            source = {"q_target": "qf"}.get(target, target.removesuffix("_target"))
+            source = target.removesuffix("_target")
             followed = state if target in facts.lagging else after
             old, moved, new = (flat(getattr(s, x)) for s, x in ((state, target), (after, target), (followed, source)))
             expected = (1.0 - tau) * old + tau * new if due else old
@@ -219,7 +219,7 @@ def test_the_transformers_rate_warms_up_and_stays() -> None:
 @pytest.mark.parametrize(
     ("name", "part", "rate"),
     [
-        *(("td3_bc", "actor", 3e-4), ("awac", "critic_1", 3e-4), ("iql", "vf", 3e-4)),
+        *(("td3_bc", "actor", 3e-4), ("awac", "critic_1", 3e-4), ("iql", "value", 3e-4)),
         *(("rebrac", "actor", 1e-3), ("rebrac", "critic", 1e-3)),
     ],
 )

@@ -417,7 +417,7 @@ def _siblings(name: str) -> Iterator[str]:
             yield name.replace(two, one)
     if name.endswith("_target"):
         yield name.removesuffix("_target")
-    elif any(part in name for part in ("actor", "critic", "qf", "vf")) and "_" not in re.sub("_[12]", "", name):
+    elif any(part in name for part in ("actor", "critic", "value")) and "_" not in re.sub("_[12]", "", name):
         yield f"{name}_target"
     if name.startswith("next_"):
         yield name.removeprefix("next_")

@@ -95,7 +95,7 @@ KINDS: dict[str, list[Mistake]] = {
             "_hp.actor_updates"),
         Mistake("bear", "the policy meets the old critics", "update", "BEAR.update",
             "_state.step_actor",
-            "_state.replace(critics=self.critics).step_actor"),
+            "_state.replace(critic=self.critic).step_actor"),
         Mistake("model_based/combo", "actor by the new critics", "update", "COMBO.update",
             "(_actor_loss, _aux), _gradient = value_and_grad(_state.actor_loss, "
             "has_aux=True)(_state.actor, _batch, _noise)",
@@ -117,26 +117,26 @@ KINDS: dict[str, list[Mistake]] = {
             "return (_state, _ring, next_action(old, _key, _start + _num_updates, _observation), "
             "_history)"),
         Mistake("iql", "critics learn from the new V", "update", "IQL.update",
-            "value_and_grad(_state.q_loss, has_aux=True)(_state.qf, _batch)",
-            "value_and_grad(gradient_step(_state, 'vf', jax.grad(_state.value_loss, "
-            "has_aux=True)(_state.vf, _batch)[0]).q_loss, has_aux=True)(_state.qf, _batch)"),
+            "value_and_grad(_state.q_loss, has_aux=True)(_state.critic, _batch)",
+            "value_and_grad(gradient_step(_state, 'value', jax.grad(_state.value_loss, "
+            "has_aux=True)(_state.value, _batch)[0]).q_loss, has_aux=True)(_state.critic, _batch)"),
         Mistake("discrete/iql", "critics learn from the new V", "update", "IQL.update",
-            "value_and_grad(_state.q_loss, has_aux=True)(_state.qf, _batch)",
-            "value_and_grad(gradient_step(_state, 'vf', jax.grad(_state.value_loss, "
-            "has_aux=True)(_state.vf, _batch)[0]).q_loss, has_aux=True)(_state.qf, _batch)"),
+            "value_and_grad(_state.q_loss, has_aux=True)(_state.critic, _batch)",
+            "value_and_grad(gradient_step(_state, 'value', jax.grad(_state.value_loss, "
+            "has_aux=True)(_state.value, _batch)[0]).q_loss, has_aux=True)(_state.critic, _batch)"),
         Mistake("iql", "policy sees the new V", "update", "IQL.update",
             "value_and_grad(_state.actor_loss, has_aux=True)(_state.actor, _batch, _noise, _aux['adv'])",
             "value_and_grad(_state.actor_loss, has_aux=True)(_state.actor, _batch, _noise, "
-            "_state.target_q(_batch) - gradient_step(_state, 'vf', jax.grad(_state.value_loss, "
-            "has_aux=True)(_state.vf, _batch)[0]).vf(_batch.observations))"),
+            "_state.target_q(_batch) - gradient_step(_state, 'value', jax.grad(_state.value_loss, "
+            "has_aux=True)(_state.value, _batch)[0]).value(_batch.observations))"),
         Mistake("sac", "temperature first", "update", "SAC.update",
-            "_alpha, _critics = (_state.alpha(), (_state.critic_1, _state.critic_2))\n"
+            "_alpha, _critics = (_state.temperature(), (_state.critic_1, _state.critic_2))\n"
             "(_loss, _aux), _gradients = value_and_grad(_state.critic_loss, has_aux=True)(_critics, "
             "_batch, _noise)",
             "_, early = sample(_state.actor, _batch.observations, _noise.actor)\n"
-            "_state = gradient_step(_state, 'log_alpha', jax.grad(_state.alpha_loss, "
-            "has_aux=True)(_state.log_alpha, early)[0])\n"
-            "_alpha, _critics = (_state.alpha(), (_state.critic_1, _state.critic_2))\n"
+            "_state = gradient_step(_state, 'log_temperature', jax.grad(_state.alpha_loss, "
+            "has_aux=True)(_state.log_temperature, early)[0])\n"
+            "_alpha, _critics = (_state.temperature(), (_state.critic_1, _state.critic_2))\n"
             "(_loss, _aux), _gradients = value_and_grad(_state.critic_loss, has_aux=True)(_critics, "
             "_batch, _noise)"),
         Mistake("cql", "actor sees the new critics", "update", "CQL.update",
@@ -157,11 +157,11 @@ KINDS: dict[str, list[Mistake]] = {
     ],
     "A target network that follows another network, or at another time": [
         Mistake("uwac", "directions averaged with the targets", "update", "UWAC.update",
-            "_state = _state.replace(critics_target=soft_update(_state.critics_target, _state.critics, "
+            "_state = _state.replace(critic_target=soft_update(_state.critic_target, _state.critic, "
             "_hp.tau))",
-            "_state = _state.replace(critics_target=soft_update(_state.critics_target, _state.critics, "
+            "_state = _state.replace(critic_target=soft_update(_state.critic_target, _state.critic, "
             "_hp.tau))\n"
-            "_state = _state.replace(target_directions=soft_update(_state.target_directions, "
+            "_state = _state.replace(directions_target=soft_update(_state.directions_target, "
             "_state.directions, _hp.tau))",
             variant="authors"),
         Mistake("discrete/sac", "Polyak's step in place of a copy", "update", "SAC.update",
@@ -170,9 +170,9 @@ KINDS: dict[str, list[Mistake]] = {
             breaks="targets_move_once_when_due"),
         Mistake("evaluation/fqe", "always copied", "trajectory", "FQE.update",
             "if _copied:\n"
-            "    _state = _state.replace(critics_target=_state.critics)",
+            "    _state = _state.replace(critic_target=_state.critic)",
             "if True:\n"
-            "    _state = _state.replace(critics_target=_state.critics)",
+            "    _state = _state.replace(critic_target=_state.critic)",
             breaks="targets_move_once_when_due"),
         Mistake("plas", "the target starts with numbers of its own", "start", "create_train_state",
             "not _config.copy_target_policy",
@@ -194,12 +194,12 @@ KINDS: dict[str, list[Mistake]] = {
             "_hp.tau))",
             breaks="targets_move_once_when_due"),
         Mistake("discrete/iql", "target from the new critics", "update", "IQL.update",
-            "_state = _state.replace(q_target=soft_update(_state.q_target, _state.qf, _hp.tau))\n"
-            "_state = gradient_step(_state, 'vf', _of_v)\n"
-            "_state = gradient_step(_state, 'qf', _of_q)",
-            "_state = gradient_step(_state, 'vf', _of_v)\n"
-            "_state = gradient_step(_state, 'qf', _of_q)\n"
-            "_state = _state.replace(q_target=soft_update(_state.q_target, _state.qf, _hp.tau))",
+            "_state = _state.replace(critic_target=soft_update(_state.critic_target, _state.critic, _hp.tau))\n"
+            "_state = gradient_step(_state, 'value', _of_v)\n"
+            "_state = gradient_step(_state, 'critic', _of_q)",
+            "_state = gradient_step(_state, 'value', _of_v)\n"
+            "_state = gradient_step(_state, 'critic', _of_q)\n"
+            "_state = _state.replace(critic_target=soft_update(_state.critic_target, _state.critic, _hp.tau))",
             breaks="targets_move_once_when_due"),
         Mistake("rebrac", "target from the new actor", "update", "ReBRAC.update",
             "_state = _state.replace(actor_target=soft_update(_state.actor_target, _state.actor, "
@@ -216,9 +216,9 @@ KINDS: dict[str, list[Mistake]] = {
             "_state.critic_1, _state.hp.tau))",
             breaks="targets_move_once_when_due"),
         Mistake("online/td3", "targets moved at every update", "trajectory", "TD3.update",
-            "_state = gradient_step(_state, 'critics', _gradient)",
-            "_state = gradient_step(_state, 'critics', _gradient)\n"
-            "_state = _state.replace(critics_target=soft_update(_state.critics_target, _state.critics, "
+            "_state = gradient_step(_state, 'critic', _gradient)",
+            "_state = gradient_step(_state, 'critic', _gradient)\n"
+            "_state = _state.replace(critic_target=soft_update(_state.critic_target, _state.critic, "
             "_state.hp.tau))",
             breaks="targets_move_once_when_due"),
     ],
@@ -365,12 +365,12 @@ KINDS: dict[str, list[Mistake]] = {
             "_imitator(_batch.observations, jax.lax.stop_gradient(_features))"),
         Mistake("discrete/bcq", "gradient through the target", "update", "BCQ.update",
             "value_and_grad(_state.critic_loss, has_aux=True)(_networks, _batch)",
-            "value_and_grad(lambda both: _state.replace(critics_target=both[0]).critic_loss(both, "
+            "value_and_grad(lambda both: _state.replace(critic_target=both[0]).critic_loss(both, "
             "_batch), has_aux=True)(_networks)"),
         Mistake("discrete/iql", "gradient through the advantage", "update", "IQL.update",
-            "value_and_grad(_state.q_loss, has_aux=True)(_state.qf, _batch)",
-            "value_and_grad(lambda qf, batch: (_state.q_loss(qf, _batch)[0] + "
-            "_state.replace(qf=qf).actor_loss(_state.actor, _batch)[0], {}), has_aux=True)(_state.qf, "
+            "value_and_grad(_state.q_loss, has_aux=True)(_state.critic, _batch)",
+            "value_and_grad(lambda critic, batch: (_state.q_loss(critic, _batch)[0] + "
+            "_state.replace(critic=critic).actor_loss(_state.actor, _batch)[0], {}), has_aux=True)(_state.critic, "
             "_batch)"),
         Mistake("discrete/cql", "no gradient through the data's action", "gradient", "gap",
             "_values * one_hot(_actions, _values.shape[-1])",
@@ -408,9 +408,9 @@ KINDS: dict[str, list[Mistake]] = {
             "self.neg_log_beta(_batch.observations, _actions, _noise.latent)",
             "self.neg_log_beta(_batch.observations, _batch.actions, _noise.latent)"),
         Mistake("evaluation/fqe", "gradient through the target", "update", "FQE.update",
-            "value_and_grad(_state.critic_loss, has_aux=True)(_state.critics, _batch)",
-            "value_and_grad(lambda critics: _state.replace(critics_target=critics).critic_loss(critics, "
-            "_batch), has_aux=True)(_state.critics)"),
+            "value_and_grad(_state.critic_loss, has_aux=True)(_state.critic, _batch)",
+            "value_and_grad(lambda critic: _state.replace(critic_target=critic).critic_loss(critic, "
+            "_batch), has_aux=True)(_state.critic)"),
         Mistake("awac", "weights differentiated", "gradient", "AWAC.actor_loss",
             "_weights = self.weights(_batch, _noise)\n"
             "_log_probs = log_prob(_actor, _batch.observations, _batch.actions)",
@@ -537,9 +537,9 @@ KINDS: dict[str, list[Mistake]] = {
             "_hp.policy_noise * _max_action * clip(_noise.target, -_hp.noise_clip, _hp.noise_clip)"),
         Mistake("discrete/sac", "smallest of the expected values", "loss", "SAC.td_target",
             "_q = amin(_critics(_batch.next_observations), axis=0)\n"
-            "_next_v = (_probs * (_q - self.temp() * _log_probs)).sum(axis=-1)",
+            "_next_v = (_probs * (_q - self.temperature() * _log_probs)).sum(axis=-1)",
             "_q = _critics(_batch.next_observations)\n"
-            "_next_v = amin((_probs * (_q - self.temp() * _log_probs)).sum(axis=-1), axis=0)"),
+            "_next_v = amin((_probs * (_q - self.temperature() * _log_probs)).sum(axis=-1), axis=0)"),
         Mistake("discrete/cql", "soft maximum over the batch", "loss", "gap",
             "logsumexp(_values, axis=-1) - (_values * one_hot(_actions, _values.shape[-1])).sum(axis=-1)",
             "logsumexp(_values, axis=0)[_actions] - (_values * one_hot(_actions, "
@@ -581,8 +581,8 @@ KINDS: dict[str, list[Mistake]] = {
             "optax.adam(0.0003)",
             "optax.adam(0.0003, eps=1e-05)"),
         Mistake("iql", "learning rates swapped", "update", "adam",
-            "{'vf': _hp.value_lr, 'qf': _hp.critic_lr, 'actor': partial(actor_lr, _hp)}",
-            "{'vf': _hp.critic_lr, 'qf': _hp.value_lr, 'actor': partial(actor_lr, _hp)}",
+            "{'value': _hp.value_lr, 'critic': _hp.critic_lr, 'actor': partial(actor_lr, _hp)}",
+            "{'value': _hp.critic_lr, 'critic': _hp.value_lr, 'actor': partial(actor_lr, _hp)}",
             variant="other"),
         Mistake("iql", "learning rate one step ahead", "update", "actor_lr",
             "math.pi * _step",
@@ -595,7 +595,7 @@ KINDS: dict[str, list[Mistake]] = {
         Mistake("awr", "momentum lost between updates", "update", "AWR.update",
             "_state, _hp = (self, self.hp)",
             "_state, _hp = (self, self.hp)\n"
-            "_state = _state.replace(vf_optimizer=jax.tree.map(jnp.zeros_like, _state.vf_optimizer))"),
+            "_state = _state.replace(value_optimizer=jax.tree.map(jnp.zeros_like, _state.value_optimizer))"),
         Mistake("finetune/iql", "learning rate starts anew at the switch", "trajectory", "actor_lr",
             "_hp.offline_iterations - _step",
             "_hp.offline_iterations - _step % _hp.offline_iterations",

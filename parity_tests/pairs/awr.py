@@ -35,7 +35,7 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
     mean, std = twin.actor(batch.observations)
     returns = twin.lambda_returns(batch)
     return {
-        "v": twin.vf(batch.observations),
+        "v": twin.value(batch.observations),
         "mean": mean,
         "std": std,
         "returns": returns,
@@ -82,14 +82,20 @@ PAIR = Adapter(
     url="https://arxiv.org/abs/1910.00177",
     benchmark_updates=2,
     losses={
-        "value_loss": Loss(of=("vf",), inputs=("observations", "returns")),
+        "value_loss": Loss(of=("value",), inputs=("observations", "returns")),
         "actor_loss": Loss(of=("actor",), inputs=("observations", "actions", "weights")),
     },
     variants={
         "default": SMALL,
         # The paper's plain advantages, which reach the cap; slices that leave two rows of a batch out.
         "plain": SMALL
-        | {"normalize_advantages": False, "advantage_temperature": 0.5, "max_weight": 3.0, "lam": 0.7, "discount": 0.9}
+        | {
+            "normalize_advantages": False,
+            "advantage_temperature": 0.5,
+            "max_weight": 3.0,
+            "td_lambda": 0.7,
+            "discount": 0.9,
+        }
         | {"minibatch_size": 5, "value_updates": 13, "actor_updates": 7, "value_lr": 2e-4, "actor_lr": 1e-4},
     },
     facts=Facts(imitation=unlikelihood),

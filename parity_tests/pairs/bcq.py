@@ -19,7 +19,7 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
         "below": twin.decoder(batch.observations, mean - std),
         "above": twin.decoder(batch.observations, mean + std),
         "actor": twin.actor(batch.observations, batch.actions),
-        "critics": twin.critics(batch.observations, batch.actions),
+        "critic": twin.critic(batch.observations, batch.actions),
     }
 
 
@@ -54,7 +54,7 @@ PAIR = Adapter(
     losses={
         "vae_loss": Loss(of=("encoder", "decoder")),
         # The VAE's own updates draw no noise for these.
-        "critic_loss": Loss(of=("critics",), used=learns),
+        "critic_loss": Loss(of=("critic",), used=learns),
         "actor_loss": Loss(of=("actor",), used=learns),
     },
     variants={

@@ -26,13 +26,13 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
         "above, as compared": compared_above,
         "action's mean": action_mean,
         "action's std": action_std,
-        "critics": twin.critics(batch.observations, batch.actions),
+        "critic": twin.critic(batch.observations, batch.actions),
     }
 
 
 def warms_up(config: Any) -> bool:
     """Whether an update behind the warm ones is still one of BEAR's own warm-up."""
-    return config.warmup_steps >= AS_WARM
+    return config.imitation_steps >= AS_WARM
 
 
 def temp_learns(config: Any) -> bool:
@@ -42,12 +42,12 @@ def temp_learns(config: Any) -> bool:
 
 def statics(config: Any, step: int) -> dict[str, Any]:
     """Whether it is an update of the warm-up."""
-    return {"warms_up": step <= config.warmup_steps}
+    return {"warms_up": step <= config.imitation_steps}
 
 
 def warm_updates(config: Any, start: int, num_updates: int) -> dict[str, Any]:
     """How many updates of an interval are."""
-    return {"warm_updates": min(max(config.warmup_steps - start, 0), num_updates)}
+    return {"warm_updates": min(max(config.imitation_steps - start, 0), num_updates)}
 
 
 class Adapter(Pair):
@@ -76,31 +76,31 @@ PAIR = Adapter(
     benchmark_updates=40,
     losses={
         "vae_loss": Loss(of=("encoder", "decoder")),
-        "temp_loss": Loss(of=("log_temp",), used=temp_learns),
+        "temp_loss": Loss(of=("log_temperature",), used=temp_learns),
         "alpha_loss": Loss(of=("log_alpha",), used=lambda config: config.mmd_in_actor or not warms_up(config)),
-        "critic_loss": Loss(of=("critics",)),
+        "critic_loss": Loss(of=("critic",)),
         "mmd_loss": Loss(of=("actor",), used=warms_up),
         "sac_loss": Loss(of=("actor",), used=lambda config: not config.mmd_in_actor and not warms_up(config)),
         "actor_loss": Loss(of=("actor",), used=lambda config: config.mmd_in_actor and not warms_up(config)),
     },
     variants={
-        "default": SMALL | ENTROPY | {"warmup_steps": 0, "n_action_samples": 5, "mmd_sigma": 1.0},
+        "default": SMALL | ENTROPY | {"imitation_steps": 0, "n_action_samples": 5, "mmd_sigma": 1.0},
         # In the form of d3rlpy 2.8.1
         "other": SMALL
         | ENTROPY
-        | {"vae_tanh": False, "mmd_in_actor": False, "warmup_steps": 2, "lam": 0.3, "n_critics": 3}
+        | {"vae_tanh": False, "mmd_in_actor": False, "imitation_steps": 2, "lam": 0.3, "n_critics": 3}
         | {"n_action_samples": 4, "n_target_samples": 3, "n_mmd_action_samples": 3, "discount": 0.9, "tau": 0.1}
         | {"mmd_kernel": "gaussian", "mmd_sigma": 0.5, "actor_lr": 3e-4, "critic_lr": 2e-4, "vae_lr": 5e-4}
         | {"kl_weight": 2.0, "alpha_threshold": 0.3, "initial_alpha": 2.0},
         # At the end of the warm-up, without entropy, the MMD's weight at its upper bound
-        "warm": SMALL | {"warmup_steps": AS_WARM, "n_action_samples": 3, "initial_alpha": math.exp(10.0)},
+        "warm": SMALL | {"imitation_steps": AS_WARM, "n_action_samples": 3, "initial_alpha": math.exp(10.0)},
         # With its weight at the lower one
         "light": SMALL
-        | {"warmup_steps": 0, "n_action_samples": 3, "initial_alpha": math.exp(-5.0), "alpha_threshold": 2.0},
+        | {"imitation_steps": 0, "n_action_samples": 3, "initial_alpha": math.exp(-5.0), "alpha_threshold": 2.0},
     },
     facts=Facts(rewarded="critic_loss"),
     settings={
-        "full size": {"warmup_steps": 3, "n_action_samples": 10},
-        "timed": {"warmup_steps": 0},
+        "full size": {"imitation_steps": 3, "n_action_samples": 10},
+        "timed": {"imitation_steps": 0},
     },
 )

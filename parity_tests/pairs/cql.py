@@ -54,7 +54,7 @@ PAIR = Adapter(
     benchmark_updates=16,
     losses={
         "actor_loss": Loss(of=("actor",)),
-        "alpha_loss": Loss(("log_alpha",), ("log_prob",), used=lambda config: config.tune_temperature),
+        "alpha_loss": Loss(("log_temperature",), ("log_prob",), used=lambda config: config.tune_temperature),
         "critic_loss": Loss(of=("critic_1", "critic_2")),
         "alpha_prime_loss": Loss(("log_alpha_prime",), ("gap_1", "gap_2"), used=lambda config: config.cql_lagrange),
     },

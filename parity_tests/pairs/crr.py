@@ -11,13 +11,13 @@ SMALL = {"actor_hidden_dims": (32, 24), "critic_hidden_dims": (24, 32)}
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
     """Every network's, and the weight where there is no advantage, which batches do not reach."""
     mean, std = twin.actor(batch.observations)
-    q = twin.critics(batch.observations, batch.actions)
-    return {"mean": mean, "std": std, "critics": q, "weight at a tie": twin.weights(q[0] - q[0])}
+    q = twin.critic(batch.observations, batch.actions)
+    return {"mean": mean, "std": std, "critic": q, "weight at a tie": twin.weights(q[0] - q[0])}
 
 
 def corner(trainer: Any) -> None:
     """Critics to whom samples are as far apart as Gumbel numbers are: else no draw would depend on values."""
-    for critics in (trainer.critics, trainer.critics_target):
+    for critics in (trainer.critic, trainer.critic_target):
         for member in critics.members:
             member[-1].weight.data.mul_(30.0)
 
@@ -46,7 +46,7 @@ PAIR = Adapter(
     paper="Wang et al. 2020",
     url="https://arxiv.org/abs/2006.15134",
     benchmark_updates=100,
-    losses={"critic_loss": Loss(of=("critics",)), "actor_loss": Loss(of=("actor",))},
+    losses={"critic_loss": Loss(of=("critic",)), "actor_loss": Loss(of=("actor",))},
     variants={
         "default": SMALL,
         # In the form of d3rlpy 2.8.1, whose defaults these are: hard targets, which start with weights of their own

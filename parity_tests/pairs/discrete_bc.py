@@ -27,7 +27,8 @@ PAIR = Adapter(
     variants={
         "default": SMALL,
         # The form of d3rlpy 2.8.1
-        "log-probabilities": SMALL | {"penalize_log_probs": True, "beta": 0.1, "learning_rate": 3e-3, "adam_eps": 3e-4},
+        "log-probabilities": SMALL
+        | {"penalize_log_probs": True, "logit_penalty": 0.1, "learning_rate": 3e-3, "adam_eps": 3e-4},
         "images": SMALL | {"encoder": "minatar", "frame_stack": 2, "hidden_dims": (24,), "adam_eps": 3e-3},
     },
 )

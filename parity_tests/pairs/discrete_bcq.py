@@ -10,15 +10,15 @@ SMALL = {"hidden_dims": (64, 48), "target_update_period": 2, "learning_rate": 1e
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
     """Values, the hidden layer that the imitator may stand on, and the imitator's logits."""
-    q, features = twin.critics(batch.observations)
-    return {"critics": q, "features": features, "imitator": twin.imitator(batch.observations, features)}
+    q, features = twin.critic(batch.observations)
+    return {"critic": q, "features": features, "imitator": twin.imitator(batch.observations, features)}
 
 
 def corner(trainer: Any) -> None:
     """Targets that prefer other actions than the critics do, and critics that differ from each other by more than 1."""
-    for member in trainer.critics_target.members:
+    for member in trainer.critic_target.members:
         member.head.weight.data.mul_(-3.0)
-    for number, member in enumerate(trainer.critics.members):
+    for number, member in enumerate(trainer.critic.members):
         member.head.bias.data.add_(0.5 * number)
 
 
@@ -46,16 +46,17 @@ PAIR = Adapter(
     paper="Fujimoto et al. 2019",
     url="https://arxiv.org/abs/1910.01708",
     benchmark_updates=500,
-    losses={"critic_loss": Loss(of=("critics", "imitator"), inputs=("batch",))},
+    losses={"critic_loss": Loss(of=("critic", "imitator"), inputs=("batch",))},
     variants={
         "default": SMALL,
         # The form of d3rlpy 2.8.1, with several critics
         "own encoder": SMALL
         | {"share_encoder": False, "penalize_log_probs": True, "n_critics": 3, "target_update_period": 3}
-        | {"discount": 0.9, "learning_rate": 3e-3, "adam_eps": 3e-4, "beta": 0.1, "action_flexibility": 0.6},
+        | {"discount": 0.9, "learning_rate": 3e-3, "adam_eps": 3e-4, "logit_penalty": 0.1, "likelihood_threshold": 0.6},
         # The threshold itself is not above the threshold, so no action may be chosen
-        "no flexibility": SMALL | {"action_flexibility": 1.0},
-        "ensemble": SMALL | {"n_critics": 2, "target_update_period": 5, "penalize_log_probs": True, "beta": 0.2},
+        "no flexibility": SMALL | {"likelihood_threshold": 1.0},
+        "ensemble": SMALL
+        | {"n_critics": 2, "target_update_period": 5, "penalize_log_probs": True, "logit_penalty": 0.2},
         "images": SMALL | {"encoder": "minatar", "frame_stack": 2, "hidden_dims": (24,), "adam_eps": 3e-3},
     },
     facts=Facts(rewarded="critic_loss", target_inputs=("batch",), rate=""),

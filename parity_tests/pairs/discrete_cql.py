@@ -34,7 +34,7 @@ PAIR = Adapter(
     paper="Kumar et al. 2020",
     url="https://arxiv.org/abs/2006.04779",
     benchmark_updates=500,
-    losses={"critic_loss": Loss(of=("critics",))},
+    losses={"critic_loss": Loss(of=("critic",))},
     variants={
         "default": SMALL,
         # The form of d3rlpy 2.8.1, with several critics

@@ -13,10 +13,10 @@ SMALL = {"hidden_dims": (64, 48)}
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
     """Every network's, and what few batches reach: a tie in V's loss."""
-    v = twin.vf(batch.observations)
+    v = twin.value(batch.observations)
     return {
         "actor": twin.actor(batch.observations),
-        "qf": twin.qf(batch.observations),
+        "critic": twin.critic(batch.observations),
         "v": v,
         "weight at a tie": twin.expectile_weight(v - v),
     }
@@ -24,9 +24,9 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
 
 def corner(trainer: Any) -> None:
     """Critics that bring the policy's weights to their cap, and targets of another opinion."""
-    for critic in (trainer.qf.q1, trainer.qf.q2):
+    for critic in (trainer.critic.q1, trainer.critic.q2):
         critic[-1].weight.data.mul_(3.0)
-    for critic in (trainer.q_target.q1, trainer.q_target.q2):
+    for critic in (trainer.critic_target.q1, trainer.critic_target.q2):
         critic[-1].weight.data.mul_(-2.0)
 
 
@@ -55,26 +55,32 @@ PAIR = Adapter(
     url="https://arxiv.org/abs/2110.06169",
     benchmark_updates=300,
     losses={
-        "value_loss": Loss(of=("vf",), inputs=("batch",)),
-        "q_loss": Loss(of=("qf",), inputs=("batch",)),
+        "value_loss": Loss(of=("value",), inputs=("batch",)),
+        "q_loss": Loss(of=("critic",), inputs=("batch",)),
         "actor_loss": Loss(of=("actor",), inputs=("batch",)),
     },
     variants={
         "default": SMALL,
         # The cosine's end lies within the ladder's trajectory.
         "other": SMALL
-        | {"discount": 0.9, "tau": 0.1, "beta": 10.0, "iql_tau": 0.9, "max_timesteps": 40}
+        | {"discount": 0.9, "tau": 0.1, "inverse_temperature": 10.0, "iql_tau": 0.9, "max_timesteps": 40}
         | {"value_lr": 1e-3, "critic_lr": 2e-3, "actor_lr": 3e-3},
         "constant rate": SMALL
-        | {"opt_decay_schedule": "none", "max_timesteps": 40, "beta": 0.5, "iql_tau": 0.5, "actor_lr": 1e-3},
+        | {
+            "opt_decay_schedule": "none",
+            "max_timesteps": 40,
+            "inverse_temperature": 0.5,
+            "iql_tau": 0.5,
+            "actor_lr": 1e-3,
+        },
         "images": SMALL | {"encoder": "minatar", "frame_stack": 2, "hidden_dims": (24,)},
     },
     facts=Facts(
         rewarded="q_loss",
         target_inputs=("batch",),
-        lagging=("q_target",),
+        lagging=("critic_target",),
         imitation=unlikelihood,
-        sharp={"beta": 100.0},
+        sharp={"inverse_temperature": 100.0},
     ),
     settings={
         # The schedule is a number of Python's, which a recording would fix.

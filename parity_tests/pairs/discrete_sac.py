@@ -10,9 +10,9 @@ SMALL = {"hidden_dims": (64, 48), "target_update_period": 2, "actor_lr": 1e-3, "
 
 def corner(trainer: Any) -> None:
     """Targets of another opinion than the critics, and critics that differ from each other by more than 1."""
-    for member in trainer.critics_target.members:
+    for member in trainer.critic_target.members:
         member[-1].weight.data.mul_(-3.0)
-    for number, member in enumerate(trainer.critics.members):
+    for number, member in enumerate(trainer.critic.members):
         member[-1].bias.data.add_(0.5 * number)
 
 
@@ -25,7 +25,7 @@ class Adapter(FinitePair):
     def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
         return {
             "actor": twin.actor(batch.observations),
-            "critics": twin.critics(batch.observations),
+            "critic": twin.critic(batch.observations),
         }
 
     corner = staticmethod(corner)
@@ -46,8 +46,8 @@ PAIR = Adapter(
     url="https://arxiv.org/abs/1910.07207",
     benchmark_updates=300,
     losses={
-        "critic_loss": Loss(of=("critics",), inputs=("batch",)),
-        "temp_loss": Loss(of=("log_temp",), inputs=("batch",), used=lambda config: config.temperature_lr > 0.0),
+        "critic_loss": Loss(of=("critic",), inputs=("batch",)),
+        "temp_loss": Loss(of=("log_temperature",), inputs=("batch",), used=lambda config: config.temperature_lr > 0.0),
         "actor_loss": Loss(of=("actor",), inputs=("batch",)),
     },
     variants={

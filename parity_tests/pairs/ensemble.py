@@ -35,7 +35,7 @@ def bounded_std(actor: Any, observations: Any, action_dim: int) -> Any:
 
 
 LOSSES = {
-    "alpha_loss": Loss(of=("log_alpha",)),
+    "alpha_loss": Loss(of=("log_temperature",)),
     "actor_loss": Loss(of=("actor",)),
     "critic_loss": Loss(of=("critic",)),
 }

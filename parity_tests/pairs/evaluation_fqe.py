@@ -29,7 +29,7 @@ def load(raw: dict[str, np.ndarray]) -> SarsaBatch:
 
 def corner(trainer: Any) -> None:
     """Target critics that differ, of which each is the smaller one somewhere."""
-    for member in trainer.critics_target.members:
+    for member in trainer.critic_target.members:
         member[-1].weight.data.mul_(20.0)
 
 
@@ -41,7 +41,7 @@ class Adapter(Pair):
     metric = "initial_state_value"
 
     def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
-        return {"critics": twin.critics(batch.observations, batch.actions)}
+        return {"critic": twin.critic(batch.observations, batch.actions)}
 
     corner = staticmethod(corner)
 
@@ -66,7 +66,7 @@ PAIR = Adapter(
     paper="Le et al. 2019",
     url="https://arxiv.org/abs/1903.08738",
     benchmark_updates=500,
-    losses={"critic_loss": Loss(of=("critics",), inputs=("batch",))},
+    losses={"critic_loss": Loss(of=("critic",), inputs=("batch",))},
     variants={
         "default": SMALL,
         "other": SMALL | {"n_critics": 2, "target_update_period": 8, "discount": 0.9, "learning_rate": 1e-3},

@@ -53,7 +53,7 @@ def entered(state: Any, places: np.ndarray, rows: int) -> Any:
     """New rows have a priority by which, at the first update, a share of the whole is theirs."""
     leaves = np.array(state.priorities)[len(state.priorities) // 2 :]
     share, hp = state.hp.online_share, state.hp
-    leaves[places] = rows * share / ((1.0 - share) * (1 + hp.num_warmup_steps))
+    leaves[places] = rows * share / ((1.0 - share) * (1 + hp.learning_starts))
     return state.replace(priorities=jnp.asarray(summed(leaves)))
 
 
@@ -87,7 +87,7 @@ def corner(trainer: Any) -> None:
     """Rows that the density network tells apart so surely that a softplus is 0 or a straight line; unlike members."""
     for parameter in trainer.density.network[-1].parameters():
         parameter.data *= 1000.0
-    temperatures = trainer.log_alpha.constant.data
+    temperatures = trainer.log_temperature.constant.data
     temperatures += torch.linspace(-0.5, 0.5, len(temperatures), dtype=temperatures.dtype)
 
 
@@ -119,7 +119,7 @@ class Adapter(Pair):
 
     def call_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
         return {
-            "idle": sum(step < config.switch + config.num_warmup_steps for step in range(start, start + num_updates))
+            "idle": sum(step < config.switch + config.learning_starts for step in range(start, start + num_updates))
         }
 
     def take(self, twin: ModuleType, dataset: Any, indices: Any, config: Any) -> Any:
@@ -142,27 +142,27 @@ PAIR = Adapter(
     benchmark_updates=6,
     losses={
         "actor_loss": Loss(of=("actor",), used=goes_online),
-        "alpha_loss": Loss(of=("log_alpha",), inputs=("log_prob",), used=goes_online),
+        "alpha_loss": Loss(of=("log_temperature",), inputs=("log_prob",), used=goes_online),
         "critic_loss": Loss(of=("critic_1", "critic_2"), used=goes_online),
         "density_loss": Loss(of=("density",), inputs=("batch",), used=goes_online),
         "each_actor_loss": Loss(of=("actor",), used=lambda config: not goes_online(config)),
         "each_alpha_loss": Loss(
-            of=("log_alpha",), inputs=("each_log_prob",), used=lambda config: not goes_online(config)
+            of=("log_temperature",), inputs=("each_log_prob",), used=lambda config: not goes_online(config)
         ),
         "each_critic_loss": Loss(of=("critic_1", "critic_2"), used=lambda config: not goes_online(config)),
     },
     variants={
         # The switch lies behind the intervals and among the warm updates, so that the rest are online ones.
-        "default": SMALL | {"offline_iterations": 16, "num_warmup_steps": 2},
+        "default": SMALL | {"offline_iterations": 16, "learning_starts": 2},
         "offline": SMALL,
         "other": SMALL
-        | {"offline_iterations": 16, "num_warmup_steps": 0, "online_share": 0.4, "density_temperature": 2.0}
+        | {"offline_iterations": 16, "learning_starts": 0, "online_share": 0.4, "density_temperature": 2.0}
         | {"cql_alpha": 3.0, "batch_size": 31, "n_ensemble": 1, "critic_n_hiddens": 1, "density_lr": 1e-3},
     },
     facts=Facts(rewarded="critic_loss", rate="tau"),
     settings={
-        "run": {"buffer_size": 50_000, "num_warmup_steps": 0},
-        "timed": {"num_warmup_steps": 0},
+        "run": {"buffer_size": 50_000, "learning_starts": 0},
+        "timed": {"learning_starts": 0},
         "full size": {"buffer_size": 1000, "n_ensemble": 2},
     },
 )

@@ -98,7 +98,7 @@ PAIR = Adapter(
         **{name: finetune_cql.PAIR.variants[name] for name in ("default", "Lagrange")},
         # The returns are a floor of the values, so their gap is wider than CQL's.
         "other": dict(finetune_cql.PAIR.variants["other"])
-        | {"mixing_ratio": 0.25, "cql_clip_diff_min": 5.4, "cql_clip_diff_max": 5.7},
+        | {"offline_share": 0.25, "cql_clip_diff_min": 5.4, "cql_clip_diff_max": 5.7},
     },
     facts=finetune_cql.PAIR.facts,
 )

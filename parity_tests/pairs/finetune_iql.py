@@ -41,7 +41,7 @@ PAIR = Adapter(
         "default": {},
         # The switch lies within the ladder's trajectory, after which the rate rises; weights reach their cap, and the
         # noise of exploration its bound.
-        "other": {"discount": 0.9, "tau": 0.1, "beta": 20.0, "iql_tau": 0.9, "iql_deterministic": True}
+        "other": {"discount": 0.9, "tau": 0.1, "inverse_temperature": 20.0, "iql_tau": 0.9, "iql_deterministic": True}
         | {"offline_iterations": 40, "value_lr": 1e-3, "critic_lr": 1e-4, "actor_lr": 1e-3, "expl_noise": 0.5},
         "dropout": {"actor_dropout": 0.1},
     },

@@ -16,7 +16,7 @@ SHALLOW = rebrac.SMALL | {"actor_n_hiddens": 1, "critic_n_hiddens": 1}
 
 def call_statics(config: Any, start: int, num_updates: int) -> dict[str, int]:
     """The phase of the first update in a call, and how many steps of the warm-up lie before it."""
-    idle = sum(step < config.switch + config.num_warmup_steps for step in range(start, start + num_updates))
+    idle = sum(step < config.switch + config.learning_starts for step in range(start, start + num_updates))
     return {"phase": (start + idle) % config.policy_freq, "idle": idle}
 
 
@@ -53,12 +53,12 @@ PAIR = Adapter(
         # call. A quarter of a batch is new.
         "other": dict(rebrac.PAIR.variants["other"])
         | SHALLOW
-        | {"offline_iterations": 30, "online_iterations": 8, "min_decay_coef": 0.3, "mixing_ratio": 0.25}
-        | {"num_warmup_steps": 3}
+        | {"offline_iterations": 30, "online_iterations": 8, "min_decay_coef": 0.3, "online_share": 0.25}
+        | {"learning_starts": 3}
         | {"use_calibration": True, "expl_noise": 0.2},
         # The weight is at its least from the first warm update on; exploration reaches the bounds.
         "plain": dict(rebrac.PAIR.variants["plain"])
-        | {"offline_iterations": 20, "online_iterations": 5, "mixing_ratio": 0.75, "expl_noise": 1.0},
+        | {"offline_iterations": 20, "online_iterations": 5, "online_share": 0.75, "expl_noise": 1.0},
     },
     # When the actor steps is proven of the offline twin, and its phase by the shipped path.
     facts=replace(rebrac.PAIR.facts, first_delayed=None),

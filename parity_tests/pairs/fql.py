@@ -42,7 +42,7 @@ PAIR = Adapter(
         # The other critic in the target, the Q term by its size, the norms the other way round, deeper networks
         "other": {"actor_hidden_dims": (16, 24, 16), "critic_hidden_dims": (24, 16, 24)}
         | {"q_agg": "min", "normalize_q": True, "actor_ln": True, "critic_ln": False}
-        | {"flow_steps": 3, "alpha": 0.3, "discount": 0.9, "tau": 0.1, "learning_rate": 1e-3},
+        | {"flow_steps": 3, "distill_coef": 0.3, "discount": 0.9, "tau": 0.1, "learning_rate": 1e-3},
     },
     facts=Facts(rewarded="critic_loss", lagging=("critic_target",)),
 )

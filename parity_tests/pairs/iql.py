@@ -14,8 +14,8 @@ from parity_tests.pair import Facts, Loss, Pair, unlikelihood
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
     """Every network's, and what few batches reach: a tie in V's loss, standard deviations beyond their bounds."""
     mean, std = twin.actor(batch.observations)
-    q1, q2 = twin.qf(batch.observations, batch.actions)
-    v = twin.vf(batch.observations)
+    q1, q2 = twin.critic(batch.observations, batch.actions)
+    v = twin.value(batch.observations)
     found = {"mean": mean, "q1": q1, "q2": q2, "v": v, "weight at a tie": twin.expectile_weight(v - v)}
     if std is not None:
         found |= {"std": std, "bounded std": bounded_std(twin.actor, batch.observations, mean.shape[-1])}
@@ -58,17 +58,19 @@ PAIR = Adapter(
     url="https://arxiv.org/abs/2110.06169",
     benchmark_updates=100,
     losses={
-        "value_loss": Loss(of=("vf",), inputs=("batch",)),
-        "q_loss": Loss(of=("qf",), inputs=("batch",)),
+        "value_loss": Loss(of=("value",), inputs=("batch",)),
+        "q_loss": Loss(of=("critic",), inputs=("batch",)),
         "actor_loss": Loss(of=("actor",), inputs=("batch", "noise", "adv")),
     },
     variants={
         "default": {},
         # The cosine's end lies within the ladder's trajectory, then the rate rises again; weights reach their cap.
-        "other": {"discount": 0.9, "tau": 0.1, "beta": 20.0, "iql_tau": 0.9, "iql_deterministic": True}
+        "other": {"discount": 0.9, "tau": 0.1, "inverse_temperature": 20.0, "iql_tau": 0.9, "iql_deterministic": True}
         | {"max_timesteps": 40, "value_lr": 1e-3, "critic_lr": 1e-4, "actor_lr": 1e-3},
         "dropout": {"actor_dropout": 0.1},
         "images": {"encoder": "minatar", "frame_stack": 2, "crop_padding": 2},
     },
-    facts=Facts(rewarded="q_loss", target_inputs=("batch",), imitation=unlikelihood, sharp={"beta": 100.0}),
+    facts=Facts(
+        rewarded="q_loss", target_inputs=("batch",), imitation=unlikelihood, sharp={"inverse_temperature": 100.0}
+    ),
 )

@@ -19,7 +19,7 @@ SMALL: dict[str, Any] = {"hidden_dims": (32, 24, 20), "cql_n_actions": 4, "rollo
 
 def corner(trainer: Any) -> None:
     """A temperature beyond 1; the Lagrange multiplier beyond its bound, or so small that any bound but 0 would show."""
-    trainer.log_alpha.constant.data.fill_(0.5)
+    trainer.log_temperature.constant.data.fill_(0.5)
     trainer.log_alpha_prime.constant.data.fill_(14.5 if trainer.hp.tune_temperature else -5.0)
 
 
@@ -55,7 +55,7 @@ PAIR = Adapter(
     benchmark_updates=10,
     losses={
         "actor_loss": Loss(of=("actor",)),
-        "alpha_loss": Loss(of=("log_alpha",), inputs=("log_prob",), used=lambda config: config.tune_temperature),
+        "alpha_loss": Loss(of=("log_temperature",), inputs=("log_prob",), used=lambda config: config.tune_temperature),
         "critic_loss": Loss(of=("critic_1", "critic_2")),
         "alpha_prime_loss": Loss(("log_alpha_prime",), ("gap_1", "gap_2"), used=lambda config: config.cql_lagrange),
     },

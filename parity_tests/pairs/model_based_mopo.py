@@ -18,7 +18,7 @@ SMALL: dict[str, Any] = {"hidden_dims": (48, 40), "rollout_batch_size": 30, "rol
 def corner(trainer: Any) -> None:
     """A temperature beyond its bound, where it has no target of its own that brings it below."""
     if trainer.hp.target_entropy is None:
-        trainer.log_alpha.constant.data.fill_(0.5)
+        trainer.log_temperature.constant.data.fill_(0.5)
 
 
 class Adapter(ImaginedPair):
@@ -54,7 +54,7 @@ PAIR = Adapter(
     losses={
         "critic_loss": Loss(of=("critic_1", "critic_2")),
         "actor_loss": Loss(of=("actor",)),
-        "alpha_loss": Loss(of=("log_alpha",), inputs=("log_prob",), used=lambda config: config.tune_temperature),
+        "alpha_loss": Loss(of=("log_temperature",), inputs=("log_prob",), used=lambda config: config.tune_temperature),
     },
     variants={
         "default": SMALL,

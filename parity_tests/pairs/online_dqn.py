@@ -67,7 +67,7 @@ PAIR = Adapter(
     paper="Mnih et al. 2015",
     url="https://doi.org/10.1038/nature14236",
     benchmark_updates=500,
-    losses={"critic_loss": Loss(of=("critics",))},
+    losses={"critic_loss": Loss(of=("critic",))},
     variants={
         "default": SMALL,
         "double": SMALL

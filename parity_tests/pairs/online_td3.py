@@ -15,7 +15,7 @@ def corner(trainer: Any) -> None:
     """Actions near their bounds, which the noise crosses, and critics that differ."""
     for actor in (trainer.actor, trainer.actor_target):
         actor.net[-1].weight.data.mul_(20.0)
-    for member in trainer.critics_target.members:
+    for member in trainer.critic_target.members:
         quantiles.last_layer(member).weight.data.mul_(20.0)
 
 
@@ -27,7 +27,7 @@ class Adapter(Pair):
     def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
         return {
             "actor": twin.actor(batch.observations),
-            "critics": twin.critics(batch.observations, batch.actions),
+            "critic": twin.critic(batch.observations, batch.actions),
         }
 
     corner = staticmethod(corner)
@@ -51,7 +51,7 @@ PAIR = Adapter(
     url="https://arxiv.org/abs/1802.09477",
     benchmark_updates=120,
     losses={
-        "critic_loss": Loss(of=("critics",)),
+        "critic_loss": Loss(of=("critic",)),
         "actor_loss": Loss(of=("actor",), inputs=("batch",)),
     },
     variants={

@@ -20,7 +20,7 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
         "below": twin.decoder(batch.observations, mean - std),
         "above": twin.decoder(batch.observations, mean + std),
         "actor": twin.actor(batch.observations, twin.decoder),
-        "critics": twin.critics(batch.observations, batch.actions),
+        "critic": twin.critic(batch.observations, batch.actions),
     }
 
 
@@ -50,7 +50,7 @@ PAIR = Adapter(
     losses={
         # The VAE's codes are drawn for its own updates only.
         "vae_loss": Loss(of=("encoder", "decoder"), used=lambda config: config.vae_iterations >= AS_WARM),
-        "critic_loss": Loss(of=("critics",), inputs=("batch",)),
+        "critic_loss": Loss(of=("critic",), inputs=("batch",)),
         "actor_loss": Loss(of=("actor",), inputs=("batch",)),
     },
     variants={

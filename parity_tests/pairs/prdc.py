@@ -12,7 +12,7 @@ def corner(trainer: Any) -> None:
     """Actions near their bounds, which the noise crosses, and critics that differ."""
     for actor in (trainer.actor, trainer.actor_target):
         actor.net[-1].weight.data.mul_(20.0)
-    for member in trainer.critics_target.members:
+    for member in trainer.critic_target.members:
         member[-1].weight.data.mul_(20.0)
 
 
@@ -26,7 +26,7 @@ class Adapter(Pair):
     def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
         return {
             "actor": twin.actor(batch.observations),
-            "critics": twin.critics(batch.observations, batch.actions),
+            "critic": twin.critic(batch.observations, batch.actions),
         }
 
     corner = staticmethod(corner)
@@ -53,7 +53,7 @@ PAIR = Adapter(
     url="https://arxiv.org/abs/2306.06569",
     benchmark_updates=120,
     losses={
-        "critic_loss": Loss(of=("critics",)),
+        "critic_loss": Loss(of=("critic",)),
         "actor_loss": Loss(of=("actor",), inputs=("batch",)),
     },
     variants={
@@ -62,7 +62,7 @@ PAIR = Adapter(
         | {"policy_freq": 3, "n_critics": 3, "discount": 0.9, "tau": 0.1}
         | {
             "alpha": 10.0,
-            "beta": 0.3,
+            "state_weight": 0.3,
             "search": "brute",
             "policy_noise": 0.5,
             "noise_clip": 0.3,

@@ -24,7 +24,7 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
     """Every critic's quantiles."""
     return {
         f"{name} {number}": quantiles
-        for name in ("critics", "acting")
+        for name in ("critic", "acting")
         for number, quantiles in enumerate(getattr(twin, name)(batch.observations), start=1)
     }
 
@@ -39,19 +39,19 @@ def corner(trainer: Any) -> None:
 
     The targets' mean over states is 0, so no action is always the best and no critic always the smallest.
     """
-    targets = trainer.critics_target
+    targets = trainer.critic_target
     for member in targets.members:
         last_layer(member).weight.data.mul_(-3.0)
     for member, quantiles in zip(targets.members, targets(_states(trainer)), strict=True):
         bias = last_layer(member).bias.data
         bias.view(quantiles.shape[1], -1).sub_(quantiles.detach().mean(axis=(0, 2))[:, None])
-    for number, member in enumerate(trainer.critics.members):
+    for number, member in enumerate(trainer.critic.members):
         last_layer(member).bias.data.add_(0.5 * number)
 
 
 def _states(trainer: Any) -> torch.Tensor:
     """Random observations (500, S), or images of the like."""
-    first, generator = next(trainer.critics.parameters()), torch.Generator().manual_seed(0)
+    first, generator = next(trainer.critic.parameters()), torch.Generator().manual_seed(0)
     if trainer.hp.encoder == NO_ENCODER:
         return torch.randn(500, first.shape[1], generator=generator, dtype=first.dtype)
     frames = torch.as_tensor(pictures(torch.randn(500, 11, generator=generator).numpy(), trainer.hp.encoder))

@@ -57,7 +57,7 @@ PAIR = Adapter(
     losses={
         "critic_loss": Loss(of=("critic_1", "critic_2")),
         "actor_loss": Loss(of=("actor",)),
-        "alpha_loss": Loss(of=("log_alpha",), inputs=("log_prob",)),
+        "alpha_loss": Loss(of=("log_temperature",), inputs=("log_prob",)),
     },
     variants={
         "default": SMALL,

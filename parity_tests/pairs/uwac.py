@@ -29,18 +29,18 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
         "above, raw": raw_above,
         "action's mean": action_mean,
         "action's std": action_std,
-        "critics": twin.critics(batch.observations, batch.actions, twin.directions(), [[1.0, 1.0]] * 2),
+        "critic": twin.critic(batch.observations, batch.actions, twin.directions(), [[1.0, 1.0]] * 2),
     }
 
 
 def corner(trainer: Any) -> None:
     """Directions that are far from the largest stretch; without spectral norm, values of which critics may doubt."""
     generator = torch.Generator().manual_seed(0)
-    for directions in (trainer.directions, trainer.target_directions):
+    for directions in (trainer.directions, trainer.directions_target):
         for vector in directions.parameters():
             moved = vector.data + torch.randn(vector.shape, generator=generator) / len(vector) ** 0.5
             vector.data = moved / moved.norm()
-    for critic in (*trainer.critics.members, *trainer.critics_target.members):
+    for critic in (*trainer.critic.members, *trainer.critic_target.members):
         if not critic.spectral_norm:
             critic.net[-1].weight.data *= 300.0
             critic.net[-1].bias.data *= 300.0
@@ -48,17 +48,17 @@ def corner(trainer: Any) -> None:
 
 def warms_up(config: Any) -> bool:
     """Whether an update behind the warm ones is still one of UWAC's own warm-up."""
-    return config.warmup_steps >= AS_WARM
+    return config.imitation_steps >= AS_WARM
 
 
 def statics(config: Any, step: int) -> dict[str, Any]:
     """Whether it is an update of the warm-up."""
-    return {"warms_up": step <= config.warmup_steps}
+    return {"warms_up": step <= config.imitation_steps}
 
 
 def warm_updates(config: Any, start: int, num_updates: int) -> dict[str, Any]:
     """How many updates of an interval are."""
-    return {"warm_updates": min(max(config.warmup_steps - start, 0), num_updates)}
+    return {"warm_updates": min(max(config.imitation_steps - start, 0), num_updates)}
 
 
 class Adapter(Pair):
@@ -94,34 +94,34 @@ PAIR = Adapter(
     benchmark_updates=4,
     losses={
         "vae_loss": Loss(of=("encoder", "decoder")),
-        "critic_loss": Loss(of=("critics",)),
+        "critic_loss": Loss(of=("critic",)),
         "mmd_loss": Loss(of=("actor",), used=warms_up),
         "actor_loss": Loss(of=("actor",), used=lambda config: not warms_up(config)),
         "alpha_loss": Loss(of=("log_alpha",), inputs=("mmd",)),
     },
     variants={
-        "default": SMALL | {"warmup_steps": 0, "mmd_sigma": 1.0},
+        "default": SMALL | {"imitation_steps": 0, "mmd_sigma": 1.0},
         # In the authors' form
         "authors": SMALL
-        | {"copy_targets": False, "variance_at_best": False, "warmup_steps": 2, "lam": 0.3, "drop_rate": 0.4}
+        | {"copy_targets": False, "variance_at_best": False, "imitation_steps": 2, "lam": 0.3, "drop_rate": 0.4}
         | {"discount": 0.9, "tau": 0.1, "kl_weight": 2.0, "alpha_threshold": 0.3, "initial_alpha": 2.0}
         | {"n_mmd_action_samples": 3, "mmd_kernel": "laplacian", "mmd_sigma": 0.5, "weigh_actor": False}
         | {"actor_lr": 3e-4, "critic_lr": 2e-4, "vae_lr": 5e-4, "alpha_lr": 3e-3}
-        | {"q_penalty": 0.1, "beta": 0.2, "clip_bottom": 0.1, "clip_top": 0.9},
+        | {"q_penalty": 0.1, "variance_scale": 0.2, "clip_bottom": 0.1, "clip_top": 0.9},
         # The other weight, and weights as they are
         "inverse": SMALL
-        | {"spectral_norm": False, "exp_weight": False, "exp_penalty": True, "q_penalty": 0.5, "warmup_steps": 0}
-        | {"beta": 0.05, "clip_bottom": 0.2, "clip_top": 0.8},
+        | {"spectral_norm": False, "exp_weight": False, "exp_penalty": True, "q_penalty": 0.5, "imitation_steps": 0}
+        | {"variance_scale": 0.05, "clip_bottom": 0.2, "clip_top": 0.8},
         # At the end of the warm-up, the MMD's weight at its upper bound
-        "warm": SMALL | {"warmup_steps": AS_WARM, "initial_alpha": math.exp(10.0)},
+        "warm": SMALL | {"imitation_steps": AS_WARM, "initial_alpha": math.exp(10.0)},
         # With its weight at the lower one
-        "light": SMALL | {"warmup_steps": 0, "initial_alpha": math.exp(-5.0), "alpha_threshold": 2.0},
+        "light": SMALL | {"imitation_steps": 0, "initial_alpha": math.exp(-5.0), "alpha_threshold": 2.0},
     },
     facts=Facts(rewarded="critic_loss"),
     settings={
         "run": {"n_target_samples": 2, "n_passes": 2, "n_action_samples": 2},
-        "full size": {"warmup_steps": 3, "n_target_samples": 2, "n_passes": 3, "n_action_samples": 3},
+        "full size": {"imitation_steps": 3, "n_target_samples": 2, "n_passes": 3, "n_action_samples": 3},
         # A tenth of the passes: an update of the authors' size takes seconds.
-        "timed": {"warmup_steps": 0, "n_passes": 10},
+        "timed": {"imitation_steps": 0, "n_passes": 10},
     },
 )

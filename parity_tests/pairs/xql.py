@@ -14,13 +14,13 @@ from parity_tests.pair import Facts, Loss, Pair, unlikelihood
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
     """Every network's, and what few batches reach: the loss far beyond its clip, deviations beyond their bounds."""
     mean, std = twin.actor(batch.observations)
-    q1, q2 = twin.qf(batch.observations, batch.actions)
+    q1, q2 = twin.critic(batch.observations, batch.actions)
     return {
         "mean": mean,
         "std": std,
         "q1": q1,
         "q2": q2,
-        "v": twin.vf(batch.observations),
+        "v": twin.value(batch.observations),
         "loss of large errors": twin.gumbel_loss(40.0 * batch.observations[:, 0] + 30.0),
         "loss of negative errors": twin.gumbel_loss(-3.0 - abs(batch.observations[:, 0])),
         "bounded std": bounded_std(twin.actor, batch.observations, mean.shape[-1]),
@@ -38,7 +38,7 @@ def bounded_std(actor: Any, observations: Any, action_dim: int) -> Any:
 
 def corner(trainer: Any) -> None:
     """Target critics that bring errors beyond the loss's clip and weights to their cap."""
-    for critic in (trainer.q_target.q1, trainer.q_target.q2):
+    for critic in (trainer.critic_target.q1, trainer.critic_target.q2):
         critic.net[-1].weight.data.mul_(8.0)
 
 
@@ -64,21 +64,29 @@ PAIR = Adapter(
     url="https://arxiv.org/abs/2301.02328",
     benchmark_updates=100,
     losses={
-        "value_loss": Loss(of=("vf",)),
+        "value_loss": Loss(of=("value",)),
         "actor_loss": Loss(of=("actor",)),
-        "q_loss": Loss(of=("qf",), inputs=("batch",)),
+        "q_loss": Loss(of=("critic",), inputs=("batch",)),
     },
     variants={
         "default": {},
         # The other form of the loss, several steps of V on rows of which some are drawn
         "other": {"discount": 0.9, "tau": 0.1, "loss_temp": 0.5, "max_clip": 2.0, "gumbel_form": "log"}
-        | {"value_updates": 3, "random_actions": 2, "noise": True, "noise_std": 0.3, "beta": 20.0}
+        | {"value_updates": 3, "random_actions": 2, "noise": True, "noise_std": 0.3, "inverse_temperature": 20.0}
         | {"value_lr": 1e-3, "critic_lr": 1e-4, "actor_lr": 1e-3, "opt_decay_schedule": "none"},
         # The cosine's end lies within the ladder's trajectory; no clip.
-        "dropout": {"actor_dropout": 0.1, "random_actions": 1, "max_clip": None, "loss_temp": 4.0, "beta": 0.5}
+        "dropout": {
+            "actor_dropout": 0.1,
+            "random_actions": 1,
+            "max_clip": None,
+            "loss_temp": 4.0,
+            "inverse_temperature": 0.5,
+        }
         | {"max_timesteps": 40},
     },
-    facts=Facts(rewarded="q_loss", target_inputs=("batch",), imitation=unlikelihood, sharp={"beta": 100.0}),
+    facts=Facts(
+        rewarded="q_loss", target_inputs=("batch",), imitation=unlikelihood, sharp={"inverse_temperature": 100.0}
+    ),
     settings={
         # The schedule is a number of Python's, which a recording would fix.
         "on device": {"opt_decay_schedule": "none"},

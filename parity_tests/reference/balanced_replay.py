@@ -181,9 +181,7 @@ class Derivation:
     def enter(self, place: int) -> None:
         """A new row of the environment."""
         c = self.c
-        self.priorities[self.rows + place] = (
-            c.online_share / (1 - c.online_share) * self.rows / (1 + c.num_warmup_steps)
-        )
+        self.priorities[self.rows + place] = c.online_share / (1 - c.online_share) * self.rows / (1 + c.learning_starts)
 
     def choose(self, uniform: Tensor) -> np.ndarray:
         """Row k where the running sum of priorities first exceeds that share of the whole."""

@@ -36,10 +36,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "default": FEW,
     "no whole number of slices": SMALL
     | {"batch_size": 119, "minibatch_size": 30, "value_updates": 20, "actor_updates": 31}
-    | {"value_lr": 1e-3, "actor_lr": 1e-4, "lam": 0.8, "advantage_temperature": 0.3, "discount": 0.9},
+    | {"value_lr": 1e-3, "actor_lr": 1e-4, "td_lambda": 0.8, "advantage_temperature": 0.3, "discount": 0.9},
     "plain advantages": SMALL | FEW | {"batch_size": 64, "minibatch_size": 16, "normalize_advantages": False},
-    "one step of time": SMALL | FEW | {"batch_size": 64, "minibatch_size": 16, "lam": 0.0, "max_weight": 1.5},
-    "to the end": SMALL | FEW | {"batch_size": 64, "minibatch_size": 16, "lam": 1.0, "advantage_temperature": 0.5},
+    "one step of time": SMALL | FEW | {"batch_size": 64, "minibatch_size": 16, "td_lambda": 0.0, "max_weight": 1.5},
+    "to the end": SMALL
+    | FEW
+    | {"batch_size": 64, "minibatch_size": 16, "td_lambda": 1.0, "advantage_temperature": 0.5},
 }
 
 
@@ -106,7 +108,7 @@ class Reference:
 
     def lambda_return(self, data: EndedBatch, value: np.ndarray, t: int) -> float:
         """Of one transition, over its n transitions to the end."""
-        gamma, lam = self.c.discount, self.c.lam
+        gamma, lam = self.c.discount, self.c.td_lambda
         n = next(k for k in range(ROWS) if data.last[t + k]) + 1
         self.reached |= {"terminal" if data.terminals[t + n - 1] else "cut", "alone" if n == 1 else "several"}
         total, earned = 0.0, 0.0
@@ -163,7 +165,7 @@ def test_awr(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     c = reference.c
     for log_std in (trainer.actor.log_std, reference.pi[2]):
         log_std.bias.data = torch.linspace(-1.0, 2.5, ACTION_DIM)
-    for last in (trainer.vf.net[-1], reference.v[-1]):
+    for last in (trainer.value.net[-1], reference.v[-1]):
         last.weight.data.mul_(20.0)
     data = episodes_of(dataset, bound)
     episodes = awr.in_episodes(data)
@@ -179,7 +181,7 @@ def test_awr(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     assert torch.equal(state, torch.get_rng_state())
     assert_same_log(logs, expected, LOG)
     for mine, other, optimizer, momentum in (
-        (trainer.vf, reference.v, trainer.vf_optimizer, reference.v_momentum),
+        (trainer.value, reference.v, trainer.value_optimizer, reference.v_momentum),
         (trainer.actor, reference.pi, trainer.actor_optimizer, reference.pi_momentum),
     ):
         for a, b, velocity in zip(mine.parameters(), other.parameters(), momentum.velocity, strict=True):
@@ -216,4 +218,4 @@ def test_the_deviation_is_bounded(dataset: Batch) -> None:
 def test_weights_start_where_the_seed_says() -> None:
     """V, then the policy: layers, mean, deviation."""
     trainer, reference = both({}, 1.0)
-    assert_same_weights([trainer.vf, trainer.actor], [reference.v, reference.pi])
+    assert_same_weights([trainer.value, trainer.actor], [reference.v, reference.pi])

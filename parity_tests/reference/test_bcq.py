@@ -104,7 +104,7 @@ class Reference:
 
 def networks_of(trainer: bcq.BCQ) -> list[nn.Module]:
     """The twin's, in the same order."""
-    critics = [*trainer.critics.members, *trainer.critics_target.members]
+    critics = [*trainer.critic.members, *trainer.critic_target.members]
     return [trainer.encoder, trainer.decoder, trainer.actor, trainer.actor_target, *critics]
 
 

@@ -38,12 +38,15 @@ ENTROPY: dict[str, Any] = {"temperature_lr": 1e-2, "initial_temperature": 1.0}
 SHARP: dict[str, Any] = {"mmd_kernel": "gaussian", "mmd_sigma": 0.5, "n_mmd_action_samples": 3}
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
-    "after the warm-up": SMALL | {"warmup_steps": 3, "n_action_samples": 5},
-    "entropy, gaussian": SMALL | OTHER | RATES | ENTROPY | SHARP | {"warmup_steps": 2, "n_target_samples": 3},
-    "d3rlpy's default": D3RLPY | {"warmup_steps": 0},
-    "d3rlpy": SMALL | OTHER | RATES | D3RLPY | ENTROPY | SHARP | {"warmup_steps": 2, "n_target_samples": 3},
-    "d3rlpy, heaviest": SMALL | D3RLPY | ENTROPY | {"warmup_steps": 1, "initial_alpha": math.exp(10), "actor_lr": 1e-2},
-    "lightest": SMALL | RATES | {"warmup_steps": 1, "initial_alpha": math.exp(-5), "alpha_threshold": 5.0},
+    "after the warm-up": SMALL | {"imitation_steps": 3, "n_action_samples": 5},
+    "entropy, gaussian": SMALL | OTHER | RATES | ENTROPY | SHARP | {"imitation_steps": 2, "n_target_samples": 3},
+    "d3rlpy's default": D3RLPY | {"imitation_steps": 0},
+    "d3rlpy": SMALL | OTHER | RATES | D3RLPY | ENTROPY | SHARP | {"imitation_steps": 2, "n_target_samples": 3},
+    "d3rlpy, heaviest": SMALL
+    | D3RLPY
+    | ENTROPY
+    | {"imitation_steps": 1, "initial_alpha": math.exp(10), "actor_lr": 1e-2},
+    "lightest": SMALL | RATES | {"imitation_steps": 1, "initial_alpha": math.exp(-5), "alpha_threshold": 5.0},
 }
 
 
@@ -134,7 +137,7 @@ class Reference:
 
     def update(self, s: Tensor, a: Tensor, r: Tensor, s2: Tensor, d: Tensor) -> dict[str, Tensor]:
         """In the order of release 1.1.1, or in that of 2.8.1."""
-        c, warm = self.config, self.step < self.config.warmup_steps
+        c, warm = self.config, self.step < self.config.imitation_steps
         self.step += 1
         found = {"vae_loss": self.vae.learn(s, a)}
         if c.mmd_in_actor:
@@ -176,7 +179,7 @@ class Reference:
 
 def networks_of(trainer: bear.BEAR) -> list[nn.Module]:
     """The twin's, in the same order."""
-    critics = [*trainer.critics.members, *trainer.critics_target.members]
+    critics = [*trainer.critic.members, *trainer.critic_target.members]
     return [trainer.encoder, trainer.decoder, trainer.actor, *critics]
 
 
@@ -213,7 +216,7 @@ def test_bear(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     assert_same_log(logs, expected)
     assert torch.equal(drawn, torch.get_rng_state())
     assert_same_weights(networks_of(trainer), reference.networks())
-    assert torch.equal(trainer.log_temp(), reference.temp[0, 0])
+    assert torch.equal(trainer.log_temperature(), reference.temp[0, 0])
     assert torch.equal(trainer.log_alpha(), reference.alpha[0, 0])
     observations = dataset.observations[:100]
     noise_of_acting = torch.randn(len(observations), trainer.hp.n_action_samples, ACTION_DIM)

@@ -214,7 +214,7 @@ def test_cql(dataset: Batch, name: str) -> None:
     assert set(reference.cut.values()) == {name in STRETCHED}
     parts = {"critic_1": reference.q1, "critic_2": reference.q2}
     parts |= {"critic_1_target": reference.q1_t, "critic_2_target": reference.q2_t}
-    temperatures = {"log_alpha": reference.log_alpha, "log_alpha_prime": reference.log_alpha_prime}
+    temperatures = {"log_temperature": reference.log_alpha, "log_alpha_prime": reference.log_alpha_prime}
     assert_same_bits(trainer, parts | temperatures)
     own = {"base_network": reference.base, "log_std_multiplier": reference.multiplier}
     assert_same_bits(trainer.actor, own | {"log_std_offset": reference.offset})
@@ -248,7 +248,12 @@ def test_weights_start_where_the_seed_says(orthogonal: bool) -> None:
     ]
     assert_same_weights(networks_of(trainer), expected)
     assert_same_weights([trainer.critic_1_target, trainer.critic_2_target], expected[:2])
-    scalars = trainer.actor.log_std_multiplier, trainer.actor.log_std_offset, trainer.log_alpha, trainer.log_alpha_prime
+    scalars = (
+        trainer.actor.log_std_multiplier,
+        trainer.actor.log_std_offset,
+        trainer.log_temperature,
+        trainer.log_alpha_prime,
+    )
     assert [scalar().item() for scalar in scalars] == [1.0, -1.0, 0.0, 1.0]
 
 

@@ -135,7 +135,7 @@ class Reference:
 
 def networks_of(trainer: crr.CRR) -> list[nn.Module]:
     """The twin's, in the same order."""
-    return [trainer.actor, trainer.actor_target, *trainer.critics.members, *trainer.critics_target.members]
+    return [trainer.actor, trainer.actor_target, *trainer.critic.members, *trainer.critic_target.members]
 
 
 def both(settings: dict[str, Any], bound: float) -> tuple[crr.CRR, Reference]:
@@ -152,7 +152,7 @@ def both(settings: dict[str, Any], bound: float) -> tuple[crr.CRR, Reference]:
 def test_crr(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     """Critics, policy and targets; last layers stretched, so that weights and deviations are cut."""
     trainer, reference = both(settings, bound)
-    for last in (*(member[-1] for member in trainer.critics.members), *(critic[-1] for critic in reference.critics)):
+    for last in (*(member[-1] for member in trainer.critic.members), *(critic[-1] for critic in reference.critics)):
         last.weight.data.mul_(20.0)
     for log_std in (trainer.actor.log_std, trainer.actor_target.log_std, reference.pi[2], reference.pi_t[2]):
         log_std.weight.data.mul_(150.0)

@@ -32,7 +32,7 @@ from shared.frameworks.twins import load_twin
 SMALL: dict[str, Any] = {"actor_hidden_dims": (40, 30), "critic_hidden_dims": (50, 20), "batch_size": 64}
 OTHER: dict[str, Any] = {"discount": 0.9, "tau": 0.1, "actor_lr": 1e-3, "critic_lr": 1e-4}
 NOISE: dict[str, Any] = {"policy_noise": 0.5, "noise_clip": 0.3}
-FAR: dict[str, Any] = {"alpha": 10.0, "beta": 0.3, "search": "brute"}
+FAR: dict[str, Any] = {"alpha": 10.0, "state_weight": 0.3, "search": "brute"}
 QR: dict[str, Any] = {"critic": "qr", "n_quantiles": 5}
 IQN: dict[str, Any] = {"critic": "iqn", "n_quantiles": 7, "n_greedy_quantiles": 4, "embed_size": 9}
 CASES = {
@@ -135,7 +135,7 @@ class Reference:
     def nearest(self, s: Tensor, a: Tensor) -> Tensor:
         """The actions of those of all rows whose weighed states and actions are nearest, in double precision."""
         assert self.rows is not None
-        beta = self.config.beta
+        beta = self.config.state_weight
         rows = torch.cat([beta * self.rows.observations, self.rows.actions], 1).double()
         keys = torch.cat([beta * s, a], 1).double()
         return self.rows.actions[[int(((rows - key) ** 2).sum(1).argmin()) for key in keys]]
@@ -147,7 +147,7 @@ class Reference:
 
 def networks_of(trainer: Any) -> list[nn.Module]:
     """The twin's, in the same order."""
-    return [trainer.actor, trainer.actor_target, *trainer.critics.members, *trainer.critics_target.members]
+    return [trainer.actor, trainer.actor_target, *trainer.critic.members, *trainer.critic_target.members]
 
 
 def both(name: str, settings: dict[str, Any], bound: float, rows: Batch | None = None) -> tuple[Any, Reference]:
@@ -193,7 +193,7 @@ def test_six_updates(dataset: Batch, name: str, settings: dict[str, Any], bound:
     assert reference.clipped == (set() if name == "online/ddpg" else clipped)
     if name != "prdc":
         values = [reference.quantiles(critic, observations, actions, learns=False)[0] for critic in reference.critics]
-        assert torch.equal(trainer.critics(observations, actions), torch.stack(values))
+        assert torch.equal(trainer.critic(observations, actions), torch.stack(values))
     assert reference.corners == (set() if reference.kind == "mean" else {True, False})
     assert trainer.total_it == UPDATES
 

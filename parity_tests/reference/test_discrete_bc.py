@@ -17,9 +17,9 @@ from shared.data.transitions import Batch
 SMALL: dict[str, Any] = {"hidden_dims": (40, 30), "learning_rate": 1e-2}
 CASES: dict[str, dict[str, Any]] = {
     "defaults": {},
-    "BCQ's penalty": SMALL | {"beta": 0.1},
+    "BCQ's penalty": SMALL | {"logit_penalty": 0.1},
     "d3rlpy's penalty": SMALL | {"penalize_log_probs": True},
-    "without a penalty": SMALL | {"beta": 0.0, "batch_size": 64, "adam_eps": 3e-4},
+    "without a penalty": SMALL | {"logit_penalty": 0.0, "batch_size": 64, "adam_eps": 3e-4},
     "images": SMALL | IMAGES["images"],
 }
 
@@ -38,7 +38,7 @@ class Reference:
         # Its logits are log-probabilities already.
         normalised = Categorical(logits=outputs).logits
         penalised = normalised if self.config.penalize_log_probs else outputs
-        imitation, penalty = cross_entropy(normalised, a), self.config.beta * (penalised**2).mean()
+        imitation, penalty = cross_entropy(normalised, a), self.config.logit_penalty * (penalised**2).mean()
         loss = stepped(self.adam, imitation + penalty)
         return {"loss": loss, "imitation_loss": imitation, "regularization_loss": penalty}
 

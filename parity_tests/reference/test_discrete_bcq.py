@@ -17,14 +17,14 @@ from parity_tests.reference.images import IMAGES, SHAPES, layers, shown
 from shared.data.transitions import Batch
 
 SMALL: dict[str, Any] = {"hidden_dims": (40, 30), "learning_rate": 1e-2, "target_update_period": 3}
-SMALL |= {"beta": 0.05, "action_flexibility": 0.7}
+SMALL |= {"logit_penalty": 0.05, "likelihood_threshold": 0.7}
 OTHER: dict[str, Any] = SMALL | {"n_critics": 3, "batch_size": 64, "discount": 0.9, "adam_eps": 3e-4}
 CASES: dict[str, dict[str, Any]] = {
-    "defaults": {"action_flexibility": 0.9},
+    "defaults": {"likelihood_threshold": 0.9},
     "the paper's penalty": SMALL,
     "d3rlpy's penalty": SMALL | {"penalize_log_probs": True},
     "its own encoder": SMALL | {"share_encoder": False},
-    "no flexibility": SMALL | {"action_flexibility": 1.0},
+    "no flexibility": SMALL | {"likelihood_threshold": 1.0},
     "three critics": OTHER | {"target_update_period": 1},
     "three critics, its own encoder": OTHER | {"share_encoder": False, "penalize_log_probs": True},
     "images": SMALL | IMAGES["images"],
@@ -54,7 +54,7 @@ class Reference(Critics):
     def likely_best(self, s: Tensor) -> Tensor:
         """d3rlpy's: values above the least one, times 0 for actions that are too unlikely, (B,)."""
         chances = log_softmax(Categorical(logits=self.imitator(s)).logits, dim=1)
-        kept = chances - chances.max(1, keepdim=True).values > math.log(self.config.action_flexibility)
+        kept = chances - chances.max(1, keepdim=True).values > math.log(self.config.likelihood_threshold)
         self.kept |= set(kept.sum(1).tolist())
         q = torch.stack([critic(s) for critic in self.critics]).mean(0)
         return ((q - q.min(1, keepdim=True).values + 1e-5) * kept).argmax(1)
@@ -66,7 +66,7 @@ class Reference(Critics):
         outputs = self.imitator(s)
         normalised = Categorical(logits=outputs).logits
         penalised = normalised if c.penalize_log_probs else outputs
-        imitation = cross_entropy(normalised, a) + c.beta * (penalised**2).mean()
+        imitation = cross_entropy(normalised, a) + c.logit_penalty * (penalised**2).mean()
         log = {"loss": stepped(self.adam, td_loss + imitation)}
         self.copy_when_due()
         return log | {"td_loss": td_loss, "imitator_loss": imitation}
@@ -74,7 +74,7 @@ class Reference(Critics):
 
 def assert_same_networks(trainer: bcq.BCQ, reference: Reference) -> None:
     """Critics, targets and imitator."""
-    ours = [*trainer.critics.members, *trainer.critics_target.members, trainer.imitator]
+    ours = [*trainer.critic.members, *trainer.critic_target.members, trainer.imitator]
     imitator = reference.head if trainer.imitator.share_encoder else reference.imitator
     assert_same_weights(ours, [*reference.critics, *reference.targets, imitator])
 
@@ -89,7 +89,7 @@ def test_six_updates(choices: Batch, settings: dict[str, Any]) -> None:
     assert reference.corners == {True, False}
     assert_acts(trainer, choices, reference.likely_best(choices.observations))
     # Some actions were masked, and not as many in each state; without any flexibility all were.
-    if trainer.imitator.action_flexibility == 1.0:
+    if trainer.imitator.likelihood_threshold == 1.0:
         assert reference.kept == {0}
     else:
         assert min(reference.kept) < ACTION_DIM

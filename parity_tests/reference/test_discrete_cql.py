@@ -59,7 +59,7 @@ class Reference(Critics):
 
 def assert_same_networks(trainer: cql.CQL, reference: Reference) -> None:
     """Critics and targets."""
-    ours = [*trainer.critics.members, *trainer.critics_target.members]
+    ours = [*trainer.critic.members, *trainer.critic_target.members]
     assert_same_weights(ours, [*reference.critics, *reference.targets])
 
 
@@ -71,5 +71,5 @@ def test_six_updates(choices: Batch, settings: dict[str, Any]) -> None:
     assert_six_updates(cql, choices, trainer, reference)
     assert_same_networks(trainer, reference)
     assert reference.corners == {True, False}
-    assert trainer.acting is trainer.critics
+    assert trainer.acting is trainer.critic
     assert_acts(trainer, choices, reference.best(reference.critics, choices.observations))

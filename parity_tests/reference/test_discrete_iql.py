@@ -20,7 +20,7 @@ from shared.data.transitions import Batch
 SMALL: dict[str, Any] = {"hidden_dims": (40, 30), "value_lr": 1e-2, "critic_lr": 3e-3, "actor_lr": 2e-3}
 CASES: dict[str, dict[str, Any]] = {
     "defaults": {},
-    "steep weights": SMALL | {"beta": 20.0, "iql_tau": 0.9},
+    "steep weights": SMALL | {"inverse_temperature": 20.0, "iql_tau": 0.9},
     "past the cosine's end": SMALL | {"max_timesteps": 4, "tau": 0.1},
     "a constant rate": SMALL | {"opt_decay_schedule": "none", "batch_size": 64, "discount": 0.9},
     "images": SMALL | IMAGES["images"],
@@ -65,7 +65,7 @@ class Reference:
             y = r + c.discount * self.v(s2).squeeze(1) * (1 - d)
             best = torch.min(*(target(s)[rows, a] for target in self.targets))
             online = torch.min(*(critic(s)[rows, a] for critic in self.critics))
-            weight = torch.exp(c.beta * (online - self.v(s).squeeze(1)))
+            weight = torch.exp(c.inverse_temperature * (online - self.v(s).squeeze(1)))
             self.corners |= {f"capped {bool(each)}" for each in weight > 100.0}
         for target, critic in zip(self.targets, self.critics, strict=True):
             polyak(target, critic, c.tau)
@@ -86,7 +86,14 @@ class Reference:
 
 def assert_same_networks(trainer: iql.IQL, reference: Reference) -> None:
     """Critics, targets, V and policy."""
-    ours = [trainer.qf.q1, trainer.qf.q2, trainer.q_target.q1, trainer.q_target.q2, trainer.vf, trainer.actor]
+    ours = [
+        trainer.critic.q1,
+        trainer.critic.q2,
+        trainer.critic_target.q1,
+        trainer.critic_target.q2,
+        trainer.value,
+        trainer.actor,
+    ]
     assert_same_weights(ours, [*reference.critics, *reference.targets, reference.v, reference.policy])
 
 
@@ -98,7 +105,7 @@ def test_six_updates(choices: Batch, settings: dict[str, Any]) -> None:
     assert_six_updates(iql, choices, trainer, reference)
     assert_same_networks(trainer, reference)
     assert {"above True", "above False"} <= reference.corners
-    if reference.config.beta > 10.0:
+    if reference.config.inverse_temperature > 10.0:
         assert {"capped True", "capped False"} <= reference.corners
     assert_acts(trainer, choices, reference.policy(choices.observations).argmax(1))
 

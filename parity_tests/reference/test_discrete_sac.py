@@ -83,9 +83,9 @@ class Reference(Critics):
 
 def assert_same_networks(trainer: sac.SAC, reference: Reference) -> None:
     """Critics, targets, policy and temperature."""
-    ours = [*trainer.critics.members, *trainer.critics_target.members, trainer.actor]
+    ours = [*trainer.critic.members, *trainer.critic_target.members, trainer.actor]
     assert_same_weights(ours, [*reference.critics, *reference.targets, reference.policy])
-    assert trainer.log_temp().item() == reference.log_temp.item()
+    assert trainer.log_temperature().item() == reference.log_temp.item()
 
 
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES)

@@ -157,7 +157,7 @@ def test_six_updates(dataset: Batch, name: str, settings: dict[str, Any], tolera
         for part, theirs in parts.items()
         for mine, other in zip(getattr(trainer, part).parameters(), theirs.parameters(), strict=True)
     ]
-    assert max([*apart, (trainer.log_alpha - log_alpha).abs().item()]) <= tolerance
+    assert max([*apart, (trainer.log_temperature - log_alpha).abs().item()]) <= tolerance
     assert trainer.total_it == UPDATES
     norms = [layer for layer in critics.critic if isinstance(layer, nn.LayerNorm)]
     assert len(norms) == (3 if settings.get("critic_ln") else 0)

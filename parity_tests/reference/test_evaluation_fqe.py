@@ -103,7 +103,7 @@ def test_seven_updates(dataset: Batch, settings: dict[str, Any]) -> None:
         s, a, r, s2, d, a2 = (column[indices] for column in sarsa)
         expected.append(reference.update(s, a, r[:, None], s2, d[:, None], a2))
     assert_same_log(logs, expected)
-    ours = [*trainer.critics.members, *trainer.critics_target.members]
+    ours = [*trainer.critic.members, *trainer.critic_target.members]
     assert_same_weights(ours, [*reference.critics, *reference.targets])
     assert trainer.total_it == UPDATES
     found = trainer.value(sarsa.observations.numpy(), sarsa.actions.numpy())
@@ -114,7 +114,7 @@ def test_seven_updates(dataset: Batch, settings: dict[str, Any]) -> None:
 def test_weights_start_where_the_seed_says(settings: dict[str, Any]) -> None:
     """In d3rlpy's order, with what it draws between layers and for targets of their own, which become copies."""
     trainer, reference = both(settings)
-    ours = [*trainer.critics.members, *trainer.critics_target.members]
+    ours = [*trainer.critic.members, *trainer.critic_target.members]
     assert_same_weights(ours, [*reference.critics, *reference.targets])
     # What is drawn next is what the library would draw next, its targets' own draws behind it.
     torch.manual_seed(7)

@@ -29,7 +29,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "other": SMALL
     | {"n_ensemble": 2, "batch_size": 17, "discount": 0.9, "actor_lr": 1e-2, "critic_lr": 3e-3, "cql_alpha": 2.0}
     | {"tau": 0.1, "density_lr": 1e-2, "density_temperature": 2.0, "online_share": 0.3}
-    | {"num_warmup_steps": 7, "critic_n_hiddens": 1},
+    | {"learning_starts": 7, "critic_n_hiddens": 1},
 }
 
 
@@ -60,7 +60,7 @@ def assert_same_agent(trainer: twin.BalancedReplay, theirs: Derivation) -> None:
     for layer, (weight, bias) in zip(trainer.density.network[::2], theirs.ratio, strict=True):
         close(layer.weight.T, weight)
         close(layer.bias, bias)
-    close(trainer.log_alpha(), torch.cat([m.log_alpha for m in theirs.members]))
+    close(trainer.log_temperature(), torch.cat([m.log_alpha for m in theirs.members]))
     tree, number = trainer.priorities(), len(theirs.priorities)
     # A tree that is differentiated would keep what each update has made of it.
     assert not tree.requires_grad
@@ -116,7 +116,7 @@ def test_both_phases(name: str) -> None:
 
 def test_the_first_online_batches_hold_the_share() -> None:
     """Of a thousand draws, with as many rows of the environment as the warm-up leaves and one more."""
-    config = twin.TrainConfig(device="cpu", batch_size=1000, num_warmup_steps=SEEN - 1, buffer_size=ROWS, hidden_dim=8)
+    config = twin.TrainConfig(device="cpu", batch_size=1000, learning_starts=SEEN - 1, buffer_size=ROWS, hidden_dim=8)
     trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
     trainer.begin(ROWS)
     for place in range(SEEN):
@@ -186,7 +186,7 @@ def test_weights_start_where_the_seed_says() -> None:
         expected = torch.nn.Linear(before, after)
         assert torch.equal(layer.weight, expected.weight)
         assert torch.equal(layer.bias, expected.bias)
-    assert torch.equal(trainer.log_alpha(), torch.zeros(2))
+    assert torch.equal(trainer.log_temperature(), torch.zeros(2))
     # Two buffers of six rows, in a tree with a power of two for places
     assert torch.equal(trainer.priorities(), torch.zeros(32))
     for name in ("critic_1", "critic_2"):
@@ -263,7 +263,7 @@ def derived_life(c: twin.TrainConfig, raw: dict[str, np.ndarray], theirs: Deriva
         state = after.astype(np.float32)
         if ended or moves == LIMIT:
             state, moves = ((env.reset()[0] - mean) / std).astype(np.float32), 0
-        if t >= c.offline_iterations + c.num_warmup_steps:
+        if t >= c.offline_iterations + c.learning_starts:
             batches.append(theirs.online(rows_at, size)[1])
     return Lived(batches, ring)
 
@@ -293,9 +293,9 @@ def life(folder: Path, settings: dict[str, Any]) -> tuple[Lived, Callable[[], Li
 
 
 LOOPS: dict[str, dict[str, Any]] = {
-    "default": SMALL | {"num_warmup_steps": 0},
+    "default": SMALL | {"learning_starts": 0},
     "all that can be otherwise": SETTINGS["other"]
-    | {"num_warmup_steps": 3, "normalize_reward": True, "reward_scale": 0.003, "reward_bias": -0.7}
+    | {"learning_starts": 3, "normalize_reward": True, "reward_scale": 0.003, "reward_bias": -0.7}
     | {"normalize": False},
 }
 
@@ -305,7 +305,7 @@ def test_the_online_loop(settings: dict[str, Any], tmp_path: Path) -> None:
     """The derivation's buffers, batch for batch: rows by priority, and those that are compared."""
     ours, theirs = life(tmp_path, settings)
     expected = theirs()
-    assert len(expected.batches) == 26 - settings["num_warmup_steps"]
+    assert len(expected.batches) == 26 - settings["learning_starts"]
     assert_close_life(ours, expected)
 
 

@@ -58,8 +58,8 @@ from shared.runs.configs import read_file
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "full size": {"cql_alpha_online": 2.0},
-    "antmaze": test_finetune_cql.SETTINGS["antmaze"] | {"mixing_ratio": 0.3},
-    "other": test_finetune_cql.SETTINGS["other"] | {"mixing_ratio": 0.75},
+    "antmaze": test_finetune_cql.SETTINGS["antmaze"] | {"offline_share": 0.3},
+    "other": test_finetune_cql.SETTINGS["other"] | {"offline_share": 0.75},
 }
 DATA, CAPACITY = finetune.ROWS, 12
 
@@ -140,7 +140,7 @@ def returns_of(
 
 def drawn(c: cal_ql.TrainConfig, data: Any, ring: Any, size: int, online: bool) -> tuple[Tensor, ...]:
     """A batch as CORL draws it: the dataset's rows, then those of the environment."""
-    old = int(c.batch_size * c.mixing_ratio) if online else c.batch_size
+    old = int(c.batch_size * c.offline_share) if online else c.batch_size
     chosen = np.random.randint(0, len(data[0]), size=old)
     rows = [column[chosen] for column in data]
     if online:

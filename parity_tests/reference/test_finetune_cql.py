@@ -90,7 +90,7 @@ class TwoPhases(ReferenceCQL):
         """By the twin's names."""
         networks = {"critic_1": self.q1, "critic_2": self.q2}
         networks |= {"critic_1_target": self.q1_t, "critic_2_target": self.q2_t}
-        return networks | {"log_alpha": self.log_alpha, "log_alpha_prime": self.log_alpha_prime}
+        return networks | {"log_temperature": self.log_alpha, "log_alpha_prime": self.log_alpha_prime}
 
 
 def both_phases(dataset: Batch, settings: dict[str, Any], earlier: int = 0) -> tuple[list, list, cql.CQL, TwoPhases]:

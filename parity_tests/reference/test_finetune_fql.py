@@ -54,7 +54,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "default": SMALL,
     "other": SMALL
     | {"q_agg": "min", "normalize_q": True, "actor_ln": True, "critic_ln": False, "discount": 0.9, "tau": 0.1}
-    | {"alpha": 0.3, "flow_steps": 4, "learning_rate": 1e-3},
+    | {"distill_coef": 0.3, "flow_steps": 4, "learning_rate": 1e-3},
 }
 
 
@@ -127,7 +127,7 @@ def test_what_an_evaluation_draws() -> None:
 LOOPS: dict[str, dict[str, Any]] = {
     # Locomotion's rewards stay as they are.
     "default": {},
-    "all that can be otherwise": SETTINGS["other"] | {"normalize": True, "eval_env": ANTMAZE_ID, "alpha": 3.0},
+    "all that can be otherwise": SETTINGS["other"] | {"normalize": True, "eval_env": ANTMAZE_ID, "distill_coef": 3.0},
     "rewards as they are": {"normalize_reward": False, "eval_env": ANTMAZE_ID},
 }
 

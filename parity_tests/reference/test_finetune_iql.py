@@ -33,8 +33,8 @@ from shared.frameworks.torch_ring import Ring
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
-    "dropout": {"actor_dropout": 0.1, "iql_tau": 0.9, "beta": 100.0},
-    "deterministic": {"iql_deterministic": True, "expl_noise": 0.4, "noise_clip": 0.3, "normalize_reward": True},
+    "dropout": {"actor_dropout": 0.1, "iql_tau": 0.9, "inverse_temperature": 100.0},
+    "deterministic": {"iql_deterministic": True, "expl_noise": 0.4, "expl_noise_clip": 0.3, "normalize_reward": True},
 }
 
 
@@ -51,7 +51,7 @@ def acting(reference: ReferenceIQL, config: iql.TrainConfig) -> Callable[[Tensor
             mean = reference.mean(state)
             if config.iql_deterministic:
                 noise = config.expl_noise * torch.randn_like(mean)
-                return (mean + noise.clamp(-config.noise_clip, config.noise_clip)).clamp(-1.0, 1.0)
+                return (mean + noise.clamp(-config.expl_noise_clip, config.expl_noise_clip)).clamp(-1.0, 1.0)
             return Normal(mean, reference.log_std.clamp(-20.0, 2.0).exp()).sample().clamp(-1.0, 1.0)
 
     return act
@@ -71,7 +71,7 @@ def test_both_phases(dataset: Batch, settings: dict[str, Any]) -> None:
     same_draws()
     updates = [reference.update(*columns_of(dataset, config.batch_size)) for _ in range(2 * UPDATES)]
     assert_same_log(logs, updates)
-    assert_same_bits(trainer, {"qf": reference.q, "q_target": reference.q_t, "vf": reference.v})
+    assert_same_bits(trainer, {"critic": reference.q, "critic_target": reference.q_t, "value": reference.v})
     assert_same_bits(trainer.actor, {"net": reference.mean})
     assert trainer.total_it == 2 * UPDATES
     if not config.iql_deterministic:
@@ -174,9 +174,9 @@ def test_targets_reset_at_the_switch_are_caught(dataset: Batch) -> None:
     same_draws()
     for _ in range(UPDATES):
         reference.update(*columns_of(dataset, config.batch_size))
-    trainer.q_target.load_state_dict(trainer.qf.state_dict())
+    trainer.critic_target.load_state_dict(trainer.critic.state_dict())
     with pytest.raises(AssertionError):
-        assert_same_bits(trainer, {"q_target": reference.q_t})
+        assert_same_bits(trainer, {"critic_target": reference.q_t})
 
 
 def test_evaluation_has_no_noise(dataset: Batch) -> None:
@@ -204,7 +204,9 @@ def test_exploration_is_scaled_and_cut(dataset: Batch, settings: dict[str, Any])
         with torch.no_grad():
             mean = reference.mean(state)
             if config.iql_deterministic:
-                noise = (config.expl_noise * torch.randn_like(mean)).clamp(-config.noise_clip, config.noise_clip)
+                noise = (config.expl_noise * torch.randn_like(mean)).clamp(
+                    -config.expl_noise_clip, config.expl_noise_clip
+                )
             else:
                 noise = torch.randn_like(mean) * reference.log_std.exp()
         assert torch.equal(mine, (2.0 * (mean + noise)).clamp(-2.0, 2.0))

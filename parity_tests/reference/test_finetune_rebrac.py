@@ -41,7 +41,7 @@ CAPACITY, DATA = 12, finetune.ROWS
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
     "other": {"policy_freq": 3, "normalize_q": False, "actor_bc_coef": 0.1, "critic_bc_coef": 0.01, "discount": 0.9}
-    | {"tau": 0.1, "mixing_ratio": 0.3, "expl_noise": 0.4, "min_decay_coef": 0.8, "use_calibration": True},
+    | {"tau": 0.1, "online_share": 0.3, "expl_noise": 0.4, "min_decay_coef": 0.8, "use_calibration": True},
 }
 
 
@@ -62,7 +62,7 @@ class Derivation:
         c = self.c
         if i < c.offline_iterations:
             return c.actor_bc_coef, c.critic_bc_coef
-        left = (c.online_iterations + c.offline_iterations - i + c.num_warmup_steps) / c.online_iterations
+        left = (c.online_iterations + c.offline_iterations - i + c.learning_starts) / c.online_iterations
         return c.actor_bc_coef * max(c.min_decay_coef, left), 0.0
 
     def update(self, i: int, rows: tuple[np.ndarray, ...]) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Derivation:
 
 def drawn(c: rebrac.TrainConfig, data: tuple, ring: tuple, size: int, online: bool) -> tuple[np.ndarray, ...]:
     """A batch as CORL draws it: the dataset's rows, then those of the environment."""
-    new = int(c.mixing_ratio * c.batch_size) if online else 0
+    new = int(c.online_share * c.batch_size) if online else 0
     old = np.random.randint(0, len(data[0]), size=c.batch_size - new)
     if not online:
         return tuple(column[old] for column in data)
@@ -89,7 +89,7 @@ def drawn(c: rebrac.TrainConfig, data: tuple, ring: tuple, size: int, online: bo
 # Other networks and rates, and a weight that falls later
 FURTHER: dict[str, Any] = {
     "other": {"batch_size": 64, "hidden_dim": 64, "actor_ln": True, "critic_ln": False, "critic_n_hiddens": 1}
-    | {"actor_lr": 1e-3, "noise_clip": 0.3, "policy_noise": 0.4, "num_warmup_steps": 2}
+    | {"actor_lr": 1e-3, "noise_clip": 0.3, "policy_noise": 0.4, "learning_starts": 2}
 }
 
 
@@ -174,7 +174,7 @@ def derived_life(c: rebrac.TrainConfig, raw: dict[str, np.ndarray], reference: D
             state = after.astype(np.float32)
             if ended or moves == LIMIT:
                 state, moves = ((env.reset()[0] - mean) / std).astype(np.float32), 0
-            if i < c.offline_iterations + c.num_warmup_steps:
+            if i < c.offline_iterations + c.learning_starts:
                 continue
         rows = drawn(c, data, ring, size, i >= c.offline_iterations)
         batches.append(rows)
@@ -227,7 +227,7 @@ def beginning(settings: dict[str, Any], fresh: rebrac.ReBRAC) -> tuple:
 LOOPS: dict[str, dict[str, Any]] = {
     "default": {},
     "all that can be otherwise": SETTINGS["other"]
-    | {"normalize": True, "normalize_reward": True, "num_warmup_steps": 3, "expl_noise": 1.0, "critic_bc_coef": 1.0},
+    | {"normalize": True, "normalize_reward": True, "learning_starts": 3, "expl_noise": 1.0, "critic_bc_coef": 1.0},
 }
 
 

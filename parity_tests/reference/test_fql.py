@@ -27,11 +27,11 @@ LOG, WEIGHTS = 1e-12, 1e-12
 SMALL: dict[str, Any] = {"actor_hidden_dims": (40, 30), "critic_hidden_dims": (30, 40), "batch_size": 64}
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {"batch_size": 16},
-    "the smaller critic": SMALL | {"q_agg": "min", "alpha": 300.0, "flow_steps": 4},
-    "scaled by its size": SMALL | {"normalize_q": True, "alpha": 0.3, "learning_rate": 1e-3, "tau": 0.1},
+    "the smaller critic": SMALL | {"q_agg": "min", "distill_coef": 300.0, "flow_steps": 4},
+    "scaled by its size": SMALL | {"normalize_q": True, "distill_coef": 0.3, "learning_rate": 1e-3, "tau": 0.1},
     "both, the norms exchanged": SMALL
     | {"q_agg": "min", "normalize_q": True, "actor_ln": True, "critic_ln": False, "discount": 0.9}
-    | {"actor_hidden_dims": (20, 30, 20), "critic_hidden_dims": (30, 20, 30), "alpha": 1.0, "flow_steps": 7},
+    | {"actor_hidden_dims": (20, 30, 20), "critic_hidden_dims": (30, 20, 30), "distill_coef": 1.0, "flow_steps": 7},
     "one step": SMALL | {"flow_steps": 1, "actor_ln": True, "actor_hidden_dims": (50,)},
 }
 # A layer's weight and bias, or a norm's scale and shift
@@ -140,7 +140,7 @@ class Reference:
     def update(self, batch: tuple[Tensor, ...], draws: tuple[Tensor, ...]) -> dict[str, Tensor]:
         """The target follows the old critics; then one step of everything."""
         found, tau = self.losses(batch, draws), self.c.tau
-        found["actor_loss"] = self.c.alpha * found["distill_loss"] + found["q_loss"]
+        found["actor_loss"] = self.c.distill_coef * found["distill_loss"] + found["q_loss"]
         slopes = torch.autograd.grad(found["critic_loss"] + found["flow_loss"] + found["actor_loss"], self.leaves)
         self.q_t = [mixed(old, new, tau) for old, new in zip(self.q_t, self.q, strict=True)]
         self.updates += 1

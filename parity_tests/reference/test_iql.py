@@ -55,7 +55,7 @@ def networks(encoder: str = "none") -> list[Seeing]:
 
 def networks_of(trainer: Any) -> list[nn.Module]:
     """The twin's, in the same order."""
-    return [trainer.qf.q1, trainer.qf.q2, trainer.vf, trainer.actor.net]
+    return [trainer.critic.q1, trainer.critic.q2, trainer.value, trainer.actor.net]
 
 
 class ReferenceIQL:
@@ -95,7 +95,7 @@ class ReferenceIQL:
         q_loss = sum(losses) / len(losses)
         self.step(q_loss, self.q_adam)
         polyak(self.q_t, self.q, c.tau)
-        weight = torch.exp(c.beta * adv.detach()).clamp(max=100.0)
+        weight = torch.exp(c.inverse_temperature * adv.detach()).clamp(max=100.0)
         actor_loss = torch.mean(weight * self.cloning(self.mean(s), a))
         self.step(actor_loss, self.actor_adam)
         self.schedule.step()
@@ -119,7 +119,7 @@ class ReferenceIQL:
     "settings",
     [
         {},
-        {"actor_dropout": 0.1, "iql_tau": 0.9, "beta": 100.0, "max_timesteps": 4},
+        {"actor_dropout": 0.1, "iql_tau": 0.9, "inverse_temperature": 100.0, "max_timesteps": 4},
         {"iql_deterministic": True, "tau": 0.001, "discount": 0.9, "batch_size": 64},
         {"iql_deterministic": True, "actor_dropout": 0.3, "value_lr": 1e-3, "critic_lr": 1e-4, "actor_lr": 1e-2},
         {"encoder": "minatar", "actor_dropout": 0.1, "batch_size": 64},
@@ -147,7 +147,7 @@ def test_iql(dataset: Batch, settings: dict[str, Any]) -> None:
         logs.append(trainer.update(take(dataset, indices), noise))
     same_draws()
     assert_same_log(logs, [reference.update(*columns_of(dataset, config.batch_size)) for _ in range(UPDATES)])
-    assert_same_bits(trainer, {"qf": reference.q, "q_target": reference.q_t, "vf": reference.v})
+    assert_same_bits(trainer, {"critic": reference.q, "critic_target": reference.q_t, "value": reference.v})
     assert_same_bits(trainer.actor, {"net": reference.mean})
     assert trainer.total_it == UPDATES
     assert trainer.actor_lr_schedule.get_last_lr() == reference.schedule.get_last_lr()

@@ -203,11 +203,11 @@ def test_six_updates_and_their_roll_outs(dataset: Batch, name: str) -> None:
     assert_same_run(combo, config, trainer, library, dataset, model)
     assert trainer.log_alpha_prime.constant.item() == library.log_alpha_prime.item()
     assert (library.log_alpha_prime.item() == start) == (not config.cql_lagrange)
-    assert float(trainer.alpha()) == float(library.alpha)
+    assert float(trainer.temperature()) == float(library.alpha)
     if config.target_entropy == -60.0:
-        assert float(trainer.alpha()) < 0.5
+        assert float(trainer.temperature()) < 0.5
     elif config.tune_temperature:
-        assert float(trainer.alpha()) > 1.0
+        assert float(trainer.temperature()) > 1.0
 
 
 @of_each_case
@@ -215,7 +215,7 @@ def test_weights_start_where_the_seed_says(name: str) -> None:
     """As the library draws them; both temperatures begin at 1."""
     assert_weights_start(combo, OWN | CASES[name])
     trainer = combo.create_trainer(combo.TrainConfig(device="cpu"), STATE_DIM, ACTION_DIM, 1.0)
-    assert [trainer.log_alpha().item(), trainer.log_alpha_prime().item()] == [0.0, 0.0]
+    assert [trainer.log_temperature().item(), trainer.log_alpha_prime().item()] == [0.0, 0.0]
 
 
 def test_the_library_names_its_tensors_so() -> None:

@@ -236,12 +236,12 @@ def test_six_updates_and_their_roll_outs(dataset: Batch, settings: dict[str, Any
     moved(trainer)
     library = Library(config, trainer, dataset, bound)
     assert_same_run(mopo, config, trainer, library, dataset, Made())
-    assert float(trainer.alpha()) == float(library.alpha)
+    assert float(trainer.temperature()) == float(library.alpha)
     if config.target_entropy == -60.0:
-        assert float(trainer.alpha()) < 0.5
+        assert float(trainer.temperature()) < 0.5
     elif config.tune_temperature:
         assert library.log_alpha.item() > 0.0
-        assert float(trainer.alpha()) == 1.0
+        assert float(trainer.temperature()) == 1.0
 
 
 def assert_same_run(
@@ -264,7 +264,7 @@ def assert_same_run(
         [*critics, trainer.actor.backbone, *trainer.actor.dist_net.children()],
         [*library.q, library.trunk, library.mu, library.sigma],
     )
-    assert trainer.log_alpha.constant.item() == library.log_alpha.item()
+    assert trainer.log_temperature.constant.item() == library.log_alpha.item()
     assert trainer.total_it == UPDATES
     assert sum(library.ends) > 0
     mean = torch.tanh(library.mu(library.trunk(dataset.observations))) * library.bound

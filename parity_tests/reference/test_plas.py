@@ -103,7 +103,7 @@ def networks_of(trainer: plas.PLAS) -> list[nn.Module]:
         for network in (actor.latent, actor.perturbation)
         if network is not None
     ]
-    critics = [*trainer.critics.members, *trainer.critics_target.members]
+    critics = [*trainer.critic.members, *trainer.critic_target.members]
     return [trainer.encoder, trainer.decoder, *policies, *critics]
 
 

@@ -43,16 +43,21 @@ OTHER: dict[str, Any] = {"lam": 0.3, "tau": 0.1, "discount": 0.9, "kl_weight": 2
 CLIPPED: dict[str, Any] = SMALL | OTHER | {"clip_bottom": 0.2, "clip_top": 0.6, "spectral_norm": False}
 RATES: dict[str, Any] = {"actor_lr": 1e-3, "critic_lr": 2e-3, "vae_lr": 1e-2, "alpha_lr": 0.1}
 SHARP: dict[str, Any] = {"mmd_kernel": "laplacian", "mmd_sigma": 0.5, "n_mmd_action_samples": 3}
-INVERSE: dict[str, Any] = {"exp_weight": False, "beta": 0.02, "q_penalty": 0.5, "critic_hidden_dims": (50, 20, 10)}
-PENALTY: dict[str, Any] = {"exp_penalty": True, "q_penalty": 0.1, "beta": 30.0, "weigh_actor": False}
+INVERSE: dict[str, Any] = {
+    "exp_weight": False,
+    "variance_scale": 0.02,
+    "q_penalty": 0.5,
+    "critic_hidden_dims": (50, 20, 10),
+}
+PENALTY: dict[str, Any] = {"exp_penalty": True, "q_penalty": 0.1, "variance_scale": 30.0, "weigh_actor": False}
 SETTINGS: dict[str, dict[str, Any]] = {
-    "the paper's": SMALL | {"warmup_steps": 0},
-    "the authors'": SMALL | AUTHORS | {"warmup_steps": 3},
-    "widths": AUTHORS | {"batch_size": 16, "n_target_samples": 2, "n_passes": 3, "warmup_steps": 2},
-    "inverse weight": CLIPPED | RATES | SHARP | INVERSE | {"warmup_steps": 2},
-    "exponential penalty": CLIPPED | AUTHORS | PENALTY | {"warmup_steps": 1},
-    "heaviest": SMALL | RATES | {"warmup_steps": 1, "initial_alpha": math.exp(10), "alpha_threshold": 0.01},
-    "lightest": SMALL | RATES | {"warmup_steps": 1, "initial_alpha": math.exp(-5), "alpha_threshold": 5.0},
+    "the paper's": SMALL | {"imitation_steps": 0},
+    "the authors'": SMALL | AUTHORS | {"imitation_steps": 3},
+    "widths": AUTHORS | {"batch_size": 16, "n_target_samples": 2, "n_passes": 3, "imitation_steps": 2},
+    "inverse weight": CLIPPED | RATES | SHARP | INVERSE | {"imitation_steps": 2},
+    "exponential penalty": CLIPPED | AUTHORS | PENALTY | {"imitation_steps": 1},
+    "heaviest": SMALL | RATES | {"imitation_steps": 1, "initial_alpha": math.exp(10), "alpha_threshold": 0.01},
+    "lightest": SMALL | RATES | {"imitation_steps": 1, "initial_alpha": math.exp(-5), "alpha_threshold": 5.0},
 }
 # Networks of the authors' widths take a third of the time of all.
 CASES = [
@@ -129,7 +134,7 @@ class Reference:
         self.pi = headed(trainer.actor, s, config.actor_hidden_dims, a)
         self.encoder = headed(trainer.encoder, s + a, config.vae_hidden_dims, 2 * a)
         self.decoder = at_the_weights_of(trainer.decoder, mlp(s + 2 * a, *config.vae_hidden_dims, a))
-        pairs = ((trainer.critics, trainer.directions), (trainer.critics_target, trainer.target_directions))
+        pairs = ((trainer.critic, trainer.directions), (trainer.critic_target, trainer.directions_target))
         self.q, self.q_t = (
             [Q(c, d, config) for c, d in zip(critics.members, directions.members, strict=True)]
             for critics, directions in pairs
@@ -155,7 +160,7 @@ class Reference:
     def weight(self, variance: Tensor) -> Tensor:
         """The weight of a variance, (rows, 1)."""
         c = self.c
-        w = (-c.beta * variance).exp() if c.exp_weight else c.beta / variance
+        w = (-c.variance_scale * variance).exp() if c.exp_weight else c.variance_scale / variance
         self.meets(w, c.clip_bottom, c.clip_top, "weight")
         return w.clamp(c.clip_bottom, c.clip_top)
 
@@ -219,7 +224,7 @@ class Reference:
         excess = self.log_alpha.exp() * (self.mmd(s, u) - c.alpha_threshold)
         (q1, v1), (q2, v2) = (q.many(s, self.bound * u[:, 0].tanh()) for q in self.q)
         wp = self.weight((v1 + v2).detach()) if c.weigh_actor else 1.0
-        loss = excess.mean() if self.step < c.warmup_steps else (excess - (torch.min(q1, q2) * wp)[:, 0]).mean()
+        loss = excess.mean() if self.step < c.imitation_steps else (excess - (torch.min(q1, q2) * wp)[:, 0]).mean()
         found |= {"actor_loss": loss, "alpha_loss": -excess.mean()}
         self.give(self.log_alpha, -loss)
         for p in self.pi.parameters():
@@ -282,7 +287,7 @@ def test_uwac(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     trainer.encoder.log_std.weight.data.mul_(100.0)
     trainer.actor.log_std.weight.data.mul_(10000.0)
     trainer.actor.mean.weight.data.mul_(1000.0)
-    for critic in (*trainer.critics.members, *trainer.critics_target.members):
+    for critic in (*trainer.critic.members, *trainer.critic_target.members):
         critic.net[-1].weight.data.mul_(100.0)
         critic.net[-1].bias.data.sub_(0.1)
     rows = Batch(*(column.double() for column in dataset))
@@ -301,7 +306,7 @@ def test_uwac(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     for ours, theirs in ((trainer.encoder, reference.encoder), (trainer.decoder, reference.decoder)):
         assert_near([*ours.parameters()], [*theirs.parameters()])
     assert_near([*trainer.actor.parameters()], [*reference.pi.parameters()])
-    judges = ((trainer.critics, trainer.directions), (trainer.critics_target, trainer.target_directions))
+    judges = ((trainer.critic, trainer.directions), (trainer.critic_target, trainer.directions_target))
     for (critics, directions), qs in zip(judges, (reference.q, reference.q_t), strict=True):
         for critic, layers, q in zip(critics.members, directions.members, qs, strict=True):
             assert_near([*critic.parameters()], [p for layer in q.learnt() for p in layer])
@@ -341,7 +346,7 @@ def test_how_weights_start(copies: bool) -> None:
         values = values.detach()
         return 0.9 * bound < float(values.abs().max()) <= bound and abs(float(values.mean())) < 0.3 * bound
 
-    judges = ((trainer.critics, trainer.directions), (trainer.critics_target, trainer.target_directions))
+    judges = ((trainer.critic, trainer.directions), (trainer.critic_target, trainer.directions_target))
     for critics, directions in judges:
         for critic, layers in zip(critics.members, directions.members, strict=True):
             for layer, width in zip(critic.net, config.critic_hidden_dims, strict=False):

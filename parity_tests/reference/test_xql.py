@@ -34,7 +34,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "several steps of V, drawn actions": {"value_updates": 3, "random_actions": 2, "loss_temp": 0.4, "max_clip": 1.5}
     | {"batch_size": 256, "discount": 0.9},
     "noise, past the cosine's end": {"noise": True, "noise_std": 0.4, "max_timesteps": 4, "loss_temp": 2.0}
-    | {"beta": 30.0, "max_clip": None, "actor_lr": 1e-3},
+    | {"inverse_temperature": 30.0, "max_clip": None, "actor_lr": 1e-3},
     "log": {"gumbel_form": "log", "loss_temp": 0.5, "max_clip": 2.0, "opt_decay_schedule": "none", "tau": 0.1},
     "dropout": {"actor_dropout": 0.3, "noise": True, "random_actions": 1, "value_lr": 1e-3, "critic_lr": 1e-4}
     | {"batch_size": 64},
@@ -65,7 +65,7 @@ class Reference:
         for ours, network in zip(networks_of(trainer), [*self.q, self.v, self.pi], strict=True):
             at_the_weights_of(ours, network)
         self.q_t = copy.deepcopy(self.q)
-        for ours, network in zip((trainer.q_target.q1, trainer.q_target.q2), self.q_t, strict=True):
+        for ours, network in zip((trainer.critic_target.q1, trainer.critic_target.q2), self.q_t, strict=True):
             at_the_weights_of(ours, network)
         self.v_adam, self.q_adam = (
             adam(self.v.parameters(), config.value_lr),
@@ -125,7 +125,7 @@ class Reference:
         for _ in range(c.value_updates):
             value_loss = self.v_step(rows, value)
         with torch.no_grad():
-            weight = torch.exp((self.least(s, a) - self.v(s)) * c.beta)
+            weight = torch.exp((self.least(s, a) - self.v(s)) * c.inverse_temperature)
             self.reached |= ({"capped"} if (weight > 100).any() else set()) | {"free"}
             y = r + c.discount * (1 - d) * self.v(s2)
         fallen = 0.0 if c.opt_decay_schedule == "none" else min(1.0, self.updates / c.max_timesteps)
@@ -147,7 +147,7 @@ class Reference:
 
 def networks_of(trainer: xql.XQL) -> list[nn.Module]:
     """The twin's."""
-    return [trainer.qf.q1, trainer.qf.q2, trainer.vf, trainer.actor.net]
+    return [trainer.critic.q1, trainer.critic.q2, trainer.value, trainer.actor.net]
 
 
 def drawn(config: xql.TrainConfig) -> dict[str, Tensor]:
@@ -169,12 +169,12 @@ def test_xql(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     dataset = dataset._replace(rewards=12.0 * dataset.rewards, actions=bound * dataset.actions)
     torch.manual_seed(7)
     trainer = xql.create_trainer(config, STATE_DIM, ACTION_DIM, bound)
-    for critic in (trainer.q_target.q1, trainer.q_target.q2):
+    for critic in (trainer.critic_target.q1, trainer.critic_target.q2):
         critic.net[-1].weight.data.mul_(10.0)
     reference = Reference(config, trainer, bound)
     six_updates(xql, config, trainer, dataset, lambda batch: reference.update(batch, drawn(config)), LOG)
     theirs = [*reference.q, reference.v, reference.pi, *reference.q_t]
-    ours = [*networks_of(trainer), trainer.q_target.q1, trainer.q_target.q2]
+    ours = [*networks_of(trainer), trainer.critic_target.q1, trainer.critic_target.q2]
     for mine, other in zip(ours, theirs, strict=True):
         for a, b in zip(mine.parameters(), other.parameters(), strict=True):
             torch.testing.assert_close(a, b, rtol=0.0, atol=WEIGHTS)
@@ -217,7 +217,7 @@ def test_weights_start_orthogonal() -> None:
             assert torch.equal(layer.weight, fresh.weight)
             assert not layer.bias.any()
     assert not trainer.actor.log_std.any()
-    for ours, target in zip(trainer.qf.parameters(), trainer.q_target.parameters(), strict=True):
+    for ours, target in zip(trainer.critic.parameters(), trainer.critic_target.parameters(), strict=True):
         assert torch.equal(ours, target)
         assert not target.requires_grad
 

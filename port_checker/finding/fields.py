@@ -1,7 +1,7 @@
 """A state's fields, whatever holds them: a dataclass, a named tuple or a dict, with or without flax's TrainState."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax
@@ -10,6 +10,7 @@ import numpy as np
 from optax.tree_utils import tree_get, tree_set
 
 from shared.errors import InputError
+from shared.frameworks.part_names import spelling_of
 
 
 def field(state: Any, name: str) -> Any:
@@ -22,6 +23,11 @@ def field(state: Any, name: str) -> Any:
     if found is None:
         raise InputError(f"the state that create_train_state gives has no {name}: expected a field of this name")
     return found
+
+
+def called(state: Any, part: str, parts: Collection[str]) -> str:
+    """What a state's field for a part of the reference is called, which may be another spelling of its name."""
+    return spelling_of(part, state if isinstance(state, Mapping) else dir(state), parts)
 
 
 def replaced(state: Any, fields: Mapping[str, Any]) -> Any:
@@ -51,11 +57,6 @@ def with_weights(part: Any, weights: Any) -> Any:
 def argument(part: Any) -> Any:
     """A part as the file's functions take it: a TrainState's weights, anything else as it stands in the state."""
     return part.params if is_train_state(part) else part
-
-
-def arguments(state: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Parts of a state by name, as the file's functions take them."""
-    return {name: argument(field(state, name)) for name in names}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ from parity_tests.pair import Pair
 from port_checker.finding.fields import (
     Optimizer,
     argument,
-    arguments,
+    called,
     field,
     is_train_state,
     replaced,
@@ -32,6 +32,7 @@ from port_checker.finding.loading import NotWrittenError, described, unwritten
 from port_checker.finding.tracing import Traced, trajectory
 from shared.errors import InputError
 from shared.frameworks.exchange import Named, blank_state, part_names
+from shared.frameworks.part_names import by_part, spellings
 
 # From the parts' names, a network's or an optimiser's, to their tensors under PyTorch's names
 Parts = dict[str, Named]
@@ -85,11 +86,17 @@ class Port:
         function = self._find(name, state)
         wanted = inspect.signature(function).parameters.values()
         named = [p for p in wanted if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        known, given = ", ".join(given), self._by_any_name(given)
         unknown = [p.name for p in named if p.default is p.empty and p.name not in given]
         if unknown:
-            raise InputError(f"{name} asks for {', '.join(unknown)}: arguments go by name, out of {', '.join(given)}")
+            raise InputError(f"{name} asks for {', '.join(unknown)}: arguments go by name, out of {known}")
         with self._running(name):
             return function(**{p.name: given[p.name] for p in named if p.name in given})
+
+    def _by_any_name(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The things given, parts of the state by their other spellings, too."""
+        parts = [name for name in given if name in self.networks]
+        return {other: given[name] for name in parts for other in spellings(name)} | dict(given)
 
     def has(self, name: str) -> bool:
         """Whether the file itself has such a function."""
@@ -158,24 +165,35 @@ class Port:
         state = self.fresh(config, sizes)
         layouts = self.layouts(config, sizes, parts)
         for name, layout in layouts.items():
-            filled = with_weights(field(state, name), layout.to_tree(parts[name]))
-            state = replaced(state, {name: filled})
+            filled = with_weights(self._part(state, name), layout.to_tree(parts[name]))
+            state = replaced(state, {self._called(state, name): filled})
         for optimizer in self.optimizers(state, parts):
             state = self._filled(optimizer, state, layouts, parts)
         return state
+
+    def _called(self, state: Any, name: str) -> str:
+        return called(state, name, reference_parts(self.pair))
+
+    def _part(self, state: Any, name: str) -> Any:
+        """A part of the file's state, by the reference's name."""
+        return field(state, self._called(state, name))
+
+    def _arguments(self, state: Any) -> dict[str, Any]:
+        """The state's networks by the reference's names, as the file's functions take them."""
+        return {name: argument(self._part(state, name)) for name in self.networks}
 
     def layouts(self, config: Any, sizes: Sizes, parts: Parts) -> dict[str, Layout]:
         """Where PyTorch's tensors stand in each network of the file's state."""
         if (config, sizes) not in self._layouts:
             state = self.fresh(config, sizes)
-            networks = {name: field(state, name) for name in parts if not name.endswith("_optimizer")}
+            networks = {name: self._part(state, name) for name in parts if not name.endswith("_optimizer")}
 
             def own(part: str, weights: Named) -> Any:
                 return self.call("from_torch", {"part": part, "weights": weights, "config": config})
 
             way = own if self.has("from_torch") else None
             self._layouts[config, sizes] = {
-                name: find_layout(name, parts[name], weights_of(part), way, self._channels_last)
+                name: find_layout(self._called(state, name), parts[name], weights_of(part), way, self._channels_last)
                 for name, part in networks.items()
             }
         return self._layouts[config, sizes]
@@ -197,13 +215,15 @@ class Port:
             InputError: A part has none.
         """
         joint = {joint_name(loss.of): tuple(loss.of) for loss in self.pair.losses.values() if len(loss.of) > 1}
-        names = state if isinstance(state, Mapping) else dir(state)
+        own = {name: self._called(state, name) for name in parts if name.endswith("_optimizer")}
+        names = {*(state if isinstance(state, Mapping) else dir(state))} - {*own.values()}
         found = [Optimizer(f"{name}_optimizer", of) for name, of in joint.items() if f"{name}_optimizer" in names]
-        for name in [name.removesuffix("_optimizer") for name in parts if name.endswith("_optimizer")]:
+        for optimizer, place in own.items():
+            name = optimizer.removesuffix("_optimizer")
             if any(name in optimizer.of for optimizer in found):
                 continue
-            inside = is_train_state(field(state, name))
-            found.append(Optimizer(name if inside else f"{name}_optimizer", (name,)))
+            inside = is_train_state(self._part(state, name))
+            found.append(Optimizer(self._called(state, name) if inside else place, (name,)))
         return found
 
     def _filled(self, optimizer: Optimizer, state: Any, layouts: Mapping[str, Layout], parts: Parts) -> Any:
@@ -222,7 +242,7 @@ class Port:
             InputError: They have other shapes than those of the state that the file creates.
         """
         layouts = self.layouts(config, sizes, parts)
-        found = {name: layout.to_torch(weights_of(field(state, name)), name) for name, layout in layouts.items()}
+        found = {name: layout.to_torch(weights_of(self._part(state, name)), name) for name, layout in layouts.items()}
         for optimizer in self.optimizers(state, parts):
             m, v, steps = optimizer.moments(state)
             kinds = [("m", iter(jax.tree.leaves(m))), *([] if v is None else [("v", iter(jax.tree.leaves(v)))])]
@@ -244,7 +264,7 @@ class Port:
     def plain_outputs(self, state: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         """The same as JAX's arrays, for whoever traces it."""
         if self.has("outputs"):
-            found = self.call("outputs", {"state": state, **given, **arguments(state, self.networks)})
+            found = self.call("outputs", {"state": state, **given, **self._arguments(state)})
         elif all(callable(part) or isinstance(part, jax.Array) for part in (field(state, x) for x in self.networks)):
             with self._running("a network"):
                 found = self.pair.outputs(state, given["batch"])
@@ -252,6 +272,7 @@ class Port:
             raise InputError(f"{self.name} has no function outputs: expected {self.expected('outputs')}")
         if not isinstance(found, Mapping):
             raise InputError(f"outputs gives {type(found).__name__}: expected {self.expected('outputs')}")
+        found = by_part(found, self.networks)
         return {name: value for name, value in found.items() if name not in self.pair.corners}
 
     # Losses and updates are traced, as for whoever compiles them, and computed by NumPy. What JAX computes operation by
@@ -271,9 +292,9 @@ class Port:
         of = self.pair.losses[name].of
         by = {**dict(zip(of, parts, strict=True)), joint_name(of): parts[0] if len(of) == 1 else tuple(parts)}
         by["params"] = by[joint_name(of)]
-        if not by.keys() & inspect.signature(self._find(name, state)).parameters.keys():
+        if not self._by_any_name(by).keys() & inspect.signature(self._find(name, state)).parameters.keys():
             raise InputError(f"{name} asks for none of {', '.join(by)}, which it is differentiated by")
-        found = self.call(name, {"state": state, **given, **arguments(state, self.networks), **by}, state)
+        found = self.call(name, {"state": state, **given, **self._arguments(state), **by}, state)
         value = found[0] if isinstance(found, tuple) else found
         if jnp.shape(value) != ():
             raise InputError(f"{name} gives an array of shape {jnp.shape(value)}: expected a scalar, or (scalar, aux)")
@@ -290,7 +311,7 @@ class Port:
 
     def differentiated(self, name: str, state: Any) -> list[Any]:
         """The parts that a loss is differentiated by, as they stand in the state."""
-        return [argument(field(state, part)) for part in self.pair.losses[name].of]
+        return [argument(self._part(state, part)) for part in self.pair.losses[name].of]
 
     def update(self, state: Any, given: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
         """The next state, and the metrics if there are any."""
@@ -299,7 +320,7 @@ class Port:
 
     def plain_update(self, state: Any, given: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
         """The same, not traced here."""
-        found = self.call("update", {"state": state, **given, **arguments(state, self.networks)}, state)
+        found = self.call("update", {"state": state, **given, **self._arguments(state)}, state)
         after, metrics = found if type(found) is tuple and len(found) == 2 else (found, {})
         if type(after) is not type(state) or not isinstance(metrics, Mapping):
             raise InputError(f"update gives {type(after).__name__}: expected the next state, or (state, metrics)")

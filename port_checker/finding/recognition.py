@@ -11,10 +11,11 @@ import numpy as np
 from parity_tests.ladder.scene import Scene
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
-from port_checker.finding.fields import field, weights_of
+from port_checker.finding.fields import called, field, weights_of
 from port_checker.finding.port import Port, reference_parts
 from shared.errors import InputError
 from shared.frameworks.exchange import torch_part
+from shared.frameworks.part_names import spelling_of
 
 
 def likelier(port: Port) -> list[str]:
@@ -23,8 +24,8 @@ def likelier(port: Port) -> list[str]:
     More than one are as near.
     """
     words = set(re.findall(r"\w+", Path(port.file).read_text(encoding="utf-8", errors="replace")))
-    near = [pair for pair in PAIRS.values() if _names(pair) <= words and _as_large(port, pair)]
-    found = len(_names(port.pair) & words)
+    near = [pair for pair in PAIRS.values() if _found(pair, words) == len(_names(pair)) and _as_large(port, pair)]
+    found = _found(port.pair, words)
     most = max((len(_names(pair)) for pair in near), default=0)
     if port.pair in near or most < found:
         return []
@@ -43,7 +44,8 @@ def _as_large(port: Port, pair: Pair) -> bool:
     """Whether the file's networks have as many weights as the reference's; true where it has made no state yet."""
     try:
         return port.created is None or all(
-            _numbers(weights_of(field(port.created, part))) == size for part, size in _sizes(pair.name).items()
+            _numbers(weights_of(field(port.created, called(port.created, part, _networks(pair))))) == size
+            for part, size in _sizes(pair.name).items()
         )
     except InputError:
         return False
@@ -56,6 +58,11 @@ def _numbers(tree: Any) -> int:
 def _names(pair: Pair) -> set[str]:
     """What a port has to call by the reference's names."""
     return {*pair.losses, *_networks(pair)}
+
+
+def _found(pair: Pair, words: set[str]) -> int:
+    """How many of these stand among words, in whatever spelling."""
+    return sum(spelling_of(name, words, _names(pair)) in words for name in _names(pair))
 
 
 def _networks(pair: Pair) -> list[str]:

@@ -33,7 +33,7 @@ from shared.runs.resuming import RunStatus, run_status
 
 _EXAMPLE = """\
 a file:
-  algorithms: [iql, td3_bc]        # or with changes of their own, iql: {grid: {beta: [0.5, 3]}}
+  algorithms: [iql, td3_bc]        # or with changes of their own, iql: {grid: {inverse_temperature: [0.5, 3]}}
   datasets: [mini/hopper-mostly-expert, hopper-medium-v2]
   frameworks: [torch, jax]         # default: [jax]
   seeds: 5                         # 0 to 4; or the seeds themselves, [0, 7]
@@ -124,7 +124,7 @@ def asked(options: argparse.Namespace, settings: dict[str, str]) -> tuple[dict[s
     if "grid" in options:
         pairs = [text.partition("=") for text in options.grid]
         if bad := [name for name, _, several in pairs if not several]:
-            raise InputError(f"--grid {bad[0]}: write the setting and its values, such as beta=0.5,3")
+            raise InputError(f"--grid {bad[0]}: write the setting and its values, such as inverse_temperature=0.5,3")
         values["grid"] = {**_mapping(values, "grid"), **{name: several.split(",") for name, _, several in pairs}}
     return values, f"{file}: " if file else ""
 

@@ -37,7 +37,7 @@ a file:
   seeds: 3                         # of each trial: 0 to 2; or the seeds themselves, [0, 7]
   settings: {max_timesteps: 20000}
   search:
-    beta: {low: 0.5, high: 10, log: true}
+    inverse_temperature: {low: 0.5, high: 10, log: true}
     batch_size: {low: 64, high: 512}
     iql_tau: [0.7, 0.8, 0.9]
   folder: runs/tuned               # default: tuned/ and the file's name

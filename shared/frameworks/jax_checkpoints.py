@@ -18,6 +18,7 @@ from shared.files import write_atomically
 from shared.frameworks import jax_parts
 from shared.frameworks.jax_held_out import Losses
 from shared.frameworks.jax_layers import Params
+from shared.frameworks.part_names import by_part
 from shared.runs import seeds
 from shared.runs.checkpoints import READERS
 from shared.runs.run import Run
@@ -127,6 +128,8 @@ def load_checkpoint(
 ) -> dict[str, Any]:
     """Reads what `save_checkpoint` wrote, of one of these algorithms, its state into one of the same structure.
 
+    Parts may have the names that they had before a renaming.
+
     Args:
         path: The `.msgpack` file.
         algorithm: Which algorithm the file must be of, or several.
@@ -145,7 +148,7 @@ def load_checkpoint(
         raise InputError(f"checkpoint {path} is of {content['algorithm']}, not of {' or '.join(fitting)}")
     try:
         own = serialization.to_state_dict(state)
-        saved = {name: own[name] for name in optional} | content["state"]
+        saved = {name: own[name] for name in optional} | by_part(content["state"], own)
         restored = serialization.from_state_dict(state, saved)
         jax_parts.check(restored, saved, state)
     except (ValueError, KeyError, TypeError, AttributeError) as error:

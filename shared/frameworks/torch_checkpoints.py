@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from shared.errors import InputError, RunError
 from shared.files import write_atomically
 from shared.frameworks import d3rlpy_models, torch_parts
+from shared.frameworks.part_names import by_part
 from shared.frameworks.torch_side import mean_metrics
 from shared.runs.checkpoints import READERS
 from shared.runs.run import Run
@@ -146,7 +147,8 @@ def load_checkpoint(
     Args:
         path: the `.pt` file.
         algorithm: which algorithm the file must be of, or several.
-        parts: modules and optimisers by the file's key, as given to `save_checkpoint`.
+        parts: modules and optimisers by the file's key, as given to `save_checkpoint`; a file from before a renaming
+            has other keys.
         optional: keys that CORL's files lack; such a part stays as it is when the file has none.
         pickled: classes that CORL pickled whole, under its script's name; no class but NumPy's arrays besides.
         numbers: further keys, of finite numbers, which the caller loads itself.
@@ -166,6 +168,7 @@ def load_checkpoint(
         content = _of_d3rlpy(path, content, fitting[0], parts, d3rlpy)
     if (found := content.get("algorithm", fitting[0])) not in fitting:
         raise InputError(f"checkpoint {path} is of {found}, not of {' or '.join(fitting)}")
+    content = by_part(content, parts)
     if missing := [name for name in [*parts, *numbers, "total_it"] if name not in content and name not in optional]:
         raise InputError(f"checkpoint {path} is not of {fitting[0]}: it has no {', '.join(missing)}")
     states = {name: _state(content[name]) for name in parts if name in content}

@@ -1,5 +1,6 @@
 """What a run takes over from the checkpoint that it begins with: the units in which its networks see the world."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -76,11 +77,16 @@ def origin_of(config: Any) -> Origin | None:
 def _candidates(config: Any) -> Iterator[Path]:
     """Checkpoints that a run may begin with, the likeliest first."""
     for folder in _resumed(config):
-        for suffix in READERS:
-            checkpoints = Checkpoints(folder / "checkpoints", suffix)
-            yield from map(checkpoints.path, reversed(checkpoints.steps()))
+        yield from _checkpoints(folder)
     if path := getattr(config, "load_model", ""):
         yield Path(path)
+
+
+def _checkpoints(folder: Path) -> Iterator[Path]:
+    """A run's own, the last one first."""
+    for suffix in READERS:
+        checkpoints = Checkpoints(folder / "checkpoints", suffix)
+        yield from map(checkpoints.path, reversed(checkpoints.steps()))
 
 
 def _resumed(config: Any) -> list[Path]:
@@ -88,10 +94,18 @@ def _resumed(config: Any) -> list[Path]:
     named = getattr(config, "resume", "")
     if named != resuming.AUTO:
         return [Path(named)] if named else []
-    # Names of settings that one algorithm alone had before a renaming are not known here.
-    alike = (folder for framework in ("torch", "jax") for folder in resuming.begun(config, "", framework))
-    unfinished = [folder for folder in alike if not (folder / "result.json").exists()]
-    return sorted(unfinished, key=lambda folder: folder.stat().st_mtime, reverse=True)
+    alike = (folder for framework in ("torch", "jax") for folder in resuming.alike(config, framework))
+    unfinished = (folder for folder in alike if not (folder / "result.json").exists())
+    found = [folder for folder in unfinished if resuming.has_settings(config, _algorithm(folder), folder)]
+    return sorted(found, key=lambda folder: folder.stat().st_mtime, reverse=True)
+
+
+def _algorithm(folder: Path) -> str:
+    """Whose run it is, by its last checkpoint that can be read; empty if there is none."""
+    for path in _checkpoints(folder):
+        with contextlib.suppress(InputError):
+            return str(READERS[path.suffix](str(path)).get("algorithm", ""))
+    return ""
 
 
 def _row(content: Mapping[str, Any], key: str) -> np.ndarray | None:

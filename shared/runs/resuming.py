@@ -76,7 +76,19 @@ def fingerprint(config: Any) -> str:
 
 def begun(config: Any, algorithm: str, framework: str) -> list[Path]:
     """The folders under `runs_path` of runs with the settings of a config, finished or not; takes none of them."""
-    return [path.parent for path in _alike(config, framework) if _differing(config, algorithm, path.parent) == []]
+    return [folder for folder in alike(config, framework) if has_settings(config, algorithm, folder)]
+
+
+def alike(config: Any, framework: str) -> list[Path]:
+    """The folders under `runs_path` that are called as those of a config's runs, whatever settings they hold."""
+    pattern = re.compile(rf"{re.escape(run_name(config))}-{framework}-[0-9a-f]{{8}}")
+    folders = (path.parent for path in Path(config.runs_path).glob("*/config.yaml"))
+    return [folder for folder in folders if pattern.fullmatch(folder.name)]
+
+
+def has_settings(config: Any, algorithm: str, folder: Path) -> bool:
+    """Whether a folder holds a run with the settings of a config, by whatever names."""
+    return _differing(config, algorithm, folder) == []
 
 
 def run_status(config: Any, algorithm: str, framework: str) -> tuple[RunStatus, Path | None]:
@@ -102,15 +114,8 @@ def defaults_of_later(config: Any) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}
 
 
-def _alike(config: Any, framework: str) -> list[Path]:
-    """The settings of runs with such a folder."""
-    pattern = re.compile(rf"{re.escape(run_name(config))}-{framework}-[0-9a-f]{{8}}")
-    return [path for path in Path(config.runs_path).glob("*/config.yaml") if pattern.fullmatch(path.parent.name)]
-
-
 def _latest(config: Any, algorithm: str, framework: str) -> Iterator[Unfinished]:
-    for path in sorted(_alike(config, framework), key=_begun, reverse=True):
-        folder = path.parent
+    for folder in sorted(alike(config, framework), key=_begun, reverse=True):
         if _is_finished(folder):
             continue
         differing = _differing(config, algorithm, folder)
@@ -167,10 +172,10 @@ def _is_finished(folder: Path) -> bool:
     return (folder / "result.json").exists()
 
 
-def _begun(path: Path) -> float:
+def _begun(folder: Path) -> float:
     """When a run's settings were written; long ago if they are gone meanwhile."""
     try:
-        return path.stat().st_mtime
+        return (folder / "config.yaml").stat().st_mtime
     except OSError:
         return 0.0
 

@@ -116,11 +116,20 @@ IDEAS = (
     # Noise
     Idea("policy_noise", "deviation of the target action's noise", ("target_smoothing_sigma",)),
     Idea("noise_clip", "bound of that noise", ("target_smoothing_clip",)),
+    Idea("expl_noise_clip", "bound of the noise that explores", (), {"finetune/iql": ("noise_clip",)}),
     Idea("expl_noise", "deviation of the noise that explores", ("exploration_noise",)),
     Idea("epsilon_start", "share of random actions at the beginning", ("start_epsilon",)),
     Idea("epsilon_end", "share of random actions at the end", ("end_epsilon",)),
     Idea("epsilon_steps", "steps in which that share falls", ("duration",)),
-    Idea("learning_starts", "steps before learning begins", ("update_start_step",)),
+    Idea(
+        "learning_starts",
+        "steps of the environment before learning begins",
+        ("update_start_step",),
+        dict.fromkeys(("finetune/balanced_replay", "finetune/rebrac"), ("num_warmup_steps",)),
+    ),
+    # Shares of a batch
+    Idea("offline_share", "share of the dataset's rows in an online batch", (), {"finetune/cal_ql": ("mixing_ratio",)}),
+    Idea("online_share", "share of the environment's rows in one", (), {"finetune/rebrac": ("mixing_ratio",)}),
     # Entropy
     Idea("tune_temperature", "whether the temperature is learnt", ("use_automatic_entropy_tuning", "auto_alpha")),
     Idea("fixed_temperature", "the temperature where it is not learnt", (), dict.fromkeys(_WITH_MODEL, ("alpha",))),
@@ -132,10 +141,37 @@ IDEAS = (
         dict.fromkeys(_WEIGHTED, ("beta",)),
     ),
     Idea(
-        "beta",
+        "inverse_temperature",
         "what an advantage is multiplied by there, in IQL and its kin",
+        ("weight_temp",),
+        dict.fromkeys(("iql", "finetune/iql", "xql", "discrete/iql"), ("beta", "temperature")),
+    ),
+    Idea("td_lambda", "how far TD(lambda) looks ahead, from 0 to 1", (), {"awr": ("lam",)}),
+    Idea(
+        "distill_coef",
+        "weight of the distance to the flow's action",
         (),
-        dict.fromkeys(("xql", "discrete/iql"), ("temperature",)),
+        dict.fromkeys(("fql", "finetune/fql"), ("alpha",)),
+    ),
+    Idea("state_weight", "weight of states beside actions, where the nearest row is searched", (), {"prdc": ("beta",)}),
+    # Imitation
+    Idea(
+        "imitation_steps",
+        "first updates, in which the policy learns by the MMD alone",
+        (),
+        dict.fromkeys(("bear", "uwac"), ("warmup_steps",)),
+    ),
+    Idea(
+        "logit_penalty",
+        "weight of the penalty on the outputs of whoever imitates",
+        (),
+        dict.fromkeys(("discrete/bc", "discrete/bcq"), ("beta",)),
+    ),
+    Idea(
+        "likelihood_threshold",
+        "least likelihood of an action that may be chosen, as a share of the likeliest's",
+        ("BCQ_threshold",),
+        {"discrete/bcq": ("action_flexibility",)},
     ),
     Idea("iql_tau", "expectile that V regresses to, from 0 to 1", ("expectile",)),
     Idea("loss_temp", "temperature of the Gumbel loss", (), {"xql": ("temp",)}),
@@ -156,6 +192,7 @@ IDEAS = (
     Idea("mmd_kernel", "kernel of the MMD", ("kernel_type",)),
     Idea("n_mmd_action_samples", "actions sampled in a state on either side of the MMD", ("num_samples_mmd_match",)),
     # The variance that UWAC weighs by
+    Idea("variance_scale", "factor of the variance in the weight, or what is divided by it", (), {"uwac": ("beta",)}),
     Idea("exp_weight", "whether the weight is an exponential of the variance", ("use_exp_weight",)),
     Idea("exp_penalty", "whether the penalty grows with that exponential", ("use_exp_penalty",)),
     Idea("weigh_actor", "whether the policy's loss is weighed, too", ("var_Pi",)),

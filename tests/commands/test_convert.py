@@ -133,7 +133,7 @@ def test_corls_cql_file_becomes_a_jax_state(said: Callable, tmp_path: Path, monk
     status, message = said(str(tmp_path / "corl/checkpoint_9.pt"), "--to", "jax", "--algorithm", "cql")
     assert status == 0, message
     state = jax_checkpoints.read_checkpoint(message.strip())["state"]
-    assert (state["log_alpha"], state["log_alpha_prime"]) == (jnp.float32(-0.25), jnp.float32(0.75))
+    assert (state["log_temperature"], state["log_alpha_prime"]) == (jnp.float32(-0.25), jnp.float32(0.75))
 
 
 def no_settings(folder: Path) -> list[str]:

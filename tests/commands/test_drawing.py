@@ -73,6 +73,6 @@ def test_no_two_ticks_read_the_same(last: int, width: float) -> None:
 
 
 def test_names_have_lines_of_a_phones_width() -> None:
-    name = "IQL (batch_size=256, discount=0.995, iql_tau=0.7, beta=3.0), PyTorch"
+    name = "IQL (batch_size=256, discount=0.995, iql_tau=0.7, inverse_temperature=3.0), PyTorch"
     assert max(map(len, wrapped(name).splitlines())) <= 40
     assert wrapped(name).replace("\n", " ") == name

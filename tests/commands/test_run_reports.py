@@ -139,7 +139,7 @@ def test_scores_averages_and_gaps(runs: Path) -> None:
 def test_only_what_a_sweep_planned_is_missing(tmp_path: Path) -> None:
     """Two algorithms with seeds and datasets of their own; a run that cannot be read is there all the same."""
     plan = {
-        "algorithms": {"iql": {"grid": {"beta": ["1", "3"]}}, "td3_bc": None},
+        "algorithms": {"iql": {"grid": {"inverse_temperature": ["1", "3"]}}, "td3_bc": None},
         "datasets": [MEDIUM],
         "seeds": "2",
         "frameworks": ["torch"],
@@ -159,12 +159,14 @@ def test_only_what_a_sweep_planned_is_missing(tmp_path: Path) -> None:
     (run / "metrics.jsonl").write_text("{\n")
     write_run(tmp_path, "CQL", REPLAY, "torch", 7, 1.0)
     gathered = gather([tmp_path])
-    assert gathered.missing() == {("IQL (beta=1.0)", MEDIUM, "torch"): [0]}
-    assert ["IQL (beta=1.0), PyTorch on hopper-medium-v2", "planned, no run of seed 0"] in tables.gaps(gathered).rows
+    assert gathered.missing() == {("IQL (inverse_temperature=1.0)", MEDIUM, "torch"): [0]}
+    assert ["IQL (inverse_temperature=1.0), PyTorch on hopper-medium-v2", "planned, no run of seed 0"] in tables.gaps(
+        gathered
+    ).rows
     note_planned(tmp_path, [wanted[0]._replace(config=dataclasses.replace(wanted[0].config, env=REPLAY))])
     gathered = gather([tmp_path])
-    assert cells(tables.scores(gathered))[REPLAY]["IQL (beta=1.0), PyTorch"] == "missing"
-    assert cells(tables.scores(gathered))[REPLAY]["IQL (beta=3.0), PyTorch"] == ""
+    assert cells(tables.scores(gathered))[REPLAY]["IQL (inverse_temperature=1.0), PyTorch"] == "missing"
+    assert cells(tables.scores(gathered))[REPLAY]["IQL (inverse_temperature=3.0), PyTorch"] == ""
     (tmp_path / "planned.json").write_text("{")
     with pytest.raises(InputError, match=r"planned\.json is damaged: remove it"):
         gather([tmp_path])

@@ -40,7 +40,11 @@ def test_every_combination_is_a_run(tmp_path: Path) -> None:
     """In the order of the lists; an algorithm's own changes count for it alone, and go before those of all."""
     found = planned(
         tmp_path,
-        algorithms={"td3_bc": {"settings": {"discount": "0.9"}}, "iql": {"grid": {"beta": ["1", "2"]}}, "cql": None},
+        algorithms={
+            "td3_bc": {"settings": {"discount": "0.9"}},
+            "iql": {"grid": {"inverse_temperature": ["1", "2"]}},
+            "cql": None,
+        },
         frameworks=["torch", "jax"],
         seeds=["3", "7"],
         settings={"discount": "0.5"},
@@ -49,7 +53,7 @@ def test_every_combination_is_a_run(tmp_path: Path) -> None:
     assert [cell.label for cell in found[:2]] == [f"td3_bc (torch) on {DATASET}, seed {seed}" for seed in (3, 7)]
     assert {cell.config.discount for cell in found if cell.algorithm == "td3_bc"} == {0.9}
     assert {cell.config.discount for cell in found if cell.algorithm == "cql"} == {0.5}
-    assert [cell.config.beta for cell in found if cell.algorithm == "iql"] == [1.0, 1.0, 2.0, 2.0] * 2
+    assert [cell.config.inverse_temperature for cell in found if cell.algorithm == "iql"] == [1.0, 1.0, 2.0, 2.0] * 2
     assert found[-1].label == f"cql (jax) on {DATASET}, seed 7"
 
 
@@ -118,8 +122,8 @@ FILES = {
     "misspelt": "algoritms: [iql]",
     "a word for a list": f"algorithms: [iql]\ndatasets: {DATASET}",
     "a number for changes": "algorithms: {iql: 3}\ndatasets: [a]",
-    "a number for a grid": "algorithms: [iql]\ndatasets: [a]\ngrid: {beta: 3}",
-    "an empty grid": "algorithms: [iql]\ndatasets: [a]\ngrid: {beta: []}",
+    "a number for a grid": "algorithms: [iql]\ndatasets: [a]\ngrid: {inverse_temperature: 3}",
+    "an empty grid": "algorithms: [iql]\ndatasets: [a]\ngrid: {inverse_temperature: []}",
     "no mapping": "- iql",
     "no YAML": "algorithms: [",
 }
@@ -138,13 +142,24 @@ def test_a_bad_file_is_refused_by_name(fault: str, tmp_path: Path, capsys: pytes
 def test_flags_go_before_the_file(tmp_path: Path) -> None:
     path = tmp_path / "first.yaml"
     path.write_text(
-        f"algorithms: [iql]\ndatasets: [{DATASET}]\nsettings: {{tau: 0.1}}\ngrid: {{beta: [1, 2]}}\nseeds: 4"
+        f"algorithms: [iql]\ndatasets: [{DATASET}]\nsettings: {{tau: 0.1}}\n"
+        "grid: {inverse_temperature: [1, 2]}\nseeds: 4"
     )
-    given = [str(path), "--seeds", "2", "5", "--tau=0.2", "--grid", "beta=3", "--grid", "discount=0.9,0.8"]
+    given = [
+        str(path),
+        "--seeds",
+        "2",
+        "5",
+        "--tau=0.2",
+        "--grid",
+        "inverse_temperature=3",
+        "--grid",
+        "discount=0.9,0.8",
+    ]
     values, where = sweep.asked(*sweep.parse_arguments(given))
     plan = read(values, where)
     assert (plan.seeds, plan.settings) == ([2, 5], {"tau": "0.2"})
-    assert plan.grid == {"beta": ["3"], "discount": ["0.9", "0.8"]}
+    assert plan.grid == {"inverse_temperature": ["3"], "discount": ["0.9", "0.8"]}
     assert plan.folder == Path("sweeps/first")
 
 
@@ -182,7 +197,9 @@ def test_a_second_call_makes_what_is_missing(tmp_path: Path, capsys: pytest.Capt
 
 def test_what_shares_a_program(tmp_path: Path) -> None:
     """Seeds of JAX that follow one another, as many as are asked for; nothing else."""
-    found = planned(tmp_path, frameworks=["torch", "jax"], seeds=["0", "1", "2", "4", "5"], grid={"beta": ["1", "2"]})
+    found = planned(
+        tmp_path, frameworks=["torch", "jax"], seeds=["0", "1", "2", "4", "5"], grid={"inverse_temperature": ["1", "2"]}
+    )
     made = [tuple(cell.config.seed for cell in batch) for batch in batches(found, 2)]
     assert made == [(0,), (1,), (2,), (4,), (5,)] * 2 + [(0, 1), (2,), (4, 5)] * 2
     assert [cell for batch in batches(found, 3) for cell in batch] == found

@@ -61,8 +61,8 @@ def model_of(trainer: bcq.BCQ) -> dict[str, Any]:
 
     model: dict[str, Any] = {
         "policy": renamed(trainer.actor, "_fc"),
-        "q_funcs": members(trainer.critics),
-        "targ_q_funcs": members(trainer.critics_target),
+        "q_funcs": members(trainer.critic),
+        "targ_q_funcs": members(trainer.critic_target),
         "targ_policy": renamed(trainer.actor_target, "_fc"),
         "vae_encoder": renamed(trainer.encoder, "_mu", "_logstd"),
         "vae_decoder": renamed(trainer.decoder, "_fc"),
@@ -88,7 +88,7 @@ def test_networks_and_moments_find_their_places(tmp_path: Path) -> None:
         moments = trainer.decoder_optimizer.state[parameter]
         assert moments["step"] == STEP
         assert torch.equal(moments["exp_avg"], torch.full_like(parameter, (behind + number) / 100))
-    assert [group["lr"] for group in trainer.critics_optimizer.param_groups] == [CONFIG.critic_lr]
+    assert [group["lr"] for group in trainer.critic_optimizer.param_groups] == [CONFIG.critic_lr]
     assert trainer.total_it == 0
 
 
@@ -98,7 +98,7 @@ def test_an_optimizer_that_has_made_no_step_stays_fresh(tmp_path: Path) -> None:
     torch.save(model, tmp_path / "model.pt")
     bcq.load(trainer, str(tmp_path / "model.pt"))
     assert not trainer.actor_optimizer.state
-    assert trainer.critics_optimizer.state
+    assert trainer.critic_optimizer.state
 
 
 def test_it_is_converted_to_jax(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ SPOILT: dict[Callable[[dict[str, Any]], None], str] = {
     other_widths: "does not fit this run's networks: actor net.2.weight has shape (3, 9), not (3, 8)",
     more_layers: "does not fit this run's networks: actor has 5 tensors there and 4 here",
     no_decoder: "it is not as d3rlpy writes it (IndexError)",
-    no_critics_targets: "does not fit this run's networks: critics_target has 0 tensors there and 8 here",
+    no_critics_targets: "does not fit this run's networks: critic_target has 0 tensors there and 8 here",
     a_number_that_is_not_finite: "encoder mean.bias is not finite",
     an_optimizer_without_moments: "it is not as d3rlpy writes it (KeyError)",
     moments_of_no_parameter: "it is not as d3rlpy writes it (IndexError)",
@@ -174,13 +174,13 @@ def test_what_does_not_fit_is_refused_in_one_line(
 ) -> None:
     """And nothing of it is loaded."""
     trainer, model = trainer_of(), model_of(trainer_of())
-    before = [parameter.clone() for parameter in trainer.critics.parameters()]
+    before = [parameter.clone() for parameter in trainer.critic.parameters()]
     spoil(model)
     torch.save(model, tmp_path / "model.pt")
     with pytest.raises(InputError) as refused:
         bcq.load(trainer, str(tmp_path / "model.pt"))
     assert message in str(refused.value)
-    assert all(torch.equal(old, new) for old, new in zip(before, trainer.critics.parameters(), strict=True))
+    assert all(torch.equal(old, new) for old, new in zip(before, trainer.critic.parameters(), strict=True))
 
 
 @pytest.mark.parametrize("twin", [awac, cql])
@@ -193,7 +193,12 @@ def test_algorithms_with_other_networks_say_so(twin: Any, tmp_path: Path) -> Non
 def test_a_deviation_that_is_no_tensor_is_refused(tmp_path: Path) -> None:
     """Of IQL's policy, whose number is turned into another one."""
     trainer = trainer_of(iql.TrainConfig(device="cpu"), iql)
-    parts = {"policy": trainer.actor, "q_funcs": trainer.qf, "targ_q_funcs": trainer.q_target, "value_func": trainer.vf}
+    parts = {
+        "policy": trainer.actor,
+        "q_funcs": trainer.critic,
+        "targ_q_funcs": trainer.critic_target,
+        "value_func": trainer.value,
+    }
     model: dict[str, Any] = {name: dict(part.state_dict()) for name, part in parts.items()}
     model["policy"]["log_std"] = "text"
     torch.save(model, tmp_path / "model.pt")

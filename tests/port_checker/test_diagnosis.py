@@ -214,7 +214,7 @@ def test_the_wrong_expression_is_told(told: Callable[..., str], name: str) -> No
 
 # In our own twins
 IN_TWINS = {
-    "iql": [("hp.beta * adv", "adv", "  * `hp.beta` left out (corl_jax/iql.py:")],
+    "iql": [("hp.inverse_temperature * adv", "adv", "  * `hp.inverse_temperature` left out (corl_jax/iql.py:")],
     "edac": [
         ("norm(gradients) + 1e-10", "norm(gradients) + 1e-3", "  * 0.001 for 1e-10 (corl_jax/edac.py:"),
         ("self.alpha() * log_prob - smallest", "self.alpha() * jax.lax.stop_gradient(log_prob) - smallest",

@@ -69,7 +69,9 @@ def test_a_port_with_channels_last_holds() -> None:
             marks=pytest.mark.thorough,
             id="sides exchanged",
         ),
-        pytest.param("config.beta * jnp", "jnp", "loss", "* `hp.beta` left out", id="weight forgotten"),
+        pytest.param(
+            "config.logit_penalty * jnp", "jnp", "loss", "* `hp.logit_penalty` left out", id="weight forgotten"
+        ),
     ],
 )
 def test_mistakes_are_found(checked: Checked, old: str, new: str, rung: str, said: str) -> None:

@@ -20,8 +20,8 @@ from parity_tests.ladder.scene import cornered_rows
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
 from shared.errors import InputError
-from shared.frameworks import jax_checkpoints, torch_data
-from shared.frameworks.exchange import blank_state, parameters, to_jax
+from shared.frameworks import jax_checkpoints, torch_checkpoints, torch_data
+from shared.frameworks.exchange import blank_state, parameters, part_names, to_jax
 
 STATE_DIM, ACTION_DIM = 5, 2
 pytestmark = pytest.mark.usefixtures("in_haste")
@@ -142,9 +142,26 @@ def test_corls_file_loads(name: str, tmp_path: Path) -> None:
                 torch.equal(a, b) for a, b in zip(restored.state_dict().values(), content[key].values(), strict=True)
             )
     for target in [part for part in vars(other) if part.endswith("_target")]:
-        source = {"q_target": "qf"}.get(target, target.removesuffix("_target"))
+        source = target.removesuffix("_target")
         parameters = (getattr(other, part).parameters() for part in (target, source))
         assert all(torch.equal(a, b) for a, b in zip(*parameters, strict=True))
+
+
+def test_a_checkpoint_from_before_a_renaming_loads(tmp_path: Path) -> None:
+    """BEAR's, in which `log_alpha` was not the temperature either."""
+    older = {"critic": "critics", "critic_target": "critics_target", "critic_optimizer": "critics_optimizer"}
+    older |= {"log_temperature": "log_temp", "log_temperature_optimizer": "log_temp_optimizer"}
+    pair, paths = PAIRS["bear"], (tmp_path / "checkpoint.pt", tmp_path / "checkpoint.msgpack")
+    trainer, other = trained(pair, 4), trained(pair, 1, seed=9)
+    blank = blank_state(pair.jax, pair.jax.TrainConfig(**settings(pair)), STATE_DIM, ACTION_DIM)
+    state = to_jax(trainer, blank)
+    parts = {older.get(name, name): part for name, part in trainer.parts().items()}
+    torch_checkpoints.save_checkpoint(paths[0], "bear", {**parts, "total_it": 4})
+    named = {older.get(name, name): getattr(state, name) for name in part_names(state)}
+    jax_checkpoints.save_checkpoint(paths[1], "bear", named, 4)
+    pair.torch.load(other, str(paths[0]))
+    for found in (to_jax(other, blank), jax_checkpoints.load_checkpoint(str(paths[1]), "bear", blank)["state"]):
+        jax.tree.map(np.testing.assert_array_equal, found, state)
 
 
 class Scalar(nn.Module):
@@ -165,14 +182,14 @@ def test_corls_cql_file_loads(name: str, tmp_path: Path, monkeypatch: pytest.Mon
     content |= {"sac_log_alpha": Scalar(-0.25), "cql_log_alpha": Scalar(0.75), "total_it": 2}
     torch.save(content, tmp_path / "checkpoint_1.pt")
     PAIRS[name].torch.load(other, str(tmp_path / "checkpoint_1.pt"))
-    assert (other.log_alpha().item(), other.log_alpha_prime().item()) == (-0.25, 0.75)
+    assert (other.log_temperature().item(), other.log_alpha_prime().item()) == (-0.25, 0.75)
     assert "base_network.6.weight" in other.actor.state_dict()
     assert "log_std_multiplier.constant" in other.actor.state_dict()
     assert torch.equal(other.critic_1.network[0].weight, trainer.critic_1.network[0].weight)
     # The optimiser steps the parameter that is used, unlike CORL's after a load.
-    before = other.log_alpha().item()
+    before = other.log_temperature().item()
     proceed(PAIRS[name], other, 1)
-    assert other.log_alpha().item() != before
+    assert other.log_temperature().item() != before
 
 
 def test_our_cql_file_fits_corls_modules(tmp_path: Path) -> None:
@@ -182,7 +199,7 @@ def test_our_cql_file_fits_corls_modules(tmp_path: Path) -> None:
     content = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
     assert {*trainer.parts(), "total_it"} <= set(content)
     assert "base_network.6.weight" in content["actor"]
-    for key, part in (("sac_log_alpha", trainer.log_alpha), ("cql_log_alpha", trainer.log_alpha_prime)):
+    for key, part in (("sac_log_alpha", trainer.log_temperature), ("cql_log_alpha", trainer.log_alpha_prime)):
         module = Scalar(9.0)
         module.load_state_dict(content[key])
         assert torch.equal(module.constant, part())
@@ -203,11 +220,11 @@ def test_corls_ensemble_file_loads(name: str, tmp_path: Path) -> None:
     assert content["critic"][f"{last}.bias"].shape == (5, 1, 1)
     torch.save(content, tmp_path / "9.pt")
     pair.torch.load(other, str(tmp_path / "9.pt"))
-    assert (other.total_it, other.log_alpha.item()) == (0, -0.25)
+    assert (other.total_it, other.log_temperature.item()) == (0, -0.25)
     assert torch.equal(other.critic_target.critic[0].weight, trainer.critic_target.critic[0].weight)
-    before = other.log_alpha.item()
+    before = other.log_temperature.item()
     proceed(pair, other, 1)
-    assert other.log_alpha.item() != before
+    assert other.log_temperature.item() != before
 
 
 class Hostile:

@@ -235,7 +235,7 @@ CQL_ONLINE_ANTMAZE = {
         ),
         ("awac", "hammer-human-v1", {"buffer_size": 10_000_000, "advantage_temperature": 0.1}),
         ("iql", "walker2d-medium-v2", {"buffer_size": 10_000_000}),
-        ("iql", "hopper-medium-expert-v2", {"buffer_size": 10_000_000, "beta": 6.0, "iql_tau": 0.5}),
+        ("iql", "hopper-medium-expert-v2", {"buffer_size": 10_000_000, "inverse_temperature": 6.0, "iql_tau": 0.5}),
         (
             "iql",
             "hopper-medium-v2",
@@ -262,7 +262,7 @@ CQL_ONLINE_ANTMAZE = {
         (
             "finetune/iql",
             "antmaze-large-play-v2",
-            {"buffer_size": 10_000_000, "beta": 10.0, "iql_tau": 0.9, "normalize_reward": True},
+            {"buffer_size": 10_000_000, "inverse_temperature": 10.0, "iql_tau": 0.9, "normalize_reward": True},
         ),
         (
             "finetune/iql",
@@ -340,17 +340,17 @@ CQL_ONLINE_ANTMAZE = {
             },
         ),
         ("fql", f"{OGBENCH}antmaze-giant-navigate-singletask-v0", {"discount": 0.995, "q_agg": "min"}),
-        ("fql", f"{OGBENCH}puzzle-4x4-play-singletask-v0", {"alpha": 1000.0}),
+        ("fql", f"{OGBENCH}puzzle-4x4-play-singletask-v0", {"distill_coef": 1000.0}),
         ("finetune/fql", "antmaze-umaze-v2", {}),
-        ("finetune/fql", "antmaze-large-diverse-v2", {"alpha": 3.0}),
-        ("finetune/fql", "door-cloned-v1", {"q_agg": "min", "alpha": 1000.0}),
-        ("finetune/fql", "relocate-cloned-v1", {"q_agg": "min", "alpha": 10_000.0}),
-        ("finetune/fql", f"{OGBENCH}antsoccer-arena-navigate-singletask-v0", {"alpha": 30.0, "discount": 0.995}),
-        ("finetune/fql", f"{OGBENCH}scene-play-singletask-v0", {"alpha": 300.0}),
+        ("finetune/fql", "antmaze-large-diverse-v2", {"distill_coef": 3.0}),
+        ("finetune/fql", "door-cloned-v1", {"q_agg": "min", "distill_coef": 1000.0}),
+        ("finetune/fql", "relocate-cloned-v1", {"q_agg": "min", "distill_coef": 10_000.0}),
+        ("finetune/fql", f"{OGBENCH}antsoccer-arena-navigate-singletask-v0", {"distill_coef": 30.0, "discount": 0.995}),
+        ("finetune/fql", f"{OGBENCH}scene-play-singletask-v0", {"distill_coef": 300.0}),
         (
             "iql",
             f"{OGBENCH}cube-double-play-singletask-v0",
-            {"iql_tau": 0.9, "normalize": False, "eval_freq": 100_000, "n_episodes": 50, "beta": 0.3},
+            {"iql_tau": 0.9, "normalize": False, "eval_freq": 100_000, "n_episodes": 50, "inverse_temperature": 0.3},
         ),
         (
             "rebrac",

@@ -52,9 +52,9 @@ def optimizer_steps(side: str, run: Path) -> int:
     if side == "torch":
         trainer = twin.create_trainer(given, 4, 2, 1.0)
         twin.load(trainer, path)
-        return int(next(iter(trainer.critics_optimizer.state.values()))["step"])
+        return int(next(iter(trainer.critic_optimizer.state.values()))["step"])
     state = twin.create_train_state(jax.random.key(0), given, 4, 2, 1.0)
-    return int(jax.tree.leaves(jax_checkpoints.load_checkpoint(path, DQN, state)["state"].critics_optimizer)[0])
+    return int(jax.tree.leaves(jax_checkpoints.load_checkpoint(path, DQN, state)["state"].critic_optimizer)[0])
 
 
 @of_each_side

@@ -28,11 +28,11 @@ def steps_of(side: str, name: str, run: Path) -> list[int]:
     if side == "torch":
         trainer = twin.create_trainer(given, 11, 3, 1.0)
         twin.load(trainer, path)
-        optimizers = trainer.actor_optimizer, trainer.critics_optimizer
+        optimizers = trainer.actor_optimizer, trainer.critic_optimizer
         return [int(next(iter(optimizer.state.values()))["step"]) for optimizer in optimizers]
     state = twin.create_train_state(jax.random.key(0), given, 11, 3, 1.0)
     state = jax_checkpoints.load_checkpoint(path, name, state)["state"]
-    return [int(jax.tree.leaves(moments)[0]) for moments in (state.actor_optimizer, state.critics_optimizer)]
+    return [int(jax.tree.leaves(moments)[0]) for moments in (state.actor_optimizer, state.critic_optimizer)]
 
 
 @pytest.mark.parametrize("side", SIDES)

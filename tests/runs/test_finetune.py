@@ -196,7 +196,7 @@ def test_several_updates_in_a_call(tmp_path: Path) -> None:
 @pytest.mark.parametrize("side", ["torch", "jax"])
 def test_a_warm_up_has_no_update(side: str, tmp_path: Path) -> None:
     """Its steps count, and so does the number by which ReBRAC's weight falls; an interval of them alone has no loss."""
-    given = TWO_PHASES | {"num_warmup_steps": 19, "hidden_dim": 8, "batch_size": 4, "actor_bc_coef": 1.0}
+    given = TWO_PHASES | {"learning_starts": 19, "hidden_dim": 8, "batch_size": 4, "actor_bc_coef": 1.0}
     run = train(side, "finetune/rebrac", tmp_path, **given)
     weights = {row["step"]: row["actor_bc_coef"] for row in rows(run) if "actor_bc_coef" in row}
     falling = [max(0.5, 1.0 - (step - 35) / 64) for step in range(35, 80)]

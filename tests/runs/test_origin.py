@@ -13,6 +13,7 @@ from corl_torch import dt, td3_bc
 from shared.data import transitions
 from shared.frameworks.saved_run import SavedRun
 from shared.frameworks.twins import load_twin
+from shared.runs.origin import origin_of
 from shared.runs.task import load_task, load_trajectories
 from tests.boxed_envs import write
 from tests.runs.stopped_runs import last_checkpoint, train
@@ -115,6 +116,16 @@ def test_a_file_without_statistics_brings_none(tmp_path: Path, capsys: pytest.Ca
         task.evaluator.close()
         assert (task.max_action, task.units.std.tolist()) == (1, [2, 2])
     assert capsys.readouterr() == ("", "")
+
+
+def test_auto_knows_the_names_that_one_algorithm_had(tmp_path: Path) -> None:
+    """A run of IQL from when `inverse_temperature` was `beta`."""
+    run = train("torch", "iql", tmp_path, env=str(write(tmp_path, "Twice")))
+    config = SavedRun.open(last_checkpoint(run)).config
+    (run / "result.json").unlink()
+    (run / "config.yaml").write_text((run / "config.yaml").read_text().replace("inverse_temperature:", "beta:"))
+    assert origin_of(dataclasses.replace(config, resume="auto")) is not None
+    assert origin_of(dataclasses.replace(config, resume="auto", inverse_temperature=1.0)) is None
 
 
 def test_trajectories_are_normalised_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,8 +76,11 @@ def test_corls_files_load_to_the_values_of_our_tables(name: str) -> None:
         ("bear", {"alpha_learning_rate": 2e-3, "temp_learning_rate": 1e-3}, ("alpha_lr", "temperature_lr")),
         ("awr", {"critic_learning_rate": 2e-3, "beta": 2.0}, ("value_lr", "advantage_temperature")),
         ("model_based/combo", {"alpha": 0.3, "temperature": 2.0}, ("fixed_temperature", "cql_temp")),
-        ("xql", {"temperature": 2.0, "temp": 3.0, "vf_lr": 1e-3}, ("beta", "loss_temp", "value_lr")),
+        ("xql", {"temperature": 2.0, "temp": 3.0, "vf_lr": 1e-3}, ("inverse_temperature", "loss_temp", "value_lr")),
         ("plas", {"warmup_steps": 5, "beta": 0.1}, ("vae_iterations", "kl_weight")),
+        ("uwac", {"beta": 0.1, "warmup_steps": 5}, ("variance_scale", "imitation_steps")),
+        ("discrete/bcq", {"beta": 0.1, "action_flexibility": 0.2}, ("logit_penalty", "likelihood_threshold")),
+        ("finetune/rebrac", {"mixing_ratio": 0.1, "num_warmup_steps": 5}, ("online_share", "learning_starts")),
         ("evaluation/fqe", {"critic_lr": 1e-3, "target_update_interval": 5}, ("learning_rate", "target_update_period")),
     ],
 )

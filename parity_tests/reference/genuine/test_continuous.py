@@ -42,7 +42,7 @@ pytestmark = pytest.mark.d3rlpy
 def plas_networks(trainer: plas.PLAS) -> list[nn.Module]:
     """Ours, in the order in which they are drawn."""
     networks = [trainer.actor.latent, trainer.actor_target.latent]
-    networks += [*trainer.critics.members, *trainer.critics_target.members, trainer.encoder, trainer.decoder]
+    networks += [*trainer.critic.members, *trainer.critic_target.members, trainer.encoder, trainer.decoder]
     changes = trainer.actor.perturbation, trainer.actor_target.perturbation
     return networks + [change for change in changes if change is not None]
 
@@ -117,7 +117,7 @@ def test_bcq(d3rlpy: Any, dataset: Batch, warm: int, lam: float, n_critics: int,
 
 def bcq_networks(trainer: bcq.BCQ) -> list[nn.Module]:
     """Ours, in the order in which they are drawn."""
-    networks = [trainer.actor, trainer.actor_target, *trainer.critics.members, *trainer.critics_target.members]
+    networks = [trainer.actor, trainer.actor_target, *trainer.critic.members, *trainer.critic_target.members]
     return [*networks, trainer.encoder, trainer.decoder]
 
 
@@ -154,7 +154,7 @@ def test_crr(d3rlpy: Any, dataset: Batch, n_critics: int, settings: dict[str, An
     theirs = created(d3rlpy, "CRRConfig", ("actor", "critic"), n_critics=n_critics, **renamed)
     same_draws()
     trainer = crr.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
-    ours = [trainer.actor, trainer.actor_target, *trainer.critics.members, *trainer.critics_target.members]
+    ours = [trainer.actor, trainer.actor_target, *trainer.critic.members, *trainer.critic_target.members]
     modules = theirs.impl.modules
     networks = [modules.policy, modules.targ_policy, *modules.q_funcs, *modules.targ_q_funcs]
     assert_same_weights(ours, networks)
@@ -173,17 +173,17 @@ def test_crr(d3rlpy: Any, dataset: Batch, n_critics: int, settings: dict[str, An
 @pytest.mark.parametrize(
     "settings",
     [
-        {"warmup_steps": 0},
+        {"imitation_steps": 0},
         {
-            "warmup_steps": 3,
+            "imitation_steps": 3,
             "temperature_lr": 1e-2,
             "initial_temperature": 1.0,
             "mmd_kernel": "gaussian",
             "mmd_sigma": 0.5,
         },
-        {"warmup_steps": 6, "lam": 0.3, "n_critics": 3},
-        {"warmup_steps": 1, "initial_alpha": 50.0, "actor_lr": 1e-2, "lam": 1.0, "n_target_samples": 3},
-        {"warmup_steps": 0, "initial_alpha": math.exp(10.0), "mmd_sigma": 5.0, "n_mmd_action_samples": 3},
+        {"imitation_steps": 6, "lam": 0.3, "n_critics": 3},
+        {"imitation_steps": 1, "initial_alpha": 50.0, "actor_lr": 1e-2, "lam": 1.0, "n_target_samples": 3},
+        {"imitation_steps": 0, "initial_alpha": math.exp(10.0), "mmd_sigma": 5.0, "n_mmd_action_samples": 3},
     ],
 )
 def test_bear(d3rlpy: Any, dataset: Batch, settings: dict[str, Any]) -> None:
@@ -211,13 +211,13 @@ def test_bear(d3rlpy: Any, dataset: Batch, settings: dict[str, Any]) -> None:
     )
     same_draws()
     trainer = bear.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
-    ours = [trainer.actor, *trainer.critics.members, *trainer.critics_target.members, trainer.encoder, trainer.decoder]
+    ours = [trainer.actor, *trainer.critic.members, *trainer.critic_target.members, trainer.encoder, trainer.decoder]
     modules = theirs.impl.modules
     networks = [modules.policy, *modules.q_funcs, *modules.targ_q_funcs, modules.vae_encoder, modules.vae_decoder]
     assert_same_weights(ours, networks)
     assert_same_updates(d3rlpy, dataset, bear, trainer, theirs)
     assert_same_weights(ours, networks)
-    for number, other in ((trainer.log_temp, modules.log_temp), (trainer.log_alpha, modules.log_alpha)):
+    for number, other in ((trainer.log_temperature, modules.log_temp), (trainer.log_alpha, modules.log_alpha)):
         assert [number().tolist()] == [weight.item() for weight in other.parameters()]
     observations = dataset.observations.numpy()
     same_draws()
@@ -263,7 +263,7 @@ def test_td3_and_ddpg(d3rlpy: Any, dataset: Batch, twin: ModuleType, settings: d
     theirs = created(d3rlpy, f"{config.name}Config", ("actor", "critic"), **renamed)
     same_draws()
     trainer = twin.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
-    ours = [trainer.actor, trainer.actor_target, *trainer.critics.members, *trainer.critics_target.members]
+    ours = [trainer.actor, trainer.actor_target, *trainer.critic.members, *trainer.critic_target.members]
     modules = theirs.impl.modules
     networks = [modules.policy, modules.targ_policy, *modules.q_funcs, *modules.targ_q_funcs]
     assert_same_weights(ours, networks)
@@ -313,8 +313,8 @@ def test_critics_and_policy_of_sac(d3rlpy: Any, dataset: Batch, settings: dict[s
     with torch.no_grad():
         for mine, other in weights():
             mine.copy_(other)
-        trainer.log_alpha.constant.fill_(math.log(0.3))
-    trainer.log_alpha_optimizer.param_groups[0]["lr"] = 0.0
+        trainer.log_temperature.constant.fill_(math.log(0.3))
+    trainer.log_temperature_optimizer.param_groups[0]["lr"] = 0.0
     same_draws()
     logged = [theirs.impl.update(batch_of(d3rlpy, dataset), step) for step in range(UPDATES)]
     same_draws()
@@ -343,7 +343,7 @@ def test_the_library_wants_equal_numbers_of_quantiles(d3rlpy: Any, dataset: Batc
     "settings",
     [
         {},
-        {"alpha": 10.0, "beta": 0.3, "policy_freq": 3, "n_critics": 3},
+        {"alpha": 10.0, "state_weight": 0.3, "policy_freq": 3, "n_critics": 3},
         {"policy_freq": 1, "n_critics": 1},
         # Two components of the actions: so few columns the library searches by a tree.
         {"action_dim": 2},
@@ -389,6 +389,6 @@ def test_prdc(d3rlpy: Any, dataset: Batch, settings: dict[str, Any]) -> None:
     assert_same_log(logs, expected)
     modules = theirs.impl.modules
     networks = [modules.policy, modules.targ_policy, *modules.q_funcs, *modules.targ_q_funcs]
-    ours = [trainer.actor, trainer.actor_target, *trainer.critics.members, *trainer.critics_target.members]
+    ours = [trainer.actor, trainer.actor_target, *trainer.critic.members, *trainer.critic_target.members]
     assert_same_weights(ours, networks)
     assert_same_actions(trainer.act(observations.numpy()), torch.as_tensor(theirs.predict(observations.numpy())))

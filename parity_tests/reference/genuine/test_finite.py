@@ -86,7 +86,7 @@ def test_dqn(d3rlpy: Any, dataset: Batch, name: str, settings: dict[str, Any]) -
     theirs = created(d3rlpy, f"{name}Config", (), **renamed(d3rlpy, config, settings))
     same_draws()
     trainer = dqn.create_trainer(config, STATE_DIM, ACTION_DIM, 1.0)
-    ours = [*trainer.critics.members, *trainer.critics_target.members]
+    ours = [*trainer.critic.members, *trainer.critic_target.members]
     networks = [*theirs.impl.modules.q_funcs, *theirs.impl.modules.targ_q_funcs]
     assert_same_weights(ours, networks)
     assert_same_updates(d3rlpy, choices, dqn, trainer, theirs)
@@ -120,11 +120,17 @@ DISCRETE: list[tuple[ModuleType, dict[str, Any]]] = [
     (discrete_cql, {"target_update_period": 3, "learning_rate": 1e-2, "n_critics": 3} | SMALL_QUANTILES["qr"]),
     (discrete_cql, {"target_update_period": 3, "learning_rate": 1e-2, "n_critics": 3} | SMALL_QUANTILES["iqn"]),
     (discrete_bcq, {}),
-    (discrete_bcq, {"target_update_period": 3, "learning_rate": 1e-2, "beta": 0.1, "action_flexibility": 0.6}),
-    (discrete_bcq, {"learning_rate": 1e-2, "n_critics": 3, "share_encoder": False, "adam_eps": 3e-4, "beta": 0.1}),
+    (
+        discrete_bcq,
+        {"target_update_period": 3, "learning_rate": 1e-2, "logit_penalty": 0.1, "likelihood_threshold": 0.6},
+    ),
+    (
+        discrete_bcq,
+        {"learning_rate": 1e-2, "n_critics": 3, "share_encoder": False, "adam_eps": 3e-4, "logit_penalty": 0.1},
+    ),
     (discrete_bcq, {"target_update_period": 1, "learning_rate": 1e-2, "n_critics": 2, "discount": 0.9}),
     (discrete_bc, {}),
-    (discrete_bc, {"learning_rate": 1e-2, "beta": 0.1, "adam_eps": 3e-4}),
+    (discrete_bc, {"learning_rate": 1e-2, "logit_penalty": 0.1, "adam_eps": 3e-4}),
     (discrete_sac, {}),
     (discrete_sac, {"target_update_period": 1, "critic_lr": 1e-2, "actor_lr": 3e-3, "initial_temperature": 0.2}),
     (discrete_sac, {"target_update_period": 3, "critic_lr": 1e-2, "n_critics": 3, "temperature_lr": 1e-2}),
@@ -159,8 +165,8 @@ def both_discrete(
 def discrete_networks(trainer: Any, theirs: Any) -> tuple[list[nn.Module], list[nn.Module]]:
     """Ours and the library's, in one order; of an imitator on shared layers its last layer."""
     ours, modules, networks = [], theirs.impl.modules, []
-    if hasattr(trainer, "critics"):
-        ours += [*trainer.critics.members, *trainer.critics_target.members]
+    if hasattr(trainer, "critic"):
+        ours += [*trainer.critic.members, *trainer.critic_target.members]
         networks += [*modules.q_funcs, *modules.targ_q_funcs]
     if hasattr(modules, "imitator"):
         imitator = modules.imitator
@@ -176,8 +182,10 @@ def discrete_networks(trainer: Any, theirs: Any) -> tuple[list[nn.Module], list[
 def assert_same_choices(trainer: Any, theirs: Any) -> None:
     """Every weight, and the temperature where there is one."""
     assert_same_weights(*discrete_networks(trainer, theirs))
-    if hasattr(trainer, "log_temp"):
-        assert [trainer.log_temp().tolist()] == [weight.item() for weight in theirs.impl.modules.log_temp.parameters()]
+    if hasattr(trainer, "log_temperature"):
+        assert [trainer.log_temperature().tolist()] == [
+            weight.item() for weight in theirs.impl.modules.log_temp.parameters()
+        ]
 
 
 @pytest.mark.parametrize(("twin", "settings"), DISCRETE)

@@ -50,7 +50,7 @@ def both_fqe(d3rlpy: Any, **settings: Any) -> tuple[fqe.FQE, Any, Any]:
 def test_fqe(d3rlpy: Any, dataset: Batch, settings: dict[str, int], other: dict[str, float], n_critics: int) -> None:
     """Weights, logs, targets and values; the policy's actions are those of the library, batch for batch."""
     trainer, theirs, policy = both_fqe(d3rlpy, n_critics=n_critics, **settings, **other)
-    ours = [*trainer.critics.members, *trainer.critics_target.members]
+    ours = [*trainer.critic.members, *trainer.critic_target.members]
     networks = [*theirs.impl.modules.q_funcs, *theirs.impl.modules.targ_q_funcs]
     assert_same_weights(ours, networks)
     assert_same_judgement(d3rlpy, dataset, trainer, theirs, policy)
@@ -68,7 +68,7 @@ def assert_same_judgement(d3rlpy: Any, dataset: Batch, trainer: fqe.FQE, theirs:
         next_actions = torch.as_tensor(policy.predict(batch.next_observations.numpy()))
         logs.append(trainer.update(SarsaBatch(*batch, next_actions), noise))
     assert_same_log(logs, [{"critic_loss": log["loss"]} for log in logged])
-    ours = [*trainer.critics.members, *trainer.critics_target.members]
+    ours = [*trainer.critic.members, *trainer.critic_target.members]
     assert_same_weights(ours, [*theirs.impl.modules.q_funcs, *theirs.impl.modules.targ_q_funcs])
     observations, actions = dataset.observations.numpy(), dataset.actions.numpy()
     values = theirs.predict_value(observations, actions)

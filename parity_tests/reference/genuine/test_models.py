@@ -41,7 +41,7 @@ MODELS: dict[str, tuple[ModuleType, str, tuple[str, ...], dict[str, Any], dict[s
     "PLAS": (plas, "PLASConfig", ENCODERS, {"lam": 0.75}, WIDTHS | VAE),
     "PLAS+P": (plas, "PLASWithPerturbationConfig", ENCODERS, {"lam": 0.75}, WIDTHS | VAE | {"perturbation": True}),
     "BCQ": (bcq, "BCQConfig", ENCODERS, {"n_action_samples": 5}, WIDTHS | VAE),
-    "BEAR": (bear, "BEARConfig", ENCODERS, {"warmup_steps": 3, "initial_temperature": 0.5}, WIDTHS | BEAR),
+    "BEAR": (bear, "BEARConfig", ENCODERS, {"imitation_steps": 3, "initial_temperature": 0.5}, WIDTHS | BEAR),
     "CRR": (crr, "CRRConfig", ENCODERS[:2], {"weight_type": "exp", "target_update_type": "hard"}, WIDTHS),
     "DDPG, quantiles": (ddpg, "DDPGConfig", ENCODERS[:2], {"n_critics": 2}, WIDTHS | {"critic": "qr"}),
     "TD3, implicit quantiles": (td3, "TD3Config", ENCODERS[:2], {"n_critics": 3}, WIDTHS | {"critic": "iqn"}),

@@ -123,7 +123,7 @@ def actor_loss(actor, config, batch, noise, adv):
         cost = -jax.scipy.stats.norm.logpdf(batch.actions, mean, std).sum(-1)
     else:
         cost = jnp.sum((mean - batch.actions) ** 2, -1)
-    return jnp.mean(jnp.minimum(jnp.exp(config.beta * adv), 100.0) * cost)
+    return jnp.mean(jnp.minimum(jnp.exp(config.inverse_temperature * adv), 100.0) * cost)
 
 
 def draw_noise(key, step, config, dataset_size):

@@ -56,7 +56,7 @@ def actor_loss(actor, config, batch):
     logits = logits_of(actor, config, batch.observations)
     imitation = optax.softmax_cross_entropy_with_integer_labels(logits, batch.actions).mean()
     penalised = jax.nn.log_softmax(logits) if config.penalize_log_probs else logits
-    penalty = config.beta * jnp.square(penalised).mean()
+    penalty = config.logit_penalty * jnp.square(penalised).mean()
     return imitation + penalty, {"imitation_loss": imitation, "regularization_loss": penalty}
 
 
