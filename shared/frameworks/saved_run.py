@@ -27,8 +27,8 @@ from shared.runs.checkpoints import Checkpoints
 from shared.runs.configs import algorithms, from_settings, read_file
 from shared.runs.encoders import frame_stack_of
 from shared.runs.episodes import cut_after
+from shared.runs.opening import scoring_env
 from shared.runs.own_data import with_corls_prompts
-from shared.runs.task import scoring_env
 from shared.runs.validation import NO_ENVIRONMENT
 
 SUFFIXES = {"torch": ".pt", "jax": ".msgpack"}

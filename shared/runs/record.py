@@ -22,6 +22,7 @@ from shared.runs import resuming, seeds
 from shared.runs.checkpoints import Checkpoints
 from shared.runs.configs import dump
 from shared.runs.curves import AVERAGED, PICTURE, Curve, draw_curve
+from shared.runs.evaluators import AnyEvaluation
 from shared.runs.extras import Extra, policy_returns
 from shared.runs.loggers import Loggers
 from shared.runs.machine import hardware, versions
@@ -29,7 +30,6 @@ from shared.runs.metrics import DIVERGED, MetricsFile, finite
 from shared.runs.phases import PhaseResults, Phases
 from shared.runs.progress import Progress, say, warn
 from shared.runs.rollouts import RolloutEvaluator
-from shared.runs.scoring import Scored
 from shared.runs.task import Task
 from shared.runs.validation import ValidationEvaluator
 
@@ -292,7 +292,7 @@ class Record:
         self._outcomes.append(outcomes)
         self._final = {name: row[name] for name in self._task.evaluator.measures if name in row}
 
-    def write_evaluation(self, step: int, prompt: float | None, evaluation: Scored) -> str:
+    def write_evaluation(self, step: int, prompt: float | None, evaluation: AnyEvaluation) -> str:
         """Writes an evaluation's row, prints it, and redraws the curve where that is long ago.
 
         Args:

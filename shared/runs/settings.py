@@ -61,6 +61,11 @@ class RunConfig(RecordConfig):
     # Seed of the weights, the batches, the noise and the evaluation's start states
     seed: int = bounded(0, low=0, high=2**32 - 1)
 
+    @property
+    def evaluation_seed(self) -> int:
+        """Decides the start states of evaluations."""
+        return self.seed
+
 
 @dataclass(frozen=True)
 class LimitsConfig:
@@ -186,6 +191,11 @@ class EvalSeedConfig(RunConfig):
     seed: int = bounded(0, low=0, high=2**32 - 1)
     # Seed of the evaluation's start states
     eval_seed: int = bounded(42, low=0)
+
+    @property
+    def evaluation_seed(self) -> int:
+        """Decides the start states of evaluations."""
+        return self.eval_seed
 
 
 @dataclass(frozen=True)
