@@ -296,7 +296,7 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    task = load_task(config, Preparation(rewards=CorlRewards().where(config.normalize_reward), normalise=True))
+    task = load_task(config, Preparation(rewards=CorlRewards().where(config.normalize_reward)))
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

@@ -293,7 +293,7 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    task = load_task(config, Preparation(rewards=CorlRewards().where(config.normalize_reward), normalise=True))
+    task = load_task(config, Preparation(rewards=CorlRewards().where(config.normalize_reward)))
     device = resolve_device(config.device)
     seed_everything(config.seed, config.deterministic_torch)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)

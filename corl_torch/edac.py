@@ -355,7 +355,7 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    task = load_task(config, Preparation(rewards=CorlRewards().where(config.normalize_reward)))
+    task = load_task(config, Preparation(rewards=CorlRewards().where(config.normalize_reward), normalise=False))
     device = resolve_device(config.device)
     seed_everything(config.seed, config.deterministic_torch)
     trainer = create_trainer(config, task.state_dim, task.action_dim, config.max_action)

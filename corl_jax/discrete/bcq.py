@@ -291,7 +291,7 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: The dataset, the environment or the checkpoint cannot be used.
     """
-    task = load_task(config, Preparation(finite=True))
+    task = load_task(config, Preparation(normalise=False, finite=True))
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

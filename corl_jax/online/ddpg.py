@@ -368,7 +368,7 @@ def train(config: TrainConfig) -> Run:
 
 def train_on_dataset(config: TrainConfig) -> Run:
     """Trains on a dataset and evaluates every `eval_freq` updates."""
-    task = load_task(config, Preparation())
+    task = load_task(config, Preparation(normalise=False))
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

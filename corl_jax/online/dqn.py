@@ -373,7 +373,7 @@ def train(config: TrainConfig) -> Run:
 
 def train_on_dataset(config: TrainConfig) -> Run:
     """Trains on a dataset and evaluates every `eval_freq` updates."""
-    task = load_task(config, Preparation(finite=True))
+    task = load_task(config, Preparation(normalise=False, finite=True))
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

@@ -296,7 +296,7 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: The dataset, the environment or the checkpoint cannot be used.
     """
-    task = load_task(config, Preparation(finite=True))
+    task = load_task(config, Preparation(normalise=False, finite=True))
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.shape, task.action_dim, task.max_action)

@@ -370,7 +370,7 @@ def train(config: TrainConfig) -> Run:
 
 def train_on_dataset(config: TrainConfig) -> Run:
     """Trains on a dataset and evaluates every `eval_freq` updates."""
-    task = load_task(config, Preparation())
+    task = load_task(config, Preparation(normalise=False))
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)

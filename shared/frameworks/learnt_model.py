@@ -77,7 +77,7 @@ def load_model_based_task(config: Any, framework: str) -> tuple[Task, LearntMode
         )
 
     model = twin.load_dynamics(path, config.device, config.termination)
-    task = load_task(config, Preparation(Extract.KNOWN), Origin(path, content))
+    task = load_task(config, Preparation(Extract.KNOWN, normalise=False), Origin(path, content))
     digest = {"dynamics": hashlib.sha256(path.read_bytes()).hexdigest()}
     return dataclasses.replace(task, fingerprint=task.fingerprint | digest), LearntModel(model, sizes)
 

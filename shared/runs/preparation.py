@@ -38,8 +38,12 @@ class Preparation:
 
     extract: Extract = Extract.TRANSITIONS
     rewards: Rewards = AS_THEY_ARE
-    normalise: bool = False
+    normalise: bool = True
     finite: bool = False
+
+
+AS_CORL = Preparation()
+"""What CORL does if nothing else is said: transitions with their rewards, and normalised states."""
 
 
 class Prepared(NamedTuple):

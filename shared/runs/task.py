@@ -20,7 +20,7 @@ from shared.runs.extraction import Extract
 from shared.runs.opening import Opened, open_dataset
 from shared.runs.origin import Origin, origin_of
 from shared.runs.own_data import NO_PROMPTS, Prompts
-from shared.runs.preparation import Preparation, Prepared, prepare
+from shared.runs.preparation import AS_CORL, Preparation, Prepared, prepare
 from shared.runs.settings import DatasetConfig, FinetuneConfig
 
 # With the words that a twin says what it makes of its dataset in
@@ -82,7 +82,7 @@ class Task:
         return self.shape
 
 
-def load_task(config: DatasetConfig, preparation: Preparation, origin: Origin | None = None) -> Task:
+def load_task(config: DatasetConfig, preparation: Preparation = AS_CORL, origin: Origin | None = None) -> Task:
     """Loads the dataset that the config names, prepares it, and makes the environment that evaluates what is learnt.
 
     Actions are learnt in units of their box, and an action scaler takes the range of those that are learnt from in its
