@@ -51,7 +51,7 @@ def _load(config: Any) -> Task:
     read = sources.read(config.env)
     recorded_in = read.attributes.get("env_id", "") if source.env_id == NO_ENVIRONMENT else source.env_id
     limit = read.max_episode_steps or time_limit(str(recorded_in))
-    read = own_data.looked_through(config, read, limit)
+    read = own_data.looked_through(config.env, read, limit, config.limits_as_terminals)
     _check_vectors("env", f"dataset {config.env!r}", read.raw["actions"])
     raw, episodes = extract_transitions(read.raw, limit), find_episodes(read.raw, limit)
     sizes = raw.observations.shape[1], raw.actions.shape[1]

@@ -50,12 +50,12 @@ def action_units(
 
 
 def action_box(
-    config: RecordConfig, there: ActionBox | None, size: int, recorded: np.ndarray | None = None
+    config: RecordConfig | None, there: ActionBox | None, size: int, recorded: np.ndarray | None = None
 ) -> ActionBox:
     """A finite box for actions: where the settings say nothing, the environment's bounds, else those of the data.
 
     Args:
-        config: The settings of the run, which may have bounds.
+        config: The settings of the run, which may have bounds; None: there are none.
         there: The environment's box; None: there is no environment.
         size: A.
         recorded: All actions of the dataset (M, A); None: there are no data.
@@ -80,7 +80,7 @@ def action_box(
     return box
 
 
-def _asked(config: RecordConfig, there: ActionBox | None, size: int) -> ActionBox:
+def _asked(config: RecordConfig | None, there: ActionBox | None, size: int) -> ActionBox:
     """The environment's box with the bounds that the settings have in their place; infinite without either."""
     free = np.full(size, np.inf, np.float32)
     box = ActionBox(-free, free) if there is None else there

@@ -16,7 +16,6 @@ from shared.envs.spaces import shape_of
 from shared.errors import InputError
 from shared.runs import memory
 from shared.runs.actions import with_actions_in
-from shared.runs.encoders import frame_stack_of
 from shared.runs.episodes import cut_after, tell_of_cut
 from shared.runs.preparation import Prepared, SequenceSettings
 from shared.runs.settings import DatasetConfig
@@ -73,7 +72,7 @@ def environment_evaluator(config: DatasetConfig, prepared: Prepared) -> Evaluato
         return None
     # What the file states are returns of the environment that it names.
     stated = attributes if attributes.get("env_id") == opened.env_id else None
-    cut = cut_after(config, opened.env_id, opened.read.raw)
+    cut = cut_after(config.max_episode_steps, opened.env_id, opened.read.raw)
     longest, together = cut, None
     if isinstance(config, SequenceSettings):
         # A policy with a context is so costly that rows of episodes which wait for an environment would be a waste.
@@ -88,7 +87,7 @@ def environment_evaluator(config: DatasetConfig, prepared: Prepared) -> Evaluato
         together,
         longest,
         reported=scale(opened.env_id, stated),
-        frame_stack=frame_stack_of(config),
+        frame_stack=opened.frame_stack,
     )
     note_cut(evaluator, cut)
     if misfit := _misfit(prepared.dataset, attributes.get("n_actions"), evaluator):

@@ -12,7 +12,6 @@ from shared.data.returns import extract_ended, extract_episodes, extract_returns
 from shared.data.rewards import AS_THEY_ARE, Rewards
 from shared.data.transitions import extract_sarsa, extract_transitions, shows_images
 from shared.errors import InputError
-from shared.runs.encoders import frame_stack_of
 from shared.runs.opening import Opened, own_env
 from shared.runs.settings import DatasetConfig, FinetuneConfig, ImitationConfig, TransitionsConfig
 
@@ -59,10 +58,9 @@ def extract(config: DatasetConfig, opened: Opened, raw: Raw, kind: Extract) -> A
             if following is not None and "rows" in raw:  # others are held out
                 following = following[raw["rows"]]
             return extract_known(raw, own_env(config.env, opened.read.attributes), limit, following)
-    stack = frame_stack_of(config)
     if (steps := _n_steps(config)) > 1:
-        return extract_n_steps(raw, limit, n_steps=steps, discount=_discount(config), frame_stack=stack)
-    return extract_transitions(raw, limit, frame_stack=stack)
+        return extract_n_steps(raw, limit, n_steps=steps, discount=_discount(config), frame_stack=opened.frame_stack)
+    return extract_transitions(raw, limit, frame_stack=opened.frame_stack)
 
 
 def check_room(config: DatasetConfig, rows: int) -> None:

@@ -91,7 +91,7 @@ def _read(config: Any) -> tuple[str, str, Batch]:
     # or one line on why there is none
     check_termination(termination(env_id, config.termination), read.raw["observations"])
     limit = read.max_episode_steps or time_limit(env_id)
-    read = own_data.looked_through(config, read, limit)
+    read = own_data.looked_through(config.env, read, limit, config.limits_as_terminals)
     own = not has_published_results(config.env)
     following = sources.next_observations(config.env, read)
     return env_id, read.sha256, extract_known(read.raw, env_id, limit, following, own)

@@ -11,7 +11,7 @@ from shared.envs.spaces import Shape, axes, kept_as, size_of_statistics
 from shared.errors import InputError
 from shared.runs import memory
 from shared.runs.actions import action_units
-from shared.runs.encoders import check_readable, frame_stack_of
+from shared.runs.encoders import check_readable
 from shared.runs.episodes import cut_after
 from shared.runs.evaluators import note_cut
 from shared.runs.opening import check_actions
@@ -33,14 +33,15 @@ def load_online_task(config: RunConfig, finite: bool = False) -> Task:
     """
     memory.check_settings(config)
     _check_no_dataset(config)
-    cut = cut_after(config, config.env)
-    frame_stack = frame_stack_of(config)
-    evaluator = Evaluator(config.env, config.n_episodes, config.seed, max_steps=cut, frame_stack=frame_stack)
+    cut = cut_after(config.max_episode_steps, config.env)
+    evaluator = Evaluator(
+        config.env, config.n_episodes, config.seed, max_steps=cut, frame_stack=config.reader.frame_stack
+    )
     note_cut(evaluator, cut)
     rows, state_dim, action_dim = config.max_timesteps, evaluator.state_dim, evaluator.action_dim
     try:
         check_actions(f"environment {config.env!r}", evaluator.actions.finite, finite)
-        check_readable(config, state_dim, f"observations of environment {config.env!r}")
+        check_readable(config.reader, state_dim, f"observations of environment {config.env!r}")
         memory.check_size("max_timesteps", rows, rows * 2 * _bytes(state_dim) + rows * 4 * (action_dim + 2))
         evaluator.units = units = action_units(config, evaluator.actions, origin=origin_of(config))
     except InputError:

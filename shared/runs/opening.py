@@ -26,12 +26,14 @@ class Opened(NamedTuple):
         env_id: The environment that scores what is learnt from it, or `none`.
         family: The name that tells the family of the task: D4RL's of a dataset, else that of an environment.
         limit: The time limit under which it was recorded, in steps; None if nobody knows it.
+        frame_stack: Of images, how many frames an observation shows.
     """
 
     read: Source
     env_id: str
     family: str
     limit: int | None
+    frame_stack: int
 
 
 def open_dataset(config: DatasetConfig, finite: bool) -> Opened:
@@ -46,12 +48,13 @@ def open_dataset(config: DatasetConfig, finite: bool) -> Opened:
     """
     read = sources.read(config.env)
     check_actions(f"dataset {config.env!r}", read.raw["actions"].ndim == 1, finite)
-    check_readable(config, shape_of(read.raw["observations"]), f"observations of dataset {config.env!r}")
+    check_readable(config.reader, shape_of(read.raw["observations"]), f"observations of dataset {config.env!r}")
     env_id = _scoring_env(config, read.attributes)
     recorded_in = str(read.attributes.get("env_id", "")) if env_id == NO_ENVIRONMENT else env_id
     limit = read.max_episode_steps or time_limit(recorded_in)
-    read = own_data.looked_through(config, read, limit)
-    return Opened(read, env_id, _family(config.env, read.attributes, recorded_in), limit)
+    read = own_data.looked_through(config.env, read, limit, config.limits_as_terminals)
+    family = _family(config.env, read.attributes, recorded_in)
+    return Opened(read, env_id, family, limit, config.reader.frame_stack)
 
 
 def check_actions(what: str, finite: bool, wanted: bool) -> None:

@@ -12,7 +12,6 @@ from shared.data.rewards import return_range
 from shared.errors import InputError
 from shared.names import has_published_results
 from shared.runs.progress import say, warn
-from shared.runs.settings import LimitsConfig
 
 
 class Prompts(NamedTuple):
@@ -28,22 +27,23 @@ NO_PROMPTS = Prompts((), 1.0)
 _CORLS = Prompts((12000.0, 6000.0), 0.001)
 
 
-def looked_through(config: LimitsConfig, read: Source, limit: int | None) -> Source:
-    """The dataset of a config, with a line for all that looks wrong about the ends of its episodes.
+def looked_through(name: str, read: Source, limit: int | None, limits_as_terminals: bool) -> Source:
+    """A dataset, with a line for all that looks wrong about the ends of its episodes.
 
     Args:
-        config: Its `limits_as_terminals` is followed. D4RL's names stay as they are.
+        name: Of the dataset; those of D4RL's stay as they are.
         read: The dataset.
         limit: Time limit in steps, None where nobody knows.
+        limits_as_terminals: Whether terminals that look like time limits stay terminals.
 
     Raises:
         InputError: There is no end that `limits_as_terminals` could mean, or nothing says where episodes end.
     """
-    if has_published_results(config.env):
-        if not config.limits_as_terminals:
-            raise InputError(f"the terminals of {config.env} are known to be ones: leave limits_as_terminals out")
+    if has_published_results(name):
+        if not limits_as_terminals:
+            raise InputError(f"the terminals of {name} are known to be ones: leave limits_as_terminals out")
         return read
-    raw = remarks.with_time_limits(read.raw, config.limits_as_terminals, limit)
+    raw = remarks.with_time_limits(read.raw, limits_as_terminals, limit)
     for line in remarks.on_episodes(raw, limit):
         warn(f"note: {line}")
     return read._replace(raw=raw)

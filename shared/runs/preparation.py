@@ -15,7 +15,6 @@ from shared.data.rewards import AS_THEY_ARE, Rewards
 from shared.envs.spaces import shape_of, size_of_statistics
 from shared.errors import InputError
 from shared.runs import own_data
-from shared.runs.encoders import frame_stack_of
 from shared.runs.extraction import Extract, check_images, check_n_steps, check_room, extract
 from shared.runs.opening import Opened
 from shared.runs.origin import Origin, Statistics
@@ -113,7 +112,7 @@ def prepare(config: DatasetConfig, opened: Opened, preparation: Preparation, ori
     prepared = Prepared(opened, dataset, mean, std, origin, change if scale is None else scale)
     if held_out is None:
         return prepared
-    measured = transitions.extract_transitions(held_out, limit, frame_stack=frame_stack_of(config))
+    measured = transitions.extract_transitions(held_out, limit, frame_stack=opened.frame_stack)
     numbers = of_each_transition(held_out, limit)
     rows = thinned(HeldOut(measured.observations, measured.actions, measured.rewards, numbers, unseen))
     prepared = prepared._replace(measured=_normalised(rows, prepared))

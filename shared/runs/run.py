@@ -19,6 +19,7 @@ from shared.runs.phases import Phases, updates_a_call
 from shared.runs.progress import Progress, say, warn
 from shared.runs.record import Record
 from shared.runs.rollouts import Predict
+from shared.runs.settings import RecordConfig
 from shared.runs.stopping import StopRequest
 from shared.runs.task import Task
 from shared.runs.valuation import Value
@@ -52,7 +53,13 @@ class Run:
     """
 
     def __init__(
-        self, config: Any, task: Task, algorithm: str, framework: str, device: object = None, unit: str = "update"
+        self,
+        config: RecordConfig,
+        task: Task,
+        algorithm: str,
+        framework: str,
+        device: object = None,
+        unit: str = "update",
     ) -> None:
         """Makes nothing yet.
 
@@ -72,7 +79,7 @@ class Run:
         self._stop = StopRequest(self._what_is_saved)
         self._progress, self._phases = Progress(), Phases(config)
         named_device = str(device or config.device)
-        self._record = Record(config, task, algorithm, framework, named_device, unit, self._progress)
+        self._record = Record(config, task, algorithm, framework, named_device, unit, self._progress, self._phases)
         self._background = BackgroundEvaluator(task.evaluator)
         self._saved: Path | None = None
         self._not_saved: OSError | None = None

@@ -7,7 +7,7 @@ only where that says something else. `--help` lists the settings of this file as
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from shared.runs.encoders import ENCODERS, NO_ENCODER
+from shared.runs.encoders import ENCODERS, NO_ENCODER, Reader
 from shared.runs.fields import bounded, bounds, choice, later, positive, unbounded
 
 
@@ -43,6 +43,11 @@ class RecordConfig:
     wandb_mode: str = choice("off", "offline", "online")
     # Whether TensorBoard's file of events is written into the run's folder
     tensorboard: bool = later(field(default=False))
+
+    @property
+    def reader(self) -> Reader:
+        """What observations are read with."""
+        return Reader()
 
 
 @dataclass(frozen=True)
@@ -129,6 +134,11 @@ class ImagesConfig:
     encoder: str = later(choice(NO_ENCODER, *ENCODERS))
     # Images in an observation, the newest last
     frame_stack: int = later(bounded(1, low=1))
+
+    @property
+    def reader(self) -> Reader:
+        """What observations are read with."""
+        return Reader(self.encoder, self.frame_stack, getattr(self, "crop_padding", 0))
 
 
 @dataclass(frozen=True)
