@@ -268,7 +268,9 @@ LOOP_MISTAKES: dict[str, Callable[[], tuple[Any, str, Any]]] = {
     "reward of an online step not scaled": lambda: (preparation, "_step_reward", lambda *_: lambda reward: reward),
     "online rewards not shifted": lambda: (
         preparation, "_step_reward",
-        lambda config, *given: _step_reward(config, *given[:-1], ScaledRewards(config.reward_scale)),
+        lambda config, data, env, episodes, _: _step_reward(
+            config, data, env, episodes, ScaledRewards(config.reward_scale)
+        ),
     ),
     "statistics taken anew": lambda: (Stepper, "__init__", statistics_anew),
     "no ring: the batches of the data alone": lambda: (Ring, "push", lambda self, columns: None),

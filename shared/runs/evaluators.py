@@ -1,7 +1,7 @@
 """Evaluators: what a run asks of whoever scores it, and which one scores a run on a dataset.
 
-An evaluator holds an environment with its episodes (`Evaluator`), or rows of a dataset: held-out ones for a policy's
-actions (`ValidationEvaluator`), episodes for values (`DatasetEvaluator`) and for a model (`RolloutEvaluator`).
+An `Evaluator` holds an environment with its episodes. The others hold rows of a dataset: `ValidationEvaluator` measures
+a policy's actions on them, `DatasetEvaluator` its values, and `RolloutEvaluator` a model.
 """
 
 from typing import Any, Protocol

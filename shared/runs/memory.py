@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 from shared.errors import InputError, RunError
 from shared.runs.fields import check
 from shared.runs.machine import gpu_memory, memory
-from shared.runs.settings import RecordConfig
 
 _FLOAT = 4  # bytes
 # Where the widths stand of the network that acts
@@ -64,7 +63,7 @@ class _Network(NamedTuple):
     several: tuple[str, ...]
 
 
-def check_settings(config: RecordConfig) -> None:
+def check_settings(config: Any) -> None:
     """Whether settings are within bounds, and this machine could hold what they ask for: networks, a batch, episodes.
 
     Raises:
@@ -106,7 +105,7 @@ def is_exhausted(error: BaseException | None) -> bool:
     return named or any(complaint in str(error) for complaint in _COMPLAINTS)
 
 
-def advice(config: RecordConfig) -> str:
+def advice(config: Any) -> str:
     """What to say of a run for which memory was not enough."""
     settings = tuple(name for part in _parts(config) for name in part.settings)
     return f"out of memory: lower {_farthest(config, settings)}"
@@ -116,19 +115,19 @@ def _gib(size: int) -> str:
     return f"{min(size, 2**80) / 2**30:,.1f} GiB"  # a number of any length may be typed
 
 
-def _farthest(config: RecordConfig, settings: tuple[str, ...]) -> str:
+def _farthest(config: Any, settings: tuple[str, ...]) -> str:
     """Of these settings the one that lies farthest above its default."""
     return max(
         settings, key=lambda name: Fraction(_largest(getattr(config, name)), _largest(getattr(type(config), name, 1)))
     )
 
 
-def _parts(config: RecordConfig) -> Iterator[_Part]:
+def _parts(config: Any) -> Iterator[_Part]:
     """The widest layer of an update, the weights, the widest layer of an evaluation."""
     return _of_transformer(config) if hasattr(config, "seq_len") else _of_perceptrons(config)
 
 
-def _of_perceptrons(config: RecordConfig) -> Iterator[_Part]:
+def _of_perceptrons(config: Any) -> Iterator[_Part]:
     """An update's batch in every network, the weights, an evaluation's episodes."""
     batch, episodes = _named(config, "batch_size"), _named(config, "n_episodes")
     if batch:
@@ -146,7 +145,7 @@ def _of_perceptrons(config: RecordConfig) -> Iterator[_Part]:
         yield _Part(config.n_episodes * (_FLOAT * width + _EPISODE), (*episodes, *([acting] if acting else [])))
 
 
-def _networks(config: RecordConfig) -> Iterator[_Network]:
+def _networks(config: Any) -> Iterator[_Network]:
     """Those whose settings say it; one of the usual size where none does."""
     names = [field.name for field in dataclasses.fields(config) if re.search(r"hidden_dims?$", field.name)]
     for name in names:
@@ -169,12 +168,12 @@ def _largest(value: Any) -> int:
     return max(value) if isinstance(value, tuple) else value
 
 
-def _named(config: RecordConfig, name: str) -> tuple[str, ...]:
+def _named(config: Any, name: str) -> tuple[str, ...]:
     """The setting, where there is one of this name."""
     return (name,) if hasattr(config, name) else ()
 
 
-def _of_transformer(config: RecordConfig) -> Iterator[_Part]:
+def _of_transformer(config: Any) -> Iterator[_Part]:
     """A layer is that of the MLP, or the attention weights; the last one is computed for the states alone."""
     width, steps = config.embedding_dim, config.seq_len
     weights = 12 * width**2 * config.num_layers + (config.episode_len + steps) * width

@@ -20,7 +20,7 @@ from shared.runs.settings import RunConfig, TransitionsConfig
 from shared.runs.task import Task
 
 
-def load_online_task(config: RunConfig, finite: bool = False) -> Task:
+def load_online_task(config: Any, finite: bool = False) -> Task:
     """The task of an algorithm that makes its own data, in the environment that evaluates it; states as they are.
 
     Args:

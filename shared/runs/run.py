@@ -19,7 +19,6 @@ from shared.runs.phases import Phases, updates_a_call
 from shared.runs.progress import Progress, say, warn
 from shared.runs.record import Record
 from shared.runs.rollouts import Predict
-from shared.runs.settings import RecordConfig
 from shared.runs.stopping import StopRequest
 from shared.runs.task import Task
 from shared.runs.valuation import Value
@@ -54,7 +53,7 @@ class Run:
 
     def __init__(
         self,
-        config: RecordConfig,
+        config: Any,
         task: Task,
         algorithm: str,
         framework: str,
