@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 

@@ -165,6 +165,7 @@ class Record:
 
     def copy_path(self, step: int) -> Path:
         """Where a further copy of the checkpoint goes and stays: a folder of the run's name in `checkpoints_path`."""
+        assert self._config.checkpoints_path, "whoever asks has a place for copies"
         return Path(self._config.checkpoints_path) / self.folder.name / f"checkpoint_{step}{self.suffix}"
 
     def _make_room_for_copies(self) -> None:
