@@ -18,7 +18,7 @@ from flax import struct
 from jax import Array, value_and_grad
 from jax.numpy import square
 
-from shared.data.rewards import keep_best
+from shared.data.rewards import BestEpisodes
 from shared.data.transitions import Batch
 from shared.envs.spaces import Shape, axes
 from shared.frameworks.jax_calls import History
@@ -31,7 +31,7 @@ from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narro
 from shared.runs.fields import bounded, later
 from shared.runs.run import Run
 from shared.runs.settings import ImagesConfig, ImitationConfig
-from shared.runs.task import load_task
+from shared.runs.task import Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -181,11 +181,8 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    task = load_task(
-        config,
-        lambda data, _, episodes: keep_best(data, config.frac, config.discount, episodes),
-        config.normalize,
-    )
+    preparation = Preparation(rewards=BestEpisodes(config.frac, config.discount), normalise=config.normalize)
+    task = load_task(config, preparation)
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

@@ -20,7 +20,7 @@ from jax import Array, value_and_grad
 from jax.nn.initializers import zeros
 from jax.numpy import broadcast_to, concatenate, exp, log, minimum, square
 
-from shared.data.rewards import modify_rewards
+from shared.data.rewards import CorlRewards
 from shared.data.transitions import Batch
 from shared.frameworks.jax_calls import History
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
@@ -31,7 +31,7 @@ from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narro
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import DeterministicConfig, TransitionsConfig
-from shared.runs.task import load_task
+from shared.runs.task import Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -296,7 +296,7 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    task = load_task(config, modify_rewards if config.normalize_reward else None, eval_seed=config.eval_seed)
+    task = load_task(config, Preparation(rewards=CorlRewards().where(config.normalize_reward)))
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

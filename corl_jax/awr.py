@@ -27,7 +27,6 @@ from jax import Array, value_and_grad
 from jax.lax import scan
 from jax.numpy import arctanh, concatenate, exp, log, log1p, minimum, square, tanh, zeros_like
 
-from shared.data.returns import extract_episodes
 from shared.errors import InputError
 from shared.frameworks.jax_calls import History
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
@@ -38,7 +37,7 @@ from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narro
 from shared.runs.fields import bounded, positive, widths
 from shared.runs.run import Run
 from shared.runs.settings import ImitationConfig, RewardsConfig
-from shared.runs.task import load_task
+from shared.runs.task import Extract, Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -353,7 +352,7 @@ def train(config: TrainConfig) -> Run:
             f"an update has {parts} slices: set minibatch_size to at most batch_size, value_updates and actor_updates "
             "to at least batch_size / minibatch_size"
         )
-    task = load_task(config, None, config.normalize, extract=extract_episodes)
+    task = load_task(config, Preparation(Extract.EPISODES, normalise=config.normalize))
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

@@ -20,7 +20,7 @@ from jax import Array, value_and_grad
 from jax.nn import initializers, logsumexp
 from jax.numpy import concatenate, exp, log, minimum, square, std, take_along_axis, tanh
 
-from shared.data.rewards import scale_and_shift_rewards
+from shared.data.rewards import ScaledRewards
 from shared.data.transitions import Batch
 from shared.frameworks.jax_calls import History
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
@@ -33,7 +33,7 @@ from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narro
 from shared.runs.fields import bounded, later, positive
 from shared.runs.run import Run
 from shared.runs.settings import TransitionsConfig
-from shared.runs.task import load_task
+from shared.runs.task import Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -417,8 +417,11 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    rewards = partial(scale_and_shift_rewards, factor=config.reward_scale, shift=config.reward_bias)
-    task = load_task(config, rewards if config.normalize_reward else None, config.normalize)
+    preparation = Preparation(
+        rewards=ScaledRewards(config.reward_scale, config.reward_bias).where(config.normalize_reward),
+        normalise=config.normalize,
+    )
+    task = load_task(config, preparation)
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

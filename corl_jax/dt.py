@@ -33,7 +33,7 @@ from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narro
 from shared.runs.fields import bounded, numbers, positive
 from shared.runs.run import Run
 from shared.runs.settings import DeterministicConfig, OfflineConfig
-from shared.runs.task import load_trajectories
+from shared.runs.task import Extract, Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -376,7 +376,7 @@ def train(config: TrainConfig) -> Run:
     """
     if config.embedding_dim % config.num_heads:
         raise InputError(f"embedding_dim must be a multiple of num_heads ({config.num_heads}): change either")
-    task = load_trajectories(config, config.reward_scale, config.eval_seed)
+    task = load_task(config, Preparation(Extract.TRAJECTORIES))
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

@@ -22,7 +22,7 @@ from jax import Array, value_and_grad, vjp
 from jax.nn.initializers import Initializer, constant
 from jax.numpy import broadcast_to, concatenate, exp, log, ones_like, sqrt, square, std, tanh, where
 
-from shared.data.rewards import modify_rewards
+from shared.data.rewards import CorlRewards
 from shared.data.transitions import Batch
 from shared.frameworks.jax_calls import History
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
@@ -34,7 +34,7 @@ from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narro
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import EnsembleConfig
-from shared.runs.task import load_task
+from shared.runs.task import Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -350,8 +350,7 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    prepare = modify_rewards if config.normalize_reward else None
-    task = load_task(config, prepare, normalize=False, eval_seed=config.eval_seed)
+    task = load_task(config, Preparation(rewards=CorlRewards().where(config.normalize_reward), normalise=False))
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

@@ -23,7 +23,7 @@ from jax.lax import stop_gradient
 from jax.nn.initializers import glorot_uniform, zeros
 from jax.numpy import amin, concatenate, full_like, square, stack
 
-from shared.data.rewards import shift_antmaze_rewards as modify_rewards
+from shared.data.rewards import ShiftedRewards
 from shared.data.transitions import Batch, cut_actions
 from shared.envs.evaluation import SampledPolicy
 from shared.frameworks.jax_calls import History
@@ -36,7 +36,7 @@ from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narro
 from shared.runs.fields import bounded, choice, positive, widths
 from shared.runs.run import Run
 from shared.runs.settings import TransitionsConfig
-from shared.runs.task import load_task
+from shared.runs.task import Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -338,7 +338,8 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    task = load_task(config, modify_rewards if config.normalize_reward else None, config.normalize)
+    preparation = Preparation(rewards=ShiftedRewards().where(config.normalize_reward), normalise=config.normalize)
+    task = load_task(config, preparation)
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

@@ -22,7 +22,7 @@ from jax import Array, value_and_grad
 from jax.nn.initializers import zeros
 from jax.numpy import broadcast_to, cos, exp, log, minimum, square, tanh
 
-from shared.data.rewards import modify_rewards
+from shared.data.rewards import CorlRewards
 from shared.data.transitions import Batch
 from shared.envs.spaces import Shape, axes
 from shared.frameworks.jax_calls import History
@@ -35,7 +35,7 @@ from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narro
 from shared.runs.fields import bounded, later, positive
 from shared.runs.run import Run
 from shared.runs.settings import ImagesConfig, TransitionsConfig
-from shared.runs.task import load_task
+from shared.runs.task import Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -379,7 +379,8 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    task = load_task(config, modify_rewards if config.normalize_reward else None, config.normalize)
+    preparation = Preparation(rewards=CorlRewards().where(config.normalize_reward), normalise=config.normalize)
+    task = load_task(config, preparation)
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

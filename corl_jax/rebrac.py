@@ -23,8 +23,8 @@ from jax.lax import stop_gradient
 from jax.nn.initializers import constant
 from jax.numpy import amin, clip, concatenate, square, stack, tanh
 
-from shared.data.rewards import modify_rewards_times_100 as modify_rewards
-from shared.data.transitions import SarsaBatch, extract_sarsa
+from shared.data.rewards import HundredfoldRewards
+from shared.data.transitions import SarsaBatch
 from shared.frameworks.jax_calls import History
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
@@ -35,7 +35,7 @@ from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narro
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import EpochsConfig, EvalSeedConfig, TransitionsConfig
-from shared.runs.task import load_task
+from shared.runs.task import Extract, Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -310,8 +310,10 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    prepare = modify_rewards if config.normalize_reward else None
-    task = load_task(config, prepare, config.normalize, config.eval_seed, extract=extract_sarsa)
+    preparation = Preparation(
+        Extract.SARSA, rewards=HundredfoldRewards().where(config.normalize_reward), normalise=config.normalize
+    )
+    task = load_task(config, preparation)
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

@@ -20,7 +20,7 @@ from jax import Array, value_and_grad
 from jax.nn.initializers import Initializer, constant
 from jax.numpy import broadcast_to, concatenate, exp, log, square, std, tanh, where
 
-from shared.data.rewards import modify_rewards
+from shared.data.rewards import CorlRewards
 from shared.data.transitions import Batch
 from shared.frameworks.jax_calls import History
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
@@ -32,7 +32,7 @@ from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narro
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import EnsembleConfig
-from shared.runs.task import load_task
+from shared.runs.task import Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -328,8 +328,7 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    prepare = modify_rewards if config.normalize_reward else None
-    task = load_task(config, prepare, normalize=False, eval_seed=config.eval_seed)
+    task = load_task(config, Preparation(rewards=CorlRewards().where(config.normalize_reward), normalise=False))
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

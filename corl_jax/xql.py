@@ -23,7 +23,7 @@ from jax.lax import stop_gradient
 from jax.nn.initializers import orthogonal, zeros
 from jax.numpy import broadcast_to, concatenate, cos, exp, log, maximum, minimum, square, tanh, tile, where
 
-from shared.data.rewards import modify_rewards_of_episodes
+from shared.data.rewards import TrueEpisodeRewards
 from shared.data.transitions import Batch
 from shared.frameworks.jax_calls import History
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
@@ -34,7 +34,7 @@ from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narro
 from shared.runs.fields import bounded, choice, positive, unbounded
 from shared.runs.run import Run
 from shared.runs.settings import TransitionsConfig
-from shared.runs.task import load_task
+from shared.runs.task import Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -405,7 +405,8 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    task = load_task(config, modify_rewards_of_episodes if config.normalize_reward else None, config.normalize)
+    preparation = Preparation(rewards=TrueEpisodeRewards().where(config.normalize_reward), normalise=config.normalize)
+    task = load_task(config, preparation)
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

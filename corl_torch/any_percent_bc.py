@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn, square
 
-from shared.data.rewards import keep_best
+from shared.data.rewards import BestEpisodes
 from shared.data.transitions import Batch
 from shared.envs.spaces import Shape
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
@@ -25,7 +25,7 @@ from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device
 from shared.runs.fields import bounded, later
 from shared.runs.run import Run
 from shared.runs.settings import ImagesConfig, ImitationConfig
-from shared.runs.task import load_task
+from shared.runs.task import Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -182,11 +182,8 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    task = load_task(
-        config,
-        lambda data, _, episodes: keep_best(data, config.frac, config.discount, episodes),
-        config.normalize,
-    )
+    preparation = Preparation(rewards=BestEpisodes(config.frac, config.discount), normalise=config.normalize)
+    task = load_task(config, preparation)
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.shape, task.action_dim, task.max_action)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, broadcast_to, clamp, concatenate, exp, log, minimum, nn, square
 
-from shared.data.rewards import modify_rewards
+from shared.data.rewards import CorlRewards
 from shared.data.transitions import Batch
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
@@ -25,7 +25,7 @@ from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import DeterministicConfig, TransitionsConfig
-from shared.runs.task import load_task
+from shared.runs.task import Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -293,7 +293,7 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    task = load_task(config, modify_rewards if config.normalize_reward else None, eval_seed=config.eval_seed)
+    task = load_task(config, Preparation(rewards=CorlRewards().where(config.normalize_reward)))
     device = resolve_device(config.device)
     seed_everything(config.seed, config.deterministic_torch)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)

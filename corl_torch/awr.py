@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, arctanh, clamp, concatenate, exp, log, log1p, nn, square, stack, tanh, zeros_like
 
-from shared.data.returns import EndedBatch, extract_episodes
+from shared.data.returns import EndedBatch
 from shared.errors import InputError
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
@@ -32,7 +32,7 @@ from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device
 from shared.runs.fields import bounded, positive, widths
 from shared.runs.run import Run
 from shared.runs.settings import ImitationConfig, RewardsConfig
-from shared.runs.task import load_task
+from shared.runs.task import Extract, Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -339,7 +339,7 @@ def train(config: TrainConfig) -> Run:
             f"an update has {parts} slices: set minibatch_size to at most batch_size, value_updates and actor_updates "
             "to at least batch_size / minibatch_size"
         )
-    task = load_task(config, None, config.normalize, extract=extract_episodes)
+    task = load_task(config, Preparation(Extract.EPISODES, normalise=config.normalize))
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)

@@ -29,7 +29,7 @@ from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device
 from shared.runs.fields import bounded, choice, positive, widths
 from shared.runs.run import Run
 from shared.runs.settings import TransitionsConfig
-from shared.runs.task import load_task
+from shared.runs.task import Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -537,7 +537,7 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    task = load_task(config, None, config.normalize)
+    task = load_task(config, Preparation(normalise=config.normalize))
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, clamp, concatenate, exp, log, logsumexp, minimum, nn, square, std, take_along_dim, tanh
 from torch.nn.functional import softplus
 
-from shared.data.rewards import scale_and_shift_rewards
+from shared.data.rewards import ScaledRewards
 from shared.data.transitions import Batch
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
@@ -27,7 +27,7 @@ from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device
 from shared.runs.fields import bounded, later, positive
 from shared.runs.run import Run
 from shared.runs.settings import TransitionsConfig
-from shared.runs.task import load_task
+from shared.runs.task import Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -418,8 +418,11 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    rewards = partial(scale_and_shift_rewards, factor=config.reward_scale, shift=config.reward_bias)
-    task = load_task(config, rewards if config.normalize_reward else None, config.normalize)
+    preparation = Preparation(
+        rewards=ScaledRewards(config.reward_scale, config.reward_bias).where(config.normalize_reward),
+        normalise=config.normalize,
+    )
+    task = load_task(config, preparation)
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)

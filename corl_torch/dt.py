@@ -26,7 +26,7 @@ from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device
 from shared.runs.fields import bounded, numbers, positive
 from shared.runs.run import Run
 from shared.runs.settings import DeterministicConfig, OfflineConfig
-from shared.runs.task import load_trajectories
+from shared.runs.task import Extract, Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -368,7 +368,7 @@ def train(config: TrainConfig) -> Run:
     """
     if config.embedding_dim % config.num_heads:
         raise InputError(f"embedding_dim must be a multiple of num_heads ({config.num_heads}): change either")
-    task = load_trajectories(config, config.reward_scale, config.eval_seed)
+    task = load_task(config, Preparation(Extract.TRAJECTORIES))
     device = resolve_device(config.device)
     torch.use_deterministic_algorithms(config.deterministic_torch)
     seed_everything(config.seed)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, clamp, concatenate, exp, log, nn, square, std, tanh
 from torch.linalg import vector_norm
 
-from shared.data.rewards import modify_rewards
+from shared.data.rewards import CorlRewards
 from shared.data.transitions import Batch
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
@@ -28,7 +28,7 @@ from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import EnsembleConfig
-from shared.runs.task import load_task
+from shared.runs.task import Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -355,8 +355,7 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    prepare = modify_rewards if config.normalize_reward else None
-    task = load_task(config, prepare, normalize=False, eval_seed=config.eval_seed)
+    task = load_task(config, Preparation(rewards=CorlRewards().where(config.normalize_reward), normalise=False))
     device = resolve_device(config.device)
     seed_everything(config.seed, config.deterministic_torch)
     trainer = create_trainer(config, task.state_dim, task.action_dim, config.max_action)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, amin, clamp, concatenate, full_like, nn, square, stack
 
-from shared.data.rewards import shift_antmaze_rewards as modify_rewards
+from shared.data.rewards import ShiftedRewards
 from shared.data.transitions import Batch, cut_actions
 from shared.envs.evaluation import SampledPolicy
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
@@ -27,7 +27,7 @@ from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device
 from shared.runs.fields import bounded, choice, positive, widths
 from shared.runs.run import Run
 from shared.runs.settings import TransitionsConfig
-from shared.runs.task import load_task
+from shared.runs.task import Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -324,7 +324,8 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    task = load_task(config, modify_rewards if config.normalize_reward else None, config.normalize)
+    preparation = Preparation(rewards=ShiftedRewards().where(config.normalize_reward), normalise=config.normalize)
+    task = load_task(config, preparation)
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, broadcast_to, clamp, exp, log, minimum, nn, square, tanh
 
-from shared.data.rewards import modify_rewards
+from shared.data.rewards import CorlRewards
 from shared.data.transitions import Batch
 from shared.envs.spaces import Shape
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
@@ -30,7 +30,7 @@ from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device
 from shared.runs.fields import bounded, later, positive
 from shared.runs.run import Run
 from shared.runs.settings import ImagesConfig, TransitionsConfig
-from shared.runs.task import load_task
+from shared.runs.task import Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -356,7 +356,8 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    task = load_task(config, modify_rewards if config.normalize_reward else None, config.normalize)
+    preparation = Preparation(rewards=CorlRewards().where(config.normalize_reward), normalise=config.normalize)
+    task = load_task(config, preparation)
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.shape, task.action_dim, task.max_action)

@@ -26,7 +26,7 @@ from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import EnsembleConfig
-from shared.runs.task import load_task
+from shared.runs.task import Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -345,7 +345,7 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    task = load_task(config, normalize=False, eval_seed=config.eval_seed)
+    task = load_task(config, Preparation(normalise=False))
     device = resolve_device(config.device)
     seed_everything(config.seed, config.deterministic_torch)
     trainer = create_trainer(config, task.state_dim, task.action_dim, config.max_action)

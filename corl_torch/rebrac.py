@@ -18,15 +18,15 @@ import numpy as np
 import torch
 from torch import Tensor, amin, clip, concatenate, nn, square, stack, tanh
 
-from shared.data.rewards import modify_rewards_times_100 as modify_rewards
-from shared.data.transitions import SarsaBatch, extract_sarsa
+from shared.data.rewards import HundredfoldRewards
+from shared.data.transitions import SarsaBatch
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import EpochsConfig, EvalSeedConfig, TransitionsConfig
-from shared.runs.task import load_task
+from shared.runs.task import Extract, Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -289,8 +289,10 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    prepare = modify_rewards if config.normalize_reward else None
-    task = load_task(config, prepare, config.normalize, config.eval_seed, extract=extract_sarsa)
+    preparation = Preparation(
+        Extract.SARSA, rewards=HundredfoldRewards().where(config.normalize_reward), normalise=config.normalize
+    )
+    task = load_task(config, preparation)
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)

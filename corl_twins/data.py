@@ -106,7 +106,7 @@ def scoring_environment(env: str | HasDataset) -> tuple[str, "Source | None"]:
     from shared.envs.scores import env_of
     from shared.errors import InputError
     from shared.names import D4RL_FACTS
-    from shared.runs.task import own_env
+    from shared.runs.opening import own_env
 
     name = env if isinstance(env, str) else environment_of(env)
     if name in D4RL_FACTS:

@@ -34,7 +34,7 @@ from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narro
 from shared.runs.fields import bounded, choice, later, positive, widths
 from shared.runs.run import Run
 from shared.runs.settings import ImagesConfig, TransitionsConfig
-from shared.runs.task import load_task
+from shared.runs.task import Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -319,7 +319,7 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: The dataset, the environment or the checkpoint cannot be used.
     """
-    task = load_task(config, None, normalize=False, finite=True)
+    task = load_task(config, Preparation(normalise=False, finite=True))
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

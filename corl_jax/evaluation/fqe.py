@@ -21,7 +21,7 @@ from jax import Array, value_and_grad
 from jax.numpy import amin, concatenate, square, stack
 
 from shared.data.transitions import SarsaBatch
-from shared.frameworks.evaluated_policy import load_evaluated_policy, with_policy
+from shared.frameworks.evaluated_policy import load_evaluation_task, with_policy
 from shared.frameworks.jax_calls import History
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
@@ -218,7 +218,7 @@ def train(config: TrainConfig) -> Run:
         InputError: The policy, the dataset or the checkpoint cannot be used.
     """
     config = with_policy(config)
-    task = load_evaluated_policy(config)
+    task = load_evaluation_task(config)
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

@@ -24,7 +24,7 @@ from jax.nn.initializers import zeros
 from jax.numpy import broadcast_to, concatenate, exp, log, minimum, square
 
 from shared.data.online import OnlineExperience
-from shared.data.rewards import modify_rewards, modify_step_rewards
+from shared.data.rewards import CorlRewards
 from shared.data.transitions import Batch
 from shared.frameworks.jax_calls import History
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
@@ -37,7 +37,7 @@ from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narro
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import DeterministicConfig, FinetuneConfig
-from shared.runs.task import load_task, training_environment
+from shared.runs.task import Preparation, load_task, training_environment
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -344,13 +344,7 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    modified = config.normalize_reward
-    task = load_task(
-        config,
-        modify_rewards if modified else None,
-        eval_seed=config.eval_seed,
-        step_rewards=modify_step_rewards if modified else None,
-    )
+    task = load_task(config, Preparation(rewards=CorlRewards().where(config.normalize_reward)))
     device = resolve_device(config.device)
     experience = training_environment(config, task)
     enable_compilation_cache()

@@ -24,7 +24,7 @@ from jax.nn import initializers, logsumexp
 from jax.numpy import concatenate, exp, log, minimum, square, std, take_along_axis, tanh
 
 from shared.data.online import OnlineExperience
-from shared.data.rewards import scale_and_shift_rewards, scale_and_shift_step_rewards
+from shared.data.rewards import ScaledRewards
 from shared.data.transitions import Batch
 from shared.frameworks.jax_calls import History
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
@@ -38,7 +38,7 @@ from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narro
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import FinetuneConfig
-from shared.runs.task import load_task, training_environment
+from shared.runs.task import Preparation, load_task, training_environment
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -492,14 +492,11 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    modified = config.normalize_reward
-    rule: dict[str, Any] = {"factor": config.reward_scale, "shift": config.reward_bias}
-    task = load_task(
-        config,
-        partial(scale_and_shift_rewards, **rule) if modified else None,
-        config.normalize,
-        step_rewards=partial(scale_and_shift_step_rewards, **rule) if modified else None,
+    preparation = Preparation(
+        rewards=ScaledRewards(config.reward_scale, config.reward_bias).where(config.normalize_reward),
+        normalise=config.normalize,
     )
+    task = load_task(config, preparation)
     device = resolve_device(config.device)
     experience = training_environment(config, task)
     enable_compilation_cache()

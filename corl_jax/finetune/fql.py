@@ -25,8 +25,7 @@ from jax.nn.initializers import glorot_uniform, zeros
 from jax.numpy import amin, concatenate, full_like, square, stack
 
 from shared.data.online import OnlineExperience
-from shared.data.rewards import shift_antmaze_rewards as modify_rewards
-from shared.data.rewards import shift_antmaze_step_rewards as modify_step_rewards
+from shared.data.rewards import ShiftedRewards
 from shared.data.transitions import Batch, cut_actions
 from shared.envs.evaluation import SampledPolicy
 from shared.frameworks.jax_calls import History
@@ -41,7 +40,7 @@ from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narro
 from shared.runs.fields import bounded, choice, positive, widths
 from shared.runs.run import Run
 from shared.runs.settings import FinetuneConfig
-from shared.runs.task import load_task, training_environment
+from shared.runs.task import Preparation, load_task, training_environment
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -386,13 +385,8 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    modified = config.normalize_reward
-    task = load_task(
-        config,
-        modify_rewards if modified else None,
-        config.normalize,
-        step_rewards=modify_step_rewards if modified else None,
-    )
+    preparation = Preparation(rewards=ShiftedRewards().where(config.normalize_reward), normalise=config.normalize)
+    task = load_task(config, preparation)
     device = resolve_device(config.device)
     experience = training_environment(config, task)
     enable_compilation_cache()

@@ -24,7 +24,7 @@ from jax.nn.initializers import zeros
 from jax.numpy import broadcast_to, exp, log, minimum, sin, square, tanh
 
 from shared.data.online import OnlineExperience
-from shared.data.rewards import modify_rewards, modify_step_rewards
+from shared.data.rewards import CorlRewards
 from shared.data.transitions import Batch
 from shared.errors import InputError
 from shared.frameworks.jax_calls import History
@@ -38,7 +38,7 @@ from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narro
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import FinetuneConfig
-from shared.runs.task import load_task, training_environment
+from shared.runs.task import Preparation, load_task, training_environment
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -431,13 +431,8 @@ def train(config: TrainConfig) -> Run:
     """
     if not config.offline_iterations and not config.load_model:
         raise InputError("the policy's learning rate has a period of offline_iterations: set it to 1 or more")
-    modified = config.normalize_reward
-    task = load_task(
-        config,
-        modify_rewards if modified else None,
-        config.normalize,
-        step_rewards=modify_step_rewards if modified else None,
-    )
+    preparation = Preparation(rewards=CorlRewards().where(config.normalize_reward), normalise=config.normalize)
+    task = load_task(config, preparation)
     device = resolve_device(config.device)
     experience = training_environment(config, task)
     enable_compilation_cache()

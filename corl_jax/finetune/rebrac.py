@@ -25,9 +25,8 @@ from jax.nn.initializers import constant
 from jax.numpy import amin, clip, concatenate, maximum, square, stack, tanh, where
 
 from shared.data.online import OnlineExperience
-from shared.data.returns import ReturnsBatch, extract_returns, online_rows
-from shared.data.rewards import modify_rewards_times_100 as modify_rewards
-from shared.data.rewards import modify_step_rewards_times_100 as modify_step_rewards
+from shared.data.returns import ReturnsBatch, online_rows
+from shared.data.rewards import HundredfoldRewards
 from shared.frameworks.jax_calls import History
 from shared.frameworks.jax_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.jax_data import PackedDataset, take, to_device
@@ -40,7 +39,7 @@ from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narro
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import EvalSeedConfig, FinetuneConfig
-from shared.runs.task import load_task, training_environment
+from shared.runs.task import Extract, Preparation, load_task, training_environment
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -434,15 +433,10 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    modified = config.normalize_reward
-    task = load_task(
-        config,
-        modify_rewards if modified else None,
-        config.normalize,
-        config.eval_seed,
-        extract=partial(extract_returns, discount=config.discount),
-        step_rewards=modify_step_rewards if modified else None,
+    preparation = Preparation(
+        Extract.RETURNS, rewards=HundredfoldRewards().where(config.normalize_reward), normalise=config.normalize
     )
+    task = load_task(config, preparation)
     device = resolve_device(config.device)
     experience = training_environment(config, task)
     enable_compilation_cache()

@@ -33,7 +33,7 @@ from shared.frameworks.jax_ring import Ring, Sources, push_kept, take_both
 from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, narrow, resolve_device
-from shared.frameworks.learnt_model import check_roll_outs, check_shares, load_learnt_model, pieces
+from shared.frameworks.learnt_model import check_roll_outs, check_shares, load_model_based_task, pieces
 from shared.runs.fields import bounded, check, choice, positive, unbounded, widths
 from shared.runs.run import Run
 from shared.runs.settings import EpochsConfig, ImitationConfig, ModelledConfig
@@ -528,7 +528,7 @@ def train(config: TrainConfig) -> Run:
     """
     check(config)
     check_shares(config.real_ratio, shares(config)[0], pushed_down(config))
-    task, learnt = load_learnt_model(config, "jax")
+    task, learnt = load_model_based_task(config, "jax")
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

@@ -41,7 +41,7 @@ from shared.frameworks.jax_layers import Network, softplus
 from shared.frameworks.jax_products import EigenProgram
 from shared.frameworks.jax_side import enable_compilation_cache, mean_metrics, narrow, resolve_device
 from shared.runs.fields import bounded, choice, numbers, positive, widths
-from shared.runs.modelling import check_model, load_modelled, settings_of
+from shared.runs.modelling import check_model, load_model_task, settings_of
 from shared.runs.run import Run
 from shared.runs.settings import LimitsConfig, ModelledConfig, RecordConfig
 
@@ -432,7 +432,7 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: The dataset or the checkpoint cannot be used, or a setting contradicts another.
     """
-    task = load_modelled(config)
+    task = load_model_task(config)
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

@@ -33,9 +33,9 @@ from shared.frameworks.jax_encoders import convolutions, cropped
 from shared.frameworks.jax_layers import ImplicitQuantiles, Linear, Network, clamp, softplus
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
 from shared.runs.fields import bounded, choice, later, positive
+from shared.runs.online import load_online_task
 from shared.runs.run import Run
 from shared.runs.settings import ImagesConfig, RunConfig
-from shared.runs.task import load_environment
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -442,7 +442,7 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the environment or the checkpoint cannot be used.
     """
-    task = load_environment(config)
+    task = load_online_task(config)
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

@@ -36,9 +36,10 @@ from shared.frameworks.jax_scan import scan_updates
 from shared.frameworks.jax_seeds import train_together
 from shared.frameworks.jax_side import enable_compilation_cache, evaluate, mean_metrics, narrow, resolve_device
 from shared.runs.fields import bounded, choice, later, positive, widths
+from shared.runs.online import load_online_task
 from shared.runs.run import Run
 from shared.runs.settings import TransitionsConfig
-from shared.runs.task import load_environment, load_task
+from shared.runs.task import Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -386,7 +387,7 @@ def train(config: TrainConfig) -> Run:
 
 def train_on_dataset(config: TrainConfig) -> Run:
     """Trains on a dataset and evaluates every `eval_freq` updates."""
-    task = load_task(config, None, normalize=False)
+    task = load_task(config, Preparation(normalise=False))
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):
@@ -420,7 +421,7 @@ def train_in_environment(config: TrainConfig) -> Run:
     A run goes on from its train state, its experience and its number of steps alone. Each interval between evaluations
     begins with a new episode. The start of that episode follows from the seed and the number of steps.
     """
-    task = load_environment(config)
+    task = load_online_task(config)
     device = resolve_device(config.device)
     enable_compilation_cache()
     with jax.default_device(device):

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, amin, concatenate, nn, square, stack
 
 from shared.data.transitions import SarsaBatch
-from shared.frameworks.evaluated_policy import load_evaluated_policy, with_policy
+from shared.frameworks.evaluated_policy import load_evaluation_task, with_policy
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
 from shared.frameworks.torch_layers import probe
@@ -196,7 +196,7 @@ def train(config: TrainConfig) -> Run:
         InputError: The policy, the dataset or the checkpoint cannot be used.
     """
     config = with_policy(config)
-    task = load_evaluated_policy(config)
+    task = load_evaluation_task(config)
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)

@@ -21,7 +21,7 @@ from torch import Tensor, clamp, concatenate, exp, log, logsumexp, minimum, nn, 
 from torch.nn.functional import softplus
 
 from shared.data.online import OnlineExperience
-from shared.data.rewards import scale_and_shift_rewards, scale_and_shift_step_rewards
+from shared.data.rewards import ScaledRewards
 from shared.data.transitions import Batch
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
@@ -31,7 +31,7 @@ from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import FinetuneConfig
-from shared.runs.task import load_task, training_environment
+from shared.runs.task import Preparation, load_task, training_environment
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -595,14 +595,11 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    modified = config.normalize_reward
-    rule: dict[str, Any] = {"factor": config.reward_scale, "shift": config.reward_bias}
-    task = load_task(
-        config,
-        partial(scale_and_shift_rewards, **rule) if modified else None,
-        config.normalize,
-        step_rewards=partial(scale_and_shift_step_rewards, **rule) if modified else None,
+    preparation = Preparation(
+        rewards=ScaledRewards(config.reward_scale, config.reward_bias).where(config.normalize_reward),
+        normalise=config.normalize,
     )
+    task = load_task(config, preparation)
     device = resolve_device(config.device)
     experience = training_environment(config, task)
     seed_everything(config.seed)

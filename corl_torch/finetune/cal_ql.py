@@ -8,7 +8,7 @@ https://arxiv.org/abs/2303.05479
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,8 +37,8 @@ from torch.nn.functional import softplus
 
 from shared.data.episodes import Episodes
 from shared.data.online import OnlineExperience
-from shared.data.returns import CalibrationBatch, EndedBatch, extract_ended, unknown_returns, with_returns
-from shared.data.rewards import scale_and_shift_rewards, scale_and_shift_step_rewards
+from shared.data.returns import CalibrationBatch, EndedBatch, unknown_returns, with_returns
+from shared.data.rewards import Rewards, ScaledRewards
 from shared.envs.scores import reference
 from shared.errors import InputError
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
@@ -49,7 +49,7 @@ from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import FinetuneConfig
-from shared.runs.task import load_task, training_environment
+from shared.runs.task import Extract, Preparation, load_task, training_environment
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -480,20 +480,34 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
-def prepare(dataset: EndedBatch, env: str, config: TrainConfig, episodes: Episodes | None = None) -> CalibrationBatch:
-    """The transitions with modified rewards, and what the data earned of those from there on.
+@dataclass(frozen=True)
+class CalibratedRewards(Rewards):
+    """Rewards as CQL's, and what the data earned of those from there on."""
 
-    Raises:
-        InputError: The returns have no range, or nobody knows the least reward of an environment. Or the task is
-            sparse and its rewards have a scaler.
-    """
-    if config.is_sparse_reward and config.reward_scaler != "none":
-        raise InputError("failures are told by the least reward as it is: set reward_scaler to none on sparse tasks")
-    factor, shift = config.reward_scale, config.reward_bias
-    if config.normalize_reward:
-        dataset = scale_and_shift_rewards(dataset, env, episodes, factor=factor, shift=shift)
-    failure = reference(env).min_score * factor + shift if config.is_sparse_reward else None
-    return with_returns(dataset, config.discount, failure)
+    config: TrainConfig
+
+    def change(self, dataset: Any, env: str, episodes: Episodes | None = None) -> Callable[[Any], Any]:
+        """As CQL changes them."""
+        kind = ScaledRewards(self.config.reward_scale, self.config.reward_bias).where(self.config.normalize_reward)
+        return kind.change(dataset, env, episodes)
+
+    def modified(self, dataset: EndedBatch, env: str, episodes: Episodes | None = None) -> CalibrationBatch:
+        """The transitions with changed rewards, and with their returns.
+
+        Raises:
+            InputError: The returns have no range, or nobody knows the least reward of an environment. Or the task is
+                sparse and its rewards have a scaler.
+        """
+        config = self.config
+        if config.is_sparse_reward and config.reward_scaler != "none":
+            raise InputError(
+                "failures are told by the least reward as it is: set reward_scaler to none on sparse tasks"
+            )
+        dataset = super().modified(dataset, env, episodes)
+        failure = None
+        if config.is_sparse_reward:
+            failure = reference(env).min_score * config.reward_scale + config.reward_bias
+        return with_returns(dataset, config.discount, failure)
 
 
 def create_trainer(config: TrainConfig, state_dim: int, action_dim: int, max_action: float) -> CalQL:
@@ -529,14 +543,7 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    step_rewards = partial(scale_and_shift_step_rewards, factor=config.reward_scale, shift=config.reward_bias)
-    task = load_task(
-        config,
-        partial(prepare, config=config),
-        config.normalize,
-        extract=extract_ended,
-        step_rewards=step_rewards if config.normalize_reward else None,
-    )
+    task = load_task(config, Preparation(Extract.ENDED, rewards=CalibratedRewards(config), normalise=config.normalize))
     device = resolve_device(config.device)
     experience = training_environment(config, task)
     seed_everything(config.seed)

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor, amin, clamp, concatenate, full_like, nn, square, stack
 
 from shared.data.online import OnlineExperience
-from shared.data.rewards import shift_antmaze_rewards as modify_rewards
-from shared.data.rewards import shift_antmaze_step_rewards as modify_step_rewards
+from shared.data.rewards import ShiftedRewards
 from shared.data.transitions import Batch, cut_actions
 from shared.envs.evaluation import SampledPolicy
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
@@ -30,7 +29,7 @@ from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device
 from shared.runs.fields import bounded, choice, positive, widths
 from shared.runs.run import Run
 from shared.runs.settings import FinetuneConfig
-from shared.runs.task import load_task, training_environment
+from shared.runs.task import Preparation, load_task, training_environment
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -346,13 +345,8 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    modified = config.normalize_reward
-    task = load_task(
-        config,
-        modify_rewards if modified else None,
-        config.normalize,
-        step_rewards=modify_step_rewards if modified else None,
-    )
+    preparation = Preparation(rewards=ShiftedRewards().where(config.normalize_reward), normalise=config.normalize)
+    task = load_task(config, preparation)
     device = resolve_device(config.device)
     experience = training_environment(config, task)
     seed_everything(config.seed)

@@ -19,9 +19,8 @@ import torch
 from torch import Tensor, amin, clip, concatenate, maximum, nn, square, stack, tanh
 
 from shared.data.online import OnlineExperience
-from shared.data.returns import ReturnsBatch, extract_returns, online_rows
-from shared.data.rewards import modify_rewards_times_100 as modify_rewards
-from shared.data.rewards import modify_step_rewards_times_100 as modify_step_rewards
+from shared.data.returns import ReturnsBatch, online_rows
+from shared.data.rewards import HundredfoldRewards
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
 from shared.frameworks.torch_ring import Ring, room, take_both
@@ -29,7 +28,7 @@ from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import EvalSeedConfig, FinetuneConfig
-from shared.runs.task import load_task, training_environment
+from shared.runs.task import Extract, Preparation, load_task, training_environment
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -361,15 +360,10 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    modified = config.normalize_reward
-    task = load_task(
-        config,
-        modify_rewards if modified else None,
-        config.normalize,
-        config.eval_seed,
-        extract=partial(extract_returns, discount=config.discount),
-        step_rewards=modify_step_rewards if modified else None,
+    preparation = Preparation(
+        Extract.RETURNS, rewards=HundredfoldRewards().where(config.normalize_reward), normalise=config.normalize
     )
+    task = load_task(config, preparation)
     device = resolve_device(config.device)
     experience = training_environment(config, task)
     seed_everything(config.seed)

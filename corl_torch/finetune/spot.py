@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, broadcast_to, clamp, concatenate, exp, log, logsumexp, minimum, nn, square, tanh
 
 from shared.data.online import OnlineExperience
-from shared.data.rewards import modify_rewards, modify_step_rewards
+from shared.data.rewards import CorlRewards
 from shared.data.transitions import Batch
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
@@ -28,7 +28,7 @@ from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device
 from shared.runs.fields import bounded, positive
 from shared.runs.run import Run
 from shared.runs.settings import FinetuneConfig
-from shared.runs.task import load_task, training_environment
+from shared.runs.task import Preparation, load_task, training_environment
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -435,13 +435,8 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the dataset, the environment or the checkpoint cannot be used.
     """
-    modified = config.normalize_reward
-    task = load_task(
-        config,
-        modify_rewards if modified else None,
-        config.normalize,
-        step_rewards=modify_step_rewards if modified else None,
-    )
+    preparation = Preparation(rewards=CorlRewards().where(config.normalize_reward), normalise=config.normalize)
+    task = load_task(config, preparation)
     device = resolve_device(config.device)
     experience = training_environment(config, task)
     seed_everything(config.seed)

@@ -22,7 +22,7 @@ from torch import Tensor, amax, clamp, concatenate, exp, log, logsumexp, minimum
 
 from shared.data.dynamics import Draws, ModelSizes
 from shared.data.transitions import Batch
-from shared.frameworks.learnt_model import check_roll_outs, check_shares, load_learnt_model
+from shared.frameworks.learnt_model import check_roll_outs, check_shares, load_model_based_task
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
 from shared.frameworks.torch_layers import Scalar
@@ -500,7 +500,7 @@ def train(config: TrainConfig) -> Run:
     """
     check(config)
     check_shares(config.real_ratio, shares(config)[0], pushed_down(config))
-    task, learnt = load_learnt_model(config, "torch")
+    task, learnt = load_model_based_task(config, "torch")
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)

@@ -34,7 +34,7 @@ from shared.frameworks.torch_checkpoints import load_checkpoint, read_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
 from shared.frameworks.torch_side import mean_metrics, resolve_device, seed_everything
 from shared.runs.fields import bounded, choice, numbers, positive, widths
-from shared.runs.modelling import check_model, load_modelled, settings_of
+from shared.runs.modelling import check_model, load_model_task, settings_of
 from shared.runs.run import Run
 from shared.runs.settings import LimitsConfig, ModelledConfig, RecordConfig
 
@@ -407,7 +407,7 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: The dataset or the checkpoint cannot be used, or a setting contradicts another.
     """
-    task = load_modelled(config)
+    task = load_model_task(config)
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)

@@ -22,7 +22,7 @@ from torch import Tensor, clamp, concatenate, exp, log, minimum, nn, square, tan
 
 from shared.data.dynamics import Draws, ModelSizes
 from shared.data.transitions import Batch
-from shared.frameworks.learnt_model import check_roll_outs, load_learnt_model
+from shared.frameworks.learnt_model import check_roll_outs, load_model_based_task
 from shared.frameworks.torch_checkpoints import load_checkpoint, restore, save_checkpoint
 from shared.frameworks.torch_data import index_tensor, take, to_device
 from shared.frameworks.torch_layers import Scalar
@@ -410,7 +410,7 @@ def train(config: TrainConfig) -> Run:
         InputError: The dataset, the environment, the model or the checkpoint cannot be used.
         RunError: The model's roll-outs, or a loss, leave all bounds.
     """
-    task, learnt = load_learnt_model(config, "torch")
+    task, learnt = load_model_based_task(config, "torch")
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)

@@ -30,9 +30,10 @@ from shared.frameworks.torch_data import index_tensor, store, take, to_device
 from shared.frameworks.torch_layers import ImplicitQuantiles, probe
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, choice, later, positive, widths
+from shared.runs.online import load_online_task
 from shared.runs.run import Run
 from shared.runs.settings import TransitionsConfig
-from shared.runs.task import load_environment, load_task
+from shared.runs.task import Preparation, load_task
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -352,7 +353,7 @@ def train(config: TrainConfig) -> Run:
 
 def train_on_dataset(config: TrainConfig) -> Run:
     """Trains on a dataset and evaluates every `eval_freq` updates."""
-    task = load_task(config, None, normalize=False)
+    task = load_task(config, Preparation(normalise=False))
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
@@ -382,7 +383,7 @@ def train_in_environment(config: TrainConfig) -> Run:
     A run goes on from its train state, its experience and its number of steps alone. Each interval between evaluations
     begins with a new episode. The start of that episode follows from the seed and the number of steps.
     """
-    task = load_environment(config)
+    task = load_online_task(config)
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)

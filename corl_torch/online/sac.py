@@ -30,9 +30,9 @@ from shared.frameworks.torch_encoders import convolutions, cropped
 from shared.frameworks.torch_layers import ImplicitQuantiles, Scalar
 from shared.frameworks.torch_side import mean_metrics, on_arrays, resolve_device, seed_everything
 from shared.runs.fields import bounded, choice, later, positive
+from shared.runs.online import load_online_task
 from shared.runs.run import Run
 from shared.runs.settings import ImagesConfig, RunConfig
-from shared.runs.task import load_environment
 
 # ---- config --------------------------------------------------------------------------------------------------------
 
@@ -413,7 +413,7 @@ def train(config: TrainConfig) -> Run:
     Raises:
         InputError: the environment or the checkpoint cannot be used.
     """
-    task = load_environment(config)
+    task = load_online_task(config)
     device = resolve_device(config.device)
     seed_everything(config.seed)
     trainer = create_trainer(config, task.shape, task.action_dim, task.max_action)

@@ -4,13 +4,15 @@ A rung takes a `Scene` (both twins at the same weights, a batch, the same noise)
 this file knows an algorithm: names that both twins share, and a short adapter (`pair.py`), tell what there is.
 """
 
+import contextlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import islice
+from itertools import islice, product
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +31,7 @@ from parity_tests.pair import Pair
 from shared.errors import InputError
 from shared.frameworks import jax_side
 from shared.frameworks.exchange import Named, named, parameters, part_names, to_jax, to_torch, torch_part
+from shared.runs.task import Preparation
 
 Errors = dict[str, float]
 
@@ -383,30 +386,41 @@ def _given(name: str, batch: Any, noise: dict[str, np.ndarray]) -> np.ndarray:
 
 # A dataset of each kind that rewards are modified for
 KINDS = ("hopper-medium-v2", "antmaze-umaze-v2", "pen-human-v1")
+# Where a config has these, others than the neutral ones
+RULE = {"reward_scale": 10.0, "reward_bias": -5.0}
 
 
 def rewards(scene: Scene) -> Errors:
-    """Modified rewards, for each kind of dataset; where one twin refuses a kind, the other one does, too.
+    """Changed rewards, for each kind of dataset; where one twin refuses a kind, the other one does, too.
 
     And whatever else twins make of a dataset beforehand.
     """
     found = errors(scene.pair.prepared(scene.jax_twin), scene.pair.prepared(scene.pair.torch))
-    for kind in KINDS:
-        ours, theirs = (_modified(twin, scene, kind) for twin in (scene.jax_twin, scene.pair.torch))
-        found[kind] = error(ours, theirs)
+    if not hasattr(scene.config, "normalize_reward"):
+        return found
+    for kind, asked in product(KINDS, (False, True)):
+        ours, theirs = (_changed(twin, scene, kind, asked) for twin in (scene.jax_twin, scene.pair.torch))
+        found[f"{kind} {asked}"] = error(ours, theirs)
     return found
 
 
-def _modified(twin: ModuleType, scene: Scene, kind: str) -> np.ndarray:
-    """The rewards that a twin learns from; another number where it refuses, 0 where it modifies none."""
-    modify = getattr(twin, "modify_rewards", None) or getattr(twin, "modify_reward", None)
-    if modify is None:
-        return np.zeros(1)
-    given = {"config": scene.config, "dataset": scene.dataset, "env": kind}
+class _AskedError(Exception):
+    """Ends a run where it would load its task."""
+
+
+def _changed(twin: ModuleType, scene: Scene, kind: str, asked: bool) -> np.ndarray:
+    """The rewards that a twin learns from, in a dataset or online; another number where it refuses them."""
+    preparations: list[Preparation] = []
+
+    def note(config: Any, preparation: Preparation) -> None:
+        preparations.append(preparation)
+        raise _AskedError
+
+    rule = {name: value for name, value in RULE.items() if hasattr(scene.config, name)}
+    with mock.patch.object(twin, "load_task", note), contextlib.suppress(_AskedError):
+        twin.train(replace(scene.config, normalize_reward=asked, **rule))
     try:
-        return np.asarray(
-            modify(*(given[name] for name in inspect.signature(modify).parameters if name in given)).rewards
-        )
+        return np.asarray(preparations[0].rewards.change(scene.dataset, kind)(scene.dataset.rewards))
     except InputError:
         return np.full(1, 2.0**62)
 

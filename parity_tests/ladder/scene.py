@@ -23,7 +23,7 @@ from shared.data import transitions
 from shared.envs.spaces import shape_of
 from shared.frameworks import jax_data, jax_side, torch_data, torch_side
 from shared.frameworks.exchange import blank_state, to_jax
-from shared.runs.encoders import NO_ENCODER, encoder_of
+from shared.runs.encoders import NO_ENCODER
 
 # From settings and the number of an update to the further arguments of its draws
 Statics = Callable[[Any, int], dict[str, Any]]
@@ -230,7 +230,7 @@ def _scene(name: str, variant: str, dataset: str, warm: bool, dtype: torch.dtype
         else {"batch_size": BATCH_SIZE} | pair.variants[variant]
     )
     config = pair.torch.TrainConfig(device="cpu", **settings)
-    if (encoder := encoder_of(config)) == NO_ENCODER:
+    if (encoder := getattr(config, "encoder", NO_ENCODER)) == NO_ENCODER:
         columns = pair.load(rows)
     else:
         columns = pair.load(pictured(rows, encoder), config.frame_stack)

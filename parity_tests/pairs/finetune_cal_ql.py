@@ -44,7 +44,7 @@ def prepared(twin: ModuleType) -> dict[str, Any]:
         for sparse, scaled in product((False, True), repeat=2):
             rule = {"is_sparse_reward": sparse, "normalize_reward": scaled}
             config = twin.TrainConfig(reward_scale=factor, reward_bias=shift, discount=0.9, **rule)
-            dataset = twin.prepare(extract_ended(raw), env, config)
+            dataset = twin.CalibratedRewards(config).modified(extract_ended(raw), env)
             found |= {f"{column} {env} {rule}": getattr(dataset, column) for column in ("rewards", "returns")}
     return found
 

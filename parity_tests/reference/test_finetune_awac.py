@@ -31,6 +31,7 @@ from shared.data.transitions import Batch
 from shared.envs.stepping import Stepper
 from shared.frameworks.torch_data import take
 from shared.frameworks.torch_ring import Ring
+from shared.runs import preparation
 from shared.runs.configs import read_file
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -144,7 +145,7 @@ def uncut(self: awac.AWAC, observations: Tensor, noise: awac.Exploration) -> Ten
 
 MISTAKES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "time limit stored as terminal": (Stepper, "step", timeout_as_terminal),
-    "reward of an online step not scaled": (awac, "modify_step_rewards", lambda *args, **_: lambda reward: reward),
+    "reward of an online step not scaled": (preparation, "_step_reward", lambda *_: lambda reward: reward),
     "buffer overwritten from the wrong end": (awac, "Ring", FromTheWrongEnd),
     "online steps not stored": (Ring, "push", lambda self, columns: None),
     "exploration without noise": (awac.AWAC, "explore", lambda self, s, noise: policy(self.actor, s).detach()),

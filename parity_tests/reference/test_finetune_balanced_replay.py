@@ -20,6 +20,7 @@ from shared.data.transitions import Batch
 from shared.envs.stepping import Stepper
 from shared.frameworks.torch_data import take
 from shared.frameworks.torch_ring import Ring
+from shared.runs import preparation
 
 # Rows of the dataset and of the environment, and places of the loop's ring, which is full before the online phase ends
 ROWS, SEEN, CAPACITY, DATA = 300, 40, 12, finetune.ROWS
@@ -385,9 +386,7 @@ _fill = twin.fill
 MISTAKES: dict[str, tuple[Any, str, Any]] = {
     "time limit stored as terminal": (Stepper, "step", timeout_as_terminal),
     "reset's state stored as the next one": (Stepper, "step", next_state_of_the_reset),
-    "reward of an online step not scaled": (
-        twin, "scale_and_shift_step_rewards", lambda *args, **rule: lambda reward: reward
-    ),
+    "reward of an online step not scaled": (preparation, "_step_reward", lambda *_: lambda reward: reward),
     "buffer overwritten from the wrong end": (twin, "Ring", FromTheWrongEnd),
     "dataset's rows taken for the environment's": (twin.BalancedReplay, "density_loss", swapped),
     "temperature forgotten": (twin.BalancedReplay, "ratios", without_temperature),

@@ -54,6 +54,7 @@ from shared.envs.scores import reference as scores_of
 from shared.envs.stepping import Stepper
 from shared.frameworks.torch_data import take
 from shared.frameworks.torch_ring import Ring, take_both
+from shared.runs import extraction, preparation
 from shared.runs.configs import read_file
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -230,7 +231,7 @@ def test_returns(sparse: bool) -> None:
         "timeouts": rng.random(size) < 0.05,
     }
     config = cal_ql.TrainConfig(normalize_reward=True, reward_scale=10.0, reward_bias=-5.0, is_sparse_reward=sparse)
-    ours = cal_ql.prepare(returns.extract_ended(raw, limit), "antmaze-umaze-v2", config)
+    ours = cal_ql.CalibratedRewards(config).modified(returns.extract_ended(raw, limit), "antmaze-umaze-v2")
     s, _, r, s2, d, _ = ours
     assert scores_of("antmaze-umaze-v2").min_score == 0.0
     theirs = returns_of(config, s, s2, r, d, limit, failure=-5.0)
@@ -256,7 +257,8 @@ def test_a_failure_is_the_least_reward_as_it_is_learnt_from() -> None:
         "reward_bias": 0.0,
         "is_sparse_reward": True,
     }
-    ours = cal_ql.prepare(returns.extract_ended(raw), env, cal_ql.TrainConfig(discount=discount, **scaled))
+    kind = cal_ql.CalibratedRewards(cal_ql.TrainConfig(discount=discount, **scaled))
+    ours = kind.modified(returns.extract_ended(raw), env)
     np.testing.assert_array_equal(ours.returns, np.asarray([477.0 / (1.0 - discount)] * 3 + [0.0] * 3, np.float32))
 
 
@@ -366,12 +368,10 @@ def _rewards_as_returns(steps: Batch) -> CalibrationBatch:
 
 
 _critic_loss, _update, _shares = cal_ql.CalQL.critic_loss, cal_ql.CalQL.update, cal_ql.shares
-_with_returns, _step_rewards = cal_ql.with_returns, cal_ql.scale_and_shift_step_rewards
+_with_returns = cal_ql.with_returns
 LOOP_MISTAKES: dict[str, Callable[[], tuple[Any, str, Any]]] = {
     "time limit stored as terminal": lambda: taken(lambda _, s: s._replace(terminal=s.terminal or s.timeout)),
-    "reward of an online step not scaled": lambda: (
-        cal_ql, "scale_and_shift_step_rewards", lambda *args, **rule: lambda reward: reward
-    ),
+    "reward of an online step not scaled": lambda: (preparation, "_step_reward", lambda *_: lambda reward: reward),
     "statistics taken anew": lambda: (Stepper, "__init__", test_finetune_cql.statistics_anew),
     "buffer overwritten from the wrong end": lambda: (cal_ql, "Ring", FromTheWrongEnd),
     "online steps not stored": lambda: (Ring, "push", lambda self, columns: setattr(self, "size", 1)),
@@ -382,7 +382,7 @@ LOOP_MISTAKES: dict[str, Callable[[], tuple[Any, str, Any]]] = {
     ),
     "returns of a step are its reward": lambda: (cal_ql, "unknown_returns", _rewards_as_returns),
     "trajectories run over a jump and a limit": lambda: (
-        cal_ql, "extract_ended", lambda raw, limit: returns.extract_ended(raw, None)
+        extraction, "extract_ended", lambda raw, limit: returns.extract_ended(raw, None)
     ),
     "cql_alpha kept at the switch": lambda: (cal_ql.CalQL, "update", _weight_kept),
     "targets reset at the switch": lambda: (cal_ql.CalQL, "update", _targets_reset),

@@ -37,10 +37,12 @@ from parity_tests.reference.finetune import (
     write_dataset,
 )
 from parity_tests.reference.test_cql import ReferenceCQL, assert_bounded_deviation, assert_bounded_multiplier
+from shared.data.rewards import ScaledRewards
 from shared.data.transitions import Batch
 from shared.envs.stepping import Step, Stepper
 from shared.frameworks.torch_data import take
 from shared.frameworks.torch_ring import Ring
+from shared.runs import preparation
 
 SMALL = {"hidden_dim": 16, "batch_size": 16, "cql_n_actions": 3}
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -257,18 +259,18 @@ def _actor_without_noise(self: cql.CQL, states: Tensor, noise: cql.Exploration) 
 
 
 _begin, _update = Stepper.__init__, cql.CQL.update
-_step_rewards = cql.scale_and_shift_step_rewards
+_step_reward = preparation._step_reward
 LOOP_MISTAKES: dict[str, Callable[[], tuple[Any, str, Any]]] = {
     "time limit stored as terminal": lambda: taken(lambda _, s: s._replace(terminal=s.terminal or s.timeout)),
     "reset's state stored as the next one": lambda: taken(
         lambda stepper, step: step._replace(next_observation=stepper.observation)
     ),
-    "reward of an online step not scaled": lambda: (
-        cql, "scale_and_shift_step_rewards", lambda *args, **rule: lambda reward: reward
-    ),
+    "reward of an online step not scaled": lambda: (preparation, "_step_reward", lambda *_: lambda reward: reward),
     "online rewards not shifted": lambda: (
-        cql, "scale_and_shift_step_rewards",
-        lambda data, env, episodes, **rule: _step_rewards(data, env, episodes, **rule | {"shift": 0.0}),
+        preparation, "_step_reward",
+        lambda config, data, env, episodes, _: _step_reward(
+            config, data, env, episodes, ScaledRewards(config.reward_scale)
+        ),
     ),
     "statistics taken anew": lambda: (Stepper, "__init__", statistics_anew),
     "no ring: the batches of the data alone": lambda: (Ring, "push", lambda self, columns: None),

@@ -42,11 +42,13 @@ from parity_tests.reference.test_fql import (
     moved,
     run,
 )
+from shared.data.rewards import ShiftedRewards
 from shared.data.transitions import Batch
 from shared.envs.evaluation import SampledPolicy
 from shared.envs.stepping import Stepper
 from shared.frameworks.torch_data import take
 from shared.frameworks.torch_ring import Ring
+from shared.runs import preparation
 from shared.runs.configs import read_file
 
 # The offline derivation has the default widths.
@@ -310,8 +312,8 @@ def from_training(act: Any, draw: Any, seed: int) -> SampledPolicy:
 MISTAKES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "time limit stored as terminal": (Stepper, "step", timeout_as_terminal),
     "reset's state stored as the next one": (Stepper, "step", next_state_of_the_reset),
-    "reward of an online step not shifted": (fql, "modify_step_rewards", lambda *args, **_: lambda reward: reward),
-    "the data's rewards not shifted": (fql, "modify_rewards", lambda dataset, env, **named: dataset),
+    "reward of an online step not shifted": (preparation, "_step_reward", lambda *_: lambda reward: reward),
+    "the data's rewards not shifted": (ShiftedRewards, "modified", lambda self, dataset, *_: dataset),
     "buffer overwritten from the wrong end": (fql, "Ring", FromTheWrongEnd),
     "a buffer without the data": (fql, "Ring", Empty),
     "online steps not stored": (Ring, "push", lambda self, columns: None),

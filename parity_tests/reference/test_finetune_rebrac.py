@@ -34,6 +34,7 @@ from shared.data.returns import ReturnsBatch, extract_returns
 from shared.envs.stepping import Stepper
 from shared.frameworks.torch_data import take, to_device
 from shared.frameworks.torch_ring import Ring, take_both
+from shared.runs import extraction, preparation
 from shared.runs.configs import read_file
 
 # Rows of the experience's buffer, which is full before the online phase ends
@@ -295,7 +296,7 @@ def drawn_once(hp: Any, action_dim: int, device: Any) -> rebrac.Exploration:
 MISTAKES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "time limit stored as terminal": (Stepper, "step", timeout_as_terminal),
     "reset's state stored as the next one": (Stepper, "step", next_state_of_the_reset),
-    "reward of an online step not scaled": (rebrac, "modify_step_rewards", lambda *args, **_: lambda reward: reward),
+    "reward of an online step not scaled": (preparation, "_step_reward", lambda *_: lambda reward: reward),
     "buffer overwritten from the wrong end": (rebrac, "Ring", FromTheWrongEnd),
     "online steps not stored": (Ring, "push", lambda self, columns: setattr(self, "size", 1)),
     "mixing ratio inverted": (rebrac, "shares", lambda hp: shares(hp)[::-1]),
@@ -303,7 +304,7 @@ MISTAKES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "exploration not cut": (rebrac.ReBRAC, "explore", uncut),
     "half of the draws of a step": (rebrac, "draw_exploration", drawn_once),
     "returns of another discount": (
-        rebrac, "extract_returns", lambda raw, limit, discount: extract_returns(raw, limit, 1.0)
+        extraction, "extract_returns", lambda raw, limit, discount: extract_returns(raw, limit, 1.0)
     ),
     "the data's weight kept online": (
         rebrac.ReBRAC, "bc_coefs", lambda self: (bc_coefs(self)[0], self.hp.critic_bc_coef)

@@ -34,7 +34,7 @@ from shared.envs.scores import score
 from shared.errors import InputError
 from shared.files import write_atomically
 from shared.runs.curves import drawable, png
-from shared.runs.task import own_env
+from shared.runs.opening import own_env
 
 _DAMAGED = "damaged"
 _BINS = 50

@@ -1,10 +1,11 @@
-"""What CORL does with rewards before it learns: scales them, or ranks trajectories by them and keeps the best.
+"""Kinds of rewards: how references change those of a dataset before they learn, or rank its trajectories by them.
 
-Both need trajectories, which the extraction of transitions leaves no mark of. CORL cuts pieces, and so do we for D4RL's
+Most need trajectories, which the extraction of transitions leaves no mark of. CORL cuts pieces, and so do we for D4RL's
 names and the bundled robots' sets. Of every other dataset the `episodes` are given, as its file marks them.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -70,48 +71,141 @@ def return_range(
     return min(returns), max(returns)
 
 
-def keep_best(dataset: Batch, frac: float, discount: float, episodes: Episodes | None = None) -> Batch:
-    """The transitions of the episodes with the highest discounted returns, the best first.
+def _unchanged(rewards: Any) -> Any:
+    return rewards
+
+
+@dataclass(frozen=True)
+class Rewards:
+    """Rewards as the dataset has them: the simplest kind, and the base of all others."""
+
+    def change(self, dataset: Any, env: str, episodes: Episodes | None = None) -> Callable[[Any], Any]:
+        """How rewards are changed: a dataset's (N,) in float32, or the one of a step in the environment, in float64.
+
+        Args:
+            dataset: The transitions as extracted, whose returns decide the scale once and for all.
+            env: The dataset or environment; `shared.envs.families` knows the families.
+            episodes: Those of the transitions; None: CORL's `pieces` count.
+
+        Raises:
+            InputError: The returns have no range, or this kind is for other tasks.
+        """
+        return _unchanged
+
+    def modified(self, dataset: Any, env: str, episodes: Episodes | None = None) -> Any:
+        """The transitions that are learnt from; the dataset that is given stays as it is. Otherwise as `change`."""
+        return dataset._replace(rewards=self.change(dataset, env, episodes)(dataset.rewards))
+
+    def where(self, asked: bool) -> "Rewards":
+        """This kind where a setting asks for it, else rewards as the dataset has them."""
+        return self if asked else AS_THEY_ARE
+
+
+AS_THEY_ARE = Rewards()
+"""Those of an algorithm that changes none."""
+
+
+@dataclass(frozen=True)
+class ScaledRewards(Rewards):
+    """Rewards divided by the range of returns, then multiplied by 1000, by `factor`, and shifted.
+
+    The paper's CQL has a factor and a shift, which hold for every dataset. Where CORL's pieces count, those of
+    locomotion alone are scaled, as in CORL, and others are not.
+    """
+
+    factor: float = 1.0
+    shift: float = 0.0
+
+    def change(self, dataset: Any, env: str, episodes: Episodes | None = None) -> Callable[[Any], Any]:
+        """As `Rewards`."""
+        if not _is_scaled(env, episodes):
+            return lambda reward: reward * self.factor + self.shift
+        spread = _difference(*return_range(dataset.rewards, dataset.terminals, episodes=episodes))
+        return lambda reward: reward / spread * 1000 * self.factor + self.shift
+
+
+@dataclass(frozen=True)
+class CorlRewards(Rewards):
+    """The kind of TD3+BC, IQL and AWAC: 1 taken off antmaze rewards, the range of other returns brought to 1000."""
+
+    def change(self, dataset: Any, env: str, episodes: Episodes | None = None) -> Callable[[Any], Any]:
+        """As `Rewards`."""
+        if is_antmaze(env):
+            return lambda reward: reward - 1
+        if not _is_scaled(env, episodes):
+            return _unchanged
+        spread = self._spread(dataset, episodes)
+        return lambda reward: reward / spread * 1000
+
+    def _spread(self, dataset: Any, episodes: Episodes | None) -> float:
+        return _difference(*return_range(dataset.rewards, dataset.terminals, episodes=episodes))
+
+
+@dataclass(frozen=True)
+class TrueEpisodeRewards(CorlRewards):
+    """XQL's kind: as `CorlRewards`, but by the returns of true episodes, an open last one included.
+
+    Where none are given, an episode ends at a terminal, and where the next transition does not begin in the state that
+    was reached. Those returns are added up in float32, row by row.
+    """
+
+    def _spread(self, dataset: Any, episodes: Episodes | None) -> float:
+        if episodes is not None:
+            return super()._spread(dataset, episodes)
+        jumps = np.linalg.norm(dataset.observations[1:] - dataset.next_observations[:-1], axis=1) > 1e-6
+        starts = 1 + np.flatnonzero(jumps | (dataset.terminals[:-1] == 1.0))
+        returns = [np.cumsum(episode)[-1] for episode in np.split(dataset.rewards, starts)]
+        return _difference(min(returns), max(returns))
+
+
+@dataclass(frozen=True)
+class HundredfoldRewards(Rewards):
+    """ReBRAC's kind: antmaze rewards times 100, not shifted. There is none for other tasks."""
+
+    def change(self, dataset: Any, env: str, episodes: Episodes | None = None) -> Callable[[Any], Any]:
+        """As `Rewards`."""
+        if not is_antmaze(env):
+            raise InputError("rewards are scaled for AntMaze alone: set normalize_reward to false")
+        return lambda reward: 100.0 * reward
+
+
+@dataclass(frozen=True)
+class ShiftedRewards(Rewards):
+    """FQL's kind: 1 taken off antmaze rewards, others unchanged, those of locomotion too."""
+
+    def change(self, dataset: Any, env: str, episodes: Episodes | None = None) -> Callable[[Any], Any]:
+        """As `Rewards`."""
+        return (lambda reward: reward - 1) if is_antmaze(env) else _unchanged
+
+
+@dataclass(frozen=True)
+class BestEpisodes(Rewards):
+    """%BC's kind: rewards stay, and the episodes with the highest discounted returns are kept, the best first.
 
     Also with a `frac` of 1 they are ordered so, and an open last episode is lost, as in CORL.
 
-    Args:
-        dataset: The transitions as extracted.
+    Attributes:
         frac: Share of the episodes to keep, rounded down, but one at least.
         discount: Of the returns that rank the episodes, which are added up in float64.
-        episodes: Those of the transitions; None: CORL's `pieces` count.
-
-    Raises:
-        InputError: No episode or piece is complete.
     """
-    found = pieces(dataset.terminals) if episodes is None else episodes.slices()
-    if not found:
-        raise InputError("the best trajectories cannot be kept: the dataset has no complete episode")
-    rewards = dataset.rewards.astype(np.float64)
-    returns = [rewards[piece] @ discount ** np.arange(piece.stop - piece.start) for piece in found]
-    best = np.argsort(returns)[::-1][: max(1, int(frac * len(found)))]
-    rows = np.concatenate([np.arange(found[index].start, found[index].stop) for index in best])
-    return Batch(*(column.take(rows, axis=0) for column in dataset))
 
+    frac: float
+    discount: float
 
-def scale_rewards(dataset: Any, env: str, episodes: Episodes | None = None) -> Any:
-    """Scales the rewards of a dataset so that the range of returns is 1000.
+    def modified(self, dataset: Any, env: str, episodes: Episodes | None = None) -> Any:
+        """As `Rewards`.
 
-    Where CORL's pieces count, those of locomotion alone are scaled, as in CORL, and others stay as they are.
-
-    Args:
-        dataset: The transitions as extracted.
-        env: The dataset or environment; `shared.envs.families` knows the families.
-        episodes: Those of the transitions; None: CORL's `pieces` count.
-
-    Raises:
-        InputError: The returns have no range.
-    """
-    if not _is_scaled(env, episodes):
-        return dataset
-    rewards = dataset.rewards / _spread(dataset, episodes)
-    rewards *= 1000
-    return dataset._replace(rewards=rewards)
+        Raises:
+            InputError: No episode or piece is complete.
+        """
+        found = pieces(dataset.terminals) if episodes is None else episodes.slices()
+        if not found:
+            raise InputError("the best trajectories cannot be kept: the dataset has no complete episode")
+        rewards = dataset.rewards.astype(np.float64)
+        returns = [rewards[piece] @ self.discount ** np.arange(piece.stop - piece.start) for piece in found]
+        best = np.argsort(returns)[::-1][: max(1, int(self.frac * len(found)))]
+        rows = np.concatenate([np.arange(found[index].start, found[index].stop) for index in best])
+        return Batch(*(column.take(rows, axis=0) for column in dataset))
 
 
 def _is_scaled(env: str, episodes: Episodes | None) -> bool:
@@ -120,41 +214,6 @@ def _is_scaled(env: str, episodes: Episodes | None) -> bool:
         return True
     of_ogbench = env.startswith((OGBENCH, OGBENCH_ENVS))
     return episodes is not None and not of_ogbench and len(set(episodes.returns.tolist())) > 1
-
-
-def scale_and_shift_rewards(
-    dataset: Any, env: str, episodes: Episodes | None = None, *, factor: float, shift: float
-) -> Any:
-    """The rule of CQL and Cal-QL: rewards as `scale_rewards` has them; then, for every dataset, a factor and a shift.
-
-    Raises:
-        InputError: The returns have no range.
-    """
-    scaled = scale_rewards(dataset, env, episodes)
-    return scaled._replace(rewards=scaled.rewards * factor + shift)
-
-
-def scale_and_shift_step_rewards(
-    dataset: Any, env: str, episodes: Episodes | None = None, *, factor: float, shift: float
-) -> Callable[[float], float]:
-    """What `scale_and_shift_rewards` does to a dataset, for the reward of one step, in double precision.
-
-    Raises:
-        InputError: The returns have no range.
-    """
-    if not _is_scaled(env, episodes):
-        return lambda reward: reward * factor + shift
-    spread = _spread(dataset, episodes)
-    return lambda reward: reward / spread * 1000 * factor + shift
-
-
-def _spread(dataset: Any, episodes: Episodes | None) -> float:
-    """By how much the greatest return exceeds the least.
-
-    Raises:
-        InputError: By nothing.
-    """
-    return _difference(*return_range(dataset.rewards, dataset.terminals, episodes=episodes))
 
 
 def _difference(low: float, high: float) -> float:
@@ -166,79 +225,3 @@ def _difference(low: float, high: float) -> float:
     if low == high:
         raise InputError("rewards cannot be scaled: all returns are equal; set normalize_reward to false")
     return high - low
-
-
-def modify_rewards(dataset: Any, env: str, episodes: Episodes | None = None) -> Any:
-    """The rule of TD3+BC, IQL and AWAC: 1 taken off antmaze rewards, others as `scale_rewards` has it."""
-    if is_antmaze(env):
-        return dataset._replace(rewards=dataset.rewards - 1)
-    return scale_rewards(dataset, env, episodes)
-
-
-def modify_rewards_of_episodes(dataset: Batch, env: str, episodes: Episodes | None = None) -> Batch:
-    """The rule of XQL: as `modify_rewards`, but by the returns of true episodes, an open last one included.
-
-    Where none are given, an episode ends at a terminal, and where the next transition does not begin in the state that
-    was reached. Those returns are added up in float32, row by row.
-
-    Raises:
-        InputError: The returns have no range.
-    """
-    if episodes is not None or is_antmaze(env) or not is_locomotion(env):
-        return modify_rewards(dataset, env, episodes)
-    jumps = np.linalg.norm(dataset.observations[1:] - dataset.next_observations[:-1], axis=1) > 1e-6
-    starts = 1 + np.flatnonzero(jumps | (dataset.terminals[:-1] == 1.0))
-    returns = [np.cumsum(episode)[-1] for episode in np.split(dataset.rewards, starts)]
-    rewards = dataset.rewards / _difference(min(returns), max(returns))
-    rewards *= 1000
-    return dataset._replace(rewards=rewards)
-
-
-def modify_step_rewards(dataset: Any, env: str, episodes: Episodes | None = None) -> Callable[[float], float]:
-    """What `modify_rewards` does to a dataset, for the reward of one step in the environment, in double precision.
-
-    Args:
-        dataset: The transitions as extracted, whose returns decide the scale once and for all.
-        env: As `modify_rewards`.
-        episodes: As `modify_rewards`.
-
-    Raises:
-        InputError: The returns have no range.
-    """
-    if is_antmaze(env):
-        return lambda reward: reward - 1
-    if not _is_scaled(env, episodes):
-        return lambda reward: reward
-    spread = _spread(dataset, episodes)
-    return lambda reward: reward / spread * 1000
-
-
-def modify_rewards_times_100(dataset: Any, env: str, episodes: Episodes | None = None) -> Any:
-    """ReBRAC's rule: antmaze rewards times 100, not shifted.
-
-    Raises:
-        InputError: It is no antmaze dataset.
-    """
-    if not is_antmaze(env):
-        raise InputError("rewards are scaled for AntMaze alone: set normalize_reward to false")
-    return dataset._replace(rewards=100.0 * dataset.rewards)
-
-
-def modify_step_rewards_times_100(dataset: Any, env: str, episodes: Episodes | None = None) -> Callable[[float], float]:
-    """What `modify_rewards_times_100` does to a dataset, for the reward of one step in the environment.
-
-    Raises:
-        InputError: As `modify_rewards_times_100`.
-    """
-    modify_rewards_times_100(dataset, env)
-    return lambda reward: 100.0 * reward
-
-
-def shift_antmaze_rewards(dataset: Batch, env: str, episodes: Episodes | None = None) -> Batch:
-    """FQL's rule: 1 taken off antmaze rewards, others unchanged, those of locomotion too."""
-    return dataset._replace(rewards=dataset.rewards - 1) if is_antmaze(env) else dataset
-
-
-def shift_antmaze_step_rewards(dataset: Batch, env: str, episodes: Episodes | None = None) -> Callable[[float], float]:
-    """What `shift_antmaze_rewards` does to a dataset, for the reward of one step in the environment."""
-    return (lambda reward: reward - 1) if is_antmaze(env) else lambda reward: reward

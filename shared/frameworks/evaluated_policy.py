@@ -16,12 +16,13 @@ from shared.envs.registry import time_limit
 from shared.errors import InputError
 from shared.runs import own_data, seeds
 from shared.runs.fields import check
-from shared.runs.task import Task, own_env
+from shared.runs.opening import own_env
+from shared.runs.task import Task
 from shared.runs.validation import NO_ENVIRONMENT
 from shared.runs.valuation import DatasetEvaluator
 
 
-def load_evaluated_policy(config: Any) -> Task:
+def load_evaluation_task(config: Any) -> Task:
     """Loads the dataset that the config names, with what the saved policy does in each state and in the next one.
 
     The policy is fixed, so both are computed once, by the PyTorch twin of its algorithm whichever framework learnt it.
@@ -38,7 +39,7 @@ def load_evaluated_policy(config: Any) -> Task:
         InputError: A setting, the run or the dataset cannot be used, or the two do not fit.
     """
     check(config)
-    return seeds.once(load_evaluated_policy, partial(_load, config))
+    return seeds.once(load_evaluation_task, partial(_load, config))
 
 
 def _load(config: Any) -> Task:
@@ -50,7 +51,7 @@ def _load(config: Any) -> Task:
     read = sources.read(config.env)
     recorded_in = read.attributes.get("env_id", "") if source.env_id == NO_ENVIRONMENT else source.env_id
     limit = read.max_episode_steps or time_limit(str(recorded_in))
-    read = own_data.looked_through(config, read, limit)
+    read = own_data.looked_through(config.env, read, limit, config.limits_as_terminals)
     _check_vectors("env", f"dataset {config.env!r}", read.raw["actions"])
     raw, episodes = extract_transitions(read.raw, limit), find_episodes(read.raw, limit)
     sizes = raw.observations.shape[1], raw.actions.shape[1]

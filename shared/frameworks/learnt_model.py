@@ -7,21 +7,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, SupportsFloat
 
-import numpy as np
-
 from shared.data import sources
-from shared.data.dynamics import ModelSizes, extract_known
-from shared.data.transitions import Batch
+from shared.data.dynamics import ModelSizes
 from shared.envs.families import check_termination, termination
 from shared.errors import InputError, RunError
 from shared.frameworks.twins import load_twin
 from shared.runs.configs import from_settings
+from shared.runs.extraction import Extract
 from shared.runs.fields import check
 from shared.runs.memory import check_size
 from shared.runs.modelling import NEEDED, check_model, settings_of
+from shared.runs.opening import own_env
 from shared.runs.origin import Origin
+from shared.runs.preparation import Preparation
 from shared.runs.resuming import AUTO, RunStatus, run_status
-from shared.runs.task import Task, load_task, own_env
+from shared.runs.task import Task, load_task
 
 DYNAMICS = "model_based/dynamics"
 _SUFFIXES = {"torch": ".pt", "jax": ".msgpack"}
@@ -36,7 +36,7 @@ class LearntModel(NamedTuple):
     sizes: ModelSizes
 
 
-def load_learnt_model(config: Any, framework: str) -> tuple[Task, LearntModel]:
+def load_model_based_task(config: Any, framework: str) -> tuple[Task, LearntModel]:
     """Loads the dataset that the config names, as it is, and the model; trains one where none is named.
 
     That one is a run of its own below `runs_path`, with the settings of the dataset's row and the same seed. A finished
@@ -76,14 +76,8 @@ def load_learnt_model(config: Any, framework: str) -> tuple[Task, LearntModel]:
             f"dataset {config.env!r} {ours[0]} and {ours[1]} of {env_id}: set dynamics to another, or leave it out"
         )
 
-    def extract(raw: dict[str, np.ndarray], limit: int | None) -> Batch:
-        following = sources.next_observations(config.env, read)
-        if following is not None and "rows" in raw:  # others are held out
-            following = following[raw["rows"]]
-        return extract_known(raw, env_id, limit, following)
-
     model = twin.load_dynamics(path, config.device, config.termination)
-    task = load_task(config, normalize=False, extract=extract, model=Origin(path, content))
+    task = load_task(config, Preparation(Extract.KNOWN, normalise=False), Origin(path, content))
     digest = {"dynamics": hashlib.sha256(path.read_bytes()).hexdigest()}
     return dataclasses.replace(task, fingerprint=task.fingerprint | digest), LearntModel(model, sizes)
 

@@ -25,10 +25,9 @@ from shared.frameworks.twins import acting, load_twin
 from shared.names import nearest
 from shared.runs.checkpoints import Checkpoints
 from shared.runs.configs import algorithms, from_settings, read_file
-from shared.runs.encoders import frame_stack_of
 from shared.runs.episodes import cut_after
+from shared.runs.opening import scoring_env
 from shared.runs.own_data import with_corls_prompts
-from shared.runs.task import scoring_env
 from shared.runs.validation import NO_ENVIRONMENT
 
 SUFFIXES = {"torch": ".pt", "jax": ".msgpack"}
@@ -150,7 +149,7 @@ class SavedRun:
         if environment := self.facts.get("environment"):
             state_dim, action_dim, bound = (environment[key] for key in ("state_dim", "action_dim", "max_action"))
         else:
-            evaluator = Evaluator(self.env_id, n_episodes=1, seed=0, frame_stack=frame_stack_of(self.config))
+            evaluator = Evaluator(self.env_id, n_episodes=1, seed=0, frame_stack=self.config.reader.frame_stack)
             evaluator.close()
             state_dim, action_dim, bound = evaluator.state_dim, evaluator.action_dim, evaluator.max_action
         shape = state_dim if isinstance(state_dim, int) else tuple(state_dim)
@@ -185,7 +184,7 @@ class SavedRun:
             limits.append(self.config.episode_len)
         reported = self.scale if env_id in (None, self.env_id) else scale(env_id)
         known: dict[str, Any] = {"units": self.units, "reported": reported}
-        known["frame_stack"] = frame_stack_of(self.config)
+        known["frame_stack"] = self.config.reader.frame_stack
         known["max_steps"] = min((steps for steps in limits if steps), default=None)
         how = known | how
         evaluator = Evaluator(env_id or self.env_id, n_episodes, seed, *self.statistics(), **how)
@@ -200,7 +199,9 @@ class SavedRun:
     def _cut(self, env_id: str | None) -> int | None:
         """After how many steps an episode is cut in this environment or the run's; None: by the environment alone."""
         environment = self.facts.get("environment") or {}
-        return environment.get("max_episode_steps") or cut_after(self.config, env_id or self.env_id)
+        return environment.get("max_episode_steps") or cut_after(
+            getattr(self.config, "max_episode_steps", None), env_id or self.env_id
+        )
 
     @property
     def evaluation_seed(self) -> int:

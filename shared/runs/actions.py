@@ -10,13 +10,14 @@ from shared.envs.spaces import Actions
 from shared.errors import InputError
 from shared.runs.origin import Origin
 from shared.runs.progress import say, warn
+from shared.runs.settings import OfflineConfig, RecordConfig, RunConfig
 
 # Of half a width: what rounding alone may put beyond a bound
 _ROUNDING = 1e-3
 
 
 def action_units(
-    config: Any,
+    config: RecordConfig,
     there: Actions,
     learnt: np.ndarray | None = None,
     recorded: np.ndarray | None = None,
@@ -28,7 +29,7 @@ def action_units(
     action scaler, and else the box decides.
 
     Args:
-        config: Perhaps has `action_low`, `action_high` and `action_scaler`.
+        config: The settings of the run, which may have bounds, and a scaler.
         there: The environment's actions.
         learnt: The actions (N, A) that are learnt from; None: there are no data.
         recorded: All actions of the dataset (M, A); None: there are no data.
@@ -48,11 +49,13 @@ def action_units(
     return own if origin is None else origin.units(own, there.size)
 
 
-def action_box(config: Any, there: ActionBox | None, size: int, recorded: np.ndarray | None = None) -> ActionBox:
+def action_box(
+    config: RecordConfig | None, there: ActionBox | None, size: int, recorded: np.ndarray | None = None
+) -> ActionBox:
     """A finite box for actions: where the settings say nothing, the environment's bounds, else those of the data.
 
     Args:
-        config: Perhaps has `action_low` and `action_high`.
+        config: The settings of the run, which may have bounds; None: there are none.
         there: The environment's box; None: there is no environment.
         size: A.
         recorded: All actions of the dataset (M, A); None: there are no data.
@@ -77,11 +80,13 @@ def action_box(config: Any, there: ActionBox | None, size: int, recorded: np.nda
     return box
 
 
-def _asked(config: Any, there: ActionBox | None, size: int) -> ActionBox:
+def _asked(config: RecordConfig | None, there: ActionBox | None, size: int) -> ActionBox:
     """The environment's box with the bounds that the settings have in their place; infinite without either."""
     free = np.full(size, np.inf, np.float32)
     box = ActionBox(-free, free) if there is None else there
-    low, high = (_components(config, name, size) for name in ("action_low", "action_high"))
+    if not isinstance(config, RunConfig):
+        return box
+    low, high = (_components(name, getattr(config, name), size) for name in ("action_low", "action_high"))
     if low is None and high is None:
         return box
     asked = ActionBox(box.low if low is None else low, box.high if high is None else high)
@@ -97,9 +102,8 @@ def _asked(config: Any, there: ActionBox | None, size: int) -> ActionBox:
     return box.narrowed(asked)
 
 
-def _components(config: Any, name: str, size: int) -> np.ndarray | None:
+def _components(name: str, values: tuple[float, ...], size: int) -> np.ndarray | None:
     """A setting's bound of each component, (A,); None where it is not set."""
-    values = getattr(config, name, ())
     if not values:
         return None
     if len(values) not in (1, size):
@@ -127,14 +131,22 @@ def _tell_of_others(box: ActionBox, recorded: np.ndarray) -> None:
         )
 
 
-def _refuse_settings_of_vectors(config: Any) -> None:
+def _refuse_settings_of_vectors(config: RecordConfig) -> None:
     for name in ("action_low", "action_high"):
-        if getattr(config, name, ()):
+        if isinstance(config, RunConfig) and getattr(config, name):
             raise InputError(f"finite actions have no bounds: leave {name} out")
     if _scales_actions(config):
         raise InputError("finite actions have no scale: set action_scaler to none")
 
 
-def _scales_actions(config: Any) -> bool:
+def _scales_actions(config: RecordConfig) -> bool:
     """Whether actions are scaled by the range of the data."""
-    return getattr(config, "action_scaler", "none") != "none"
+    return isinstance(config, OfflineConfig) and config.action_scaler != "none"
+
+
+def with_actions_in(units: ActionUnits, rows: Any) -> Any:
+    """Rows of vectors of actions in these units; others as they are."""
+    if units.are_neutral:
+        return rows
+    columns = [name for name in ("actions", "next_actions") if hasattr(rows, name)]
+    return rows._replace(**{name: units.learnt(getattr(rows, name)) for name in columns})

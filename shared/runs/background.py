@@ -6,8 +6,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import NamedTuple, SupportsFloat
 
 from shared.envs.evaluation import ContextPolicy, Policy
+from shared.runs.evaluators import AnyEvaluation, AnyEvaluator
 from shared.runs.rollouts import Predict
-from shared.runs.scoring import Scored, Scorer
 from shared.runs.valuation import Value
 
 # While an evaluation is awaited: for signals, and for the device, whose end begins what counts as waiting
@@ -19,7 +19,7 @@ class Outcome(NamedTuple):
 
     step: int
     prompt: float | None
-    evaluation: Scored
+    evaluation: AnyEvaluation
 
 
 class Pending(NamedTuple):
@@ -27,7 +27,7 @@ class Pending(NamedTuple):
 
     step: int
     prompt: float | None
-    evaluation: Future[Scored]
+    evaluation: Future[AnyEvaluation]
 
 
 class BackgroundEvaluator:
@@ -37,7 +37,7 @@ class BackgroundEvaluator:
         pending: What was asked for and has not been handed out, the oldest first.
     """
 
-    def __init__(self, evaluator: Scorer) -> None:
+    def __init__(self, evaluator: AnyEvaluator) -> None:
         """The thread begins with the first evaluation."""
         self.pending: deque[Pending] = deque()
         self._evaluator = evaluator

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from shared.envs.spaces import Shape
 from shared.errors import InputError
@@ -108,29 +108,33 @@ def features(encoder: str, shape: Shape, what: str = "observations") -> int:
     return facts[-1].channels * height * width
 
 
-def encoder_of(config: Any) -> str:
-    """The encoder that a config names; an algorithm without the setting has none."""
-    return getattr(config, "encoder", NO_ENCODER)
+class Reader(NamedTuple):
+    """What an algorithm reads observations with.
+
+    Attributes:
+        encoder: The name of its encoder; None: it reads vectors alone.
+        frame_stack: Images in an observation.
+        crop_padding: Pixels by which images are shifted at most; 0: they are not.
+    """
+
+    encoder: str | None = None
+    frame_stack: int = 1
+    crop_padding: int = 0
 
 
-def frame_stack_of(config: Any) -> int:
-    """How many images an observation shows under a config; one without the setting for it."""
-    return getattr(config, "frame_stack", 1)
-
-
-def check_readable(config: Any, shape: Shape, what: str) -> None:
-    """Whether an algorithm reads observations of this shape, under these settings.
+def check_readable(reader: Reader, shape: Shape, what: str) -> None:
+    """Whether an algorithm reads observations of this shape, under its settings.
 
     Args:
-        config: The algorithm's; one without `encoder` reads vectors alone.
+        reader: The algorithm's.
         shape: Of an observation.
         what: Whose observations they are, for the message.
 
     Raises:
         InputError: It does not.
     """
-    if not isinstance(shape, int) and not hasattr(config, "encoder"):
+    if not isinstance(shape, int) and reader.encoder is None:
         raise InputError(f"{what} are images, which this algorithm cannot read: set env to another")
-    if isinstance(shape, int) and getattr(config, "crop_padding", 0) > 0:
+    if isinstance(shape, int) and reader.crop_padding > 0:
         raise InputError(f"{what} are vectors, and only images can be cropped: set crop_padding to 0")
-    features(encoder_of(config), shape, what)
+    features(reader.encoder or NO_ENCODER, shape, what)

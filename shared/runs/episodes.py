@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -11,15 +10,14 @@ from shared.envs.registry import MAX_EPISODE_STEPS, time_limit
 from shared.runs.progress import warn
 
 
-def cut_after(config: Any, env_id: str, raw: Mapping[str, np.ndarray] | None = None) -> int | None:
+def cut_after(given: int | None, env_id: str, raw: Mapping[str, np.ndarray] | None = None) -> int | None:
     """The steps; None where the environment's own time limit counts.
 
     Args:
-        config: May have `max_episode_steps`, which goes before everything else.
+        given: The setting `max_episode_steps`, which goes before everything else.
         env_id: The environment.
         raw: The arrays of the dataset, whose longest episode counts where the environment has no time limit.
     """
-    given = getattr(config, "max_episode_steps", None)
     if given is not None or time_limit(env_id) is not None:
         return given
     return MAX_EPISODE_STEPS if raw is None else longest_episode(raw) or MAX_EPISODE_STEPS

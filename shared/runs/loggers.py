@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from shared.runs.extras import Extra
+from shared.runs.settings import RecordConfig
 from shared.runs.tensorboard_side import tensorboard_logger
 from shared.runs.wandb_side import wandb_logger
 
@@ -35,7 +36,7 @@ class Logger(Protocol):
 class Loggers:
     """The loggers that a run's settings ask for. Once started, none of them ends the run by what it raises."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: RecordConfig) -> None:
         """Finds out whether they could start; nothing is written.
 
         Args:

@@ -15,6 +15,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from shared.errors import InputError, RunError
+from shared.runs.fields import check
 from shared.runs.machine import gpu_memory, memory
 
 _FLOAT = 4  # bytes
@@ -63,14 +64,15 @@ class _Network(NamedTuple):
 
 
 def check_settings(config: Any) -> None:
-    """Whether this machine could hold what a run holds besides its data: networks, an update, an evaluation.
+    """Whether settings are within bounds, and this machine could hold what they ask for: networks, a batch, episodes.
 
     Raises:
-        InputError: It could not; the line names the setting to lower.
+        InputError: They are not, or it could not; the line names the setting.
     """
+    check(config)
     for part in _parts(config):
         name = _farthest(config, part.settings)
-        check_size(name, getattr(config, name), part.needed, getattr(config, "device", "auto"))
+        check_size(name, getattr(config, name), part.needed, config.device)
 
 
 def check_size(name: str, value: int | tuple[int, ...], needed: int, device: str = "cpu") -> None:

@@ -19,10 +19,10 @@ from shared.runs import memory, own_data, seeds
 from shared.runs.actions import action_units
 from shared.runs.checkpoints import Checkpoints
 from shared.runs.configs import from_settings
-from shared.runs.fields import check
+from shared.runs.opening import own_env
 from shared.runs.origin import origin_of
 from shared.runs.rollouts import RolloutEvaluator
-from shared.runs.task import Task, own_env
+from shared.runs.task import Task
 
 Config = TypeVar("Config")
 
@@ -30,7 +30,7 @@ NEEDED = "a model must know when its episodes end, so take data that names one"
 """What to do with a dataset that names no environment."""
 
 
-def load_modelled(config: Any) -> Task:
+def load_model_task(config: Any) -> Task:
     """Loads the dataset that the config names for a dynamics model; states and rewards are as they are.
 
     Args:
@@ -40,7 +40,6 @@ def load_modelled(config: Any) -> Task:
     Raises:
         InputError: A setting or the dataset cannot be used, or they do not fit.
     """
-    check(config)
     memory.check_settings(config)
     if len(config.dynamics_weight_decay) != len(config.hidden_dims) + 1:
         raise InputError(
@@ -49,7 +48,7 @@ def load_modelled(config: Any) -> Task:
         )
     if config.n_elites > config.n_ensemble:
         raise InputError(f"n_elites {config.n_elites} are more than all members: set it to {config.n_ensemble} at most")
-    env_id, sha256, dataset = seeds.once(load_modelled, lambda: _read(config))
+    env_id, sha256, dataset = seeds.once(load_model_task, lambda: _read(config))
     held_out = held_out_rows(config.holdout_ratio, len(dataset.rewards))
     if held_out < 1 or held_out >= len(dataset.rewards):
         raise InputError(
@@ -92,7 +91,7 @@ def _read(config: Any) -> tuple[str, str, Batch]:
     # or one line on why there is none
     check_termination(termination(env_id, config.termination), read.raw["observations"])
     limit = read.max_episode_steps or time_limit(env_id)
-    read = own_data.looked_through(config, read, limit)
+    read = own_data.looked_through(config.env, read, limit, config.limits_as_terminals)
     own = not has_published_results(config.env)
     following = sources.next_observations(config.env, read)
     return env_id, read.sha256, extract_known(read.raw, env_id, limit, following, own)

@@ -12,6 +12,7 @@ from shared.errors import InputError
 from shared.runs import resuming
 from shared.runs.checkpoints import READERS, Checkpoints
 from shared.runs.progress import say
+from shared.runs.settings import RecordConfig
 
 Statistics = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 """From observations (N, S) to what is taken off them and what then divides, (S,) each."""
@@ -60,7 +61,7 @@ class Origin:
         return ActionUnits(mean, std, bound, box)
 
 
-def origin_of(config: Any) -> Origin | None:
+def origin_of(config: RecordConfig) -> Origin | None:
     """What a run begins with: its last checkpoint, if it is resumed, else that of `load_model`; None if it begins anew.
 
     A file that cannot be read is passed over here, because whoever loads its networks says so.
@@ -74,11 +75,11 @@ def origin_of(config: Any) -> Origin | None:
     return None
 
 
-def _candidates(config: Any) -> Iterator[Path]:
+def _candidates(config: RecordConfig) -> Iterator[Path]:
     """Checkpoints that a run may begin with, the likeliest first."""
     for folder in _resumed(config):
         yield from _checkpoints(folder)
-    if path := getattr(config, "load_model", ""):
+    if path := config.load_model:
         yield Path(path)
 
 
@@ -89,9 +90,9 @@ def _checkpoints(folder: Path) -> Iterator[Path]:
         yield from map(checkpoints.path, reversed(checkpoints.steps()))
 
 
-def _resumed(config: Any) -> list[Path]:
+def _resumed(config: RecordConfig) -> list[Path]:
     """The folders of runs that a run may go on with, the one begun last first."""
-    named = getattr(config, "resume", "")
+    named = config.resume
     if named != resuming.AUTO:
         return [Path(named)] if named else []
     alike = (folder for framework in ("torch", "jax") for folder in resuming.alike(config, framework))

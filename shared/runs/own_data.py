@@ -27,21 +27,21 @@ NO_PROMPTS = Prompts((), 1.0)
 _CORLS = Prompts((12000.0, 6000.0), 0.001)
 
 
-def looked_through(config: Any, read: Source, limit: int | None) -> Source:
-    """The dataset of a config, with a line for all that looks wrong about the ends of its episodes.
+def looked_through(name: str, read: Source, limit: int | None, limits_as_terminals: bool) -> Source:
+    """A dataset, with a line for all that looks wrong about the ends of its episodes.
 
     Args:
-        config: Has `env`, and perhaps `limits_as_terminals`, which is followed. D4RL's names stay as they are.
+        name: Of the dataset; those of D4RL's stay as they are.
         read: The dataset.
         limit: Time limit in steps, None where nobody knows.
+        limits_as_terminals: Whether terminals that look like time limits stay terminals.
 
     Raises:
         InputError: There is no end that `limits_as_terminals` could mean, or nothing says where episodes end.
     """
-    limits_as_terminals = getattr(config, "limits_as_terminals", True)
-    if has_published_results(config.env):
+    if has_published_results(name):
         if not limits_as_terminals:
-            raise InputError(f"the terminals of {config.env} are known to be ones: leave limits_as_terminals out")
+            raise InputError(f"the terminals of {name} are known to be ones: leave limits_as_terminals out")
         return read
     raw = remarks.with_time_limits(read.raw, limits_as_terminals, limit)
     for line in remarks.on_episodes(raw, limit):
@@ -67,28 +67,31 @@ def tell_of_preparation(before: Any, after: Any, episodes: Episodes) -> None:
         )
 
 
-def prompts(config: Any, reward_scale: float | None, returns: np.ndarray) -> Prompts:
+def prompts(
+    env: str, target_returns: tuple[float, ...] | None, reward_scale: float | None, returns: np.ndarray
+) -> Prompts:
     """What a run's sequence model is asked for; a line says what was taken from the data.
 
     Args:
-        config: Has `env`, and perhaps `target_returns`.
+        env: The dataset.
+        target_returns: The returns to ask for; None: CORL's for D4RL's names, else the data's best, and its middle.
         reward_scale: The factor on returns; None: CORL's for D4RL's names, else that which makes the largest return 1.
         returns: Those of the data's trajectories, (E,).
     """
-    asked = getattr(config, "target_returns", None)
     own = _CORLS
-    if not has_published_results(config.env):
+    if not has_published_results(env):
         best, worst = float(returns.max()), float(returns.min())
         largest = max(abs(best), abs(worst))
         # Six digits, since prompts name rows of metrics
         asking = [float(f"{prompt:.6g}") for prompt in (best, (best + worst) / 2)]
         own = Prompts(tuple(dict.fromkeys(asking)), 1 / largest if largest else 1.0)
     found = Prompts(
-        own.target_returns if asked is None else asked, own.reward_scale if reward_scale is None else reward_scale
+        own.target_returns if target_returns is None else target_returns,
+        own.reward_scale if reward_scale is None else reward_scale,
     )
-    if own is not _CORLS and None in (asked, reward_scale):
+    if own is not _CORLS and None in (target_returns, reward_scale):
         say(
-            f"target_returns of {config.env}: {', '.join(f'{prompt:g}' for prompt in found.target_returns)}, "
+            f"target_returns of {env}: {', '.join(f'{prompt:g}' for prompt in found.target_returns)}, "
             f"reward_scale {found.reward_scale:g}; its {len(returns):,} episodes return {worst:g} to {best:g}"
         )
     return found

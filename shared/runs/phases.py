@@ -7,7 +7,7 @@ from shared.data.online import Episode
 from shared.envs.evaluation import Evaluation
 from shared.envs.scores import Scale
 from shared.runs.encoders import NO_ENCODER
-from shared.runs.scoring import Scored
+from shared.runs.evaluators import AnyEvaluation
 from shared.runs.validation import Both
 
 # Of a compiled program: a second's or two on two cores, and enough for the call itself to cost nothing
@@ -142,7 +142,7 @@ class PhaseResults:
             row |= {"train/is_success": int(episode.success), "train/regret": episode.regret}
         return row
 
-    def of_evaluation(self, step: int, evaluation: Scored) -> dict[str, float]:
+    def of_evaluation(self, step: int, evaluation: AnyEvaluation) -> dict[str, float]:
         """What an evaluation's row says of success; nothing where the task has no goal."""
         if not self._has_goals:
             return {}

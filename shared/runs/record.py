@@ -22,6 +22,7 @@ from shared.runs import resuming, seeds
 from shared.runs.checkpoints import Checkpoints
 from shared.runs.configs import dump
 from shared.runs.curves import AVERAGED, PICTURE, Curve, draw_curve
+from shared.runs.evaluators import AnyEvaluation
 from shared.runs.extras import Extra, policy_returns
 from shared.runs.loggers import Loggers
 from shared.runs.machine import hardware, versions
@@ -29,7 +30,7 @@ from shared.runs.metrics import DIVERGED, MetricsFile, finite
 from shared.runs.phases import PhaseResults, Phases
 from shared.runs.progress import Progress, say, warn
 from shared.runs.rollouts import RolloutEvaluator
-from shared.runs.scoring import Scored
+from shared.runs.settings import RecordConfig
 from shared.runs.task import Task
 from shared.runs.validation import ValidationEvaluator
 
@@ -55,7 +56,15 @@ class Record:
     _metrics: MetricsFile
 
     def __init__(
-        self, config: Any, task: Task, algorithm: str, framework: str, device: str, unit: str, progress: Progress
+        self,
+        config: RecordConfig,
+        task: Task,
+        algorithm: str,
+        framework: str,
+        device: str,
+        unit: str,
+        progress: Progress,
+        phases: Phases,
     ) -> None:
         """Finds the folder of a resumed run, or a name for a new one; `open` makes it.
 
@@ -67,6 +76,7 @@ class Record:
             device: What the networks run on.
             unit: What the numbers of evaluations count: `update` or `step`.
             progress: What the run counts.
+            phases: Of the run.
 
         Raises:
             InputError: As `Run`'s.
@@ -80,7 +90,7 @@ class Record:
         self.next()
         self._config, self._task, self._algorithm, self._framework = config, task, algorithm, framework
         self._device, self._unit, self._progress = device, unit, progress
-        self._scale, self._phases = task.evaluator.scale, Phases(config)
+        self._scale, self._phases = task.evaluator.scale, phases
         self._phase_results = PhaseResults(self._phases, self._scale, task.evaluator.has_goals)
         stated = policy_returns(task.attributes) if self._scale.of == "returns" else {}
         self._references = {name: float(self._scale(value)) for name, value in stated.items()}
@@ -155,6 +165,7 @@ class Record:
 
     def copy_path(self, step: int) -> Path:
         """Where a further copy of the checkpoint goes and stays: a folder of the run's name in `checkpoints_path`."""
+        assert self._config.checkpoints_path, "whoever asks has a place for copies"
         return Path(self._config.checkpoints_path) / self.folder.name / f"checkpoint_{step}{self.suffix}"
 
     def _make_room_for_copies(self) -> None:
@@ -300,7 +311,7 @@ class Record:
         self._outcomes.append(outcomes)
         self._final = {name: row[name] for name in self._task.evaluator.measures if name in row}
 
-    def write_evaluation(self, step: int, prompt: float | None, evaluation: Scored) -> str:
+    def write_evaluation(self, step: int, prompt: float | None, evaluation: AnyEvaluation) -> str:
         """Writes an evaluation's row, prints it, and redraws the curve where that is long ago.
 
         Args:

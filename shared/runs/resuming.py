@@ -15,6 +15,7 @@ from shared.names import is_file_name
 from shared.runs.configs import dump
 from shared.runs.metrics import MetricsFile
 from shared.runs.progress import warn
+from shared.runs.settings import RecordConfig
 from shared.runs.vocabulary import in_house
 
 AUTO = "auto"
@@ -39,7 +40,7 @@ class Unfinished(NamedTuple):
     metrics: MetricsFile
 
 
-def unfinished(config: Any, algorithm: str, framework: str) -> Iterator[Unfinished]:
+def unfinished(config: RecordConfig, algorithm: str, framework: str) -> Iterator[Unfinished]:
     """The runs that `config.resume` means, one after another; none where a new run shall begin.
 
     Args:
@@ -58,40 +59,40 @@ def unfinished(config: Any, algorithm: str, framework: str) -> Iterator[Unfinish
         yield _named(config, Path(config.resume), algorithm, framework)
 
 
-def dataset_name(config: Any) -> str:
+def dataset_name(config: RecordConfig) -> str:
     """What a run calls its dataset: of a file its name alone."""
     return Path(config.env).stem if is_file_name(config.env) else config.env
 
 
-def run_name(config: Any) -> str:
+def run_name(config: RecordConfig) -> str:
     """What the folder of a run is called, up to its framework."""
     return f"{config.name}-{dataset_name(config)}-s{config.seed}".replace("/", "-").replace(":", "-")
 
 
-def fingerprint(config: Any) -> str:
+def fingerprint(config: RecordConfig) -> str:
     """Eight hexadecimal digits of all settings that decide what a run computes; two runs that are alike share them."""
     deciding = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in FREE}
     return sha256(repr(deciding).encode()).hexdigest()[:8]
 
 
-def begun(config: Any, algorithm: str, framework: str) -> list[Path]:
+def begun(config: RecordConfig, algorithm: str, framework: str) -> list[Path]:
     """The folders under `runs_path` of runs with the settings of a config, finished or not; takes none of them."""
     return [folder for folder in alike(config, framework) if has_settings(config, algorithm, folder)]
 
 
-def alike(config: Any, framework: str) -> list[Path]:
+def alike(config: RecordConfig, framework: str) -> list[Path]:
     """The folders under `runs_path` that are called as those of a config's runs, whatever settings they hold."""
     pattern = re.compile(rf"{re.escape(run_name(config))}-{framework}-[0-9a-f]{{8}}")
     folders = (path.parent for path in Path(config.runs_path).glob("*/config.yaml"))
     return [folder for folder in folders if pattern.fullmatch(folder.name)]
 
 
-def has_settings(config: Any, algorithm: str, folder: Path) -> bool:
+def has_settings(config: RecordConfig, algorithm: str, folder: Path) -> bool:
     """Whether a folder holds a run with the settings of a config, by whatever names."""
     return _differing(config, algorithm, folder) == []
 
 
-def run_status(config: Any, algorithm: str, framework: str) -> tuple[RunStatus, Path | None]:
+def run_status(config: RecordConfig, algorithm: str, framework: str) -> tuple[RunStatus, Path | None]:
     """How far the runs under `runs_path` with the settings of a config have come, the furthest counts; its folder."""
     found: tuple[RunStatus, Path | None] = (RunStatus.MISSING, None)
     for folder in begun(config, algorithm, framework):
@@ -108,13 +109,13 @@ def run_status(config: Any, algorithm: str, framework: str) -> tuple[RunStatus, 
     return found
 
 
-def defaults_of_later(config: Any) -> dict[str, Any]:
+def defaults_of_later(config: RecordConfig) -> dict[str, Any]:
     """What the settings that runs of earlier versions lack were there, as YAML has them."""
     defaults = {field.name: field.default for field in fields(config) if "later" in field.metadata}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}
 
 
-def _latest(config: Any, algorithm: str, framework: str) -> Iterator[Unfinished]:
+def _latest(config: RecordConfig, algorithm: str, framework: str) -> Iterator[Unfinished]:
     for folder in sorted(alike(config, framework), key=_begun, reverse=True):
         if _is_finished(folder):
             continue
@@ -130,7 +131,7 @@ def _latest(config: Any, algorithm: str, framework: str) -> Iterator[Unfinished]
                 warn(f"{folder} is passed over: it cannot be written ({error.strerror})")
 
 
-def _named(config: Any, folder: Path, algorithm: str, framework: str) -> Unfinished:
+def _named(config: RecordConfig, folder: Path, algorithm: str, framework: str) -> Unfinished:
     differing = _differing(config, algorithm, folder)
     if differing is None:
         raise InputError(f"{folder} is no run's folder, or its config.yaml is damaged: name another, or auto")
@@ -199,7 +200,7 @@ class _SettingsLoader(yaml.SafeLoader):
         return node
 
 
-def _differing(config: Any, algorithm: str, folder: Path) -> list[str] | None:
+def _differing(config: RecordConfig, algorithm: str, folder: Path) -> list[str] | None:
     """The settings of a run that are not the config's, in words; None if the folder does not tell them.
 
     A run from before a renaming has other names.

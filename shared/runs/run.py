@@ -55,7 +55,13 @@ class Run:
     """
 
     def __init__(
-        self, config: Any, task: Task, algorithm: str, framework: str, device: object = None, unit: str = "update"
+        self,
+        config: Any,
+        task: Task,
+        algorithm: str,
+        framework: str,
+        device: object = None,
+        unit: str = "update",
     ) -> None:
         """Makes nothing yet.
 
@@ -75,7 +81,7 @@ class Run:
         self._stop = StopRequest(self._what_is_saved)
         self._progress, self._phases = Progress(), Phases(config)
         named_device = str(device or config.device)
-        self._record = Record(config, task, algorithm, framework, named_device, unit, self._progress)
+        self._record = Record(config, task, algorithm, framework, named_device, unit, self._progress, self._phases)
         self._background = BackgroundEvaluator(task.evaluator)
         self._saved: Path | None = None
         self._not_saved: OSError | None = None

@@ -7,7 +7,7 @@ only where that says something else. `--help` lists the settings of this file as
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from shared.runs.encoders import ENCODERS, NO_ENCODER
+from shared.runs.encoders import ENCODERS, NO_ENCODER, Reader
 from shared.runs.fields import bounded, bounds, choice, later, positive, unbounded
 
 
@@ -47,6 +47,11 @@ class RecordConfig:
     # Whether TensorBoard's file of events is written into the run's folder
     tensorboard: bool = later(field(default=False))
 
+    @property
+    def reader(self) -> Reader:
+        """What observations are read with."""
+        return Reader()
+
 
 @dataclass(frozen=True)
 class RunConfig(RecordConfig):
@@ -63,6 +68,11 @@ class RunConfig(RecordConfig):
     action_high: tuple[float, ...] = later(bounds())
     # Seed of the weights, the batches, the noise and the evaluation's start states
     seed: int = bounded(0, low=0, high=2**32 - 1)
+
+    @property
+    def evaluation_seed(self) -> int:
+        """Decides the start states of evaluations."""
+        return self.seed
 
 
 @dataclass(frozen=True)
@@ -128,6 +138,11 @@ class ImagesConfig:
     # Images in an observation, the newest last
     frame_stack: int = later(bounded(1, low=1))
 
+    @property
+    def reader(self) -> Reader:
+        """What observations are read with."""
+        return Reader(self.encoder, self.frame_stack, getattr(self, "crop_padding", 0))
+
 
 @dataclass(frozen=True)
 class ModelledConfig:
@@ -189,6 +204,11 @@ class EvalSeedConfig(RunConfig):
     seed: int = bounded(0, low=0, high=2**32 - 1)
     # Seed of the evaluation's start states
     eval_seed: int = bounded(42, low=0)
+
+    @property
+    def evaluation_seed(self) -> int:
+        """Decides the start states of evaluations."""
+        return self.eval_seed
 
 
 @dataclass(frozen=True)

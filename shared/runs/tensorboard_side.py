@@ -11,11 +11,12 @@ from imageio.v3 import improps
 
 from shared.errors import InputError, reason
 from shared.runs.curves import PICTURE
+from shared.runs.settings import RecordConfig
 
 _RGBA = 4
 
 
-def tensorboard_logger(config: Any) -> "TensorboardLogger | None":
+def tensorboard_logger(config: RecordConfig) -> "TensorboardLogger | None":
     """TensorBoard if it is wanted.
 
     Args:
@@ -55,7 +56,7 @@ class TensorboardLogger:
 
     name = "TensorBoard"
 
-    def __init__(self, library: Library, config: Any) -> None:
+    def __init__(self, library: Library, config: RecordConfig) -> None:
         """Nothing is written before `start`."""
         self._library, self._config = library, config
         self._writer: Any = None

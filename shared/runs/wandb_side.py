@@ -7,9 +7,10 @@ from types import ModuleType
 from typing import Any
 
 from shared.errors import InputError, reason
+from shared.runs.settings import RecordConfig
 
 
-def wandb_logger(config: Any) -> "WandbLogger | None":
+def wandb_logger(config: RecordConfig) -> "WandbLogger | None":
     """Weights & Biases if it is wanted.
 
     Args:
@@ -39,7 +40,7 @@ class WandbLogger:
 
     name = "Weights & Biases"
 
-    def __init__(self, wandb: Any, config: Any) -> None:
+    def __init__(self, wandb: Any, config: RecordConfig) -> None:
         """Nothing is sent before `start`; `wandb` is the package."""
         self._wandb, self._config = wandb, config
         self._record: Any = None

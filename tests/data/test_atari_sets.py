@@ -18,7 +18,7 @@ from shared.commands import datasets
 from shared.commands.common import ended
 from shared.data import atari_sets, npy, sources, transitions
 from shared.errors import InputError
-from shared.runs.task import load_task
+from shared.runs.task import Preparation, load_task
 
 NAME, FOLDER = "space-invaders-medium-v1", "SpaceInvaders/2/10"
 SIZE, SIDE = 12, 36
@@ -193,8 +193,8 @@ def test_a_task_scores_where_it_is_told(write: Write) -> None:
     shown = {"env": NAME, "encoder": "nature", "frame_stack": 4, "device": "cpu"}
     try:
         with pytest.raises(InputError, match="space-invaders-medium-v1 names no environment: set eval_env"):
-            load_task(bc.TrainConfig(**shown), normalize=False, finite=True)
-        task = load_task(bc.TrainConfig(**shown, eval_env="Screen-v0"), normalize=False, finite=True)
+            load_task(bc.TrainConfig(**shown), Preparation(normalise=False, finite=True))
+        task = load_task(bc.TrainConfig(**shown, eval_env="Screen-v0"), Preparation(normalise=False, finite=True))
         assert task.shape == (4, SIDE, SIDE)
         assert task.action_dim == 6
         assert_array_equal(task.dataset.observations[3], ROWS["observation"][:4])

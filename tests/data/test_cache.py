@@ -15,9 +15,9 @@ import pytest
 
 from shared.data import cache, sources
 from shared.data.cache import Source
-from shared.data.rewards import modify_rewards
+from shared.data.rewards import CorlRewards
 from shared.frameworks import jax_side
-from shared.runs.task import load_task
+from shared.runs.task import Preparation, load_task
 from tests.runs.test_task import Config
 
 WriteHDF5 = Callable[..., Path]
@@ -157,12 +157,12 @@ def test_the_second_start_with_a_million_transitions_takes_less_than_two_thirds_
         file["rewards"] = rng.normal(size=rows).astype(np.float32)
         file["terminals"] = np.arange(rows) % 2000 == 777
         file["timeouts"] = np.arange(rows) % 1000 == 999
-    config = Config(str(path), eval_env="d4rl/halfcheetah-v2")
+    config = Config(env=str(path), eval_env="d4rl/halfcheetah-v2")
     seconds = []
     for _ in range(3):
         # Of this process, which another job on the machine does not change.
         start = time.process_time()
-        task = load_task(config, modify_rewards)
+        task = load_task(config, Preparation(rewards=CorlRewards()))
         seconds.append(time.process_time() - start)
         task.evaluator.close()
     print(f"a million transitions: {seconds[0]:.2f} s at the first start, {min(seconds[1:]):.2f} s at later ones")

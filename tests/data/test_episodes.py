@@ -12,16 +12,15 @@ import pytest
 import corl_jax.any_percent_bc
 import corl_torch.any_percent_bc
 from shared import names
-from shared.data import remarks
+from shared.data import remarks, sources
 from shared.data.episodes import of_rows, of_transitions
-from shared.data.rewards import keep_best, modify_rewards, modify_step_rewards, return_range
+from shared.data.rewards import BestEpisodes, CorlRewards, return_range
 from shared.data.scalers import episode_returns
 from shared.data.sequences import split_trajectories
 from shared.data.transitions import extract_transitions
 from shared.errors import InputError
-from shared.runs import task
 from shared.runs.settings import TransitionsConfig
-from shared.runs.task import load_task
+from shared.runs.task import Preparation, load_task
 
 WriteHDF5 = Callable[..., Path]
 EPISODES, LENGTH = 40, 25
@@ -100,15 +99,15 @@ def test_the_best_episodes_are_good_ones(
 def test_rewards_are_scaled_by_the_episodes_of_the_file(env: str) -> None:
     """Of any family; where CORL's pieces count, of locomotion alone."""
     dataset, episodes = extract_transitions(limited()), of_transitions(limited())
-    scaled = modify_rewards(dataset, env, episodes)
+    scaled = CorlRewards().modified(dataset, env, episodes)
     np.testing.assert_allclose(scaled.rewards, dataset.rewards / 43.2 * 1000, rtol=1e-5)
-    assert modify_step_rewards(dataset, env, episodes)(2.0) == pytest.approx(2 / 43.2 * 1000, rel=1e-6)
+    assert CorlRewards().change(dataset, env, episodes)(2.0) == pytest.approx(2 / 43.2 * 1000, rel=1e-6)
     equal = of_transitions(limited(rewards=np.ones(EPISODES * LENGTH, np.float32)))
-    assert modify_rewards(dataset, "Reach-v0", equal) is dataset
+    assert CorlRewards().modified(dataset, "Reach-v0", equal).rewards is dataset.rewards
 
 
 def test_a_run_says_how_rewards_are_scaled(write_hdf5: WriteHDF5, capsys: pytest.CaptureFixture[str]) -> None:
-    load_task(Config(env=str(write_hdf5(**limited()))), modify_rewards, normalize=False).evaluator.close()
+    load_task(Config(env=str(write_hdf5(**limited()))), Preparation(rewards=CorlRewards())).evaluator.close()
     assert "40 episodes return 4.8 to 48, and then 111.111 to 1111.11" in capsys.readouterr().out
 
 
@@ -129,17 +128,13 @@ class Config(TransitionsConfig):
 
 def test_published_names_keep_corls_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """To the bit, although the true episodes are others."""
-    given = []
-
-    def best(dataset: Any, _: str, episodes: Any) -> Any:
-        given.append(episodes)
-        return keep_best(dataset, 0.5, 1.0, episodes)
-
-    loaded = load_task(Config(env="mini/hopper-mostly-expert"), best, normalize=False)
+    best = BestEpisodes(0.5, 1.0)
+    loaded = load_task(Config(env="mini/hopper-mostly-expert"), Preparation(rewards=best))
     loaded.evaluator.close()
-    assert given == [None]
-    plain = extract_transitions(task.sources.read("mini/hopper-mostly-expert").raw)
-    np.testing.assert_array_equal(loaded.dataset.rewards, keep_best(plain, 0.5, 1.0).rewards)
+    raw = sources.read("mini/hopper-mostly-expert").raw
+    pieces = best.modified(extract_transitions(raw), "").rewards
+    np.testing.assert_array_equal(loaded.dataset.rewards, pieces)
+    assert len(best.modified(extract_transitions(raw), "", of_transitions(raw)).rewards) != len(pieces)
 
 
 # ---- what looks wrong ----------------------------------------------------------------------------------------------
@@ -166,7 +161,7 @@ def test_time_limits_that_are_stored_as_terminals(
     assert line.startswith(f"{words} come after exactly 25 steps")
     path = str(write_hdf5(**raw))
     for stays in (True, False):
-        loaded = load_task(Config(env=path, limits_as_terminals=stays), normalize=False)
+        loaded = load_task(Config(env=path, limits_as_terminals=stays), Preparation(normalise=False))
         loaded.evaluator.close()
         # The file's last row, a terminal, is none of the transitions.
         assert loaded.dataset.terminals.sum() == (raw["terminals"].sum() - 1 if stays else len(falls))
@@ -225,4 +220,4 @@ def test_a_last_piece_that_is_cut() -> None:
 
 def test_good_data_are_not_talked_about() -> None:
     assert said(limited()) == []
-    assert said(task.sources.read("mini/pendulum-replay").raw) == []
+    assert said(sources.read("mini/pendulum-replay").raw) == []

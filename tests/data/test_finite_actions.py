@@ -12,7 +12,8 @@ import torch
 from shared.data import nsteps, sources, transitions
 from shared.errors import InputError
 from shared.frameworks import jax_data, torch_data
-from shared.runs.task import load_environment, load_task
+from shared.runs.online import load_online_task
+from shared.runs.task import Preparation, load_task
 from tests.runs.test_task import Config, Discounted, Scaled
 
 WriteHDF5 = Callable[..., Path]
@@ -80,7 +81,7 @@ def test_returns_are_scored_between_those_that_the_file_states(
     """In the environment that the file names, and in no other."""
     path = write_hdf5(**OF_CARTPOLE | {"attributes": {"env_id": "CartPole-v1", **bounds}})
     for eval_env in ("", "CartPole-v0"):
-        task = load_task(Config(str(path), eval_env=eval_env), normalize=False, finite=True)
+        task = load_task(Config(env=str(path), eval_env=eval_env), Preparation(normalise=False, finite=True))
         scored = score is not None and not eval_env
         assert task.evaluator.scale.metric == ("normalized_return" if scored else "return_mean")
         assert task.evaluator.scale(260.0) == (score if scored else 260.0)
@@ -99,25 +100,25 @@ def test_returns_are_scored_between_those_that_the_file_states(
 def test_returns_that_are_no_range_are_refused(write_hdf5: WriteHDF5, bounds: dict[str, object]) -> None:
     path = write_hdf5(**OF_CARTPOLE | {"attributes": {"env_id": "CartPole-v1", **bounds}})
     with pytest.raises(InputError, match="returns for 0 and 100 are no range") as caught:
-        load_task(Config(str(path)), normalize=False, finite=True)
+        load_task(Config(env=str(path)), Preparation(normalise=False, finite=True))
     assert "\n" not in str(caught.value)
 
 
 def test_a_task_of_finite_actions(write_hdf5: WriteHDF5) -> None:
     """How many there are, the environment says: a dataset may lack the last one."""
     path = write_hdf5(**OF_CARTPOLE | {"actions": 0 * ACTIONS})
-    task = load_task(Config(str(path)), normalize=False, finite=True)
+    task = load_task(Config(env=str(path)), Preparation(normalise=False, finite=True))
     assert (task.state_dim, task.action_dim, task.max_action) == (4, 2, 1.0)
     assert (task.action_mean.tolist(), task.action_std.tolist()) == ([0, 0], [1, 1])
     task.evaluator.close()
-    several = load_task(Discounted(env=str(path), eval_env="", n_steps=3), normalize=False, finite=True)
+    several = load_task(Discounted(env=str(path), eval_env="", n_steps=3), Preparation(normalise=False, finite=True))
     assert several.dataset.actions.dtype == np.int64
     several.evaluator.close()
 
 
 def test_a_task_in_an_environment_of_finite_actions() -> None:
     """Room for whole numbers."""
-    task = load_environment(Scaled(env="CartPole-v1", max_timesteps=5, eval_env=""), finite=True)
+    task = load_online_task(Scaled(env="CartPole-v1", max_timesteps=5, eval_env=""), finite=True)
     assert [(column.shape, column.dtype) for column in task.dataset[:2]] == [((5, 4), "float32"), ((5,), "int64")]
     task.evaluator.close()
 
@@ -159,7 +160,7 @@ def test_another_kind_of_actions_is_refused_in_one_line(
     """By the algorithm or by the environment."""
     path = write_hdf5(**arrays)
     with pytest.raises(InputError) as caught:
-        load_task(Config(str(path)), normalize=False, finite=finite)
+        load_task(Config(env=str(path)), Preparation(normalise=False, finite=finite))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -167,10 +168,10 @@ def test_another_kind_of_actions_is_refused_in_one_line(
 @pytest.mark.parametrize(("env", "finite"), [("CartPole-v1", False), ("d4rl/hopper-v2", True)])
 def test_an_environment_of_another_kind_is_refused(env: str, finite: bool) -> None:
     with pytest.raises(InputError, match=f"actions of environment '{env}' are .*: set env to another"):
-        load_environment(Scaled(env=env, eval_env=""), finite=finite)
+        load_online_task(Scaled(env=env, eval_env=""), finite=finite)
 
 
 def test_finite_actions_have_no_scale(write_hdf5: WriteHDF5) -> None:
     config = Scaled(env=str(write_hdf5(**OF_CARTPOLE)), eval_env="", action_scaler="min_max")
     with pytest.raises(InputError, match="finite actions have no scale: set action_scaler to none"):
-        load_task(config, normalize=False, finite=True)
+        load_task(config, Preparation(normalise=False, finite=True))

@@ -34,8 +34,8 @@ rows = st.integers(0, 6)
 # What algorithms learn from
 PREPARATIONS: list[Callable[[dict[str, np.ndarray]], Any]] = [
     lambda raw: transitions.normalise_states(transitions.extract_transitions(raw, 3))[0],
-    lambda raw: rewards.modify_rewards(transitions.extract_transitions(raw, 3), "hopper"),
-    lambda raw: rewards.keep_best(transitions.extract_transitions(raw, 3), 0.5, 0.99),
+    lambda raw: rewards.CorlRewards().modified(transitions.extract_transitions(raw, 3), "hopper"),
+    lambda raw: rewards.BestEpisodes(0.5, 0.99).modified(transitions.extract_transitions(raw, 3), "hopper"),
     lambda raw: transitions.extract_sarsa(raw, 3),
     lambda raw: sequences.normalise_states(sequences.split_trajectories(raw), raw["observations"])[0],
 ]

@@ -23,7 +23,7 @@ from shared.envs.images import pictured
 from shared.envs.spaces import spaces_of
 from shared.errors import InputError
 from shared.frameworks import jax_data, torch_data
-from shared.runs.task import load_task
+from shared.runs.task import Preparation, load_task
 
 WriteHDF5 = Callable[..., Path]
 SIZE, SHAPE = 12, (2, 4, 3)
@@ -280,7 +280,7 @@ def test_a_damaged_file_is_refused(image_file: Callable[..., str]) -> None:
 def test_settings_that_do_not_fit_images(image_file: Callable[..., str], settings: dict[str, Any], told: str) -> None:
     config = cql.TrainConfig(env=image_file(), **settings)
     with pytest.raises(InputError, match=told):
-        load_task(config, None, normalize=False, finite=True)
+        load_task(config, Preparation(normalise=False, finite=True))
 
 
 def test_an_algorithm_without_encoders_reads_no_images(image_file: Callable[..., str]) -> None:
@@ -293,19 +293,19 @@ def test_an_algorithm_without_encoders_reads_no_images(image_file: Callable[...,
 def test_vectors_have_no_encoder() -> None:
     config = cql.TrainConfig(encoder="nature")
     with pytest.raises(InputError, match="are vectors, which encoder nature cannot read: set encoder to none"):
-        load_task(config, None, normalize=False, finite=True)
+        load_task(config, Preparation(normalise=False, finite=True))
 
 
 def test_vectors_are_not_cropped() -> None:
     config = cql.TrainConfig(crop_padding=4)
     with pytest.raises(InputError, match="are vectors, and only images can be cropped: set crop_padding to 0"):
-        load_task(config, None, normalize=False, finite=True)
+        load_task(config, Preparation(normalise=False, finite=True))
 
 
 def test_vectors_are_not_stacked() -> None:
     config = cql.TrainConfig(frame_stack=4)
     with pytest.raises(InputError, match="only images can be stacked: set frame_stack to 1"):
-        load_task(config, None, normalize=False, finite=True)
+        load_task(config, Preparation(normalise=False, finite=True))
 
 
 def test_stacks_are_read_as_any_array() -> None:

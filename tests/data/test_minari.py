@@ -124,7 +124,7 @@ def test_a_time_limit_is_no_terminal(record: Callable[..., list[list[Any]]]) -> 
 
 def test_a_run_is_scored_where_the_dataset_was_recorded(record: Callable[..., list[list[Any]]]) -> None:
     record("mujoco/hopper/tests-v0", "Hopper-v5", [30, 30])
-    task = load_task(Config("minari:mujoco/hopper/tests-v0"))
+    task = load_task(Config(env="minari:mujoco/hopper/tests-v0"))
     task.evaluator.close()
     assert task.evaluator.fingerprint["env"] == "Hopper-v5"
     assert (task.state_dim, task.action_dim) == (11, 3)
@@ -135,7 +135,7 @@ def test_an_environment_that_its_name_does_not_make_again_is_made_as_it_was_reco
     record: Callable[..., list[list[Any]]],
 ) -> None:
     record("hopper-v0", "Hopper-v5", [10], forward_reward_weight=2.0, max_episode_steps=7)
-    task = load_task(Config("minari:hopper-v0"))
+    task = load_task(Config(env="minari:hopper-v0"))
     assert task.evaluator.fingerprint["env"] == "minari:hopper-v0"
     task.evaluator.close()
     env: Any = make_env("minari:hopper-v0")
@@ -147,7 +147,7 @@ def test_an_environment_that_its_name_does_not_make_again_is_made_as_it_was_reco
 def test_wrappers_are_applied_in_evaluation(record: Callable[..., list[list[Any]]]) -> None:
     """Actions of a tenth are torques of a fifth: the returns are those of the environment under its wrapper."""
     record("stretched-v0", RescaleAction(gymnasium.make("Pendulum-v1"), -1.0, 1.0), [20])
-    task = load_task(Config("minari:stretched-v0"))
+    task = load_task(Config(env="minari:stretched-v0"))
     found = task.evaluator(lambda observations: np.full((len(observations), 1), 0.1, np.float32))
     task.evaluator.close()
     plain = Evaluator("Pendulum-v1", 1, 0)
@@ -168,8 +168,8 @@ class Plain(gymnasium.ActionWrapper):
 def test_a_wrapper_that_cannot_be_made_again_is_refused_in_one_line(record: Callable[..., list[list[Any]]]) -> None:
     record("turned-v0", Plain(gymnasium.make("Pendulum-v1")), [20])
     with pytest.raises(InputError, match=r"Pendulum-v1 under Plain, cannot be made again .*set eval_env"):
-        load_task(Config("minari:turned-v0"))
-    load_task(Config("minari:turned-v0", eval_env="Pendulum-v1")).evaluator.close()
+        load_task(Config(env="minari:turned-v0"))
+    load_task(Config(env="minari:turned-v0", eval_env="Pendulum-v1")).evaluator.close()
 
 
 def test_an_environment_of_another_package_is_imported_from_it(record: Callable[..., list[list[Any]]]) -> None:
@@ -177,7 +177,7 @@ def test_an_environment_of_another_package_is_imported_from_it(record: Callable[
     record("glide-v0", "tests.own_envs:own/Glide-v0", [20])
     del gymnasium.registry["own/Glide-v0"]
     del sys.modules["tests.own_envs"]
-    task = load_task(Config("minari:glide-v0"))
+    task = load_task(Config(env="minari:glide-v0"))
     task.evaluator.close()
     assert task.evaluator.fingerprint["env"] == "tests.own_envs:own/Glide-v0"
 

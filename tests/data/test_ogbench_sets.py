@@ -15,7 +15,7 @@ from shared.commands import datasets
 from shared.commands.common import ended
 from shared.data import cache, ogbench_sets, sequences, sources, transitions
 from shared.data.nsteps import extract_n_steps
-from shared.data.rewards import is_antmaze, shift_antmaze_rewards
+from shared.data.rewards import ShiftedRewards, is_antmaze
 from shared.envs.registry import make_env
 from shared.errors import InputError
 from tests import ogbench_files
@@ -148,8 +148,8 @@ def test_rewards_of_its_antmaze_stay_as_they_are() -> None:
     batch = transitions.Batch(*(np.zeros(3, np.float32) for _ in transitions.Batch._fields))
     for env in ("ogbench:antmaze-large-navigate-singletask-v0", "ogbench/antmaze-large-singletask-v0"):
         assert not is_antmaze(env)
-        assert_array_equal(shift_antmaze_rewards(batch, env).rewards, 0)
-    assert_array_equal(shift_antmaze_rewards(batch, "antmaze-large-play-v2").rewards, -1)
+        assert_array_equal(ShiftedRewards().modified(batch, env).rewards, 0)
+    assert_array_equal(ShiftedRewards().modified(batch, "antmaze-large-play-v2").rewards, -1)
 
 
 def test_names() -> None:

@@ -38,11 +38,10 @@ def test_targets_are_the_datas_own_returns(
 def test_corls_count_for_d4rls_names_and_what_is_given_counts_anywhere() -> None:
     twin, returns = load_twin("torch", "dt"), np.array([10.0, 20.0])
     corls = Prompts((12000.0, 6000.0), 0.001)
-    assert prompts(twin.TrainConfig(env="halfcheetah-medium-v2"), None, returns) == corls
-    own = twin.TrainConfig(env="own.hdf5", target_returns=(7.0,))
-    assert prompts(own, None, returns) == Prompts((7.0,), 0.05)
-    assert prompts(own, 0.5, returns) == Prompts((7.0,), 0.5)
-    assert prompts(twin.TrainConfig(env="own.hdf5"), None, np.zeros(3)) == Prompts((0.0,), 1.0)
+    assert prompts("halfcheetah-medium-v2", None, None, returns) == corls
+    assert prompts("own.hdf5", (7.0,), None, returns) == Prompts((7.0,), 0.05)
+    assert prompts("own.hdf5", (7.0,), 0.5, returns) == Prompts((7.0,), 0.5)
+    assert prompts("own.hdf5", None, None, np.zeros(3)) == Prompts((0.0,), 1.0)
     saved = with_corls_prompts(twin.TrainConfig(reward_scale=1.0))
     assert (saved.target_returns, saved.reward_scale) == (corls.target_returns, 1.0)
 

@@ -1,5 +1,7 @@
 """What transitions earned from there on, and what stands for it where only the future could tell."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -138,10 +140,14 @@ def test_both_twins_prepare_alike(side: str) -> None:
     twin, ended = load_twin(side, "finetune/cal_ql"), extract_ended(rows([1], [4]))
     ended.rewards[:] = [0, 1, 0, 0, 1]
     rule = {"reward_scale": 10.0, "reward_bias": -5.0, "discount": 0.5, "is_sparse_reward": True}
-    found = twin.prepare(ended, "antmaze-umaze-v2", twin.TrainConfig(normalize_reward=True, **rule))
+
+    def prepared(env: str, **more: Any) -> Any:
+        return twin.CalibratedRewards(twin.TrainConfig(**rule, **more)).modified(ended, env)
+
+    found = prepared("antmaze-umaze-v2", normalize_reward=True)
     np.testing.assert_array_equal(found.rewards, [-5, 5, -5, -5, 5])
     np.testing.assert_array_equal(found.returns, [-2.5, 5, -10, -10, 5])
     with pytest.raises(InputError, match="unknown D4RL dataset"):
-        twin.prepare(ended, "mini/hopper-medium-replay", twin.TrainConfig(**rule))
+        prepared("mini/hopper-medium-replay")
     with pytest.raises(InputError, match="set reward_scaler to none on sparse tasks"):
-        twin.prepare(ended, "antmaze-umaze-v2", twin.TrainConfig(**rule, reward_scaler="multiply"))
+        prepared("antmaze-umaze-v2", reward_scaler="multiply")

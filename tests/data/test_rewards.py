@@ -4,16 +4,13 @@ import numpy as np
 import pytest
 
 from shared.data.rewards import (
-    keep_best,
-    modify_rewards,
-    modify_rewards_of_episodes,
-    modify_rewards_times_100,
-    modify_step_rewards_times_100,
+    BestEpisodes,
+    CorlRewards,
+    HundredfoldRewards,
+    ScaledRewards,
+    ShiftedRewards,
+    TrueEpisodeRewards,
     return_range,
-    scale_and_shift_rewards,
-    scale_rewards,
-    shift_antmaze_rewards,
-    shift_antmaze_step_rewards,
 )
 from shared.data.transitions import Batch
 from shared.errors import InputError
@@ -65,7 +62,7 @@ def test_returns_are_summed_in_float64() -> None:
 def test_the_best_pieces_are_kept_in_order(frac: float, discount: float, kept: list[int]) -> None:
     rewards, terminals = [1.5, 1.5, 1, 1, 6, 2, 0, 50, 50], [0, 1, 1, 0, 1, 0, 1, 0, 0]
     dataset = transitions(rewards, terminals)._replace(actions=np.arange(9.0)[:, None])
-    best = keep_best(dataset, frac, discount)
+    best = BestEpisodes(frac, discount).modified(dataset, "")
     assert best.actions[:, 0].tolist() == kept
     assert best.rewards.tolist() == [rewards[row] for row in kept]
     assert all(len(column) == len(kept) for column in best)
@@ -73,13 +70,13 @@ def test_the_best_pieces_are_kept_in_order(frac: float, discount: float, kept: l
 
 def test_pieces_are_cut_after_a_thousand() -> None:
     dataset = transitions([1.0] * 1000 + [3.0] * 1000 + [9.0] * 999, [0] * 2999)
-    assert keep_best(dataset, 0.5, 1.0).rewards.tolist() == [3.0] * 1000
-    assert keep_best(dataset, 1.0, 1.0).rewards.tolist() == [3.0] * 1000 + [1.0] * 1000
+    assert BestEpisodes(0.5, 1.0).modified(dataset, "").rewards.tolist() == [3.0] * 1000
+    assert BestEpisodes(1.0, 1.0).modified(dataset, "").rewards.tolist() == [3.0] * 1000 + [1.0] * 1000
 
 
 def test_without_a_complete_piece_there_is_no_best() -> None:
     with pytest.raises(InputError, match="has no complete episode"):
-        keep_best(transitions([1.0, 2.0], [0, 0]), 0.1, 1.0)
+        BestEpisodes(0.1, 1.0).modified(transitions([1.0, 2.0], [0, 0]), "")
 
 
 @pytest.mark.parametrize("env", ["hopper-medium-v2", "d4rl/halfcheetah-v2", "Walker2d-v5"])
@@ -88,8 +85,8 @@ def test_locomotion_rewards_are_scaled_in_two_float32_steps(env: str) -> None:
     low, high = return_range(dataset.rewards, dataset.terminals)
     expected = (dataset.rewards / np.float32(high - low)) * np.float32(1000)
     before = dataset.rewards.copy()
-    for modify in (scale_rewards, modify_rewards):
-        scaled = modify(dataset, env)
+    for kind in (ScaledRewards(), CorlRewards()):
+        scaled = kind.modified(dataset, env)
         assert scaled.rewards.dtype == np.float32
         np.testing.assert_array_equal(scaled.rewards, expected)
     np.testing.assert_array_equal(dataset.rewards, before)
@@ -97,32 +94,32 @@ def test_locomotion_rewards_are_scaled_in_two_float32_steps(env: str) -> None:
 
 def test_rewards_are_scaled_then_multiplied_then_shifted() -> None:
     dataset = transitions([0.1, 0.2, 0.7, 3.3, 0.3], [0, 1, 0, 1, 0])
-    scaled = scale_rewards(dataset, "hopper-medium-v2").rewards
-    ours = scale_and_shift_rewards(dataset, "hopper-medium-v2", factor=5.0, shift=-1.0)
+    scaled = ScaledRewards().modified(dataset, "hopper-medium-v2").rewards
+    ours = ScaledRewards(5.0, -1.0).modified(dataset, "hopper-medium-v2")
     np.testing.assert_array_equal(ours.rewards, scaled * 5 - 1)
-    elsewhere = scale_and_shift_rewards(dataset, "antmaze-umaze-v2", factor=10.0, shift=-5.0)
+    elsewhere = ScaledRewards(10.0, -5.0).modified(dataset, "antmaze-umaze-v2")
     np.testing.assert_array_equal(elsewhere.rewards, dataset.rewards * 10 - 5)
 
 
 def test_antmaze_rewards_lose_one_and_others_stay() -> None:
     dataset = transitions([0, 1, 0.5], [0, 1, 0])
-    assert modify_rewards(dataset, "antmaze-umaze-v2").rewards.tolist() == [-1, 0, -0.5]
-    assert scale_rewards(dataset, "antmaze-umaze-v2").rewards.tolist() == [0, 1, 0.5]
-    assert modify_rewards(dataset, "pen-human-v1").rewards.tolist() == [0, 1, 0.5]
+    assert CorlRewards().modified(dataset, "antmaze-umaze-v2").rewards.tolist() == [-1, 0, -0.5]
+    assert ScaledRewards().modified(dataset, "antmaze-umaze-v2").rewards.tolist() == [0, 1, 0.5]
+    assert CorlRewards().modified(dataset, "pen-human-v1").rewards.tolist() == [0, 1, 0.5]
 
 
 @pytest.mark.parametrize(("terminals", "message"), [([0, 0], "no complete episode"), ([1, 1], "all returns are equal")])
 def test_rewards_without_a_range_cannot_be_scaled(terminals: list[int], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        scale_rewards(transitions([1, 1], terminals), "hopper-medium-v2")
+        ScaledRewards().modified(transitions([1, 1], terminals), "hopper-medium-v2")
 
 
 def test_antmazes_rewards_are_multiplied_alone() -> None:
     """By 100; other rewards are left as they are by not asking for it."""
     dataset = transitions([1, -2, 3], [0, 1, 0])
-    assert modify_rewards_times_100(dataset, "antmaze-umaze-v2").rewards.tolist() == [100, -200, 300]
-    assert modify_step_rewards_times_100(dataset, "antmaze-umaze-v2")(-2.5) == -250
-    for modify in (modify_rewards_times_100, modify_step_rewards_times_100):
+    assert HundredfoldRewards().modified(dataset, "antmaze-umaze-v2").rewards.tolist() == [100, -200, 300]
+    assert HundredfoldRewards().change(dataset, "antmaze-umaze-v2")(-2.5) == -250
+    for modify in (HundredfoldRewards().modified, HundredfoldRewards().change):
         with pytest.raises(InputError, match="AntMaze alone"):
             modify(dataset, "hopper-medium-v2")
 
@@ -135,7 +132,7 @@ def test_true_episodes_scale_rewards(env: str) -> None:
     terminals = np.array([0, 0, 0, 1, 0, 0], np.float32)
     rewards = np.array([1, 2, 3, 4, 6, 7], np.float32)
     dataset = Batch(states, states, rewards, next_states, terminals)
-    found = modify_rewards_of_episodes(dataset, env)
+    found = TrueEpisodeRewards().modified(dataset, env)
     np.testing.assert_array_equal(found.rewards, rewards / np.float32(10) * np.float32(1000))
     assert found.rewards.dtype == np.float32
 
@@ -143,19 +140,19 @@ def test_true_episodes_scale_rewards(env: str) -> None:
 def test_true_episodes_leave_other_families_to_the_common_rule() -> None:
     """AntMaze's rewards lose 1, Adroit's stay; equal returns have no range."""
     dataset = transitions([0, 1], [0, 1])
-    np.testing.assert_array_equal(modify_rewards_of_episodes(dataset, "antmaze-umaze-v0").rewards, [-1, 0])
-    np.testing.assert_array_equal(modify_rewards_of_episodes(dataset, "pen-human-v0").rewards, [0, 1])
+    np.testing.assert_array_equal(TrueEpisodeRewards().modified(dataset, "antmaze-umaze-v0").rewards, [-1, 0])
+    np.testing.assert_array_equal(TrueEpisodeRewards().modified(dataset, "pen-human-v0").rewards, [0, 1])
     with pytest.raises(InputError, match="returns are equal"):
-        modify_rewards_of_episodes(transitions([1, 1], [1, 1]), "hopper-medium-v2")
+        TrueEpisodeRewards().modified(transitions([1, 1], [1, 1]), "hopper-medium-v2")
 
 
 def test_antmazes_rewards_are_shifted_alone() -> None:
     """FQL's: those of locomotion have the scale that they have."""
     dataset = transitions([0, 1, 0.5], [0, 1, 0])
-    assert shift_antmaze_rewards(dataset, "antmaze-umaze-v2").rewards.tolist() == [-1, 0, -0.5]
-    assert shift_antmaze_step_rewards(dataset, "antmaze-umaze-v2")(0.3) == 0.3 - 1
+    assert ShiftedRewards().modified(dataset, "antmaze-umaze-v2").rewards.tolist() == [-1, 0, -0.5]
+    assert ShiftedRewards().change(dataset, "antmaze-umaze-v2")(0.3) == 0.3 - 1
     ogbenchs = f"{OGBENCH}antmaze-large-navigate-singletask-v0"
     for env in ("hopper-medium-v2", "pen-human-v1", ogbenchs):
-        assert shift_antmaze_rewards(dataset, env).rewards.tolist() == [0, 1, 0.5]
-        assert shift_antmaze_step_rewards(dataset, env)(0.3) == 0.3
+        assert ShiftedRewards().modified(dataset, env).rewards.tolist() == [0, 1, 0.5]
+        assert ShiftedRewards().change(dataset, env)(0.3) == 0.3
     assert dataset.rewards.tolist() == [0, 1, 0.5]

@@ -23,7 +23,8 @@ from shared.errors import InputError
 from shared.frameworks import jax_checkpoints, jax_data, jax_side, torch_checkpoints, torch_data, torch_side
 from shared.frameworks.exchange import blank_state, to_jax
 from shared.runs.run import Run
-from shared.runs.task import load_task, load_trajectories
+from shared.runs.settings import DeterministicConfig, OfflineConfig
+from shared.runs.task import Extract, Preparation, load_task
 
 WriteHDF5 = Callable[..., Path]
 CPU = torch.device("cpu")
@@ -46,26 +47,19 @@ def file_rows(lengths: list[int], tail: int = 0) -> dict[str, np.ndarray]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-    """What `load_trajectories` and a run look at."""
+class Config(DeterministicConfig, OfflineConfig):
+    """A run of a sequence model."""
 
-    env: str
-    runs_path: str = ""
-    eval_env: str = ""
-    eval_backend: str = "gymnasium"
-    observation_scaler: str = "none"
     name: str = "DT"
     n_episodes: int = 3
     episode_len: int = 30
+    reward_scale: float | None = 1.0
+    target_returns: tuple[float, ...] | None = None
     max_timesteps: int = 2
     eval_freq: int = 1
-    seed: int = 0
-    device: str = "auto"
-    checkpoints_path: str | None = None
-    load_model: str = ""
-    resume: str = ""
-    wandb_mode: str = "off"
-    tensorboard: bool = False
+
+
+WHOLE = Preparation(Extract.TRAJECTORIES)
 
 
 # ---- trajectories --------------------------------------------------------------------------------------------------
@@ -127,7 +121,7 @@ def test_a_task_of_trajectories(write_hdf5: WriteHDF5) -> None:
     """Normalised states, scaled returns; the tail counts in the statistics only; episodes are cut at `episode_len`."""
     raw = file_rows(LENGTHS, tail=4)
     path = write_hdf5(**raw)
-    task = load_trajectories(Config(str(path)), reward_scale=0.01, eval_seed=42)
+    task = load_task(Config(env=str(path), reward_scale=0.01), WHOLE)
     plain = sequences.split_trajectories(raw)
     mean, std = sequences.state_statistics(raw["observations"])
     np.testing.assert_array_equal(task.mean, mean)
@@ -138,7 +132,7 @@ def test_a_task_of_trajectories(write_hdf5: WriteHDF5) -> None:
     assert (task.state_dim, task.action_dim) == (11, 3)
     assert task.fingerprint["transitions"] == sum(LENGTHS)
     assert task.evaluator.fingerprint["seed"] == 42
-    assert load_trajectories(Config(str(path), seed=5), 0.01).evaluator.fingerprint["seed"] == 5
+    assert load_task(Config(env=str(path), eval_seed=5), WHOLE).evaluator.fingerprint["seed"] == 5
     still = PromptedPolicy(lambda *windows: np.zeros((3, 2, 3)), 0.0, 1.0, 2, 3)
     assert task.evaluator(still).lengths.tolist() == [30, 30, 30]
 
@@ -146,7 +140,7 @@ def test_a_task_of_trajectories(write_hdf5: WriteHDF5) -> None:
 def test_states_are_scaled_by_all_rows_of_the_file(write_hdf5: WriteHDF5) -> None:
     path = write_hdf5()
     observations = transitions.read_hdf5(path)["observations"]
-    task = load_trajectories(Config(str(path), observation_scaler="min_max"), 1.0)
+    task = load_task(Config(env=str(path), observation_scaler="min_max"), WHOLE)
     task.evaluator.close()
     np.testing.assert_allclose(task.mean, (observations.min(axis=0) + observations.max(axis=0)) / 2, rtol=1e-5)
     np.testing.assert_allclose(task.dataset.observations.max(axis=0), 1, rtol=1e-6)
@@ -155,9 +149,9 @@ def test_states_are_scaled_by_all_rows_of_the_file(write_hdf5: WriteHDF5) -> Non
 def test_trajectories_longer_than_the_table_are_refused(write_hdf5: WriteHDF5) -> None:
     """One step longer than `episode_len` still fits, as in CORL."""
     path = write_hdf5(**file_rows(LENGTHS))
-    assert load_trajectories(Config(str(path), episode_len=19), 1.0).state_dim == 11
+    assert load_task(Config(env=str(path), episode_len=19), WHOLE).state_dim == 11
     with pytest.raises(InputError, match="has 20 steps: set episode_len to at least 19") as caught:
-        load_trajectories(Config(str(path), episode_len=18), 1.0)
+        load_task(Config(env=str(path), episode_len=18), WHOLE)
     assert "\n" not in str(caught.value)
     config = dt.TrainConfig(**SMALL | {"episode_len": 19, "batch_size": 200}, device="cpu")
     trajectories = sequences.split_trajectories(file_rows(LENGTHS))
@@ -345,8 +339,8 @@ def test_the_action_of_a_step_ignores_what_comes_after(predict: Callable[..., np
 
 def test_a_run_is_scored_by_its_first_prompt(write_hdf5: WriteHDF5, tmp_path: Path) -> None:
     """Further prompts are written under their own names, and count in nothing else."""
-    config = Config(str(write_hdf5(**file_rows(LENGTHS))), str(tmp_path / "runs"))
-    task = load_trajectories(config, 0.001)
+    config = Config(env=str(write_hdf5(**file_rows(LENGTHS))), runs_path=str(tmp_path / "runs"), reward_scale=0.001)
+    task = load_task(config, WHOLE)
 
     def policy(strength: float) -> PromptedPolicy:
         return PromptedPolicy(lambda *windows: np.full((3, 2, 3), strength), 0.0, 1.0, 2, 3)
@@ -454,9 +448,3 @@ def test_transitions_are_another_matter(write_hdf5: WriteHDF5) -> None:
     raw = file_rows(LENGTHS)
     path = write_hdf5(**raw)
     assert len(transitions.extract_transitions(transitions.read_hdf5(path)).rewards) < sum(LENGTHS)
-
-    @dataclasses.dataclass(frozen=True)
-    class WithBuffer(Config):
-        buffer_size: int = 1000
-
-    assert load_task(WithBuffer(str(path))).mean.shape == load_trajectories(Config(str(path)), 1.0).mean.shape

@@ -11,7 +11,7 @@ import pytest
 from shared import names
 from shared.data import sources
 from shared.errors import InputError
-from shared.runs.task import load_task
+from shared.runs.task import Preparation, load_task
 from tests.runs.test_task import Config
 
 WriteHDF5 = Callable[..., Path]
@@ -41,7 +41,8 @@ class Environment:
 
 
 def test_an_object_is_read_as_its_file_would_be() -> None:
-    task = load_task(Config("hopper-medium-v2"), normalize=False, source=Environment())
+    with sources.given("hopper-medium-v2", sources.from_object(Environment())):
+        task = load_task(Config(env="hopper-medium-v2"), Preparation(normalise=False))
     task.evaluator.close()
     assert task.evaluator.fingerprint["env"] == "d4rl/hopper-v2"
     assert sorted(set(range(60)) - set(task.dataset.rewards.tolist())) == [19, 39, 59]
@@ -52,14 +53,16 @@ def test_an_object_is_read_as_its_file_would_be() -> None:
 
 def test_without_timeouts_the_objects_own_time_limit_counts() -> None:
     env = Environment(10, timeouts=None, terminals=np.zeros(60))
-    task = load_task(Config("my-own", eval_env="d4rl/hopper-v2"), normalize=False, source=env)
+    with sources.given("my-own", sources.from_object(env)):
+        task = load_task(Config(env="my-own", eval_env="d4rl/hopper-v2"), Preparation(normalise=False))
     task.evaluator.close()
     assert sorted(set(range(60)) - set(task.dataset.rewards.tolist())) == [9, 19, 29, 39, 49, 59]
 
 
 def test_an_object_of_no_known_name_needs_an_environment() -> None:
-    with pytest.raises(InputError, match="my-own names no environment: set eval_env"):
-        load_task(Config("my-own"), source=Environment())
+    given = sources.given("my-own", sources.from_object(Environment()))
+    with given, pytest.raises(InputError, match="my-own names no environment: set eval_env"):
+        load_task(Config(env="my-own"))
 
 
 def test_the_fingerprint_of_an_object_is_that_of_its_arrays() -> None:
@@ -97,7 +100,7 @@ def test_only_a_dataset_that_is_not_here_touches_the_network(
     path = write_hdf5()
     (tmp_path / "hopper_medium-v2.hdf5").write_bytes(path.read_bytes())
     for name in ("mini/hopper-medium-expert", "hopper-medium-v2", str(path)):
-        load_task(Config(name)).evaluator.close()
+        load_task(Config(env=name)).evaluator.close()
     with pytest.raises(AssertionError, match="the network was touched"):
         sources.read("hopper-expert-v2")
 

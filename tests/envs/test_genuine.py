@@ -14,7 +14,7 @@ from shared.envs.evaluation import Evaluator
 from shared.envs.registry import is_d4rl_exact, make_env
 from shared.envs.scores import reference, scale, score
 from shared.errors import InputError
-from shared.runs.task import load_task
+from shared.runs.task import Preparation, load_task
 from tests.runs.test_task import Config
 
 
@@ -174,16 +174,18 @@ def test_the_setting_chooses_the_datasets_own_environment(write_hdf5: Any, stubs
     monkeypatch.setattr(OldEnv, "observation_space", Box(11))
     monkeypatch.setattr(OldEnv, "action_space", Box(3))
     path = write_hdf5()
-    task = load_task(Config(str(path), eval_env="hopper-medium-v2", eval_backend="d4rl"), normalize=False)
+    task = load_task(
+        Config(env=str(path), eval_env="hopper-medium-v2", eval_backend="d4rl"), Preparation(normalise=False)
+    )
     assert task.evaluator.fingerprint["env"] == "gym/hopper-medium-v2"
     monkeypatch.setenv("D4RL_DATASET_DIR", str(path.parent))
     path.rename(path.parent / "hopper_medium-v2.hdf5")
-    task = load_task(Config("hopper-medium-v2", eval_backend="d4rl"), normalize=False)
+    task = load_task(Config(env="hopper-medium-v2", eval_backend="d4rl"), Preparation(normalise=False))
     assert task.evaluator.fingerprint["env"] == "gym/hopper-medium-v2"
 
 
 def test_the_setting_needs_a_name_of_d4rls(write_hdf5: Any) -> None:
     """Neither a file nor the bundled set has one."""
     with pytest.raises(InputError, match="no environment of D4RL's: set eval_env to one") as caught:
-        load_task(Config(str(write_hdf5()), eval_backend="d4rl"))
+        load_task(Config(env=str(write_hdf5()), eval_backend="d4rl"))
     assert "\n" not in str(caught.value)

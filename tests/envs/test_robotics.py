@@ -80,7 +80,7 @@ def test_a_d4rl_dataset_is_scored_here_by_default(
     path = write_hdf5({}, observations=np.zeros((60, sizes[0])), actions=np.zeros((60, sizes[1])))
     monkeypatch.setenv("D4RL_DATASET_DIR", str(path.parent))
     path.rename(path.parent / Path(D4RL_FACTS[dataset_id]["url_path"]).name)
-    task = load_task(Config(dataset_id, n_episodes=1))
+    task = load_task(Config(env=dataset_id, n_episodes=1))
     assert task.evaluator.fingerprint["env"] == ENV_OF[dataset_id]
     task.evaluator.close()
 

@@ -20,7 +20,7 @@ from shared.data import sources
 from shared.data.measures import find_episodes
 from shared.data.transitions import extract_transitions
 from shared.errors import InputError
-from shared.frameworks.evaluated_policy import load_evaluated_policy, with_policy
+from shared.frameworks.evaluated_policy import load_evaluation_task, with_policy
 from shared.frameworks.saved_run import SavedRun
 from shared.runs.configs import dump
 
@@ -60,7 +60,7 @@ def config(policy: Path | str = POLICY, **settings: Any) -> fqe.TrainConfig:
 def test_the_policy_acts_in_its_own_units(tmp_path: Path) -> None:
     """Its states are scaled by its own statistics, and so are the data's actions; rewards stay as they are."""
     folder = run_folder(tmp_path / "run", action_scaler="min_max")
-    task = load_evaluated_policy(config(folder))
+    task = load_evaluation_task(config(folder))
     raw = extract_transitions(sources.read("mini/hopper-mostly-expert").raw)
     mean, std, action_mean, action_std = STATISTICS.values()
     act = SavedRun.open(folder / "checkpoint.pt").trainer().act
@@ -97,10 +97,10 @@ def test_values_do_not_depend_on_how_many_rows_are_valued_at_once(monkeypatch: p
     """Nor do the policy's actions."""
     monkeypatch.setattr("shared.runs.valuation._ROWS", 1000)
     monkeypatch.setattr("shared.frameworks.saved_run._ROWS", 1000)
-    few = load_evaluated_policy(config())
+    few = load_evaluation_task(config())
     outcome = few.evaluator(lambda observations, actions: observations[:, 0] + actions[:, 1])
     monkeypatch.undo()
-    many = load_evaluated_policy(config())
+    many = load_evaluation_task(config())
     expected = many.evaluator(lambda observations, actions: observations[:, 0] + actions[:, 1])
     np.testing.assert_allclose(few.dataset.next_actions, many.dataset.next_actions, atol=1e-6)
     assert outcome.measures == pytest.approx(expected.measures, rel=1e-5)
@@ -178,6 +178,6 @@ def test_a_dataset_without_an_environment_needs_a_named_policy(write_hdf5: Calla
 def test_the_policy_is_a_part_of_what_is_learnt_from(tmp_path: Path) -> None:
     """So a run does not go on with another one that has taken its place."""
     first, second = (run_folder(tmp_path / str(seed), td3_bc, seed=seed) for seed in (1, 2))
-    one, other = load_evaluated_policy(config(first)).fingerprint, load_evaluated_policy(config(second)).fingerprint
+    one, other = load_evaluation_task(config(first)).fingerprint, load_evaluation_task(config(second)).fingerprint
     assert one["sha256"] == other["sha256"]
     assert one["policy"] != other["policy"]

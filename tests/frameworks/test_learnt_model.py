@@ -46,7 +46,9 @@ def test_a_model_is_trained_once(side: str, tmp_path: Path, monkeypatch: pytest.
     second = train(side, "model_based/mopo", tmp_path, dynamics="", max_timesteps=4, discount=0.9)
     assert first != second
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("Dynamics-*/**/*")} == before
-    task, found = learnt_model.load_learnt_model(config(side, "model_based/mopo", tmp_path, dynamics=str(model)), side)
+    task, found = learnt_model.load_model_based_task(
+        config(side, "model_based/mopo", tmp_path, dynamics=str(model)), side
+    )
     assert found.sizes == (11, 3, 2, 1)
     assert len(task.fingerprint["dynamics"]) == 64
     assert (task.dataset.terminals == 0.0).all()

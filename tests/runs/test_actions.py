@@ -12,7 +12,7 @@ from shared.envs.spaces import Actions
 from shared.errors import InputError
 from shared.runs.actions import action_box, action_units
 from shared.runs.settings import TransitionsConfig
-from shared.runs.task import load_task
+from shared.runs.task import Preparation, load_task
 from tests.boxed_envs import write
 
 FREE = ActionBox(np.full(2, -np.inf, np.float32), np.full(2, np.inf, np.float32))
@@ -30,7 +30,7 @@ class Config(TransitionsConfig):
 def test_a_task_learns_in_units_of_the_box(tmp_path: Path) -> None:
     """The bound of its policy is 1, and its evaluator turns actions back."""
     paths = {name: write(tmp_path, name) for name in ("Unit", "Twice", "Uneven")}
-    tasks = {name: load_task(Config(env=str(path)), normalize=False) for name, path in paths.items()}
+    tasks = {name: load_task(Config(env=str(path)), Preparation(normalise=False)) for name, path in paths.items()}
     unit = tasks["Unit"].dataset.actions
     for name, task in tasks.items():
         assert (task.max_action, task.evaluator.units.bound) == (1.0, 1.0)

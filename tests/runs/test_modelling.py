@@ -12,7 +12,7 @@ import pytest
 from corl_torch.model_based.dynamics import TrainConfig, train
 from shared.data.dynamics import Step
 from shared.errors import InputError
-from shared.runs.modelling import load_modelled
+from shared.runs.modelling import load_model_task
 from shared.runs.rollouts import NEAR
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +32,7 @@ SMALL: dict[str, Any] = {
 
 def oracle(off: float, reward: float = 0.0, ends: bool = False) -> Any:
     """A model that knows the dataset's next states, but for so many deviations at each step."""
-    task = load_modelled(TrainConfig(**SMALL))
+    task = load_model_task(TrainConfig(**SMALL))
     data, std = task.dataset, task.dataset.observations.std(axis=0)
     known = {actions.tobytes(): row for row, actions in enumerate(data.actions)}
     assert len(known) == len(data.actions)

@@ -14,7 +14,7 @@ from shared.data import transitions
 from shared.frameworks.saved_run import SavedRun
 from shared.frameworks.twins import load_twin
 from shared.runs.origin import origin_of
-from shared.runs.task import load_task, load_trajectories
+from shared.runs.task import Extract, Preparation, load_task
 from tests.boxed_envs import write
 from tests.runs.stopped_runs import last_checkpoint, train
 
@@ -132,7 +132,7 @@ def test_trajectories_are_normalised_alike(tmp_path: Path, capsys: pytest.Captur
     path = write(tmp_path, "Uneven")
     first = SavedRun.open(last_checkpoint(train("torch", "dt", tmp_path / "first", env=str(path), episode_len=8)))
     config = begun_with(first.path, elsewhere(path), dt, episode_len=8)
-    task = load_trajectories(config, 1.0)
+    task = load_task(config, Preparation(Extract.TRAJECTORIES))
     task.evaluator.close()
     assert capsys.readouterr().out.count("states are normalised by the statistics in") == 1
     np.testing.assert_array_equal((task.mean, task.std), first.statistics())

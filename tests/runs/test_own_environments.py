@@ -170,7 +170,7 @@ def test_an_endless_environment_is_cut_at_the_datas_longest_episode_or_as_asked(
 def test_a_time_limit_of_its_own_counts_and_nothing_is_said(
     glided: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    task = load_task(Config(str(glided(GLIDE))))
+    task = load_task(Config(env=str(glided(GLIDE))))
     task.evaluator.close()
     assert "max_episode_steps" not in task.evaluator.fingerprint
     assert "time limit" not in capsys.readouterr().err
@@ -192,7 +192,7 @@ def test_steps_of_an_endless_environment_are_cut_too(
 
 
 def test_a_run_that_goes_on_in_an_endless_environment_is_cut_as_its_evaluations(glided: Callable[..., Path]) -> None:
-    config = Config(str(glided(BOUNDLESS)))
+    config = Config(env=str(glided(BOUNDLESS)))
     task = load_task(config)
     object.__setattr__(config, "online_iterations", 25)
     object.__setattr__(config, "switch", 0)

@@ -18,43 +18,30 @@ from shared.errors import InputError
 from shared.files import write_atomically
 from shared.runs.configs import parse
 from shared.runs.run import Run
+from shared.runs.settings import TransitionsConfig
 from shared.runs.task import Task, load_task
 from shared.runs.wandb_side import WandbLogger
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-    """What a run looks at."""
+class Config(TransitionsConfig):
+    """A short run."""
 
-    env: str = ""
-    runs_path: str = ""
-    eval_env: str = ""
-    eval_backend: str = "gymnasium"
-    observation_scaler: str = "none"
     name: str = "CQL"
-    project: str = "CORL"
     group: str = "CQL-D4RL"
     log_freq: int | None = None
     seed: int = 3
-    device: str = "auto"
     buffer_size: int = 1000
-    normalize: bool = True
-    normalize_reward: bool = False
     n_episodes: int = 2
     max_timesteps: int = 40
     eval_freq: int = 10
-    checkpoints_path: str | None = None
-    load_model: str = ""
-    resume: str = ""
-    wandb_mode: str = "off"
-    tensorboard: bool = False
 
 
 @pytest.fixture
 def config(write_hdf5: Callable[..., Path], tmp_path: Path) -> Config:
     """A run on a small dataset whose policies are known."""
     path = write_hdf5({"env_id": "d4rl/hopper-v2", "medium_return_mean": 1500.0, "expert_return_mean": 3000.0})
-    return Config(str(path), str(tmp_path / "runs"))
+    return Config(env=str(path), runs_path=str(tmp_path / "runs"))
 
 
 def push(observations: np.ndarray) -> np.ndarray:

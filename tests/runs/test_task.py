@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +13,23 @@ from shared.data import transitions
 from shared.data.episodes import Episodes
 from shared.data.nsteps import extract_n_steps
 from shared.data.returns import extract_returns
+from shared.data.rewards import CorlRewards, Rewards
 from shared.data.transitions import Batch
 from shared.envs.evaluation import Evaluator
 from shared.errors import InputError
-from shared.runs import task
+from shared.runs import evaluators
 from shared.runs.fields import positive
-from shared.runs.settings import TransitionsConfig
-from shared.runs.task import Task, load_task
+from shared.runs.settings import EvalSeedConfig, TransitionsConfig
+from shared.runs.task import Extract, Preparation, Task, load_task
 
 WriteHDF5 = Callable[..., Path]
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-    """What `load_task` looks at, and a bounded field."""
+class Config(TransitionsConfig):
+    """A run on transitions, and a bounded field."""
 
-    env: str
-    eval_env: str = ""
-    eval_backend: str = "gymnasium"
-    observation_scaler: str = "none"
-    buffer_size: int = 2_000_000
     n_episodes: int = 1
-    seed: int = 0
     batch_size: int = positive(256)
 
 
@@ -57,7 +51,7 @@ def test_a_task_holds_normalised_transitions_and_an_evaluator_that_agrees(
     write_hdf5: WriteHDF5, load: Callable[..., Task]
 ) -> None:
     path = write_hdf5({"env_id": "d4rl/hopper-v2", "medium_return_mean": 1500.0})
-    loaded = load(Config(str(path)))
+    loaded = load(Config(env=str(path)))
     plain = transitions.extract_transitions(transitions.read_hdf5(path))
     mean, std = transitions.state_statistics(plain.observations)
     np.testing.assert_array_equal(loaded.dataset.observations, (plain.observations - mean) / std)
@@ -82,7 +76,7 @@ def test_a_task_holds_normalised_transitions_and_an_evaluator_that_agrees(
 
 def test_without_normalisation_the_statistics_are_neutral(write_hdf5: WriteHDF5, load: Callable[..., Task]) -> None:
     path = write_hdf5()
-    loaded = load(Config(str(path)), normalize=False)
+    loaded = load(Config(env=str(path)), Preparation(normalise=False))
     np.testing.assert_array_equal(
         loaded.dataset.observations, transitions.extract_transitions(transitions.read_hdf5(path))[0]
     )
@@ -90,41 +84,44 @@ def test_without_normalisation_the_statistics_are_neutral(write_hdf5: WriteHDF5,
     assert loaded.std.tolist() == [1] * 11
 
 
-def test_transitions_are_prepared_before_states_are_normalised(
-    write_hdf5: WriteHDF5, load: Callable[..., Task]
-) -> None:
-    path = write_hdf5()
-    plain = transitions.extract_transitions(transitions.read_hdf5(path))
-    calls = []
+@dataclasses.dataclass(frozen=True)
+class Negated(Rewards):
+    """Rewards times -1; says what it was given."""
 
-    def negate(dataset: Batch, env: str, episodes: Episodes) -> Batch:
-        calls.append(env)
-        assert episodes.lengths.tolist() == [10, 9] * 3  # a time limit's row is dropped
-        np.testing.assert_array_equal(dataset.observations, plain.observations)
+    calls: list[str]
+
+    def modified(self, dataset: Batch, env: str, episodes: Episodes | None = None) -> Batch:
+        """Notes the family and the episodes."""
+        self.calls.append(env)
+        assert episodes is None or episodes.lengths.tolist() == [10, 9] * 3  # a time limit's row is dropped
         return dataset._replace(rewards=-dataset.rewards)
 
-    modified = load(Config(str(path), eval_env="Hopper-v5"), negate)
+
+def test_rewards_are_modified_before_states_are_normalised(write_hdf5: WriteHDF5, load: Callable[..., Task]) -> None:
+    path = write_hdf5()
+    plain = transitions.extract_transitions(transitions.read_hdf5(path))
+    kind = Negated([])
+    modified = load(Config(env=str(path), eval_env="Hopper-v5"), Preparation(rewards=kind))
     assert modified.dataset.rewards.tolist() == (-plain.rewards).tolist()
-    assert calls == ["Hopper-v5"]  # a file's own name says nothing about its family
+    assert kind.calls == ["Hopper-v5"]  # a file's own name says nothing about its family
 
 
 @dataclasses.dataclass(frozen=True)
-class Scaled(TransitionsConfig):
+class Scaled(Config):
     """A run whose states and rewards may be scaled."""
 
     eval_env: str = "d4rl/hopper-v2"
-    n_episodes: int = 1
     normalize_reward: bool = False
 
 
 def test_states_are_scaled_in_place_of_normalised(write_hdf5: WriteHDF5, load: Callable[..., Task]) -> None:
     path = write_hdf5()
     plain = transitions.extract_transitions(transitions.read_hdf5(path)).observations
-    loaded = load(Scaled(env=str(path), observation_scaler="min_max"), normalize=True)
+    loaded = load(Scaled(env=str(path), observation_scaler="min_max"))
     np.testing.assert_allclose(loaded.dataset.observations.min(axis=0), -1, rtol=1e-6)
     np.testing.assert_allclose(loaded.dataset.observations.max(axis=0), 1, rtol=1e-6)
     np.testing.assert_allclose(loaded.evaluator.mean, (plain.min(axis=0) + plain.max(axis=0)) / 2, rtol=1e-5)
-    standard = load(Scaled(env=str(path), observation_scaler="standard"), normalize=False)
+    standard = load(Scaled(env=str(path), observation_scaler="standard"), Preparation(normalise=False))
     np.testing.assert_allclose(standard.std, transitions.state_statistics(plain)[1], rtol=1e-5)
 
 
@@ -135,7 +132,7 @@ def test_actions_are_scaled_and_the_evaluator_takes_scaled_ones(
     path = write_hdf5()
     raw = transitions.read_hdf5(path)
     config = Scaled(env=str(path), action_scaler="min_max")
-    loaded = load(config, extract=transitions.extract_sarsa)
+    loaded = load(config, Preparation(Extract.SARSA))
     plain = transitions.extract_sarsa(raw, None)
     mean, std = loaded.action_mean, loaded.action_std
     np.testing.assert_allclose(loaded.dataset.actions.min(axis=0), -1, rtol=1e-6)
@@ -156,8 +153,9 @@ def test_actions_are_scaled_and_the_evaluator_takes_scaled_ones(
 def test_rewards_are_scaled_before_anything_is_made_of_them(write_hdf5: WriteHDF5, load: Callable[..., Task]) -> None:
     """Those that are prepared, the returns that an extraction adds up, and those of steps in the environment."""
     path = write_hdf5()
-    config = Scaled(env=str(path), reward_scaler="shift", reward_shift=-1.0, reward_multiplier=2.0)
-    loaded = load(config, extract=partial(extract_returns, discount=0.5))
+    scaler = {"reward_scaler": "shift", "reward_shift": -1.0, "reward_multiplier": 2.0}
+    config = Discounted(env=str(path), discount=0.5, **scaler)
+    loaded = load(config, Preparation(Extract.RETURNS))
     raw = transitions.read_hdf5(path)
     expected = extract_returns(raw | {"rewards": 2 * (raw["rewards"] - 1)}, discount=0.5)
     np.testing.assert_array_equal(loaded.dataset.rewards, expected.rewards)
@@ -190,9 +188,9 @@ def test_several_steps_where_they_cannot_be() -> None:
     """Each in a line that says what to set."""
     config = Discounted(env="mini/hopper-medium-expert", n_steps=2)
     with pytest.raises(InputError, match="set n_steps to 1"):
-        load_task(config, extract=transitions.extract_sarsa)
+        load_task(config, Preparation(Extract.SARSA))
     with pytest.raises(InputError, match="set normalize_reward to false"):
-        load_task(config, prepare=lambda dataset, env, episodes: dataset)
+        load_task(config, Preparation(rewards=CorlRewards()))
 
 
 def test_rewards_are_scaled_once(write_hdf5: WriteHDF5) -> None:
@@ -208,18 +206,18 @@ def test_a_d4rl_dataset_is_scored_where_it_was_recorded(
     path = write_hdf5({}, timeouts=None)
     monkeypatch.setenv("D4RL_DATASET_DIR", str(path.parent))
     path.rename(path.parent / "hopper_medium-v2.hdf5")
-    calls = []
-    loaded = load(Config("hopper-medium-v2"), lambda dataset, env, episodes: calls.append(env) or dataset)
-    assert calls == ["hopper-medium-v2"]
+    kind = Negated([])
+    loaded = load(Config(env="hopper-medium-v2"), Preparation(rewards=kind))
+    assert kind.calls == ["hopper-medium-v2"]
     assert loaded.evaluator.fingerprint["env"] == "d4rl/hopper-v2"
     assert loaded.evaluator.fingerprint["d4rl_exact"]
-    assert not load(Config("hopper-medium-v2", eval_env="Hopper-v5")).evaluator.fingerprint["d4rl_exact"]
+    assert not load(Config(env="hopper-medium-v2", eval_env="Hopper-v5")).evaluator.fingerprint["d4rl_exact"]
 
 
 def test_without_timeouts_the_time_limit_is_the_environments(write_hdf5: WriteHDF5, load: Callable[..., Task]) -> None:
     arrays = {"observations": np.zeros((1500, 11)), "actions": np.zeros((1500, 3)), "rewards": np.arange(1500.0)}
     path = write_hdf5(**arrays, terminals=np.zeros(1500), timeouts=None)
-    kept = load(Config(str(path)), normalize=False).dataset.rewards
+    kept = load(Config(env=str(path)), Preparation(normalise=False)).dataset.rewards
     assert sorted(set(range(1500)) - set(kept.tolist())) == [999, 1499]
 
 
@@ -238,7 +236,7 @@ def test_without_timeouts_the_time_limit_is_the_environments(write_hdf5: WriteHD
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(write_hdf5: WriteHDF5, changes: dict[str, Any], message: str) -> None:
-    config = dataclasses.replace(Config(str(write_hdf5())), **changes)
+    config = dataclasses.replace(Config(env=str(write_hdf5())), **changes)
     with pytest.raises(InputError) as caught:
         load_task(config)
     assert message in str(caught.value)
@@ -253,28 +251,33 @@ def test_environments_of_a_refused_task_are_closed(write_hdf5: WriteHDF5, monkey
             closed.append(self)
             super().close()
 
-    monkeypatch.setattr(task, "Evaluator", Watched)
+    monkeypatch.setattr(evaluators, "Evaluator", Watched)
     with pytest.raises(InputError):
-        load_task(Config(str(write_hdf5()), eval_env="d4rl/walker2d-v2"))
+        load_task(Config(env=str(write_hdf5()), eval_env="d4rl/walker2d-v2"))
     assert len(closed) == 1
 
 
 def test_evaluations_have_a_seed_of_their_own_if_asked(write_hdf5: WriteHDF5, load: Callable[..., Task]) -> None:
     path = str(write_hdf5())
-    assert load(Config(path, seed=3)).evaluator.fingerprint["seed"] == 3
-    assert load(Config(path, seed=3), eval_seed=69).evaluator.fingerprint["seed"] == 69
+    assert load(Config(env=path, seed=3)).evaluator.fingerprint["seed"] == 3
+
+    @dataclasses.dataclass(frozen=True)
+    class Seeded(EvalSeedConfig, TransitionsConfig):
+        """A run whose evaluations have a seed of their own."""
+
+    assert load(Seeded(env=path, seed=3, eval_seed=69)).evaluator.fingerprint["seed"] == 69
 
 
 def test_a_file_that_names_no_environment_needs_one(write_hdf5: WriteHDF5, load: Callable[..., Task]) -> None:
     path = write_hdf5({})
     with pytest.raises(InputError, match="names no environment: set eval_env"):
-        load_task(Config(str(path)))
-    assert load(Config(str(path), eval_env="d4rl/hopper-v2")).state_dim == 11
+        load_task(Config(env=str(path)))
+    assert load(Config(env=str(path), eval_env="d4rl/hopper-v2")).state_dim == 11
 
 
 def test_loading_writes_nothing(write_hdf5: WriteHDF5, load: Callable[..., Task], tmp_path: Path) -> None:
     path = write_hdf5()
     before = path.stat().st_mtime_ns
-    load(Config(str(path)))
+    load(Config(env=str(path)))
     assert list(tmp_path.iterdir()) == [path]
     assert path.stat().st_mtime_ns == before

@@ -20,7 +20,7 @@ from shared.frameworks import saved_run
 from shared.frameworks.saved_run import SavedRun
 from shared.frameworks.twins import load_twin
 from shared.runs.settings import OfflineConfig
-from shared.runs.task import load_task, load_trajectories
+from shared.runs.task import Extract, Preparation, load_task
 from tests.runs.stopped_runs import OWN, assert_same_bits, last_checkpoint, only_run, read, rows, train
 
 pytestmark = pytest.mark.usefixtures("in_haste")
@@ -116,7 +116,7 @@ def test_the_action_error_is_in_units_of_the_data(logged: str, scaler: str) -> N
 
 
 def test_finite_actions_agree_or_not(chosen: str) -> None:
-    task = load_task(config(chosen, algorithm="discrete/bc"), normalize=False, finite=True)
+    task = load_task(config(chosen, algorithm="discrete/bc"), Preparation(normalise=False, finite=True))
     assert task.action_dim == 3
     # Rows 30 to 34 and 90 to 94: actions 0 1 2 0 1, each time
     assert task.evaluator(lambda observations: np.zeros(len(observations), int)).outcomes.tolist() == [0.6, 0.6]
@@ -124,8 +124,8 @@ def test_finite_actions_agree_or_not(chosen: str) -> None:
 
 def test_a_sequence_model_is_led_through_what_was_done(logged: str) -> None:
     """It sees the data's actions in place of its own, and what is left of the return that it is asked for."""
-    settings = config(logged, algorithm="dt", episode_len=LENGTH, n_episodes=1)
-    task = load_trajectories(settings, reward_scale=1.0)
+    settings = config(logged, algorithm="dt", episode_len=LENGTH, n_episodes=1, reward_scale=1.0)
+    task = load_task(settings, Preparation(Extract.TRAJECTORIES))
     seen: list[tuple[np.ndarray, ...]] = []
 
     def predict(*windows: np.ndarray) -> np.ndarray:

@@ -1,0 +1,135 @@
+"""Evaluators: what a run asks of whoever scores it, and which one scores a run on a dataset.
+
+An `Evaluator` holds an environment with its episodes. The others hold rows of a dataset: `ValidationEvaluator` measures
+a policy's actions on them, `DatasetEvaluator` its values, and `RolloutEvaluator` a model.
+"""
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from shared.envs.boxes import ActionUnits
+from shared.envs.evaluation import Evaluator
+from shared.envs.registry import least_memory
+from shared.envs.scores import Scale, scale
+from shared.envs.spaces import shape_of
+from shared.errors import InputError
+from shared.runs import memory
+from shared.runs.actions import with_actions_in
+from shared.runs.episodes import cut_after, tell_of_cut
+from shared.runs.preparation import Prepared, SequenceSettings
+from shared.runs.settings import DatasetConfig
+from shared.runs.validation import NO_ENVIRONMENT, ValidatedEvaluator, ValidationEvaluator
+
+
+class AnyEvaluation(Protocol):
+    """The outcome of one evaluation."""
+
+    @property
+    def outcomes(self) -> np.ndarray:
+        """(n_episodes,), one number for each episode; their mean is the score."""
+        ...
+
+    def row(self) -> dict[str, Any]:
+        """What a run's metrics say of it, the outcomes included."""
+        ...
+
+
+class AnyEvaluator(Protocol):
+    """Evaluates what a run has learnt, each time in the same way.
+
+    Attributes:
+        fingerprint: What an evaluation depends on besides what was learnt.
+        scale: What outcomes are reported as.
+        outcomes: Under which name a row of metrics has them.
+        measures: What else a row has of each evaluation, and the result of the last one.
+        has_goals: Whether an episode succeeds or fails.
+    """
+
+    fingerprint: dict[str, Any]
+    scale: Scale
+    outcomes: str
+    measures: tuple[str, ...]
+    has_goals: bool
+
+    def __call__(self, policy: Any, /) -> AnyEvaluation:
+        """Evaluates a policy, a value function, or a model."""
+        ...
+
+    def close(self) -> None:
+        """Ends what it holds."""
+        ...
+
+
+def environment_evaluator(config: DatasetConfig, prepared: Prepared) -> Evaluator | None:
+    """What evaluates policies in the environment of a dataset; None where there is none.
+
+    Raises:
+        InputError: The environment is unknown, or its observations and actions are not the dataset's.
+    """
+    opened, attributes = prepared.opened, prepared.opened.read.attributes
+    if opened.env_id == NO_ENVIRONMENT:
+        return None
+    # What the file states are returns of the environment that it names.
+    stated = attributes if attributes.get("env_id") == opened.env_id else None
+    cut = cut_after(config.max_episode_steps, opened.env_id, opened.read.raw)
+    longest, together = cut, None
+    if isinstance(config, SequenceSettings):
+        # A policy with a context is so costly that rows of episodes which wait for an environment would be a waste.
+        memory.check_size("n_episodes", config.n_episodes, config.n_episodes * least_memory(opened.env_id))
+        longest, together = min(config.episode_len, cut or config.episode_len), config.n_episodes
+    evaluator = Evaluator(
+        opened.env_id,
+        config.n_episodes,
+        config.evaluation_seed,
+        prepared.mean,
+        prepared.std,
+        together,
+        longest,
+        reported=scale(opened.env_id, stated),
+        frame_stack=opened.frame_stack,
+    )
+    note_cut(evaluator, cut)
+    if misfit := _misfit(prepared.dataset, attributes.get("n_actions"), evaluator):
+        evaluator.close()
+        raise InputError(
+            f"dataset {config.env!r} has {misfit[0]}, environment {opened.env_id!r} {misfit[1]}: "
+            "set eval_env to the one it was recorded in"
+        )
+    return evaluator
+
+
+def run_evaluator(
+    config: DatasetConfig, prepared: Prepared, units: ActionUnits, evaluator: Evaluator | None
+) -> AnyEvaluator:
+    """What evaluates a run: the environment's evaluator, that of held-out rows, or both."""
+    if prepared.measured is None:
+        assert evaluator is not None, "without an environment there are rows to measure on"
+        return evaluator
+    fingerprint = {"env": NO_ENVIRONMENT, "dataset": config.env}
+    rows = with_actions_in(units, prepared.measured)
+    validator = ValidationEvaluator(rows, units.std, config.n_episodes, fingerprint)
+    return validator if evaluator is None else ValidatedEvaluator(evaluator, validator)
+
+
+def note_cut(evaluator: Evaluator, steps: int | None) -> None:
+    """Whoever plays in the environment later must know of a time limit that is not its own."""
+    if steps is not None:
+        tell_of_cut(evaluator.fingerprint["env"], steps)
+        evaluator.fingerprint["max_episode_steps"] = steps
+
+
+def _misfit(dataset: Any, n_actions: int | None, evaluator: Evaluator) -> tuple[str, str] | None:
+    """In words, of what size or kind the dataset's steps are, and those of its environment; None where they fit."""
+    states, there = shape_of(dataset.observations), evaluator.actions
+    if dataset.actions.ndim == 2:
+        ours = f"states of size {states} and actions of size {dataset.actions.shape[1]}"
+        fits = dataset.actions.shape[1:] == there.shape
+    elif n_actions is None:
+        largest = int(dataset.actions.max())
+        ours, fits = f"states of size {states} and the action {largest}", there.finite and largest < there.size
+    else:
+        ours, fits = f"states of size {states} and {n_actions} actions", there.finite and n_actions == there.size
+    if fits and states == evaluator.state_dim:
+        return None
+    return ours, f"{evaluator.state_dim} and {f'actions 0 to {there.size - 1}' if there.finite else there.size}"
