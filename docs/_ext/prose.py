@@ -25,7 +25,7 @@ PAGES = [
     *(path for path in sorted((ROOT / "docs").glob("*/*.md")) if path.parent.name != "side_by_side"),
     *sorted((ROOT / "exercises").glob("*/README.md")),
 ]
-LONGEST = 25
+LONGEST = 30
 _END = re.compile(r"(?<=[.!?])[)\"]?\s+(?=[A-Z(\"*])")
 # Full stops that end no sentence
 _SHORT = re.compile(r"\b(et al|e\.g|i\.e|vs|cf)\.\s")
