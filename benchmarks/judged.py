@@ -38,7 +38,7 @@ POLICIES: Mapping[str, tuple[str, dict[str, Any]]] = {
 DATASETS = ("mini/hopper-mostly-expert", "mini/hopper-medium-replay")
 # By name in a result, what a table calls it
 MEASURES = {
-    "final": "value in first states",
+    "final": "initial-state value",
     "final_soft_opc": "soft OPC",
     "final_td_error": "TD error",
     "final_discounted_advantage": "discounted advantage",

@@ -150,7 +150,7 @@ def as_rate(value: float) -> str:
 def table(summary: dict[str, Any]) -> str:
     """A results file as a Markdown table, a row for each rung."""
     lines = [
-        f"| algorithm | rung | updates/s (min, median, best) | share of matmul peak | over {EAGER} |",
+        f"| algorithm | variant | updates/s (min, median, best) | share of matmul peak | over {EAGER} |",
         "|---|---|---|---|---|",
     ]
     for name, found in summary["algorithms"].items():
@@ -205,7 +205,7 @@ def short_table(summary: dict[str, Any]) -> str:
     A file without PyTorch eager's rates has no columns for them.
     """
     has_eager = all(EAGER in found["rungs"] for found in summary["algorithms"].values())
-    header = ["algorithm", "GFLOP per update", EAGER, "PyTorch's best rung", SHIPPED, "share of matmul peak"]
+    header = ["algorithm", "GFLOP per update", EAGER, "PyTorch's best", SHIPPED, "share of matmul peak"]
     header += ["over eager", "over PyTorch's best"]
     rows = []
     for name, found in summary["algorithms"].items():

@@ -20,7 +20,7 @@ from shared.runs.configs import cli
 _FAMILY = "evaluation/"
 # In the order of the table, by the name in a result
 _MEASURES = {
-    "final": "value in first states",
+    "final": "initial-state value",
     "final_soft_opc": "soft off-policy classification",
     "final_td_error": "TD error",
     "final_discounted_advantage": "the data's discounted advantage",
