@@ -1,4 +1,4 @@
-"""What `std` divides by."""
+"""The divisor of `std`."""
 
 from collections.abc import Callable
 
