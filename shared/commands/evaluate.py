@@ -61,7 +61,7 @@ def dataset_of(source: SavedRun) -> str:
         InputError: It made its data itself.
     """
     if is_registered(source.config.env):
-        raise InputError(f"{source.path} learnt in {source.config.env} and not from a dataset: name one with --env")
+        raise InputError(f"{source.path} learned in {source.config.env}, not from a dataset: name one with --env")
     return source.config.env
 
 

@@ -162,22 +162,22 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = Parser(
         prog="corl-twins plot",
         description="Draws learning curves: a panel for each algorithm and dataset, PyTorch against JAX, the mean over "
-        "seeds with its bootstrapped 95% interval. Runs are seeds of one another where all other settings agree. Those "
-        "that are not finished or have diverged are drawn by themselves.",
+        "seeds with its bootstrapped 95% interval. Runs are seeds of one experiment if all other settings agree. Runs "
+        "that aren't finished or have diverged are drawn by themselves.",
     )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder, or one that holds such")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder, or a folder of runs")
     parser.add_argument("--output", type=Path, default=Path("curves.png"), help="PNG to write (default: curves.png)")
     parser.add_argument(
         "--stats",
         action="store_true",
         help=f"print means, interquartile means, the probability of improvement and a test of equivalence, of each "
-        f"run's last {AVERAGED} evaluations; where runs went online, scores before and after, and regrets",
+        f"run's last {AVERAGED} evaluations; if runs went online, also scores before and after, and regrets",
     )
     parser.add_argument(
         "--margin",
         type=float,
         default=statistics.MARGIN,
-        help=f"difference of means that counts as none (default: {statistics.MARGIN:g})",
+        help=f"largest difference of means that counts as equal (default: {statistics.MARGIN:g})",
     )
     options = parser.parse_args(arguments)
     if not options.margin > 0:

@@ -53,9 +53,9 @@ CORL = Published(
 
 FQL = Published(
     "FQL's paper",
-    "The figures of FQL's paper are of eight seeds: in OGBench the mean of the last three evaluations, elsewhere the "
-    "last one. They are of OGBench 1.1, which judged success after the action. Its BC, IQL and ReBRAC have other "
-    "networks than these.",
+    "FQL's paper has eight seeds and reports the mean of the last three evaluations for OGBench, and otherwise the "
+    "last one. It used OGBench 1.1, which judged success after the action. Its BC, IQL and ReBRAC have different "
+    "networks from these.",
     8,
     0,
     _read("fql_scores"),

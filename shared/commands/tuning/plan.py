@@ -91,7 +91,7 @@ class Search(BaseModel):
                 cells = self.runs(first | {name: value})
                 if any(getattr(cell.config, "eval_env", "") == NO_ENVIRONMENT for cell in cells):
                     raise InputError(
-                        "a search ranks by what policies earn, and eval_env none tells nothing of it: set another"
+                        "a search ranks policies by their return, which eval_env none doesn't measure: set another"
                     )
 
 
