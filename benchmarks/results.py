@@ -80,7 +80,7 @@ class Results:
         return np.array([updates_per_second(name, rung, block) for block in counted])
 
     def summary(self) -> dict[str, Any]:
-        """What the results file holds: where it was measured, and each row with when and how."""
+        """The content of the results file: the machine, and each row with its date and command."""
         device = jax.devices()[0]
         measured = {
             "date": datetime.now(UTC).date().isoformat(),
@@ -128,7 +128,7 @@ class Results:
 
 
 def spread(rates: np.ndarray) -> dict[str, float]:
-    """What is kept of the rates (n,) of blocks."""
+    """A summary of the rates (n,) of blocks."""
     return {"min": float(rates.min()), "median": float(np.median(rates)), "max": float(rates.max())}
 
 

@@ -157,7 +157,7 @@ class Collection:
         return {name: self._recorded(name, self._chosen[name].step) for name in kind.split("-")}
 
     def references(self) -> dict[str, float]:
-        """What random play and the expert earn, where nobody else has said what counts as 0 and 100.
+        """The returns of random play and of the expert, if nobody else has defined 0 and 100.
 
         Nothing if the expert is no better, or there is none: a random set needs no training.
         """
@@ -220,7 +220,7 @@ def collect(options: argparse.Namespace) -> None:
 
 
 def _provenance(collection: Collection, options: argparse.Namespace) -> dict[str, Any]:
-    """What there is to say about the dataset that does not depend on the policies."""
+    """The part of the dataset's description that does not depend on the policies."""
     env = make_env(collection.env_id)
     facts = fingerprint(collection.env_id, env)
     env.close()

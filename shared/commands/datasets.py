@@ -116,7 +116,7 @@ def _drawn(name: str, path: Path, episodes: Episodes) -> Path:
 
 
 def _description(name: str, source: Source, limit: int | None, episodes: Episodes) -> Iterator[tuple[str, str]]:
-    """What there is to say about a dataset, by topic."""
+    """A description of a dataset, by topic."""
     raw, lengths = source.raw, episodes.lengths
     rows, states, rewards = len(raw["rewards"]), raw["observations"], raw["rewards"]
     terminals, timeouts = raw["terminals"].astype(bool), transitions.ended_by_time(raw, limit)

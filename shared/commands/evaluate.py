@@ -30,7 +30,7 @@ _MEASURES = {
 
 
 def methods() -> list[str]:
-    """What can judge a policy: the algorithms of the family."""
+    """The algorithms that can evaluate a policy."""
     return [name.removeprefix(_FAMILY) for name in algorithms("torch") if name.startswith(_FAMILY)]
 
 
@@ -55,7 +55,7 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[
 
 
 def dataset_of(source: SavedRun) -> str:
-    """What a run learnt from.
+    """The dataset that a run learned from.
 
     Raises:
         InputError: It made its data itself.

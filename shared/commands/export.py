@@ -72,7 +72,7 @@ def portable_policy(source: SavedRun) -> PortablePolicy:
 
 
 def metadata(source: SavedRun, policy: PortablePolicy, inputs: dict[str, Tensor]) -> dict[str, Any]:
-    """What an exported file says about itself: what it was learnt from and how well, and what goes in and out."""
+    """The description inside an exported file: its data and score, and its inputs and outputs."""
     (mean, std), (action_mean, action_std) = source.statistics(), source.action_statistics()
     result = source.result
     return {

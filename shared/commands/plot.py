@@ -33,7 +33,7 @@ Panels = Mapping[tuple[str, str], Sequence[Key]]
 
 
 def panels(gathered: Gathered) -> Panels:
-    """What is drawn together."""
+    """Runs that are drawn together."""
     found: dict[tuple[str, str], list[Key]] = defaultdict(list)
     for run in gathered.runs:
         curves = found[run.kind.algorithm, run.kind.dataset]
@@ -104,7 +104,7 @@ def _draw_alone(axis: Axes, label: str, run: Run, style: Mapping[str, Any]) -> N
 
 
 def table(gathered: Gathered, margin: float) -> str:
-    """What the seeds tell, as Markdown: a row for each curve, and a line where both frameworks are there."""
+    """Statistics over seeds, as Markdown: a row for each curve, and a line if both frameworks are there."""
     lines = ["| runs | framework | seeds | mean [95%] | interquartile mean [95%] |", "|---|---|---|---|---|"]
     verdicts = []
     scores = {key: [run.evaluated.score() for run in runs] for key, runs in gathered.groups.items()}
@@ -126,7 +126,7 @@ def table(gathered: Gathered, margin: float) -> str:
 
 
 def online_table(gathered: Gathered) -> str:
-    """What the online phase changed and cost, as Markdown: means over seeds; empty if no run has gone online."""
+    """The gain and the cost of the online phase, as Markdown: means over seeds; empty if no run has gone online."""
     heads = ["runs", "framework", "seeds", "before online", "after online", *REGRETS.values()]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for (algorithm, dataset, framework), runs in gathered.groups.items():

@@ -51,7 +51,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def about(gathered: Gathered) -> str:
-    """What a report is about."""
+    """The subject of a report."""
     counted = sum(map(len, gathered.groups.values()))
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
     others = len(gathered.runs) + len(gathered.faults) - counted

@@ -110,7 +110,7 @@ def _settings(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def asked(options: argparse.Namespace, settings: dict[str, str]) -> tuple[dict[str, Any], str]:
-    """What the file and the flags say by name, and how a message about it begins.
+    """The values from the file and the flags, by name, and the beginning of a message about them.
 
     Raises:
         InputError: The file cannot be read, or a grid is none.
@@ -195,7 +195,7 @@ def _make(missing: Sequence[Cell], number: int, folder: Path, options: argparse.
 
 
 def _machines(options: argparse.Namespace, folder: Path) -> Processes | OnRay:
-    """What makes the runs: this machine, or a Ray cluster."""
+    """The backend for the runs: this machine, or a Ray cluster."""
     jobs = getattr(options, "jobs", None)
     if "ray" in options:
         threads = getattr(options, "threads", 1)

@@ -65,14 +65,14 @@ FQL = Published(
 SOURCES = (CORL, FQL)
 
 CORL_PHASES = "CORL's published figures are of four seeds, with the population's deviation."
-"""What one must know to read them."""
+"""A note that you need to read them."""
 _CORL_FINETUNE = _read("corl_finetune_scores")
 # Behind the point: of scores, and of regrets, which lie between 0 and 1
 _PHASES = {"before": 1, "after": 1, "regret": 2}
 
 
 def phases(title: str, dataset: str) -> list[str]:
-    """What CORL's README has of an algorithm that goes on online: score before and after, and training regret.
+    """CORL's published results for an offline-to-online algorithm: score before and after, and training regret.
 
     The scores are last evaluations of each phase. Nothing where it has none.
     """
@@ -81,5 +81,5 @@ def phases(title: str, dataset: str) -> list[str]:
 
 
 def name_of(algorithm: str) -> str:
-    """What the tables call the algorithm of a run; runs of settings that vary have no counterpart there."""
+    """The name of a run's algorithm in the tables; runs of settings that vary have no counterpart there."""
     return _TITLES.get(algorithm, algorithm)

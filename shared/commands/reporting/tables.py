@@ -49,7 +49,7 @@ class Table(NamedTuple):
 
 
 def label(algorithm: str, framework: str) -> str:
-    """What a column or a curve is called."""
+    """The name of a column or a curve."""
     return f"{algorithm}, {FRAMEWORKS[framework]}"
 
 
@@ -240,7 +240,7 @@ def _speedup(ours: Sequence[Run], theirs: Sequence[Run]) -> str:
 
 
 def phases(groups: Groups) -> Table:
-    """What the online phase changed and cost, with CORL's figures behind ours."""
+    """The gain and the cost of the online phase, with CORL's figures after ours."""
     rows = []
     for (algorithm, dataset, framework), runs in groups.items():
         online = [run.evaluated for run in runs if run.evaluated.switch is not None]
@@ -281,7 +281,7 @@ def costs(groups: Groups) -> Table:
 
 
 def wall_hours(results: Sequence[Mapping[str, Any]]) -> list[float]:
-    """What each process took that trained some of these runs, which are in the order of their seeds.
+    """The hours of each process that trained some of these runs, which are in the order of their seeds.
 
     Seeds that train together follow each other, and each of them counts the seconds from its own beginning.
     """

@@ -1,4 +1,4 @@
-"""What a search for settings asks for, as its file and its flags say, and the runs of one of its trials."""
+"""A search for settings, as its file and flags describe it, and the runs of one of its trials."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
