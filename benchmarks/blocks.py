@@ -52,7 +52,7 @@ class Processes:
         self._process: ProcessPoolExecutor | None = None
 
     def run(self, function: Callable[..., Any], name: str, *arguments: Any) -> Any:
-        """What the function returns for an algorithm and further arguments, called in that algorithm's process."""
+        """The function's result for an algorithm and further arguments, called in that algorithm's process."""
         if self._process is None or name != self._name:
             self.close()
             self._name = name

@@ -54,7 +54,7 @@ def _costs() -> dict[str, float]:
 
 
 def _scores() -> dict[str, tuple[str, str]]:
-    """What default runs learn from, and their mean scores over seeds, in both frameworks, by algorithm."""
+    """The data of default runs, and their mean scores over seeds, in both frameworks, by algorithm."""
     summaries = [json.loads(path.read_text()) for path in results.files("seeds")]
     return {found["algorithm"]: (seeds.data(found), _means(found)) for found in summaries if seeds.is_default(found)}
 

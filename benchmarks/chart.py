@@ -58,7 +58,7 @@ def over_best(summary: dict[str, Any]) -> str:
         axis.invert_yaxis()
         axis.margins(y=0.01)
         axis.axvline(1.0, color=_GREY, linewidth=0.8, linestyle=":")
-        axis.set_xlabel("updates per second over PyTorch's best rung")
+        axis.set_xlabel("updates per second over PyTorch's best variant")
         axis.spines[["top", "right"]].set_visible(False)
         return svg(figure, "chart")
 

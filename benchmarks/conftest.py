@@ -15,7 +15,7 @@ from benchmarks.work import full_precision
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """A flag without a value: pytest takes a value that stands apart for a path, and then never reads this file."""
-    parser.addoption("--all-rungs", action="store_true", help="benchmarks: time every rung, not only what ships")
+    parser.addoption("--all-rungs", action="store_true", help="benchmarks: time every variant, not just the default")
 
 
 def pytest_configure(config: pytest.Config) -> None:

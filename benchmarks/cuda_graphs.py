@@ -41,7 +41,7 @@ class CudaGraphs:
         torch.cuda.current_stream().wait_stream(side)
 
     def record(self, work: Callable[[], Metrics]) -> tuple[Callable[[], None], Metrics]:
-        """What repeats the work, which is not done yet, and where its metrics will be."""
+        """A function that repeats the work, which is not done yet, and the place of its metrics."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             metrics = work()

@@ -34,7 +34,7 @@ def env_of(name: str) -> str:
 
 
 def names(file: Any) -> list[str]:
-    """What a recording holds steps of."""
+    """The environments in a recording."""
     return [key.removesuffix("_qpos") for key in file.files if key.endswith("_qpos")]
 
 

@@ -53,7 +53,7 @@ class Point:
     changed: Mapping[str, int] = field(default_factory=dict)
 
     def subject(self, updates: int) -> Subject:
-        """What is timed."""
+        """The subject that is timed."""
         settings = {name: value for name, value in self.changed.items() if name not in ("rows", "seeds")}
         return Subject(NAME, updates, settings, self.changed.get("rows", ROWS))
 
@@ -103,7 +103,7 @@ def measured(point: Point) -> dict[str, Any]:
 
 
 def in_its_own_process(point: Point) -> dict[str, Any]:
-    """What `measured` says, with nothing left over from another point."""
+    """The result of `measured`, with nothing left over from another point."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(measured, point).result()
 
@@ -118,7 +118,7 @@ def along(summary: Mapping[str, Any], axis: str, side: str) -> dict[int, Mapping
 
 
 def share_of_peak(summary: Mapping[str, Any], point: Mapping[str, Any]) -> float:
-    """What a point's products make of the fastest large product that any point of the file has measured."""
+    """The rate of a point's products, as a share of the fastest large product in the file."""
     fastest = max(other["matmul_peak_gflops"] for other in summary["points"])
     return point["gflop_per_update"] * point["updates_per_second"]["max"] / fastest
 

@@ -47,7 +47,7 @@ class Case:
     others: Mapping[str, Any] = field(default_factory=dict)
 
     def subject(self, name: str) -> Subject:
-        """What is timed."""
+        """The subject that is timed."""
         settings = {"encoder": self.encoder, "frame_stack": self.frame_stack, **self.others}
         return Subject(name, self.updates, settings, ROWS, self.frames)
 

@@ -28,7 +28,7 @@ def _fresh_state(subject: Subject, key: jax.Array) -> Any:
 
 
 def _draw(subject: Subject, state: Any, key: jax.Array, step: jax.Array, statics: dict[str, Any]) -> tuple[Any, Any]:
-    """What the twin draws for an update; its number counts from 0 here."""
+    """The twin's draws for an update, whose number counts from 0 here."""
     inputs = subject.pair.draw_inputs(subject.columns, subject.action_dim)
     return subject.pair.jax.draw_noise(key, step, state.hp, *inputs, **statics)
 

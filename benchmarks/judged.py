@@ -38,7 +38,7 @@ POLICIES: Mapping[str, tuple[str, dict[str, Any]]] = {
 DATASETS = ("mini/hopper-mostly-expert", "mini/hopper-medium-replay")
 # By name in a result, what a table calls it
 MEASURES = {
-    "final": "value in first states",
+    "final": "initial-state value",
     "final_soft_opc": "soft OPC",
     "final_td_error": "TD error",
     "final_discounted_advantage": "discounted advantage",
@@ -70,7 +70,7 @@ class Discounting(ContextPolicy):
         return self.act(observations)
 
     def add(self, returns: np.ndarray, lengths: np.ndarray) -> None:
-        """What has been earned since."""
+        """Adds the rewards since the last call, discounted."""
         self.earned += self.discount ** np.maximum(lengths - 1, 0) * (returns - self.before)
         self.before = returns.copy()
 
@@ -97,7 +97,7 @@ def trained(name: str, folder: Path) -> dict[str, Any]:
 
 
 def judged(framework: str, policy: str, dataset: str, folder: Path) -> dict[str, list[float]]:
-    """What FQE measures of a policy, each seed's, by the names of a result."""
+    """FQE's measures of a policy, for each seed, by the names in a result."""
     twin = load_twin(framework, "evaluation/fqe")
     row = dataset_row(twin.TrainConfig, "evaluation/fqe", dataset)
     settings = row | {"policy": policy, "env": dataset, "runs_path": str(folder), "device": "cpu"}
@@ -136,7 +136,7 @@ def _rankings(summary: dict[str, Any]) -> Iterator[str]:
 
 
 def once(path: Path, make: Callable[[], Any]) -> Any:
-    """What the file holds; where there is none, what is made now and kept there."""
+    """The content of the file; if there is no file, it is made now."""
     if not path.exists():
         write_atomically(path, json.dumps(make(), default=float).encode())
     return json.loads(path.read_text())

@@ -225,7 +225,7 @@ def apart(loops: Mapping[str, Mapping[str, float]]) -> str:
 def table(summary: dict[str, Any]) -> str:
     """A results file as a Markdown table."""
     lines = [
-        "| algorithm | framework | `train`, updates/s | rung | bare loop | rung over `train` | bare over `train` |",
+        "| algorithm | framework | `train`, updates/s | timed loop | bare loop | timed / `train` | bare / `train` |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, row in summary["algorithms"].items():

@@ -97,7 +97,7 @@ class _Endless:
 
 
 def jax_side_of(pair: Pair, config: Any, task: Any) -> Side:
-    """What the JAX twin's `train` calls."""
+    """The functions that the JAX twin's `train` calls."""
     twin, apart = pair.jax, pair.two_buffers
     experience, key = training_environment(config, task), jax.random.key(0)
     # Calls before the switch would be ones of a warm-up, which makes no update.

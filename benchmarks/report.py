@@ -137,7 +137,7 @@ def seeds_of(name: str | None) -> str:
 
 
 def data_scores(summary: dict[str, Any]) -> str:
-    """What a dataset's own episodes score, by their policy."""
+    """The scores of a dataset's own episodes, by policy."""
     return " and ".join(f"{policy} scores {score:.1f}" for policy, score in summary["data_policies"].items())
 
 
@@ -174,7 +174,7 @@ def timed_runs(_: str | None) -> str:
 
 
 def compiled(_: str | None) -> str:
-    """What the compiler makes of updates."""
+    """The operations in compiled updates."""
     summaries = [json.loads(path.read_text()) for path in files("programs")]
     return "\n".join(
         f"{measured(summary)}, jaxlib {summary['versions']['jaxlib']}:\n\n{programs.table(summary)}\n"
@@ -183,7 +183,7 @@ def compiled(_: str | None) -> str:
 
 
 def tried(_: str | None) -> str:
-    """What tricks are worth."""
+    """The gain from each trick."""
     summaries = [json.loads(path.read_text()) for path in files("tricks")]
     return "\n".join(f"{measured(summary)}:\n\n{tricks.table(summary)}\n" for summary in summaries)
 
@@ -256,7 +256,7 @@ def forms(name: str | None) -> str:
 
 
 def gained(_: str | None) -> str:
-    """What the online phase adds to a score, of every algorithm that has one."""
+    """The gain in score from the online phase, for every algorithm that has one."""
     return seeds.gains([json.loads(path.read_text()) for path in files("seeds")]) + "\n"
 
 
@@ -290,7 +290,7 @@ def seen(_: str | None) -> str:
 
 
 def ranked(_: str | None) -> str:
-    """What fitted Q evaluation says of policies, and how that ranks them."""
+    """The estimates of fitted Q evaluation, and the ranking of policies that follows."""
     summaries = [json.loads(path.read_text()) for path in files("judged")]
     return "\n".join(f"{measured(summary)}:\n\n{judged.table(summary)}\n" for summary in summaries)
 
@@ -307,7 +307,7 @@ def grown(_: str | None) -> str:
 
 
 def left_idle(_: str | None) -> str:
-    """What share of the machine's peak each algorithm reaches, on every machine that timed what ships."""
+    """The share of the machine's peak that each algorithm reaches, on every machine that timed the default code."""
     found = []
     for path in files("shipped"):
         summary = json.loads(path.read_text())

@@ -80,7 +80,7 @@ class Results:
         return np.array([updates_per_second(name, rung, block) for block in counted])
 
     def summary(self) -> dict[str, Any]:
-        """What the results file holds: where it was measured, and each row with when and how."""
+        """The content of the results file: the machine, and each row with its date and command."""
         device = jax.devices()[0]
         measured = {
             "date": datetime.now(UTC).date().isoformat(),
@@ -128,7 +128,7 @@ class Results:
 
 
 def spread(rates: np.ndarray) -> dict[str, float]:
-    """What is kept of the rates (n,) of blocks."""
+    """A summary of the rates (n,) of blocks."""
     return {"min": float(rates.min()), "median": float(np.median(rates)), "max": float(rates.max())}
 
 
@@ -150,7 +150,7 @@ def as_rate(value: float) -> str:
 def table(summary: dict[str, Any]) -> str:
     """A results file as a Markdown table, a row for each rung."""
     lines = [
-        f"| algorithm | rung | updates/s (min, median, best) | share of matmul peak | over {EAGER} |",
+        f"| algorithm | variant | updates/s (min, median, best) | share of matmul peak | over {EAGER} |",
         "|---|---|---|---|---|",
     ]
     for name, found in summary["algorithms"].items():
@@ -205,7 +205,7 @@ def short_table(summary: dict[str, Any]) -> str:
     A file without PyTorch eager's rates has no columns for them.
     """
     has_eager = all(EAGER in found["rungs"] for found in summary["algorithms"].values())
-    header = ["algorithm", "GFLOP per update", EAGER, "PyTorch's best rung", SHIPPED, "share of matmul peak"]
+    header = ["algorithm", "GFLOP per update", EAGER, "PyTorch's best", SHIPPED, "share of matmul peak"]
     header += ["over eager", "over PyTorch's best"]
     rows = []
     for name, found in summary["algorithms"].items():

@@ -38,7 +38,7 @@ def made_up(name: str, rows: int, rng: np.random.Generator) -> tuple[np.ndarray,
 
 
 def keys_of(table: np.ndarray, state_dim: int, noise: float, rng: np.random.Generator) -> Array:
-    """What is searched for, (searches, keys, S + A)."""
+    """The search keys, (searches, keys, S + A)."""
     keys = table[rng.integers(len(table), size=(SEARCHES, KEYS))]
     actions = keys[..., state_dim:]
     keys[..., state_dim:] = np.clip(actions + noise * rng.normal(size=actions.shape), -1.0, 1.0)

@@ -71,7 +71,7 @@ def _ended(folder: Path, name: str) -> Path | None:
 
 
 def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """What one framework's runs say, which were evaluated after the same updates."""
+    """A summary of one framework's runs, which were evaluated after the same updates."""
     assert len({tuple(run["curve"]) for run in runs}) == 1, "runs that were not evaluated after the same updates"
     scores = np.array([run["mean_of_last_3"] for run in runs])
     return {
@@ -105,7 +105,7 @@ def data(summary: dict[str, Any]) -> str:
 
 
 def kept_as(name: str, updates: int, settings: Sequence[str]) -> str:
-    """What the name of the results file begins with: runs with settings of their own are no default runs."""
+    """The beginning of the results file's name: runs with settings of their own are no default runs."""
     return f"forms-{name}-{' '.join(settings)}" if settings else f"seeds-{name}-{updates}-updates"
 
 
@@ -152,7 +152,7 @@ def table(summary: dict[str, Any]) -> str:
 
 
 def gains(summaries: Sequence[dict[str, Any]]) -> str:
-    """What the online phase added to each seed's score, of those summaries that have such a phase, as Markdown."""
+    """The gain in each seed's score from the online phase, for summaries that have one, as Markdown."""
     lines = [
         "| algorithm | framework | score before and after, each seed | mean gain | seeds that gain | minutes a run |",
         "|---|---|---|---|---|---|",

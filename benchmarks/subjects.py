@@ -1,4 +1,4 @@
-"""What is timed: an algorithm under CORL's default settings, on made-up rows of a locomotion task's size."""
+"""The subject of benchmarks: an algorithm under CORL's default settings, on rows of a locomotion task's size."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -64,7 +64,7 @@ class Subject:
 
     @cached_property
     def columns(self) -> Any:
-        """What the pair learns from: its named tuple of NumPy columns."""
+        """The pair's training data: its named tuple of NumPy columns."""
         rows = made_up_rows(self.rows)
         if self.frames is None:
             return self.pair.load(rows)

@@ -70,7 +70,7 @@ def measured(name: str, ships: Processes, tried: Processes) -> dict[str, Any]:
 def table(summary: Mapping[str, Any]) -> str:
     """A results file as a Markdown table."""
     lines = [
-        "| instead of what ships | algorithm | updates/s | what ships | an update takes |",
+        "| change | algorithm | updates/s | unchanged | an update takes |",
         "|---|---|---|---|---|",
     ]
     for name, found in summary["tricks"].items():

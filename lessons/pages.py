@@ -122,7 +122,7 @@ def anchor(heading: str) -> str:
 
 def traps(_: str) -> str:
     """A row for each trap."""
-    lines = ["| trap | PyTorch | JAX | off by | what a training shows |", "|---|---|---|---|---|"]
+    lines = ["| trap | PyTorch | JAX | off by | effect on a training run |", "|---|---|---|---|---|"]
     for trap in TRAPS.values():
         off, _ = measured.in_words(measure(trap)[0])
         name = title(trap)

@@ -10,16 +10,16 @@ from enum import Enum
 class Family(Enum):
     """What algorithms have in common; each value is a title and the case to choose the family in."""
 
-    IMITATION = "Imitation", "Most of the data comes from a good policy, or its good episodes can be picked."
-    WEIGHTED = "Weighted imitation", "The data is mixed. Only its own actions are ever learnt, the better ones more."
-    CONSTRAINT = "Policy constraint", "The data is mixed. The policy may leave its actions, but not far."
-    REGULARISATION = "Value regularisation", "The data is mixed. Values of actions outside the data are held low."
-    UNCERTAINTY = "Uncertainty", "The data covers many actions. Critics that disagree mark the unknown ones."
-    FINETUNING = "Offline to online", "Data comes first, and steps in the environment can follow."
-    ONLINE = "Online", "There is an environment and no data, or data is to be made."
-    FINITE = "Finite actions", "An action is one of a few, as in CartPole. The state is a vector or an image."
-    MODEL = "Learnt model", "Steps in the environment are to be made up from data."
-    EVALUATION = "Evaluation", "A policy is to be judged from data, without an environment."
+    IMITATION = "Imitation", "Most of the data comes from a good policy, or you can pick its good episodes."
+    WEIGHTED = "Weighted imitation", "The data is mixed. The policy imitates its actions, the better ones more."
+    CONSTRAINT = "Policy constraint", "The data is mixed. The policy can leave the data's actions, but not by far."
+    REGULARISATION = "Value regularisation", "The data is mixed. Values of actions outside the data are kept low."
+    UNCERTAINTY = "Uncertainty", "The data covers many actions. If the critics disagree about an action, it is unknown."
+    FINETUNING = "Offline to online", "You train on data first, and can then continue in the environment."
+    ONLINE = "Online", "You have an environment but no data, or you want to make data."
+    FINITE = "Finite actions", "There are only a few actions, as in CartPole. The state is a vector or an image."
+    MODEL = "Learned model", "You want to generate steps in the environment from data."
+    EVALUATION = "Evaluation", "You want to evaluate a policy from data, without an environment."
 
     def __init__(self, title: str, case: str) -> None:
         self.title, self.case = title, case

@@ -1,15 +1,16 @@
-"""`python docs/_ext/prose.py [FILE ...]`: names sentences that are too long to be read at once.
+"""`python docs/_ext/prose.py [FILE ...]`: names sentences that are too long, and habits that are not plain English.
 
-Paragraphs, list items and pictures' texts of Markdown pages count, and so do docstrings and comments of Python files.
-Headings, tables, formulas and code do not. A piece of code in a sentence is one word. Without files it looks at all
-pages (the README, CONTRIBUTING, docs/ and the exercises) and at every Python file.
+The length is checked in paragraphs, list items and picture texts of Markdown pages, and in docstrings and comments of
+Python files. Headings, tables, formulas and code are not included. A piece of code in a sentence is one word. Habits
+are looked for in the README and in docs/, also in tables. Without files, it checks all pages (the README,
+CONTRIBUTING, docs/ and the exercises) and every Python file.
 """
 
 import re
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -25,7 +26,20 @@ PAGES = [
     *(path for path in sorted((ROOT / "docs").glob("*/*.md")) if path.parent.name != "side_by_side"),
     *sorted((ROOT / "exercises").glob("*/README.md")),
 ]
-LONGEST = 25
+LONGEST = 30
+# A habit, and what an American engineer would say
+HABITS = {
+    r"\b(those|that) of\b": "repeat the noun, or use a possessive (`CORL's`)",
+    r"^What\b[^?]*$": "begin with the subject, not with a clause",
+    r"^So\b(?! far)": "because, therefore, or for this reason",
+    r"\b(go|goes|going|gone|went) on\b": "continue, resume",
+    r"\bbehind (a|all|an|each|every|it|its|such|that|the|them|which|Code)\b": "after",
+    r"\b(stands?|stood|lies|lay) (at|before|below|beside|between|here|in(?! for)|near|on|there|within)\b": "is",
+    r"\b(are|be|is|was|were) told\b": "say who tells, or use get or learn",
+    r"\bask(s|ed) for\b": "need, require",
+    r"\bbut for\b": "except for",
+    r"(?<![/\w])(climb\w*|ladders?|rungs?)(?!/|\w|\.\w)": "variant (benchmarks), check (parity)",
+}
 _END = re.compile(r"(?<=[.!?])[)\"]?\s+(?=[A-Z(\"*])")
 # Full stops that end no sentence
 _SHORT = re.compile(r"\b(et al|e\.g|i\.e|vs|cf)\.\s")
@@ -46,13 +60,13 @@ def sentences_of(path: Path) -> Iterator[str]:
         yield from sentences(piece)
 
 
-def sentences(page: str) -> Iterator[str]:
-    """The sentences of a page's paragraphs and list items."""
+def sentences(page: str, without: Collection[str] = ("heading_open", "table_open")) -> Iterator[str]:
+    """The sentences of a page's paragraphs and list items, and of any other block that is not left out."""
     opened: list[str] = []
     for token in _MARKDOWN.parse(page):
         if token.nesting:
             opened = [*opened, token.type] if token.nesting > 0 else opened[:-1]
-        elif token.type == "inline" and not {"heading_open", "table_open"} & set(opened):
+        elif token.type == "inline" and not set(without) & set(opened):
             text = _SHORT.sub(r"\1 ", "".join(map(_spoken, token.children or ())))
             yield from filter(None, map(str.strip, _END.split(text)))
 
@@ -65,22 +79,35 @@ def _spoken(token: Token) -> str:
     return kinds.get(token.type, "")
 
 
+def habits(path: Path) -> Iterator[str]:
+    """Each habit in a page that users read: its words, the fix and the sentence."""
+    page = path.suffix == ".md" and path.relative_to(ROOT).parts[0] in ("README.md", "docs")
+    for sentence in sentences(path.read_text(encoding="utf-8"), ["heading_open"]) if page else ():
+        for pattern, fix in HABITS.items():
+            if found := re.search(pattern, sentence):
+                yield f"{found[0]!r}, better {fix}: {sentence}"
+
+
 def words(sentence: str) -> int:
     """How many words it has; a number is one."""
     return len(re.findall(r"\w[\w'.,:/%+-]*", sentence))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints what is too long, then count and mean of pages and of Python files; 1 if anything is too long."""
+    """Prints long sentences and habits, then count and mean of pages and of Python files; 1 if there were any."""
     counts: dict[str, list[int]] = {}
+    met = 0
     for path in [Path(name).resolve() for name in arguments] or [*PAGES, *python_files()]:
         counted = counts.setdefault("Python files" if path.suffix == ".py" else "pages", [])
         for sentence in sentences_of(path):
             counted.append(words(sentence))
             if counted[-1] > LONGEST:
                 print(f"{path.relative_to(ROOT)}: {counted[-1]} words: {sentence}")
+        for habit in habits(path):
+            print(f"{path.relative_to(ROOT)}: {habit}")
+            met += 1
     found = [summarised(kind, counted) for kind, counted in counts.items()]
-    return int(sum(found) > 0)
+    return int(sum(found) + met > 0)
 
 
 def summarised(kind: str, counted: Sequence[int]) -> int:

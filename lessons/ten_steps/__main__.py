@@ -14,7 +14,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     Raises:
         InputError: There is no such step.
     """
-    parser = Parser(prog="python -m lessons.ten_steps", description="Climbs the ladder with a step of the port.")
+    parser = Parser(prog="python -m lessons.ten_steps", description="Runs the parity checks on a step of the port.")
     parser.add_argument("step", type=int, choices=NUMBERS, help="its number")
     return parser.parse_args(arguments)
 

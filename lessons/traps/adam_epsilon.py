@@ -12,9 +12,9 @@ from lessons.measured import Error, Figure
 from lessons.traps.compare import distances
 from shared.data.transitions import Batch
 
-PYTORCH = "1e-8, beside the root"
-JAX = "optax: the same; 1e-5 where it was set for another algorithm"
-SHOWS = "what has small gradients learns more slowly"
+PYTORCH = "1e-8, added to the root"
+JAX = "optax: the same; 1e-5 if you copied it from another algorithm"
+SHOWS = "parameters with small gradients learn more slowly"
 
 
 def reference(parameters: Iterable[torch.Tensor]) -> torch.optim.Optimizer:

@@ -14,7 +14,7 @@ from shared.data.transitions import Batch
 
 PYTORCH = "`(B, 1) - (B,)` is `(B, B)`, silently"
 JAX = "the same"
-SHOWS = "a critic that explains nothing of the rewards"
+SHOWS = "a critic that doesn't explain the rewards at all"
 
 
 def reference(q: Tensor, target: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from shared.frameworks import jax_layers
 
 PYTORCH = "1"
 JAX = "0.5"
-SHOWS = "a parameter that starts at its bound leaves it half as fast; under Adam, as fast"
+SHOWS = "a parameter that starts at its bound leaves it half as fast; with Adam, just as fast"
 
 
 def reference(log_std: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a gradient's norm is clipped by."""
+"""The epsilon in gradient clipping."""
 
 from collections.abc import Callable
 

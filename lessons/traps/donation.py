@@ -10,8 +10,8 @@ import torch
 
 from lessons.measured import Error, Figure
 
-PYTORCH = "a network is changed in place; whoever holds it sees the change"
-JAX = "`donate_argnames` gives the arrays away: whoever holds them holds nothing"
+PYTORCH = "a network is modified in place, and every reference to it sees the change"
+JAX = "`donate_argnames` gives the arrays away, and other references to them become invalid"
 SHOWS = "an exception at the first use, or at the first call if a target and its network are the same arrays"
 TAU = 0.005
 

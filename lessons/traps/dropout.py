@@ -17,7 +17,7 @@ from shared.data.transitions import Batch
 
 PYTORCH = "its generator's draws"
 JAX = "other draws from the same seed"
-SHOWS = "a run like that of another seed; no output can be compared, so every mistake hides behind it"
+SHOWS = "a run like one with another seed; you can't compare any output, so every other mistake goes unnoticed"
 RATE, SHAPE = 0.1, (64, 256)
 
 

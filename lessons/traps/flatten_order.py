@@ -12,8 +12,8 @@ from lessons.measured import Error, Figure
 from lessons.traps.compare import distances
 
 PYTORCH = "channel by channel (C, H, W)"
-JAX = "pixel by pixel (H, W, C), as flax has images"
-SHOWS = "a network that was moved over acts otherwise; one that is trained afresh shows nothing"
+JAX = "pixel by pixel (H, W, C), the layout of images in flax"
+SHOWS = "a converted network acts differently; a newly trained one shows nothing"
 
 ACTIONS = 4
 
@@ -44,6 +44,6 @@ def measure() -> list[Error | Figure]:
     weight = rng.normal(size=(ACTIONS, 16 * 8 * 8)) / 32
     alike = (_acts_alike(way, images, weight) for way in (wrong, right))
     return [
-        distances("outputs of the layer behind", reference, wrong, right, images, weight),
+        distances("outputs of the next layer", reference, wrong, right, images, weight),
         Figure(f"share of images with the same best action of {ACTIONS}", *alike),
     ]

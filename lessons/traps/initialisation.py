@@ -13,7 +13,7 @@ from shared.frameworks.jax_layers import Linear
 
 PYTORCH = "`Linear`: uniform within 1 / sqrt(fan-in), biases too; `Embedding`: N(0, 1)"
 JAX = "`Dense`: normal of deviation 1 / sqrt(fan-in), biases 0; `Embed`: deviation 1 / sqrt(features)"
-SHOWS = "a fresh policy's actions are twice as large; the policy that comes out is another one"
+SHOWS = "a fresh policy's actions are twice as large, and the trained policy is different"
 
 
 def reference() -> tuple[torch.nn.Module, torch.nn.Module]:

@@ -11,9 +11,9 @@ from lessons.cloning import cloned
 from lessons.measured import Error, Figure
 from parity_tests.errors import error
 
-PYTORCH = "of the default type, float64 where that was set"
-JAX = "float32, also where double precision is switched on; `optax` counts in int32"
-SHOWS = "nothing; in double precision the rungs *update*, *log* and *trajectory* hold to some 1e-8 only"
+PYTORCH = "the default type, float64 if you set it"
+JAX = "float32, even if double precision is turned on; `optax` counts in int32"
+SHOWS = "nothing; in double precision the checks *update*, *log* and *trajectory* agree only to about 1e-8"
 RATE, WARMUP = 1e-3, 10
 
 

@@ -14,7 +14,7 @@ from lessons.traps.compare import distances
 
 PYTORCH = "(out, in)"
 JAX = "(in, out)"
-SHOWS = "a policy that was good in PyTorch is twice as far from the data; a kernel that is not square does not fit"
+SHOWS = "a policy that was good in PyTorch is twice as far from the data; a kernel that isn't square doesn't fit"
 
 
 def reference(inputs: Tensor, weight: Tensor) -> Tensor:

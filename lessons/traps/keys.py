@@ -12,9 +12,9 @@ from torch import Tensor
 from lessons import cloning
 from lessons.measured import Error, Figure
 
-PYTORCH = "a generator moves on with each draw"
+PYTORCH = "a generator advances with each draw"
 JAX = "a key is a value: the same key, the same draw"
-SHOWS = "noise that should be independent is equal; with one key for all updates, one batch is learnt by heart"
+SHOWS = "noise that should be independent is equal; with one key for all updates, one batch is memorised"
 
 
 def reference(size: int) -> tuple[Tensor, Tensor]:

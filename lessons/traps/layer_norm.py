@@ -13,7 +13,7 @@ from lessons.traps.compare import distances
 
 PYTORCH = "1e-5"
 JAX = "1e-6, and the variance as a difference of means"
-SHOWS = "nothing; where a layer's inputs are small, its outputs are larger"
+SHOWS = "nothing; if a layer's inputs are small, its outputs are larger"
 
 
 def reference(inputs: Tensor) -> Tensor:

@@ -11,8 +11,8 @@ from lessons.measured import Error, Figure
 from parity_tests.errors import error
 
 PYTORCH = "float32"
-JAX = "TF32 on NVIDIA GPUs that have it: operands with 10 bits behind the point"
-SHOWS = "nothing; in single precision the rungs *forward*, *loss*, *gradient* and *update* cannot hold"
+JAX = "TF32 on NVIDIA GPUs that have it: operands with 10 bits of mantissa"
+SHOWS = "nothing; in single precision the checks *forward*, *loss*, *gradient* and *update* can't pass"
 
 
 def reference(rows: Tensor, kernel: Tensor) -> Tensor:

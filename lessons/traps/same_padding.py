@@ -9,9 +9,9 @@ from torch import Tensor
 from lessons.measured import Error, Figure
 from lessons.traps.compare import distances, gradient_distances
 
-PYTORCH = "as many pixels as one says, on both sides"
+PYTORCH = "as many pixels as you specify, on both sides"
 JAX = "`SAME`: an odd pixel goes to the right and below"
-SHOWS = "nothing: the shapes are equal, and everything is a pixel off"
+SHOWS = "nothing: the shapes are equal, but everything is one pixel off"
 
 LAYOUT = ("NCHW", "OIHW", "NCHW")
 

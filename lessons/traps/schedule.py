@@ -9,9 +9,9 @@ from lessons.cloning import UPDATES, cloned
 from lessons.measured import Error, Figure
 from parity_tests.errors import error
 
-PYTORCH = "`LambdaLR` is told 0 before the first update; who warms up writes `(step + 1) / warmup`"
+PYTORCH = "`LambdaLR` passes 0 before the first update; for a warm-up you write `(step + 1) / warmup`"
 JAX = "`optax.linear_schedule` starts at its first value"
-SHOWS = "the first update does nothing, every other one of the warm-up is a step late"
+SHOWS = "the first update does nothing, and all others in the warm-up are one step late"
 RATE, WARMUP = 1e-3, 10
 
 

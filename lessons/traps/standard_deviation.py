@@ -1,4 +1,4 @@
-"""What `std` divides by."""
+"""The divisor of `std`."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from lessons.traps.compare import distances
 from shared.data.transitions import Batch
 
 PYTORCH = "n - 1"
-JAX = "n, as NumPy"
+JAX = "n, like NumPy"
 SHOWS = "nothing; weights by exp(advantage / deviation) are a little sharper"
 
 

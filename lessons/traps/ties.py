@@ -13,8 +13,8 @@ from lessons.traps.compare import gradient_distances
 from shared.data.transitions import Batch
 
 PYTORCH = "to one of the equal entries"
-JAX = "shared out among them"
-SHOWS = "critics that start as copies and learn through their minimum stay copies: an ensemble of one"
+JAX = "divided among them"
+SHOWS = "critics that start as copies and learn through their minimum remain copies: an ensemble of one"
 
 
 def reference(q: Tensor) -> Tensor:

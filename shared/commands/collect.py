@@ -55,7 +55,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """
     parser = Parser(
         prog="corl-twins collect",
-        description="Trains an agent and writes a dataset by the recipe of D4RL's sets of that kind: "
+        description="Trains an agent and writes a dataset with D4RL's recipe for that kind: "
         + "; ".join(f"{kind}: {what}" for kind, what in RECIPES.items())
         + f". The agent is soft actor-critic, for finite actions DQN, whose defaults are the environment's row in "
         f"configs/{FiniteDQN.algorithm}.yaml.",
@@ -63,27 +63,27 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "name",
         metavar="NAME",
-        help=f"such as hopper-medium: {', '.join(ROBOTS[:-1])} or {ROBOTS[-1]}, which step as D4RL's did; or such as "
-        "CartPole-v1-medium: any environment of Gymnasium's, or module:Id-medium of yours",
+        help=f"such as hopper-medium: {', '.join(ROBOTS[:-1])} or {ROBOTS[-1]}, with D4RL's physics; or such as "
+        "CartPole-v1-medium: any Gymnasium environment, or your own module:Id-medium",
     )
     parser.add_argument(
         "--size",
         type=at_least(1),
         metavar="N",
-        help=f"rows of each policy that D4RL's reader keeps (default: {_SIZE:,}); of a replay, rows at most, in whole "
+        help=f"rows per policy that D4RL's reader keeps (default: {_SIZE:,}); for a replay, maximum of rows, in whole "
         "episodes spread over it (default: all)",
     )
     parser.add_argument("--framework", choices=_OF_FRAMEWORK, default="jax", help="which twin trains (default: jax)")
     parser.add_argument("--format", choices=("hdf5", "minari"), default="hdf5", help="D4RL's or Minari's layout")
     parser.add_argument(
-        "--compact", action="store_true", help="leave out what D4RL's reader does not use: next states, infos"
+        "--compact", action="store_true", help="leave out everything D4RL's reader ignores: next states, infos"
     )
     parser.add_argument("--output", help="file to write (default: NAME.hdf5), or Minari's name for the set")
     parser.add_argument(
         "--work_dir",
         type=Path,
-        help="keeps training and episodes: a collection that was cut goes on from there, another there trains "
-        "no more (default: runs/collect/ENVIRONMENT-sSEED-FRAMEWORK)",
+        help="keeps training and episodes: an interrupted collection resumes from there, and another one doesn't "
+        "train again (default: runs/collect/ENVIRONMENT-sSEED-FRAMEWORK)",
     )
     parser.add_argument("--seed", type=at_least(0), default=0, metavar="N", help="decides everything (default: 0)")
     for name, meaning in _TRAINING.items():
@@ -157,7 +157,7 @@ class Collection:
         return {name: self._recorded(name, self._chosen[name].step) for name in kind.split("-")}
 
     def references(self) -> dict[str, float]:
-        """What random play and the expert earn, where nobody else has said what counts as 0 and 100.
+        """The returns of random play and of the expert, if nobody else has defined 0 and 100.
 
         Nothing if the expert is no better, or there is none: a random set needs no training.
         """
@@ -220,7 +220,7 @@ def collect(options: argparse.Namespace) -> None:
 
 
 def _provenance(collection: Collection, options: argparse.Namespace) -> dict[str, Any]:
-    """What there is to say about the dataset that does not depend on the policies."""
+    """The part of the dataset's description that does not depend on the policies."""
     env = make_env(collection.env_id)
     facts = fingerprint(collection.env_id, env)
     env.close()
@@ -255,6 +255,6 @@ def main(arguments: Sequence[str]) -> int:
     try:
         collect(parse_arguments(arguments))
     except KeyboardInterrupt as stop:
-        print("interrupted; the same command goes on from here", file=sys.stderr)
+        print("interrupted; run the same command again to continue", file=sys.stderr)
         return stop.exit_status if isinstance(stop, Stopped) else 130
     return 0

@@ -1,4 +1,4 @@
-"""What commands share: how each of them ends, and that no file is replaced without a word.
+"""Code that all commands share: it ends them, and makes sure that no file is silently replaced.
 
 A command's module has `main(arguments)`, which gives an exit status, or nothing where all went well. It raises an error
 for what cannot be used, and `ended` prints it.

@@ -18,20 +18,20 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """
     parser = Parser(
         prog="corl-twins convert",
-        description="Writes a checkpoint of either twin as one of the other: weights, targets, temperatures, the "
-        "optimisers' moments, schedules and numbers of steps. --load_model of the other twin goes on from it.",
+        description="Converts a checkpoint from one framework to the other: weights, targets, temperatures, the "
+        "optimisers' moments, schedules and step counts. Load it with --load_model in the other twin.",
     )
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a run's folder, or a .pt or .msgpack file")
     parser.add_argument("--to", choices=SUFFIXES, required=True, help="framework of the file to write")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="where to write it (default: beside the other)")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="file to write (default: next to the checkpoint)")
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there already")
     parser.add_argument(
         "--algorithm",
         metavar="NAME",
-        help="of a file that does not say it, such as CORL's; `corl-twins train --help` lists the names",
+        help="algorithm of a file that doesn't name it, such as CORL's; `corl-twins train --help` lists the names",
     )
     parser.add_argument(
-        "--config_path", type=Path, metavar="FILE", help="the run's settings (default: config.yaml beside the file)"
+        "--config_path", type=Path, metavar="FILE", help="the run's settings (default: config.yaml next to the file)"
     )
     return parser.parse_args(arguments)
 

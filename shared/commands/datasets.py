@@ -116,7 +116,7 @@ def _drawn(name: str, path: Path, episodes: Episodes) -> Path:
 
 
 def _description(name: str, source: Source, limit: int | None, episodes: Episodes) -> Iterator[tuple[str, str]]:
-    """What there is to say about a dataset, by topic."""
+    """A description of a dataset, by topic."""
     raw, lengths = source.raw, episodes.lengths
     rows, states, rewards = len(raw["rewards"]), raw["observations"], raw["rewards"]
     terminals, timeouts = raw["terminals"].astype(bool), transitions.ended_by_time(raw, limit)
@@ -373,7 +373,7 @@ def import_dataset(options: argparse.Namespace) -> None:
     episodes = len(of_rows(found.arrays).starts)
     print(f"{options.output}: {_shape(found.arrays, found.attributes)}, {episodes:,} episodes")
     if not options.env_id and "env_id" not in found.attributes:
-        print("note: nothing says in which environment to evaluate: give --env_id here, or --eval_env to a run")
+        print("note: no environment for evaluation is known: give --env_id here, or --eval_env to a run")
 
 
 def thin_dataset(options: argparse.Namespace) -> None:
@@ -471,7 +471,7 @@ def _parser() -> Parser:
         "--dones",
         choices=("terminals", "timeouts"),
         default="terminals",
-        help="what flags are that only say where episodes end (default: terminals)",
+        help="how to read flags that mark only the end of an episode (default: terminals)",
     )
     imported.add_argument(
         "--observations", default="", metavar="PART,...", help="parts of an observation that count (default: vectors)"

@@ -20,7 +20,7 @@ from shared.runs.configs import cli
 _FAMILY = "evaluation/"
 # In the order of the table, by the name in a result
 _MEASURES = {
-    "final": "value in first states",
+    "final": "initial-state value",
     "final_soft_opc": "soft off-policy classification",
     "final_td_error": "TD error",
     "final_discounted_advantage": "the data's discounted advantage",
@@ -30,7 +30,7 @@ _MEASURES = {
 
 
 def methods() -> list[str]:
-    """What can judge a policy: the algorithms of the family."""
+    """The algorithms that can evaluate a policy."""
     return [name.removeprefix(_FAMILY) for name in algorithms("torch") if name.startswith(_FAMILY)]
 
 
@@ -55,13 +55,13 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[
 
 
 def dataset_of(source: SavedRun) -> str:
-    """What a run learnt from.
+    """The dataset that a run learned from.
 
     Raises:
         InputError: It made its data itself.
     """
     if is_registered(source.config.env):
-        raise InputError(f"{source.path} learnt in {source.config.env} and not from a dataset: name one with --env")
+        raise InputError(f"{source.path} learned in {source.config.env}, not from a dataset: name one with --env")
     return source.config.env
 
 

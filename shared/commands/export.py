@@ -31,12 +31,14 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """
     parser = Parser(
         prog="corl-twins export",
-        description="Writes a run's policy, the normalisation of its states and the scaling of its actions included, "
-        "for ONNX Runtime, for PyTorch's C++ or for NumPy alone.",
+        description="Writes a run's policy, including the normalisation of states and the scaling of actions, "
+        "for ONNX Runtime, for PyTorch's C++ or for plain NumPy.",
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="a run's folder, or a .pt or .msgpack checkpoint")
     parser.add_argument("--format", choices=_FORMATS, required=True, help="kind of file")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="where to write it (default: policy.FORMAT beside)")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="file to write (default: policy.FORMAT next to the run)"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there already")
     return parser.parse_args(arguments)
 
@@ -70,7 +72,7 @@ def portable_policy(source: SavedRun) -> PortablePolicy:
 
 
 def metadata(source: SavedRun, policy: PortablePolicy, inputs: dict[str, Tensor]) -> dict[str, Any]:
-    """What an exported file says about itself: what it was learnt from and how well, and what goes in and out."""
+    """The description inside an exported file: its data and score, and its inputs and outputs."""
     (mean, std), (action_mean, action_std) = source.statistics(), source.action_statistics()
     result = source.result
     return {

@@ -33,7 +33,7 @@ Panels = Mapping[tuple[str, str], Sequence[Key]]
 
 
 def panels(gathered: Gathered) -> Panels:
-    """What is drawn together."""
+    """Runs that are drawn together."""
     found: dict[tuple[str, str], list[Key]] = defaultdict(list)
     for run in gathered.runs:
         curves = found[run.kind.algorithm, run.kind.dataset]
@@ -104,7 +104,7 @@ def _draw_alone(axis: Axes, label: str, run: Run, style: Mapping[str, Any]) -> N
 
 
 def table(gathered: Gathered, margin: float) -> str:
-    """What the seeds tell, as Markdown: a row for each curve, and a line where both frameworks are there."""
+    """Statistics over seeds, as Markdown: a row for each curve, and a line if both frameworks are there."""
     lines = ["| runs | framework | seeds | mean [95%] | interquartile mean [95%] |", "|---|---|---|---|---|"]
     verdicts = []
     scores = {key: [run.evaluated.score() for run in runs] for key, runs in gathered.groups.items()}
@@ -126,7 +126,7 @@ def table(gathered: Gathered, margin: float) -> str:
 
 
 def online_table(gathered: Gathered) -> str:
-    """What the online phase changed and cost, as Markdown: means over seeds; empty if no run has gone online."""
+    """The gain and the cost of the online phase, as Markdown: means over seeds; empty if no run has gone online."""
     heads = ["runs", "framework", "seeds", "before online", "after online", *REGRETS.values()]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for (algorithm, dataset, framework), runs in gathered.groups.items():
@@ -162,22 +162,22 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = Parser(
         prog="corl-twins plot",
         description="Draws learning curves: a panel for each algorithm and dataset, PyTorch against JAX, the mean over "
-        "seeds with its bootstrapped 95% interval. Runs are seeds of one another where all other settings agree. Those "
-        "that are not finished or have diverged are drawn by themselves.",
+        "seeds with its bootstrapped 95% interval. Runs are seeds of one experiment if all other settings agree. Runs "
+        "that aren't finished or have diverged are drawn by themselves.",
     )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder, or one that holds such")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder, or a folder of runs")
     parser.add_argument("--output", type=Path, default=Path("curves.png"), help="PNG to write (default: curves.png)")
     parser.add_argument(
         "--stats",
         action="store_true",
         help=f"print means, interquartile means, the probability of improvement and a test of equivalence, of each "
-        f"run's last {AVERAGED} evaluations; where runs went online, scores before and after, and regrets",
+        f"run's last {AVERAGED} evaluations; if runs went online, also scores before and after, and regrets",
     )
     parser.add_argument(
         "--margin",
         type=float,
         default=statistics.MARGIN,
-        help=f"difference of means that counts as none (default: {statistics.MARGIN:g})",
+        help=f"largest difference of means that counts as equal (default: {statistics.MARGIN:g})",
     )
     options = parser.parse_args(arguments)
     if not options.margin > 0:

@@ -23,25 +23,25 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """
     parser = Parser(
         prog="corl-twins report",
-        description="Writes what many runs show: scores by dataset and algorithm with CORL's beside them, performance "
-        "profiles, PyTorch against JAX, learning curves that can be zoomed, costs, and what is missing. One page of "
-        "HTML needs nothing beside it; the tables are Markdown and LaTeX as well.",
+        description="Writes a report of many runs: scores by dataset and algorithm next to CORL's, performance "
+        "profiles, PyTorch against JAX, zoomable learning curves, costs, and missing runs. The page is a single "
+        "HTML file; the tables are written as Markdown and LaTeX as well.",
     )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="FOLDER", help="a run's folder, or one that holds such")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="FOLDER", help="a run's folder, or a folder of runs")
     parser.add_argument(
         "--output",
         type=Path,
         metavar="FILE",
-        help="page to write; others stand beside it (default: FOLDER/report.html)",
+        help="page to write; the others go next to it (default: FOLDER/report.html)",
     )
     parser.add_argument(
         "--margin",
         type=float,
         default=statistics.MARGIN,
-        help=f"difference of means that counts as none (default: {statistics.MARGIN:g})",
+        help=f"largest difference of means that counts as equal (default: {statistics.MARGIN:g})",
     )
     parser.add_argument("--watch", action="store_true", help="serve the page on this machine, and follow the runs")
-    parser.add_argument("--port", type=int, default=8000, help="of the served page; 0: any (default: 8000)")
+    parser.add_argument("--port", type=int, default=8000, help="port of the served page; 0: any (default: 8000)")
     options = parser.parse_args(arguments)
     if not options.margin > 0:
         parser.error("--margin must be greater than 0")
@@ -51,7 +51,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def about(gathered: Gathered) -> str:
-    """What a report is about."""
+    """The subject of a report."""
     counted = sum(map(len, gathered.groups.values()))
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
     others = len(gathered.runs) + len(gathered.faults) - counted

@@ -53,35 +53,37 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, dict[
         prog="corl-twins sweep",
         usage="%(prog)s [FILE] [--algorithms A ...] [--datasets D ...] [--seeds N ...] [--setting VALUE ...]",
         description="Trains each algorithm on each dataset, in each framework, with each seed. Called again, it\n"
-        "finishes what is missing and nothing else. A flag goes before what the file says.",
+        "makes only the missing runs. A flag overrides the file.",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )
-    parser.add_argument("file", metavar="FILE", help="YAML file of the sweep, in front of all flags; may be left out")
+    parser.add_argument("file", metavar="FILE", help="YAML file of the sweep, before all flags; optional")
     parser.add_argument("--algorithms", nargs="+", metavar="A", help="such as iql td3_bc finetune/iql")
-    parser.add_argument("--datasets", nargs="+", metavar="D", help="as --env takes them")
+    parser.add_argument("--datasets", nargs="+", metavar="D", help="names that --env accepts")
     parser.add_argument("--frameworks", nargs="+", metavar="F", help="torch and jax, or one of them (default: jax)")
     parser.add_argument("--seeds", nargs="+", metavar="N", help="how many, or the seeds themselves (default: 1)")
     parser.add_argument("--grid", action="append", metavar="SETTING=V,V", help="values of a setting; may be repeated")
-    parser.add_argument("--folder", metavar="FOLDER", help="where all runs go")
+    parser.add_argument("--folder", metavar="FOLDER", help="folder for all runs")
     how = parser.add_argument_group("how it is run")
-    how.add_argument("--jobs", type=at_least(1), metavar="N", help="runs side by side (default: 1; on Ray any)")
+    how.add_argument("--jobs", type=at_least(1), metavar="N", help="runs at a time (default: 1; on Ray any number)")
     how.add_argument(
-        "--threads", type=at_least(1), metavar="N", help="of each run (default: the cores over the jobs; on Ray 1)"
+        "--threads", type=at_least(1), metavar="N", help="threads of each run (default: cores per job; on Ray 1)"
     )
     how.add_argument(
         "--together", type=at_least(1), default=1, metavar="N", help="seeds of a JAX run in one program (default: 1)"
     )
-    how.add_argument("--list", action="store_true", default=False, help="print the runs and how far they are, run none")
+    how.add_argument(
+        "--list", action="store_true", default=False, help="print the runs and their progress, but start none"
+    )
     ray = parser.add_argument_group("on a Ray cluster")
     ray.add_argument(
         "--ray",
         nargs="?",
         const=LOCAL,
         metavar="ADDRESS",
-        help="make the runs on the cluster at HOST:PORT, or auto; without ADDRESS on a Ray of this machine alone",
+        help="run on the cluster at HOST:PORT, or auto; without ADDRESS, on a local Ray",
     )
     add_flags(ray)
     # With no file in front, argparse would take the value of a setting for it.
@@ -108,7 +110,7 @@ def _settings(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def asked(options: argparse.Namespace, settings: dict[str, str]) -> tuple[dict[str, Any], str]:
-    """What the file and the flags say by name, and how a message about it begins.
+    """The values from the file and the flags, by name, and the beginning of a message about them.
 
     Raises:
         InputError: The file cannot be read, or a grid is none.
@@ -193,7 +195,7 @@ def _make(missing: Sequence[Cell], number: int, folder: Path, options: argparse.
 
 
 def _machines(options: argparse.Namespace, folder: Path) -> Processes | OnRay:
-    """What makes the runs: this machine, or a Ray cluster."""
+    """The backend for the runs: this machine, or a Ray cluster."""
     jobs = getattr(options, "jobs", None)
     if "ray" in options:
         threads = getattr(options, "threads", 1)

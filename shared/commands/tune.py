@@ -56,18 +56,18 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = Parser(
         prog="corl-twins tune",
         description="Searches for the settings with which an algorithm does best: Optuna chooses them, and ASHA stops\n"
-        "poor trials early. Called again, it goes on; with more trials, too.",
+        "poor trials early. Call it again to continue, or to add trials.",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="YAML file of the search")
-    parser.add_argument("--trials", type=at_least(1), default=20, metavar="N", help="in all (default: 20)")
+    parser.add_argument("--trials", type=at_least(1), default=20, metavar="N", help="trials in total (default: 20)")
     parser.add_argument(
         "--early", action=argparse.BooleanOptionalAction, default=True, help="stop poor trials early (default: yes)"
     )
-    parser.add_argument("--jobs", type=at_least(1), metavar="N", help="trials side by side (default: any)")
-    parser.add_argument("--threads", type=at_least(1), default=1, metavar="N", help="of each run (default: 1)")
+    parser.add_argument("--jobs", type=at_least(1), metavar="N", help="trials at a time (default: any number)")
+    parser.add_argument("--threads", type=at_least(1), default=1, metavar="N", help="threads of each run (default: 1)")
     parser.add_argument(
         "--together", type=at_least(1), default=1, metavar="N", help="seeds of a JAX run in one program (default: 1)"
     )

@@ -71,7 +71,7 @@ class Thing:
             ValueError: Always.
         """
 '''
-LONG = " ".join(["Word"] * 26)
+LONG = " ".join(["Word"] * 31)
 
 
 def test_sentences_of_python_are_those_of_docstrings_and_comments(tmp_path: Path) -> None:
@@ -137,8 +137,8 @@ def test_pages_and_python_are_summed_up_apart(
     file.write_text('"""One two three four."""\n')
     assert prose.main([str(page), str(file)]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "pages: 1 sentences of 2.0 words; 0 have more than 25",
-        "Python files: 1 sentences of 4.0 words; 0 have more than 25",
+        "pages: 1 sentences of 2.0 words; 0 have more than 30",
+        "Python files: 1 sentences of 4.0 words; 0 have more than 30",
     ]
 
 
@@ -169,8 +169,35 @@ def test_a_long_sentence_is_named(
     """And the longest that may be is not."""
     monkeypatch.setattr(prose, "ROOT", tmp_path.resolve())
     page = tmp_path / "page.md"
-    page.write_text(" ".join(["Word"] * 25) + ".\n")
+    page.write_text(" ".join(["Word"] * 30) + ".\n")
     assert prose.main([str(page)]) == 0
-    page.write_text(" ".join(["Word"] * 26) + ".\n")
+    page.write_text(" ".join(["Word"] * 31) + ".\n")
     assert prose.main([str(page)]) == 1
-    assert capsys.readouterr().out.splitlines()[1].startswith("page.md: 26 words: Word Word")
+    assert capsys.readouterr().out.splitlines()[1].startswith("page.md: 31 words: Word Word")
+
+
+@pytest.mark.parametrize(
+    ("habit", "fine"),
+    [
+        ("Weights are those of CORL.", "Weights are CORL's."),
+        ("What ships is fast.", "What ships?"),
+        ("It is slow. So it ends.", "So far, it runs."),
+        ("The run goes on.", "The going is slow on a CPU."),
+        ("The row behind the last is cut.", "That seed is behind."),
+        ("| a |\n|---|\n| it stands in a table |", "| a |\n|---|\n| it stands in for V |"),
+        ("JAX is told a shape.", "You told JAX a shape."),
+        ("It asks for a file.", "You ask for a file."),
+        ("All but for one.", "All except for one."),
+        ("The last rung fails.", "Read [a/ladder/rungs.py](x) and `rungs`."),
+    ],
+)
+def test_a_habit_is_named_with_its_fix(
+    habit: str, fine: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In pages for users; other pages are not looked at."""
+    monkeypatch.setattr(prose, "ROOT", tmp_path.resolve())
+    page, other = tmp_path / "README.md", tmp_path / "CONTRIBUTING.md"
+    for path, text, status in ((page, habit, 1), (page, fine, 0), (other, habit, 0)):
+        path.write_text(f"{text}\n")
+        assert prose.main([str(path)]) == status
+    assert capsys.readouterr().out.count(", better ") == 1

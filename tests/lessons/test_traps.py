@@ -17,7 +17,7 @@ def test_every_trap_stands_on_the_page() -> None:
 
 
 def test_planted_mistakes_have_these_names() -> None:
-    """Those that the page says are planted into the twins as well."""
-    (planted,) = re.findall(r"also planted into our twins.*?\):\s(.*?)\.\n", PAGE, re.DOTALL)
+    """The page names mistakes that are planted in the twins as well."""
+    (planted,) = re.findall(r"also planted in our twins.*?called\s(.*?)\.\n", PAGE, re.DOTALL)
     names = {mistake.name for mistake in MISTAKES}
     assert set(re.findall(r"\*(.*?)\*", planted.replace("\n", " "))) <= names

@@ -65,7 +65,7 @@ class Agent(ABC):
 
     @property
     def title(self) -> str:
-        """What the field calls it."""
+        """The name that the field uses."""
         return self.algorithm.upper()
 
     @abstractmethod
@@ -119,7 +119,7 @@ class FiniteDQN(Agent):
 
     @property
     def title(self) -> str:
-        """What the field calls it."""
+        """The name that the field uses."""
         return "Double DQN" if self.config.double else "DQN"
 
     def _settings(self) -> dict[str, Any]:

@@ -151,7 +151,7 @@ def returns_of(episodes: list[Rows]) -> np.ndarray:
 
 
 def described(rewards: Sequence[np.ndarray]) -> dict[str, Any]:
-    """What a file says about one of its parts, given the rewards (n,) of each episode."""
+    """The attributes of one part of a file, given the rewards (n,) of each episode."""
     returns = [values.sum(dtype=np.float64) for values in rewards]
     return {
         "return_mean": float(np.mean(returns)),

@@ -1,4 +1,4 @@
-"""What all pictures of many runs share: the look of each algorithm, and the mean curve of its seeds."""
+"""Shared by all pictures of many runs: the look of each algorithm, and the mean curve of its seeds."""
 
 import textwrap
 from collections.abc import Iterable, Sequence

@@ -54,7 +54,7 @@ class Evaluations(NamedTuple):
         return self.values.get(before, np.nan), self.values.get(after, np.nan)
 
     def score(self) -> float:
-        """What the run counts as: the mean of its last evaluations."""
+        """The run's score: the mean of its last evaluations."""
         return float(np.mean([self.values[step] for step in sorted(self.values)[-AVERAGED:]]))
 
 

@@ -1,4 +1,4 @@
-"""What a sweep means to make, in a file in its folder: a report knows by it what is missing."""
+"""The runs that a sweep plans, in a file in its folder, so that a report knows which are missing."""
 
 import json
 from collections.abc import Sequence
@@ -32,14 +32,14 @@ class Planned(BaseModel):
 
 
 class _Content(BaseModel):
-    """What the file holds."""
+    """The content of the file."""
 
     model_config = ConfigDict(extra="forbid")
     runs: list[Planned]
 
 
 def read_planned(folder: Path) -> list[Planned]:
-    """What sweeps into a folder mean to make; nothing where there was none.
+    """The runs that sweeps into a folder plan; none if there was no sweep.
 
     Raises:
         InputError: The file is damaged.

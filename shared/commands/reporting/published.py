@@ -53,9 +53,9 @@ CORL = Published(
 
 FQL = Published(
     "FQL's paper",
-    "The figures of FQL's paper are of eight seeds: in OGBench the mean of the last three evaluations, elsewhere the "
-    "last one. They are of OGBench 1.1, which judged success after the action. Its BC, IQL and ReBRAC have other "
-    "networks than these.",
+    "FQL's paper has eight seeds and reports the mean of the last three evaluations for OGBench, and otherwise the "
+    "last one. It used OGBench 1.1, which judged success after the action. Its BC, IQL and ReBRAC have different "
+    "networks from these.",
     8,
     0,
     _read("fql_scores"),
@@ -65,14 +65,14 @@ FQL = Published(
 SOURCES = (CORL, FQL)
 
 CORL_PHASES = "CORL's published figures are of four seeds, with the population's deviation."
-"""What one must know to read them."""
+"""A note that you need to read them."""
 _CORL_FINETUNE = _read("corl_finetune_scores")
 # Behind the point: of scores, and of regrets, which lie between 0 and 1
 _PHASES = {"before": 1, "after": 1, "regret": 2}
 
 
 def phases(title: str, dataset: str) -> list[str]:
-    """What CORL's README has of an algorithm that goes on online: score before and after, and training regret.
+    """CORL's published results for an offline-to-online algorithm: score before and after, and training regret.
 
     The scores are last evaluations of each phase. Nothing where it has none.
     """
@@ -81,5 +81,5 @@ def phases(title: str, dataset: str) -> list[str]:
 
 
 def name_of(algorithm: str) -> str:
-    """What the tables call the algorithm of a run; runs of settings that vary have no counterpart there."""
+    """The name of a run's algorithm in the tables; runs of settings that vary have no counterpart there."""
     return _TITLES.get(algorithm, algorithm)

@@ -27,7 +27,7 @@ Key = tuple[str, str, str]
 
 
 class Kind(NamedTuple):
-    """What a run is of, or runs that are planned.
+    """Everything that identifies a run, or planned runs.
 
     Attributes:
         algorithm: What it is called.
@@ -50,7 +50,7 @@ class Kind(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """What it shares with those that differ in their seeds alone."""
+        """The part that it shares with runs that differ only in their seeds."""
         return self.name, self.dataset, self.framework
 
 
@@ -212,14 +212,14 @@ def outcome_lines(gathered: Gathered) -> list[str]:
 
 
 def kind_of(framework: str, settings: Mapping[str, Any], name: str = "?") -> Kind:
-    """What a run of these settings is of; `name` is that of an algorithm whose settings have none."""
+    """The identity of a run with these settings; `name` is for an algorithm whose settings have none."""
     online = ONLINE if "online_iterations" in settings else ""
     algorithm = printable(str(settings.get("name", name))) + online
     return Kind(algorithm, printable(str(settings.get("env", "?"))), framework, settings)
 
 
 def _kind(folder: Path) -> Kind:
-    """What a run is of.
+    """The identity of a run.
 
     Raises:
         InputError: Its settings cannot be read.
@@ -251,7 +251,7 @@ _DEVICE = re.compile(r"(?:TFRT_)?([a-z]+)(?:[:_](\d+))?", re.IGNORECASE)
 
 
 def hardware_of(stated: Mapping[str, Any]) -> str:
-    """What a run computed on, as its result states it: the processor, and the GPU where that is the device.
+    """The hardware of a run, as its result states it: the processor, and the GPU if that is the device.
 
     The frameworks call one device by several names: `cpu`, `cpu:0` and `TFRT_CPU_0`; `cuda` and `gpu:0`; `auto`.
     """

@@ -49,7 +49,7 @@ class Table(NamedTuple):
 
 
 def label(algorithm: str, framework: str) -> str:
-    """What a column or a curve is called."""
+    """The name of a column or a curve."""
     return f"{algorithm}, {FRAMEWORKS[framework]}"
 
 
@@ -108,9 +108,9 @@ def scores(gathered: Gathered) -> Table:
         rows.append([dataset + unit, *own, *(source.score(name, dataset) for source, name in theirs)])
     rows += _averages(groups, columns, len(theirs))
     note = (
-        "Each run counts as the mean of its last three evaluations. A cell has the mean over seeds, the sample's "
+        "A run's score is the mean of its last three evaluations. A cell has the mean over seeds, the sample's "
         "deviation, and the number of seeds. Runs that are not finished or have diverged are left out of it. An "
-        "average is that of the means, where no dataset of a suite is missing."
+        "average over a suite is the mean of these means, if no dataset is missing."
     )
     note = " ".join([note, *dict.fromkeys(source.note for source, _ in theirs)])
     head = ["dataset", *(label(*column) for column in columns), *(f"{name}, {source.whose}" for source, name in theirs)]
@@ -170,8 +170,8 @@ def aggregates(tasks: Tasks, means: Mapping[tuple[str, str], statistics.Interval
     ]
     note = (
         "The mean of the middle half of all runs (Agarwal et al. 2021), with 95% of the bootstrap, stratified by "
-        "dataset. Each dataset weighs the same, however many seeds it has. Where one has a single seed, there is no "
-        "interval. The means compare algorithms only where they have learnt from the same datasets."
+        "dataset. Each dataset weighs the same, however many seeds it has. If one has a single seed, there is no "
+        "interval. You can compare means only if the algorithms learned from the same datasets."
     )
     head = ["algorithm", "interquartile mean [95%]", "datasets", "seeds of each"]
     return Table("Interquartile means", note, head, rows)
@@ -182,8 +182,8 @@ def improvements(tasks: Tasks) -> Table:
     columns = list(tasks)[:_MOST_COMPARED]
     rows = [[label(*row), *(_improvement(tasks[row], tasks[column]) for column in columns)] for row in columns]
     note = (
-        "How probably a run of the row's algorithm scores above one of the column's, the mean over the datasets that "
-        "both have. Ties count one half. The interval is 95% of the bootstrap, stratified by dataset."
+        "The probability that a run of the row's algorithm scores above one of the column's, averaged over datasets "
+        "that both have. Ties count one half. The interval is 95% of the bootstrap, stratified by dataset."
     )
     head = ["", *(label(*column) for column in columns)]
     return Table("Probability of improvement", note, head, rows if len(columns) > 1 else [])
@@ -217,8 +217,8 @@ def twins(groups: Groups, margin: float) -> Table:
             ]
         )
     note = (
-        f"Two one-sided Welch tests ask whether the means are equal within {margin:g}. The margin that is shown is the "
-        "smallest one that these seeds would pass. Speed is compared on equal hardware alone, by medians over seeds."
+        f"Two one-sided Welch tests check whether the means are equal within {margin:g}. The margin shown is the "
+        "smallest one that these seeds would pass. Speed is compared only on equal hardware, with medians over seeds."
     )
     head = [
         "dataset",
@@ -240,7 +240,7 @@ def _speedup(ours: Sequence[Run], theirs: Sequence[Run]) -> str:
 
 
 def phases(groups: Groups) -> Table:
-    """What the online phase changed and cost, with CORL's figures behind ours."""
+    """The gain and the cost of the online phase, with CORL's figures after ours."""
     rows = []
     for (algorithm, dataset, framework), runs in groups.items():
         online = [run.evaluated for run in runs if run.evaluated.switch is not None]
@@ -274,14 +274,14 @@ def costs(groups: Groups) -> Table:
         rows.append([dataset, label(algorithm, framework), *cells, f"{speed:.1f}", hardware])
     head = ["dataset", "algorithm", "hours a process", "hours in all", "seeds at once", "updates/s", "hardware"]
     note = (
-        "Of finished runs, by the clock: seeds that one process trained together took their hours once. Updates per "
-        "second are those of one seed, the median over seeds."
+        "Finished runs only, in wall-clock time. Seeds trained together in one process are counted once. Updates per "
+        "second are for one seed, the median over seeds."
     )
     return Table("Cost", note, head, rows)
 
 
 def wall_hours(results: Sequence[Mapping[str, Any]]) -> list[float]:
-    """What each process took that trained some of these runs, which are in the order of their seeds.
+    """The hours of each process that trained some of these runs, which are in the order of their seeds.
 
     Seeds that train together follow each other, and each of them counts the seconds from its own beginning.
     """

@@ -29,7 +29,7 @@ _OBJECTS = 80 * 2**20
 
 
 class Share(NamedTuple):
-    """What a run gets.
+    """The resources of a run.
 
     Attributes:
         cpus: Processor cores, and threads.
@@ -85,7 +85,7 @@ class Cluster:
         self._ray.shutdown()
 
     def resources(self) -> dict[str, float]:
-        """What Tune sets aside for a trial."""
+        """The resources that Tune reserves for a trial."""
         return {"cpu": self.share.cpus, "gpu": self.share.gpus}
 
     def run_config(self, folder: Path, callback: Any) -> Any:

@@ -12,9 +12,11 @@ RAYS_OWN = ("gpus", "attempts", "hours")
 
 def add_flags(group: argparse._ArgumentGroup) -> None:
     """Adds them to a group of a command's flags."""
-    group.add_argument("--gpus", type=_gpus, metavar="N", help="of each run; 0.5 shares one (default: 0)")
+    group.add_argument("--gpus", type=_gpus, metavar="N", help="GPUs of each run; 0.5 shares one (default: 0)")
     group.add_argument("--attempts", type=at_least(0), metavar="N", help="further ones of a run that dies (default: 3)")
-    group.add_argument("--hours", type=_hours, metavar="H", help="end all runs then, for the next call to go on")
+    group.add_argument(
+        "--hours", type=_hours, metavar="H", help="stop all runs after that time; the next call resumes them"
+    )
 
 
 def _gpus(text: str) -> float:

@@ -1,4 +1,4 @@
-"""What a sweep asks for, as its file and its flags say, and the runs that this means."""
+"""A sweep, as its file and flags describe it, and its runs."""
 
 import dataclasses
 import math
@@ -27,7 +27,7 @@ _Some = Annotated[list[Any], Field(min_length=1)]
 
 
 class Changes(BaseModel):
-    """What runs have beside the defaults.
+    """The settings of runs that differ from the defaults.
 
     Attributes:
         settings: One value for each setting, as text.
@@ -85,7 +85,7 @@ def read(values: Mapping[str, Any], where: str) -> Plan:
 
 
 def validated(kind: type[Asked], values: Mapping[str, Any], where: str) -> Asked:
-    """What was given by name, as what a command asks for; see `read`."""
+    """Reads the given values, by name, into a plan; see `read`."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:

@@ -37,7 +37,7 @@ class Ended(NamedTuple):
 
 
 class Order(NamedTuple):
-    """What a machine has to do so that some runs are made.
+    """A process that a machine has to run to make some runs.
 
     Attributes:
         arguments: Of this suite's own command.
@@ -53,7 +53,7 @@ class Order(NamedTuple):
 
 
 def order(cells: tuple[Cell, ...], environment: dict[str, str], logs: Path) -> Order:
-    """What makes a batch of runs; what it prints goes into a file in `logs`, named after the first."""
+    """The process for a batch of runs; its output goes into a file in `logs`, named after the first."""
     first = cells[0]
     log = logs.absolute() / f"{run_name(first.config)}-{first.framework}-{fingerprint(first.config)}.log"
     several = (f"--seeds={len(cells)}",) if len(cells) > 1 else ()

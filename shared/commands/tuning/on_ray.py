@@ -194,7 +194,7 @@ def make_trial(config: dict[str, Any], search: Search, way: Way) -> None:
 
 
 def why_it_failed(search: Search, values: dict[str, Any]) -> str:
-    """What a run of a trial with these values printed last."""
+    """The last line that a run of a trial with these values printed."""
     logs = [order((cell,), {}, search.folder / "logs").log for cell in search.runs(values)]
     begun = [log for log in logs if log.exists()]
     return last_words(max(begun, key=lambda log: log.stat().st_mtime)) if begun else "its worker died"

@@ -1,4 +1,4 @@
-"""What a search for settings asks for, as its file and its flags say, and the runs of one of its trials."""
+"""A search for settings, as its file and flags describe it, and the runs of one of its trials."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -91,7 +91,7 @@ class Search(BaseModel):
                 cells = self.runs(first | {name: value})
                 if any(getattr(cell.config, "eval_env", "") == NO_ENVIRONMENT for cell in cells):
                     raise InputError(
-                        "a search ranks by what policies earn, and eval_env none tells nothing of it: set another"
+                        "a search ranks policies by their return, which eval_env none doesn't measure: set another"
                     )
 
 

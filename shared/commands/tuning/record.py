@@ -37,7 +37,7 @@ class Trial(BaseModel):
 
 
 class _Content(BaseModel):
-    """What the file holds."""
+    """The content of the file."""
 
     model_config = ConfigDict(extra="forbid")
     searched: dict[str, Any]
