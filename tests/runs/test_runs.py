@@ -31,6 +31,7 @@ class Config(TransitionsConfig):
     group: str = "CQL-D4RL"
     seed: int = 3
     buffer_size: int = 1000
+    normalize: bool = True
     n_episodes: int = 2
     max_timesteps: int = 40
     eval_freq: int = 10
