@@ -396,8 +396,6 @@ def rewards(scene: Scene) -> Errors:
     And whatever else twins make of a dataset beforehand.
     """
     found = errors(scene.pair.prepared(scene.jax_twin), scene.pair.prepared(scene.pair.torch))
-    if not hasattr(scene.config, "normalize_reward"):
-        return found
     for kind, asked in product(KINDS, (False, True)):
         ours, theirs = (_changed(twin, scene, kind, asked) for twin in (scene.jax_twin, scene.pair.torch))
         found[f"{kind} {asked}"] = error(ours, theirs)
@@ -409,7 +407,12 @@ class _AskedError(Exception):
 
 
 def _changed(twin: ModuleType, scene: Scene, kind: str, asked: bool) -> np.ndarray:
-    """The rewards that a twin learns from, in a dataset or online; another number where it refuses them."""
+    """The rewards that a twin learns from, in a dataset or online.
+
+    Another number where it refuses them, 0 where it changes none.
+    """
+    if not hasattr(scene.config, "normalize_reward"):
+        return np.zeros(1)
     preparations: list[Preparation] = []
 
     def note(config: Any, preparation: Preparation) -> None:

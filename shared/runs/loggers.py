@@ -1,5 +1,6 @@
 """Where a run's rows go besides its folder, if that is wanted: Weights & Biases, TensorBoard."""
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -45,7 +46,8 @@ class Loggers:
         Raises:
             InputError: One of them could not.
         """
-        found: list[Logger | None] = [wandb_logger(config), tensorboard_logger(config)]
+        settings = dataclasses.asdict(config)
+        found: list[Logger | None] = [wandb_logger(settings), tensorboard_logger(settings)]
         self._loggers = [(logger, Extra(f"{logger.name} has failed")) for logger in found if logger is not None]
 
     def start(self, folder: Path, step: int) -> None:

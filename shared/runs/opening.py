@@ -22,6 +22,7 @@ class Opened(NamedTuple):
     """A dataset as read, and what its names tell.
 
     Attributes:
+        name: Of the dataset.
         read: The file's arrays, and what it says about itself.
         env_id: The environment that scores what is learnt from it, or `none`.
         family: The name that tells the family of the task: D4RL's of a dataset, else that of an environment.
@@ -29,6 +30,7 @@ class Opened(NamedTuple):
         frame_stack: Of images, how many frames an observation shows.
     """
 
+    name: str
     read: Source
     env_id: str
     family: str
@@ -54,7 +56,7 @@ def open_dataset(config: DatasetConfig, finite: bool) -> Opened:
     limit = read.max_episode_steps or time_limit(recorded_in)
     read = own_data.looked_through(config.env, read, limit, config.limits_as_terminals)
     family = _family(config.env, read.attributes, recorded_in)
-    return Opened(read, env_id, family, limit, config.reader.frame_stack)
+    return Opened(config.env, read, env_id, family, limit, config.reader.frame_stack)
 
 
 def check_actions(what: str, finite: bool, wanted: bool) -> None:

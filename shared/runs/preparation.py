@@ -10,18 +10,25 @@ import numpy as np
 from shared import names
 from shared.data import scalers, sequences, transitions
 from shared.data.episodes import Episodes, of_each_transition, of_transitions
-from shared.data.held_out import Raw, hold_out
+from shared.data.held_out import Raw
 from shared.data.rewards import AS_THEY_ARE, Rewards
 from shared.envs.spaces import shape_of, size_of_statistics
 from shared.errors import InputError
 from shared.runs import own_data
-from shared.runs.extraction import Extract, check_images, check_n_steps, check_room, extract
+from shared.runs.extraction import Extract, Steps, extract
+from shared.runs.held_out import as_modified, divided, normalised
 from shared.runs.opening import Opened
 from shared.runs.origin import Origin, Statistics
 from shared.runs.own_data import NO_PROMPTS, Prompts
-from shared.runs.progress import say
-from shared.runs.settings import DatasetConfig, FinetuneConfig, OfflineConfig, RewardsConfig
-from shared.runs.validation import DEFAULT_SHARE, NO_ENVIRONMENT, HeldOut, thinned
+from shared.runs.settings import (
+    DatasetConfig,
+    FinetuneConfig,
+    ImitationConfig,
+    OfflineConfig,
+    RewardsConfig,
+    TransitionsConfig,
+)
+from shared.runs.validation import HeldOut, thinned
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,15 @@ class Prepared(NamedTuple):
 
 
 @runtime_checkable
+class Discounted(Protocol):
+    """Settings of an algorithm that discounts rewards."""
+
+    @property
+    def discount(self) -> float:
+        """Of a step."""
+
+
+@runtime_checkable
 class SequenceSettings(Protocol):
     """Settings of a sequence model; None stands for what its prompts are by default."""
 
@@ -92,16 +108,16 @@ def prepare(config: DatasetConfig, opened: Opened, preparation: Preparation, ori
     """
     if preparation.extract is Extract.TRAJECTORIES:
         return _trajectories(config, opened, origin)
-    check_n_steps(config, preparation.extract, preparation.rewards)
+    steps = _steps(config, preparation)
     limit = opened.limit
-    raw, held_out = _divided(config, opened)
+    raw, held_out = divided(opened, _share(config))
     episodes = None if names.has_published_results(config.env) else of_transitions(raw, limit)
-    check_images(config, raw, preparation.normalise)
+    _check_images(config, raw, preparation.normalise)
     unseen = held_out is not opened.read.raw
     if (scale := _reward_scale(config, raw, limit)) is not None:
         raw, held_out = _scaled(raw, scale), _scaled(held_out, scale) if held_out is not None and unseen else held_out
-    extracted = extract(config, opened, raw, preparation.extract)
-    check_room(config, len(extracted.rewards))
+    extracted = extract(opened, raw, preparation.extract, steps)
+    _check_room(config, len(extracted.rewards))
     change = _step_reward(config, extracted, opened.family, episodes, preparation.rewards)
     dataset = preparation.rewards.modified(extracted, opened.family, episodes)
     if episodes is not None and preparation.rewards != AS_THEY_ARE:
@@ -115,13 +131,13 @@ def prepare(config: DatasetConfig, opened: Opened, preparation: Preparation, ori
     measured = transitions.extract_transitions(held_out, limit, frame_stack=opened.frame_stack)
     numbers = of_each_transition(held_out, limit)
     rows = thinned(HeldOut(measured.observations, measured.actions, measured.rewards, numbers, unseen))
-    prepared = prepared._replace(measured=_normalised(rows, prepared))
+    prepared = prepared._replace(measured=normalised(rows, mean, std))
     if not unseen:
         return prepared
-    others = extract(config, opened, held_out, preparation.extract)
+    others = extract(opened, held_out, preparation.extract, steps)
     if preparation.rewards != AS_THEY_ARE:
-        others = _as_modified(others, extracted, dataset)
-    return prepared._replace(held_out=None if others is None else _normalised(others, prepared))
+        others = as_modified(others, extracted, dataset)
+    return prepared._replace(held_out=None if others is None else normalised(others, mean, std))
 
 
 def _step_reward(
@@ -135,7 +151,7 @@ def _step_reward(
 def _trajectories(config: DatasetConfig, opened: Opened, origin: Origin | None) -> Prepared:
     """Whole trajectories; as in CORL, states are normalised by all rows, those behind the last trajectory included."""
     assert isinstance(config, SequenceSettings)
-    raw, held_out = _divided(config, opened)
+    raw, held_out = divided(opened, _share(config))
     dataset = sequences.split_trajectories(raw, opened.limit)
     longest = int(sequences.trajectory_lengths(dataset).max())
     if longest > config.episode_len + 1:  # those of D4RL's antmaze are a step longer
@@ -154,48 +170,7 @@ def _trajectories(config: DatasetConfig, opened: Opened, origin: Origin | None) 
     numbers, rewards = np.cumsum(measured.timesteps == 0), held_out["rewards"][: len(measured.actions)]
     unseen = held_out is not opened.read.raw
     rows = HeldOut(measured.observations, measured.actions, rewards, numbers, unseen)
-    return prepared._replace(measured=_normalised(rows, prepared))
-
-
-def _divided(config: DatasetConfig, opened: Opened) -> tuple[Raw, Raw | None]:
-    """The rows that are learnt from, and those that a policy is measured on; None where it is not measured."""
-    raw, alone = opened.read.raw, config.eval_env == NO_ENVIRONMENT
-    share = config.validation_share if isinstance(config, OfflineConfig) else 0.0
-    asked = share is not None
-    share = DEFAULT_SHARE * alone if share is None else share
-    parts = hold_out(raw, opened.limit, share) if share else None
-    if parts is not None:
-        return parts
-    if share:
-        reason = "fewer than two episodes of the dataset are complete, so none can be held out"
-        if asked:
-            raise InputError(f"{reason}: set validation_share to 0")
-        say(f"{reason}: actions are measured on the rows that are learnt from")
-    return raw, raw if alone else None
-
-
-def _as_modified(others: Any, before: Any, after: Any) -> Any:
-    """Held-out transitions whose rewards are modified as those that are learnt from; None where that is not known.
-
-    All kinds are a factor and a shift, which two transitions tell. Runs from before go on with the same numbers so.
-    """
-    if type(before) is not type(after) or len(before.rewards) != len(after.rewards):
-        return None
-    low, high = int(before.rewards.argmin()), int(before.rewards.argmax())
-    spread = float(before.rewards[high] - before.rewards[low])
-    factor = float(after.rewards[high] - after.rewards[low]) / spread if spread else 1.0
-    shift = float(after.rewards[low]) - factor * float(before.rewards[low])
-    return others._replace(rewards=(factor * others.rewards + shift).astype(np.float32))
-
-
-def _normalised(rows: Any, prepared: Prepared) -> Any:
-    """Held-out rows whose states are as those that are learnt from; images stay as they are."""
-    if rows.observations.ndim > 2:
-        return rows
-    states = {name: getattr(rows, name) for name in ("observations", "next_observations") if hasattr(rows, name)}
-    return rows._replace(
-        **{name: transitions.normalise(column, prepared.mean, prepared.std) for name, column in states.items()}
-    )
+    return prepared._replace(measured=normalised(rows, mean, std))
 
 
 def _statistics(config: DatasetConfig, normalise: bool, origin: Origin | None) -> Statistics | None:
@@ -232,3 +207,36 @@ def _reward_scale(config: DatasetConfig, raw: Raw, limit: int | None) -> Callabl
 
 def _scaled(raw: Raw, scale: Callable[[Any], Any]) -> Raw:
     return {**raw, "rewards": scale(raw["rewards"].astype(np.float32, copy=False))}
+
+
+def _share(config: DatasetConfig) -> float | None:
+    return config.validation_share if isinstance(config, OfflineConfig) else 0.0
+
+
+def _steps(config: DatasetConfig, preparation: Preparation) -> Steps:
+    """Over how many steps the transitions are; over several they are of rewards and states alone."""
+    discount = config.discount if isinstance(config, Discounted) else 1.0
+    if not isinstance(config, TransitionsConfig) or config.n_steps == 1:
+        return Steps(1, discount)
+    if preparation.extract is not Extract.TRANSITIONS:
+        raise InputError("this algorithm learns from the data's next actions: set n_steps to 1")
+    if preparation.rewards != AS_THEY_ARE:
+        raise InputError(
+            "rewards are summed over n_steps as they are: set normalize_reward to false, or a reward_scaler"
+        )
+    return Steps(config.n_steps, discount)
+
+
+def _check_images(config: DatasetConfig, raw: Raw, normalise: bool) -> None:
+    scaled = {"observation_scaler to none": config.observation_scaler != "none", "normalize to false": normalise}
+    for setting, asked in scaled.items():
+        if asked and transitions.shows_images(raw):
+            raise InputError(f"images are scaled by their encoder alone: set {setting}")
+
+
+def _check_room(config: DatasetConfig, rows: int) -> None:
+    assert isinstance(config, ImitationConfig | FinetuneConfig), "whoever learns from transitions has room for them"
+    if rows > config.buffer_size:
+        raise InputError(
+            f"the dataset has {rows} transitions; set buffer_size to at least that, not {config.buffer_size}"
+        )

@@ -81,8 +81,8 @@ class Record:
         Raises:
             InputError: As `Run`'s.
         """
-        self._dataset = resuming.dataset_name(config)
         self._loggers = Loggers(config)
+        self._dataset = resuming.dataset_name(config)
         new = Path(config.runs_path) / f"{resuming.run_name(config)}-{framework}-{uuid.uuid4().hex[:8]}"
         self.suffix = _SUFFIXES[framework]
         self._on_release = contextlib.ExitStack()

@@ -1,6 +1,5 @@
 """TensorBoard, whose file of events lies in a run's folder if that is wanted."""
 
-import dataclasses
 import time
 from collections.abc import Mapping
 from numbers import Real
@@ -11,21 +10,20 @@ from imageio.v3 import improps
 
 from shared.errors import InputError, reason
 from shared.runs.curves import PICTURE
-from shared.runs.settings import RecordConfig
 
 _RGBA = 4
 
 
-def tensorboard_logger(config: RecordConfig) -> "TensorboardLogger | None":
+def tensorboard_logger(settings: Mapping[str, Any]) -> "TensorboardLogger | None":
     """TensorBoard if it is wanted.
 
     Args:
-        config: Has `tensorboard`; all its settings go to TensorBoard's table of them.
+        settings: All of a run, `tensorboard` among them; they go to TensorBoard's table of them.
 
     Raises:
         InputError: The package is not there.
     """
-    return TensorboardLogger(_import(), config) if config.tensorboard else None
+    return TensorboardLogger(_import(), settings) if settings["tensorboard"] else None
 
 
 class Library(NamedTuple):
@@ -56,9 +54,9 @@ class TensorboardLogger:
 
     name = "TensorBoard"
 
-    def __init__(self, library: Library, config: RecordConfig) -> None:
+    def __init__(self, library: Library, settings: Mapping[str, Any]) -> None:
         """Nothing is written before `start`."""
-        self._library, self._config = library, config
+        self._library, self._settings = library, settings
         self._writer: Any = None
 
     def start(self, folder: Path, step: int) -> None:
@@ -75,7 +73,7 @@ class TensorboardLogger:
             raise InputError(f"TensorBoard's file cannot be written in {folder} ({reason(error)})") from error
         self._folder, self._last = folder, step
         self._add(step + 1, session_log=self._library.SessionLog(status=self._library.SessionLog.START))
-        settings = {name: _plain(value) for name, value in dataclasses.asdict(self._config).items()}
+        settings = {name: _plain(value) for name, value in self._settings.items()}
         self._add(step + 1, summary=self._library.hparams_pb(settings, trial_id=folder.name))
 
     def log(self, row: Mapping[str, Any], step: int) -> None:

@@ -1,25 +1,24 @@
 """Weights & Biases, where a run's metrics go too if that is wanted."""
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from shared.errors import InputError, reason
-from shared.runs.settings import RecordConfig
 
 
-def wandb_logger(config: RecordConfig) -> "WandbLogger | None":
+def wandb_logger(settings: Mapping[str, Any]) -> "WandbLogger | None":
     """Weights & Biases if it is wanted.
 
     Args:
-        config: Has `project`, `group` and `wandb_mode`.
+        settings: All of a run, `project`, `group` and `wandb_mode` among them.
 
     Raises:
         InputError: It should be online but nobody is logged in, or it cannot be imported.
     """
-    return None if config.wandb_mode == "off" else WandbLogger(_import(config.wandb_mode), config)
+    mode = settings["wandb_mode"]
+    return None if mode == "off" else WandbLogger(_import(mode), settings)
 
 
 def _import(mode: str) -> ModuleType:
@@ -40,9 +39,9 @@ class WandbLogger:
 
     name = "Weights & Biases"
 
-    def __init__(self, wandb: Any, config: RecordConfig) -> None:
+    def __init__(self, wandb: Any, settings: Mapping[str, Any]) -> None:
         """Nothing is sent before `start`; `wandb` is the package."""
-        self._wandb, self._config = wandb, config
+        self._wandb, self._settings = wandb, settings
         self._record: Any = None
 
     def start(self, folder: Path, step: int) -> None:
@@ -53,14 +52,14 @@ class WandbLogger:
         """
         try:
             self._record = self._wandb.init(
-                project=self._config.project,
-                group=self._config.group,
+                project=self._settings["project"],
+                group=self._settings["group"],
                 name=folder.name,
                 id=folder.name.rpartition("-")[2],
                 resume="allow",
-                config=dataclasses.asdict(self._config),
+                config=dict(self._settings),
                 dir=folder,
-                mode=self._config.wandb_mode,
+                mode=self._settings["wandb_mode"],
                 reinit="create_new",  # a record for each of several seeds at once
             )
         except Exception as error:  # its own, its service's and the disk's

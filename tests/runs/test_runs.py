@@ -32,6 +32,7 @@ class Config(TransitionsConfig):
     log_freq: int | None = None
     seed: int = 3
     buffer_size: int = 1000
+    normalize: bool = True
     n_episodes: int = 2
     max_timesteps: int = 40
     eval_freq: int = 10

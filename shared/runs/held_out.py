@@ -1,0 +1,58 @@
+"""Held-out episodes of an opened dataset, made like those that are learnt from."""
+
+from typing import Any
+
+import numpy as np
+
+from shared.data import transitions
+from shared.data.held_out import Raw, hold_out
+from shared.errors import InputError
+from shared.runs.opening import Opened
+from shared.runs.progress import say
+from shared.runs.validation import DEFAULT_SHARE, NO_ENVIRONMENT
+
+
+def divided(opened: Opened, share: float | None) -> tuple[Raw, Raw | None]:
+    """The rows that are learnt from, and those that a policy is measured on; None where it is not measured.
+
+    Args:
+        opened: The dataset.
+        share: Of the episodes that are held out; None: as many as are wanted where there is no environment.
+
+    Raises:
+        InputError: No episode can be held out, where the share asks for one.
+    """
+    raw, alone = opened.read.raw, opened.env_id == NO_ENVIRONMENT
+    asked = share is not None
+    share = DEFAULT_SHARE * alone if share is None else share
+    parts = hold_out(raw, opened.limit, share) if share else None
+    if parts is not None:
+        return parts
+    if share:
+        reason = "fewer than two episodes of the dataset are complete, so none can be held out"
+        if asked:
+            raise InputError(f"{reason}: set validation_share to 0")
+        say(f"{reason}: actions are measured on the rows that are learnt from")
+    return raw, raw if alone else None
+
+
+def as_modified(others: Any, before: Any, after: Any) -> Any:
+    """Held-out transitions whose rewards are modified as those that are learnt from; None where that is not known.
+
+    All kinds are a factor and a shift, which two transitions tell. Runs from before go on with the same numbers so.
+    """
+    if type(before) is not type(after) or len(before.rewards) != len(after.rewards):
+        return None
+    low, high = int(before.rewards.argmin()), int(before.rewards.argmax())
+    spread = float(before.rewards[high] - before.rewards[low])
+    factor = float(after.rewards[high] - after.rewards[low]) / spread if spread else 1.0
+    shift = float(after.rewards[low]) - factor * float(before.rewards[low])
+    return others._replace(rewards=(factor * others.rewards + shift).astype(np.float32))
+
+
+def normalised(rows: Any, mean: np.ndarray, std: np.ndarray) -> Any:
+    """Held-out rows whose states are as those that are learnt from; images stay as they are."""
+    if rows.observations.ndim > 2:
+        return rows
+    states = {name: getattr(rows, name) for name in ("observations", "next_observations") if hasattr(rows, name)}
+    return rows._replace(**{name: transitions.normalise(column, mean, std) for name, column in states.items()})
