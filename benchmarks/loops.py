@@ -30,6 +30,7 @@ from benchmarks.rungs import EAGER, RUNGS, SHIPPED
 from benchmarks.subjects import UPDATES, Subject
 from parity_tests.pairs import PAIRS
 from shared.envs.spaces import Shape
+from shared.errors import InputError
 from shared.frameworks import jax_data, torch_data, torch_side
 from shared.frameworks.twins import FRAMEWORKS
 from shared.runs.machine import hardware, load, versions
@@ -40,12 +41,12 @@ from shared.runs.task import Task
 # How far a loop may be from the run's own
 TOLERANCE = 0.05
 # At most so many turns, and about so many seconds of them
-TURNS, SECONDS = 40, 30
+TURNS, SECONDS = 40, 10
 # A turn's share of the benchmark's blocks
 PARTS = {"torch": 10, "jax": 3}
 SIDES = {"torch": EAGER, "jax": SHIPPED}
-# The pairs that are compared unless others are named: an update of 1 to 100 ms, and one of finite actions
-DEFAULT = ("any_percent_bc", "discrete/bc", "td3_bc", "iql", "awac", "rebrac", "edac")
+# The runs of other pairs do more than update: they act, roll out a model, or need a model or a policy first.
+COMPARED = [name for name in PAIRS if name != "sac" and not name.startswith(("online/", "evaluation/", "model_based/"))]
 
 
 @dataclass(frozen=True)
@@ -75,18 +76,35 @@ class OfTask(Subject):
         return self.task.max_action
 
 
+class Enough(InputError):
+    """Enough turns are taken: the run ends without a word."""
+
+
 class Turns:
     """Lets other loops take turns with a run's own, a few updates each, and times them all."""
 
-    def __init__(self, updates: int, others: Mapping[str, Callable[[], Any]]) -> None:
+    def __init__(self, updates: int, others: Callable[[Task], Mapping[str, Callable[[], Any]]]) -> None:
         self.updates = updates
-        self.others = others
+        self.others: Mapping[str, Callable[[], Any]] = {}
         self.seconds: dict[str, list[float]] = defaultdict(list)
+        self._make = others
         self._left = updates
         self._begun: float | None = None
+        self._end = 0.0
+
+    def begin(self, task: Task) -> None:
+        """Makes the other loops learn from a run's data, and compiles them."""
+        self.others = self._make(task)
+        for block in self.others.values():
+            block()
+        self._end = time.perf_counter() + SECONDS
 
     def after(self, updates: int) -> None:
-        """The run has made so many updates more; when its turn is over, the others have theirs."""
+        """The run has made so many updates more; when its turn is over, the others have theirs.
+
+        Raises:
+            Enough: After `TURNS` turns, or after `SECONDS` and three of them.
+        """
         self._left -= updates
         if self._left > 0:
             return
@@ -96,6 +114,9 @@ class Turns:
                 begin = time.perf_counter()
                 block()
                 self.seconds[name].append(time.perf_counter() - begin)
+        taken = len(self.seconds["train"])
+        if taken == TURNS or (taken >= 3 and time.perf_counter() > self._end):
+            raise Enough("")
         self._left, self._begun = self.updates, time.perf_counter()
 
     def rates(self) -> dict[str, float]:
@@ -103,7 +124,7 @@ class Turns:
         return {name: self.updates / statistics.median(seconds) for name, seconds in self.seconds.items()}
 
     def over(self, name: str) -> float:
-        """How often as fast a loop is as the run's own, turn by turn: the median."""
+        """The speed of a loop divided by that of the run's own, turn by turn: the median."""
         turns = zip(self.seconds["train"], self.seconds[name], strict=True)
         return statistics.median(ours / other for ours, other in turns)
 
@@ -113,6 +134,10 @@ def train(twin: ModuleType, settings: dict[str, Any], turns: Turns) -> None:
 
     class Timed(Run):
         """Tells `turns` of its updates."""
+
+        def __init__(self, config: Any, task: Task, *rest: Any) -> None:
+            super().__init__(config, task, *rest)
+            turns.begin(task)
 
         def evaluate(self, *args: Any, **named: Any) -> None:
             """Nothing."""
@@ -130,24 +155,8 @@ def train(twin: ModuleType, settings: dict[str, Any], turns: Turns) -> None:
         stack.enter_context(mock.patch.object(twin, "Run", Timed))
         stack.enter_context(mock.patch.object(Record, "summarise"))
         stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        stack.enter_context(contextlib.suppress(Enough))
         twin.train(twin.TrainConfig(**settings, n_episodes=1, runs_path=folder))
-
-
-def task_of(twin: ModuleType, settings: dict[str, Any]) -> Task:
-    """The dataset and sizes of a run under these settings."""
-    tasks: list[Task] = []
-    load_task = twin.load_task
-
-    class Known(Exception):
-        """Nothing more is needed."""
-
-    def kept(*args: Any, **named: Any) -> Task:
-        tasks.append(load_task(*args, **named))
-        raise Known
-
-    with mock.patch.object(twin, "load_task", kept), contextlib.suppress(Known):
-        twin.train(twin.TrainConfig(**settings))
-    return tasks[0]
 
 
 def bare_torch(subject: Subject) -> Callable[[], Any] | None:
@@ -193,22 +202,18 @@ BARE = {"torch": bare_torch, "jax": bare_jax}
 def measured(name: str, side: str) -> dict[str, dict[str, float]]:
     """Updates per second of each loop, and its ratio over `train`, by name; meant for a process of its own."""
     pair = PAIRS[name]
-    twin = getattr(pair, side)
     # Some tenths of a second: JAX's loop waits for its metrics after each turn.
     updates = max(1, UPDATES[name] // PARTS[side])
     timed = {**pair.settings.get("timed", {}), "device": "cpu"}
-    settings = {**timed, "eval_freq": updates}
-    subject = OfTask(name, updates, timed, task=task_of(twin, settings))
-    blocks = {"rung": RUNGS[SIDES[side]].make(subject), "bare": BARE[side](subject)}
-    ready = {kind: block for kind, block in blocks.items() if block}
-    for block in ready.values():
-        block()
-    begin = time.perf_counter()
-    for block in ready.values():
-        block()
-    count = min(TURNS, max(3, round(SECONDS / 1.5 / (time.perf_counter() - begin))))
-    turns = Turns(updates, ready)
-    train(twin, {**settings, "max_timesteps": updates * (count + 1)}, turns)
+
+    def others(task: Task) -> dict[str, Callable[[], Any]]:
+        subject = OfTask(name, updates, timed, task=task)
+        loops = {"rung": RUNGS[SIDES[side]].make(subject), "bare": BARE[side](subject)}
+        return {kind: loop for kind, loop in loops.items() if loop}
+
+    turns = Turns(updates, others)
+    phase = "offline_iterations" if pair.explores else "max_timesteps"
+    train(getattr(pair, side), {**timed, "eval_freq": updates, phase: updates * (TURNS + 1)}, turns)
     return {kind: {"updates_per_second": rate, "over_train": turns.over(kind)} for kind, rate in turns.rates().items()}
 
 
@@ -240,10 +245,12 @@ def table(summary: dict[str, Any]) -> str:
 def main() -> None:
     """Measures, prints the table, writes `loops-<machine>.json`, and fails if two loops are too far apart."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("algorithms", nargs="*", metavar="ALGORITHM", help="pairs (default: seven of different weight)")
-    names = parser.parse_args().algorithms or DEFAULT
-    if unknown := [name for name in names if name not in PAIRS]:
-        parser.error(f"{', '.join(unknown)}: choose from {', '.join(PAIRS)}")
+    parser.add_argument(
+        "algorithms", nargs="*", metavar="ALGORITHM", help="pairs (default: all whose runs only make updates)"
+    )
+    names = parser.parse_args().algorithms or COMPARED
+    if unknown := [name for name in names if name not in COMPARED]:
+        parser.error(f"{', '.join(unknown)}: choose from {', '.join(COMPARED)}")
     facts = {**called("loops"), "load_before": load(), "versions": versions("torch", "jax", "jaxlib"), **numerics()}
     rows: dict[str, dict[str, Any]] = {}
     for name in tqdm(names, unit="pair", disable=None):

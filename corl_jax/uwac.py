@@ -465,7 +465,7 @@ class UWAC(struct.PyTreeNode):
     critic: Network
     directions: Network
     critic_target: Network
-    directions_target: Network
+    target_directions: Network
     log_alpha: Array
     encoder_optimizer: optax.OptState
     decoder_optimizer: optax.OptState
@@ -484,7 +484,7 @@ class UWAC(struct.PyTreeNode):
 
     def td_target(self, batch: Batch, noise: Noise) -> tuple[Array, Array]:
         """The regression target of both critics, (B,), and its variance (B,): the best sample's mix of values."""
-        hp, actor, critic, directions = self.hp, self.actor, self.critic_target, self.directions_target
+        hp, actor, critic, directions = self.hp, self.actor, self.critic_target, self.target_directions
         actions = actor.module.max_action * tanh(raw_sample(actor, batch.next_observations, noise.target))
         observations = repeat(batch.next_observations, hp.n_target_samples)
         q, variances = mean_and_variance(critic, directions, observations, actions, noise.dropout.target)
@@ -548,7 +548,7 @@ class UWAC(struct.PyTreeNode):
         (vae_loss, _), gradients = value_and_grad(state.vae_loss, has_aux=True)(vae, batch, noise)
         state = gradient_step(state, "encoder", gradients[0])
         state = gradient_step(state, "decoder", gradients[1])
-        state = state.replace(directions_target=iterated(state.directions_target, state.critic_target))
+        state = state.replace(target_directions=iterated(state.target_directions, state.critic_target))
         state = state.replace(directions=iterated(state.directions, state.critic))
         differentiate = value_and_grad(state.critic_loss, has_aux=True)
         (critic_loss, metrics), critic_gradient = differentiate(state.critic, batch, noise)
@@ -629,12 +629,12 @@ def create_train_state(key: Array, config: TrainConfig, state_dim: int, action_d
     critic, directions = judge(critics_key)
     # A donated state may hold no array twice, so the target is a copy.
     copied = jax.tree.map(jnp.copy, (critic, directions))
-    critic_target, directions_target = copied if config.copy_targets else judge(target_key)
+    critic_target, target_directions = copied if config.copy_targets else judge(target_key)
     log_alpha = jnp.asarray(math.log(config.initial_alpha), dtype=float)
     parts: dict[str, Any] = {"encoder": encoder, "decoder": decoder, "actor": actor, "critic": critic}
     parts |= {"log_alpha": log_alpha}
     optimizers = {f"{name}_optimizer": adam(name, hp).init(part) for name, part in parts.items()}
-    parts |= {"directions": directions, "critic_target": critic_target, "directions_target": directions_target}
+    parts |= {"directions": directions, "critic_target": critic_target, "target_directions": target_directions}
     return UWAC(**parts, **optimizers, hp=hp)
 
 

@@ -442,13 +442,13 @@ class UWAC:
         critic: Critics,
         directions: Directions,
         critic_target: Critics,
-        directions_target: Directions,
+        target_directions: Directions,
         log_alpha: Scalar,
     ) -> None:
         self.hp = hp
         self.encoder, self.decoder, self.actor, self.critic = encoder, decoder, actor, critic
         self.directions, self.log_alpha = directions, log_alpha
-        self.critic_target, self.directions_target = critic_target, directions_target
+        self.critic_target, self.target_directions = critic_target, target_directions
         self.encoder_optimizer = adam(encoder, hp.vae_lr)
         self.decoder_optimizer = adam(decoder, hp.vae_lr)
         self.actor_optimizer = adam(actor, hp.actor_lr)
@@ -467,7 +467,7 @@ class UWAC:
     @torch.no_grad()
     def td_target(self, batch: Batch, noise: Noise) -> tuple[Tensor, Tensor]:
         """The regression target of both critics, (B,), and its variance (B,): the best sample's mix of values."""
-        hp, actor, critic, directions = self.hp, self.actor, self.critic_target, self.directions_target
+        hp, actor, critic, directions = self.hp, self.actor, self.critic_target, self.target_directions
         actions = actor.max_action * tanh(raw_sample(actor, batch.next_observations, noise.target))
         observations = repeat(batch.next_observations, hp.n_target_samples)
         q, variances = mean_and_variance(critic, directions, observations, actions, noise.dropout.target)
@@ -535,7 +535,7 @@ class UWAC:
         self.total_it += 1
         vae_loss, _ = self.vae_loss(batch, noise)
         gradient_step(vae_loss, self.encoder_optimizer, self.decoder_optimizer)
-        iterate(self.directions_target, self.critic_target)
+        iterate(self.target_directions, self.critic_target)
         iterate(self.directions, self.critic)
         critic_loss, metrics = self.critic_loss(batch, noise)
         differentiate(critic_loss, self.critic)
@@ -565,7 +565,7 @@ class UWAC:
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds, by its name."""
         learning = ("encoder", "decoder", "actor", "critic", "log_alpha")
-        names = [*learning, "directions", "critic_target", "directions_target"]
+        names = [*learning, "directions", "critic_target", "target_directions"]
         return {name: getattr(self, name) for name in [*names, *(f"{part}_optimizer" for part in learning)]}
 
 

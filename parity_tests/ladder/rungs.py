@@ -358,7 +358,8 @@ def act(scene: Scene) -> Errors:
     if sampling := getattr(scene.jax_twin, "draw_acting_noise", None):
         found["noise"] = error(sampling(np.random.default_rng(0), scene.hp, scene.sizes[1]), noise["noise"][0])
     for way in ("act",) if scene.pair.explores else ("act", "explore", "value"):
-        if theirs := getattr(scene.trainer, way, None):
+        theirs = getattr(scene.trainer, way, None)
+        if inspect.ismethod(theirs):  # a network may have such a name, too
             policy = getattr(scene.jax_twin, way)
             of, *names = inspect.signature(policy).parameters
             reference = theirs(*(_given(name, given, noise) for name in names))

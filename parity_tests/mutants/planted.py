@@ -161,7 +161,7 @@ KINDS: dict[str, list[Mistake]] = {
             "_hp.tau))",
             "_state = _state.replace(critic_target=soft_update(_state.critic_target, _state.critic, "
             "_hp.tau))\n"
-            "_state = _state.replace(directions_target=soft_update(_state.directions_target, "
+            "_state = _state.replace(target_directions=soft_update(_state.target_directions, "
             "_state.directions, _hp.tau))",
             variant="authors"),
         Mistake("discrete/sac", "Polyak's step in place of a copy", "update", "SAC.update",

@@ -36,7 +36,7 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
 def corner(trainer: Any) -> None:
     """Directions that are far from the largest stretch; without spectral norm, values of which critics may doubt."""
     generator = torch.Generator().manual_seed(0)
-    for directions in (trainer.directions, trainer.directions_target):
+    for directions in (trainer.directions, trainer.target_directions):
         for vector in directions.parameters():
             moved = vector.data + torch.randn(vector.shape, generator=generator) / len(vector) ** 0.5
             vector.data = moved / moved.norm()

@@ -62,7 +62,9 @@ class ReferenceIQL:
 
     def __init__(self, config: Any, trainer: Any, dropout: float | None, period: int) -> None:
         self.c = config
-        q1, q2, self.v, self.mean = map(at_the_weights_of, networks_of(trainer), networks(config.encoder))
+        q1, q2, self.v, self.mean = map(
+            at_the_weights_of, networks_of(trainer), networks(getattr(config, "encoder", "none"))
+        )
         self.q = nn.ModuleList([q1, q2])
         self.q_t = copy.deepcopy(self.q)
         layers = [layer for layer in self.mean.layers if isinstance(layer, nn.Linear)]
@@ -187,7 +189,7 @@ def assert_same_start(twin: ModuleType, **settings: Any) -> None:
     config = twin.TrainConfig(device="cpu", **settings)
     trainer = twin.create_trainer(config, shape_of(settings), ACTION_DIM, 1.0)
     torch.manual_seed(7)
-    assert_same_weights(networks_of(trainer), networks(config.encoder))
+    assert_same_weights(networks_of(trainer), networks(getattr(config, "encoder", "none")))
     assert trainer.actor.log_std is not None
     assert not trainer.actor.log_std.any()
 

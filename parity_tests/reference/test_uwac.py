@@ -134,7 +134,7 @@ class Reference:
         self.pi = headed(trainer.actor, s, config.actor_hidden_dims, a)
         self.encoder = headed(trainer.encoder, s + a, config.vae_hidden_dims, 2 * a)
         self.decoder = at_the_weights_of(trainer.decoder, mlp(s + 2 * a, *config.vae_hidden_dims, a))
-        pairs = ((trainer.critic, trainer.directions), (trainer.critic_target, trainer.directions_target))
+        pairs = ((trainer.critic, trainer.directions), (trainer.critic_target, trainer.target_directions))
         self.q, self.q_t = (
             [Q(c, d, config) for c, d in zip(critics.members, directions.members, strict=True)]
             for critics, directions in pairs
@@ -306,7 +306,7 @@ def test_uwac(dataset: Batch, settings: dict[str, Any], bound: float) -> None:
     for ours, theirs in ((trainer.encoder, reference.encoder), (trainer.decoder, reference.decoder)):
         assert_near([*ours.parameters()], [*theirs.parameters()])
     assert_near([*trainer.actor.parameters()], [*reference.pi.parameters()])
-    judges = ((trainer.critic, trainer.directions), (trainer.critic_target, trainer.directions_target))
+    judges = ((trainer.critic, trainer.directions), (trainer.critic_target, trainer.target_directions))
     for (critics, directions), qs in zip(judges, (reference.q, reference.q_t), strict=True):
         for critic, layers, q in zip(critics.members, directions.members, qs, strict=True):
             assert_near([*critic.parameters()], [p for layer in q.learnt() for p in layer])
@@ -346,7 +346,7 @@ def test_how_weights_start(copies: bool) -> None:
         values = values.detach()
         return 0.9 * bound < float(values.abs().max()) <= bound and abs(float(values.mean())) < 0.3 * bound
 
-    judges = ((trainer.critic, trainer.directions), (trainer.critic_target, trainer.directions_target))
+    judges = ((trainer.critic, trainer.directions), (trainer.critic_target, trainer.target_directions))
     for critics, directions in judges:
         for critic, layers in zip(critics.members, directions.members, strict=True):
             for layer, width in zip(critic.net, config.critic_hidden_dims, strict=False):

@@ -67,13 +67,12 @@ class Task:
     step_reward: Callable[[float], float] = lambda reward: reward
     box: ActionBox | None = None
     held_out: Any = None
+    prompts: Prompts = NO_PROMPTS
 
     @property
     def units(self) -> ActionUnits:
         """From a policy's actions to the environment's."""
         return ActionUnits(self.action_mean, self.action_std, self.max_action, self.box)
-
-    prompts: Prompts = NO_PROMPTS
 
     @property
     def state_dim(self) -> int:

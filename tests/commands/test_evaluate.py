@@ -27,7 +27,7 @@ def test_a_table_has_a_line_for_each_measure() -> None:
     lines = evaluate.table([result(0, final=12.5)]).splitlines()
     assert lines[0] == "policy of run/checkpoint.pt by a.hdf5"
     assert lines[1] == "3 episodes, of which those with a return of 10 or more succeed"
-    assert lines[2].split() == ["value", "in", "first", "states", "12.5"]
+    assert lines[2].split() == ["initial-state", "value", "12.5"]
     assert len(lines) == 2 + len(evaluate._MEASURES)
 
 
@@ -89,5 +89,5 @@ def test_a_run_without_a_dataset_needs_one_named() -> None:
     source = SavedRun.open(POLICY)
     assert evaluate.dataset_of(source) == "mini/hopper-mostly-expert"
     online = type(source)(source.path, "torch", "online/td3", type(source.config)(env="d4rl/hopper-v2"), {})
-    with pytest.raises(InputError, match="learnt in d4rl/hopper-v2 and not from a dataset: name one with --env"):
+    with pytest.raises(InputError, match="learned in d4rl/hopper-v2, not from a dataset: name one with --env"):
         evaluate.dataset_of(online)

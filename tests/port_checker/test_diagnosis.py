@@ -217,7 +217,7 @@ IN_TWINS = {
     "iql": [("hp.inverse_temperature * adv", "adv", "  * `hp.inverse_temperature` left out (corl_jax/iql.py:")],
     "edac": [
         ("norm(gradients) + 1e-10", "norm(gradients) + 1e-3", "  * 0.001 for 1e-10 (corl_jax/edac.py:"),
-        ("self.alpha() * log_prob - smallest", "self.alpha() * jax.lax.stop_gradient(log_prob) - smallest",
+        ("self.temperature() * log_prob - smallest", "self.temperature() * jax.lax.stop_gradient(log_prob) - smallest",
          "is detached (corl_jax/edac.py:"),
     ],
     "rebrac": [

@@ -12,7 +12,7 @@ from parity_tests.pairs import PAIRS, is_finite
 from shared.envs.boxes import ActionUnits
 from shared.errors import Stopped
 from shared.frameworks.saved_run import SavedRun
-from shared.runs import task
+from shared.runs import online, task
 from shared.runs.run import Run
 from tests.boxed_envs import BOXES, write
 from tests.runs.stopped_runs import assert_same_bits, last_checkpoint, only_run, rows, train
@@ -86,6 +86,7 @@ def as_before() -> Iterator[pytest.MonkeyPatch]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task, "action_units", units)
+        patch.setattr(online, "action_units", units)
         yield patch
 
 

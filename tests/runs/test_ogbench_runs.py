@@ -101,7 +101,7 @@ def test_a_run_learns_from_a_cube(side: str, tmp_path: Path, capsys: pytest.Capt
     """By its set's row: the weight of the distance is that of FQL's authors. What it learnt can be played."""
     result = run_on(CUBE, side, "fql", tmp_path)
     run = only_run(tmp_path)
-    assert "alpha: 300.0" in (run / "config.yaml").read_text()
+    assert "distill_coef: 300.0" in (run / "config.yaml").read_text()
     assert (result["metric"], result["dataset"]["transitions"]) == ("success_percent", 240)
     assert rows(run)[-1]["lengths"] == [200]
     if side == "torch":

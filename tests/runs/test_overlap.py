@@ -71,7 +71,7 @@ class Loss:
 @pytest.fixture
 def config(write_hdf5: Callable[..., Path], tmp_path: Path) -> Config:
     """A run of twenty updates on a small dataset."""
-    return Config(str(write_hdf5()), str(tmp_path / "runs"), max_timesteps=20)
+    return Config(env=str(write_hdf5()), runs_path=str(tmp_path / "runs"), max_timesteps=20)
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -98,7 +98,7 @@ LOSSES = (
                "batch.rewards + config.discount * (1.0 - batch.terminals) * next_q + soft_q - next_q"),),
              "default", "The target's entropy term is neither discounted nor left out at a terminal.",
              "loss", ("entropy", "log_prob"),
-             ("smallest(critic(batch.next_observations, next_actions)) - self.alpha() * next_log_prob",
+             ("smallest(critic(batch.next_observations, next_actions)) - self.temperature() * next_log_prob",
               "hp.discount * (1.0 - batch.terminals) * next_q")),
     PortCase("log-likelihoods summed over the batch", *AWAC,
              (("jnp.mean(weights * log_likelihoods)", "jnp.mean(weights * log_likelihoods.sum())"),),
@@ -164,7 +164,7 @@ GRADIENTS = (
     PortCase("entropy detached in EDAC", *EDAC,
              (("exp(state.log_alpha) * log_prob - q", "exp(state.log_alpha) * jax.lax.stop_gradient(log_prob) - q"),),
              "default", "The policy's loss has no gradient through its log-probability: one stop_gradient too many.",
-             "gradient", ("log_prob", "entropy"), ("loss = (self.alpha() * log_prob - smallest(q)).mean()",),
+             "gradient", ("log_prob", "entropy"), ("loss = (self.temperature() * log_prob - smallest(q)).mean()",),
              ("missing stop_gradient",)),
     PortCase("one side of each pair detached", *EDAC,
              (("directions, directions)", "directions, jax.lax.stop_gradient(directions))"),),
@@ -191,7 +191,7 @@ GRADIENTS = (
              (('jax.lax.stop_gradient(aux["log_prob"]))', 'aux["log_prob"])'),),
              "default", "The loss of the temperature is differentiated by the policy through its log-probability.",
              "update", ("stop_gradient", "alpha_loss", "log_prob"),
-             ("(state.log_alpha, aux[\"log_prob\"])", "return -(log_alpha * (log_prob")),
+             ("(state.log_temperature, aux[\"log_prob\"])", "return -(log_temperature * (log_prob")),
 )
 
 UPDATES = (
