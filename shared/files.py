@@ -4,11 +4,25 @@ import contextlib
 import os
 from pathlib import Path
 
+from shared.errors import InputError
+
+
+def home() -> Path:
+    """The user's home folder.
+
+    Raises:
+        InputError: Nobody can tell which it is.
+    """
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise InputError("your home folder is unknown: set HOME to its path") from None
+
 
 def cache_folder() -> Path:
     """The user's folder for caches: `$XDG_CACHE_HOME` where that is an absolute path, else `~/.cache`."""
     chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return chosen if chosen.is_absolute() else Path.home() / ".cache"
+    return chosen if chosen.is_absolute() else home() / ".cache"
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shared.errors import InputError
+from shared.files import home
 
 BUNDLED = Path(__file__).resolve().parent.parent / "datasets"
 
@@ -168,7 +169,7 @@ def ogbench_path(name: str) -> Path:
     Raises:
         InputError: As `ogbench_set`.
     """
-    return Path.home() / ".ogbench" / "data" / ogbench_set(name).file
+    return home() / ".ogbench" / "data" / ogbench_set(name).file
 
 
 def row_name(name: str) -> str:
@@ -211,7 +212,7 @@ def dataset_location(name: str) -> Path:
 
 def d4rl_folder() -> Path:
     """Where D4RL's files lie: `$D4RL_DATASET_DIR`, else `~/.d4rl/datasets`, where the d4rl package puts them too."""
-    return Path(os.environ.get("D4RL_DATASET_DIR") or Path.home() / ".d4rl" / "datasets")
+    return Path(os.environ.get("D4RL_DATASET_DIR") or home() / ".d4rl" / "datasets")
 
 
 def d4rl_file(name: str) -> str:

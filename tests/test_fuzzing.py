@@ -207,7 +207,8 @@ def test_changed_runs_that_go_on(tmp_path: Path, status_of: Outcome) -> None:
         else:
             file.write_text(changed_lines(file.read_text(), rng))
         wanted = config("torch", "td3_bc", runs, **settings, resume="auto")
-        flags = [f"--{name}={'null' if value is None else value}" for name, value in vars(wanted).items()]
+        given = {name: value if isinstance(value, str) else json.dumps(value) for name, value in vars(wanted).items()}
+        flags = [f"--{name}={value}" for name, value in given.items()]
         assert status_of(lambda flags=flags: training(flags), f"run {case}, {file.name}") == 0
         (done,) = [result.parent for result in runs.glob("*/result.json")]
         assert rows(done)[-1]["step"] == 8

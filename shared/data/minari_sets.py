@@ -21,6 +21,7 @@ from shared.data.transitions import checked_arrays
 from shared.envs.images import channels_first, is_image
 from shared.envs.recorded import import_owner, open_set, owner_of, settings_of, spec_of
 from shared.errors import InputError
+from shared.files import home
 from shared.names import MINARI
 
 
@@ -138,7 +139,7 @@ def local() -> dict[str, tuple[str, str]]:
 
     There are none without Minari.
     """
-    if not Path(os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets").is_dir():
+    if not Path(os.environ.get("MINARI_DATASETS_PATH") or home() / ".minari" / "datasets").is_dir():
         return {}  # asked, Minari would make the folder
     try:
         import minari

@@ -196,16 +196,6 @@ def test_wrong_masks_are_told_apart(tmp_path: Path, old: str, new: str, faults: 
     assert wrong(port_of(tmp_path, MASKS.replace(old, new), "iql"), "dropout") == {"noise.dropout": faults}
 
 
-def test_a_mistake_in_another_style_is_named(tmp_path: Path) -> None:
-    """Drawn from other keys than our twin's, of the whole and of a part."""
-    once = f"keys = jax.random.split(key)\n{BOTH}"
-    rows = "\nrows = jax.random.choice(key, dataset_size, shape[:1])"
-    for body, groups in ((once + rows, ALL), (once, ALL[1:])):
-        _, diagnoses = judged(awac(tmp_path, body))
-        assert {group for diagnosis in diagnoses for group in diagnosis.groups} == set(groups)
-        assert {m.name for d in diagnoses for m in d.mistakes} == {"same noise at every update"}
-
-
 def test_one_key_for_two_shapes_is_seen(tmp_path: Path) -> None:
     """Both begin with the same numbers."""
     source = """
@@ -218,24 +208,6 @@ def draw_noise(key, step, config, dataset_size, action_dim):
     return rows, noise._replace(target=jax.random.normal(key, shape[::2]), next=jax.random.normal(key, shape))
 """
     assert wrong(port_of(tmp_path, source, "cql")) == {"noise.next": ["ties"]}
-
-
-def test_how_far_a_distribution_is_off_is_told_under_any_key(tmp_path: Path) -> None:
-    """ReBRAC's library has actions without a sign; another range is not called that."""
-    source = """
-import jax
-
-def draw_noise(key, step, config, dataset_size, action_dim):
-    keys = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, 5), step), 3)
-    rows, shape = jax.random.choice(keys[0], dataset_size, (config.batch_size,)), (config.batch_size, action_dim)
-    random = jax.random.uniform(keys[1], shape, minval=0.0)
-    return rows, dict(random=random, target=jax.random.normal(keys[2], shape))
-"""
-    names = {}
-    for low in ("minval=0.0", "minval=-0.5", "minval=-1.0"):
-        _, diagnoses = judged(port_of(tmp_path, source.replace("minval=0.0", low), "rebrac"))
-        names[low] = [[m.name for m in diagnosis.mistakes] for diagnosis in diagnoses]
-    assert names == {"minval=0.0": [["random actions without a sign"]], "minval=-0.5": [[]], "minval=-1.0": []}
 
 
 # ---- what cannot be used -------------------------------------------------------------------------------------------
