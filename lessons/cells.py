@@ -23,7 +23,7 @@ GUIDES = ROOT / "docs" / "guides"
 PAGES = (PAGE, APART, GUIDES / "python.md", GUIDES / "own.md")
 _CELL = re.compile(r"```(python|bash)\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", re.DOTALL)
 # What differs from machine to machine in what a command prints, and from run to run in the name of its folder
-_NUMBER = re.compile(r"\b(?:[0-9a-f]{8}|[0-9a-f]{64})\b|-?\d+(?:\.\d+)?(?:e-?\d+)?")
+_NUMBER = re.compile(r"-?\b(?:[0-9a-f]{8}|[0-9a-f]{64})\b|-?\d+(?:\.\d+)?(?:e-?\d+)?")
 _STEP = re.compile(r"<!-- lesson: step (\d+) -->.*?<!-- /lesson -->\n", re.DOTALL)
 # Runs the cells of standard input one after the other, and prints a list of what each one printed.
 _RUN = """
