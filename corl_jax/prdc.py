@@ -160,7 +160,7 @@ class ConstrainedBatch(NamedTuple):
 
 
 def search_keys(observations: Array, actions: Array, state_weight: float) -> Array:
-    """What rows are compared by, (B, S + A): observations (B, S) times state_weight, beside actions (B, A)."""
+    """The search keys (B, S + A): observations (B, S), multiplied by state_weight, joined with actions (B, A)."""
     return concatenate([state_weight * observations, actions], axis=-1)
 
 

@@ -154,7 +154,7 @@ class ConstrainedBatch(NamedTuple):
 
 
 def search_keys(observations: Tensor, actions: Tensor, state_weight: float) -> Tensor:
-    """What rows are compared by, (B, S + A): observations (B, S) times state_weight, beside actions (B, A)."""
+    """The search keys (B, S + A): observations (B, S), multiplied by state_weight, joined with actions (B, A)."""
     return concatenate([state_weight * observations, actions], axis=-1)
 
 

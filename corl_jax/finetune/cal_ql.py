@@ -514,7 +514,7 @@ def of_a_call(config: TrainConfig, before: int, num_updates: int) -> tuple[int, 
 
 @dataclass(frozen=True)
 class CalibratedRewards(Rewards):
-    """Rewards as CQL's, and what the data earned of those from there on."""
+    """CQL's scaled rewards, and the return of the data from each step on."""
 
     config: TrainConfig
 

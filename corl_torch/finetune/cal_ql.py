@@ -482,7 +482,7 @@ def policy(actor: Actor, observations: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class CalibratedRewards(Rewards):
-    """Rewards as CQL's, and what the data earned of those from there on."""
+    """CQL's scaled rewards, and the return of the data from each step on."""
 
     config: TrainConfig
 

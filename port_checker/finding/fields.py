@@ -26,7 +26,7 @@ def field(state: Any, name: str) -> Any:
 
 
 def called(state: Any, part: str, parts: Collection[str]) -> str:
-    """What a state's field for a part of the reference is called, which may be another spelling of its name."""
+    """The name of a state's field for a part of the reference, in whichever spelling the port uses."""
     return spelling_of(part, state if isinstance(state, Mapping) else dir(state), parts)
 
 

@@ -1,7 +1,8 @@
-"""Kinds of rewards: how references change those of a dataset before they learn, or rank its trajectories by them.
+"""Kinds of rewards: how each reference changes a dataset's rewards before training, or ranks trajectories by them.
 
-Most need trajectories, which the extraction of transitions leaves no mark of. CORL cuts pieces, and so do we for D4RL's
-names and the bundled robots' sets. Of every other dataset the `episodes` are given, as its file marks them.
+Most kinds need trajectories, but extracted transitions don't mark their ends. CORL cuts the rows into pieces, and so
+does this module for D4RL's names and the bundled robots' datasets. For every other dataset you pass `episodes`, which
+its file marks.
 """
 
 from collections.abc import Callable
@@ -80,12 +81,12 @@ class Rewards:
     """Rewards as the dataset has them: the simplest kind, and the base of all others."""
 
     def change(self, dataset: Any, env: str, episodes: Episodes | None = None) -> Callable[[Any], Any]:
-        """How rewards are changed: a dataset's (N,) in float32, or the one of a step in the environment, in float64.
+        """The function that changes a dataset's rewards (N,) in float32, or one step's reward in float64.
 
         Args:
             dataset: The transitions as extracted, whose returns decide the scale once and for all.
-            env: The dataset or environment; `shared.envs.families` knows the families.
-            episodes: Those of the transitions; None: CORL's `pieces` count.
+            env: The dataset or environment, whose family `shared.envs.families` knows.
+            episodes: The episodes of the transitions; None to cut them into CORL's `pieces`.
 
         Raises:
             InputError: The returns have no range, or this kind is for other tasks.
@@ -93,24 +94,24 @@ class Rewards:
         return _unchanged
 
     def modified(self, dataset: Any, env: str, episodes: Episodes | None = None) -> Any:
-        """The transitions that are learnt from; the dataset that is given stays as it is. Otherwise as `change`."""
+        """A copy of the transitions with changed rewards, under the arguments and errors of `change`."""
         return dataset._replace(rewards=self.change(dataset, env, episodes)(dataset.rewards))
 
     def where(self, asked: bool) -> "Rewards":
-        """This kind where a setting asks for it, else rewards as the dataset has them."""
+        """This kind if a setting turns it on, otherwise unchanged rewards."""
         return self if asked else AS_THEY_ARE
 
 
 AS_THEY_ARE = Rewards()
-"""Those of an algorithm that changes none."""
+"""For an algorithm that doesn't change rewards."""
 
 
 @dataclass(frozen=True)
 class ScaledRewards(Rewards):
     """Rewards divided by the range of returns, then multiplied by 1000, by `factor`, and shifted.
 
-    The paper's CQL has a factor and a shift, which hold for every dataset. Where CORL's pieces count, those of
-    locomotion alone are scaled, as in CORL, and others are not.
+    CQL applies a factor and a shift to every dataset. If the rows are cut into CORL's pieces, only locomotion rewards
+    are scaled, as in CORL.
     """
 
     factor: float = 1.0
@@ -126,7 +127,7 @@ class ScaledRewards(Rewards):
 
 @dataclass(frozen=True)
 class CorlRewards(Rewards):
-    """The kind of TD3+BC, IQL and AWAC: 1 taken off antmaze rewards, the range of other returns brought to 1000."""
+    """For TD3+BC, IQL and AWAC: subtracts 1 from antmaze rewards, and scales others so that returns span 1000."""
 
     def change(self, dataset: Any, env: str, episodes: Episodes | None = None) -> Callable[[Any], Any]:
         """As `Rewards`."""
@@ -143,10 +144,10 @@ class CorlRewards(Rewards):
 
 @dataclass(frozen=True)
 class TrueEpisodeRewards(CorlRewards):
-    """XQL's kind: as `CorlRewards`, but by the returns of true episodes, an open last one included.
+    """For XQL: like `CorlRewards`, but with the returns of true episodes, including an unfinished last one.
 
-    Where none are given, an episode ends at a terminal, and where the next transition does not begin in the state that
-    was reached. Those returns are added up in float32, row by row.
+    Without `episodes`, an episode ends at a terminal, or if the next transition starts in a different state than the
+    one that was reached. Returns are summed in float32, row by row.
     """
 
     def _spread(self, dataset: Any, episodes: Episodes | None) -> float:
@@ -160,7 +161,7 @@ class TrueEpisodeRewards(CorlRewards):
 
 @dataclass(frozen=True)
 class HundredfoldRewards(Rewards):
-    """ReBRAC's kind: antmaze rewards times 100, not shifted. There is none for other tasks."""
+    """For ReBRAC: multiplies antmaze rewards by 100 without a shift, and refuses other tasks."""
 
     def change(self, dataset: Any, env: str, episodes: Episodes | None = None) -> Callable[[Any], Any]:
         """As `Rewards`."""
@@ -171,7 +172,7 @@ class HundredfoldRewards(Rewards):
 
 @dataclass(frozen=True)
 class ShiftedRewards(Rewards):
-    """FQL's kind: 1 taken off antmaze rewards, others unchanged, those of locomotion too."""
+    """For FQL: subtracts 1 from antmaze rewards and leaves all others unchanged, even locomotion."""
 
     def change(self, dataset: Any, env: str, episodes: Episodes | None = None) -> Callable[[Any], Any]:
         """As `Rewards`."""
@@ -180,9 +181,9 @@ class ShiftedRewards(Rewards):
 
 @dataclass(frozen=True)
 class BestEpisodes(Rewards):
-    """%BC's kind: rewards stay, and the episodes with the highest discounted returns are kept, the best first.
+    """For %BC: keeps the episodes with the highest discounted returns, best first, with their rewards unchanged.
 
-    Also with a `frac` of 1 they are ordered so, and an open last episode is lost, as in CORL.
+    Even a `frac` of 1 sorts the episodes this way and drops an unfinished last one, as CORL does.
 
     Attributes:
         frac: Share of the episodes to keep, rounded down, but one at least.
@@ -209,7 +210,7 @@ class BestEpisodes(Rewards):
 
 
 def _is_scaled(env: str, episodes: Episodes | None) -> bool:
-    """Whether returns are brought to a range of 1000: in CORL those of locomotion, of other data where they differ."""
+    """Whether to scale returns to a range of 1000: locomotion as in CORL, and your own data if its returns differ."""
     if is_locomotion(env):
         return True
     of_ogbench = env.startswith((OGBENCH, OGBENCH_ENVS))
@@ -217,10 +218,10 @@ def _is_scaled(env: str, episodes: Episodes | None) -> bool:
 
 
 def _difference(low: float, high: float) -> float:
-    """By how much the greatest return exceeds the least.
+    """The range of the returns.
 
     Raises:
-        InputError: By nothing.
+        InputError: It is 0.
     """
     if low == high:
         raise InputError("rewards cannot be scaled: all returns are equal; set normalize_reward to false")

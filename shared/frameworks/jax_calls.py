@@ -16,7 +16,7 @@ Metrics = Sequence[Mapping[str, Any]]
 
 
 class History:
-    """What the updates since the last row of metrics have reported, call by call.
+    """The metrics of all updates since the last logged row, call by call.
 
     While one call computes, the one before is fetched. So the device never waits for the host, and no more than two
     calls are under way when a run is asked to end.
@@ -68,23 +68,17 @@ class History:
 
 
 def resumed(run: Run) -> list[Mapping[str, Any]]:
-    """What the updates of the interval that a run was stopped in had reported, where nothing is fetched meanwhile.
+    """The metrics of the interval in which a run was stopped, for a twin that fetches nothing in between.
 
-    The run takes from this list when `log_freq` asks for a row.
+    The run takes from this list at each `log_freq`.
     """
     history = [metrics for call in _from_checkpoint(run.unfinished) for metrics in call]
-
-    def means() -> dict[str, Any]:
-        found = mean_metrics(history)
-        history.clear()
-        return found
-
-    run.means = means
+    run.take_from(history, mean_metrics)
     return history
 
 
 def as_saved(history: Metrics) -> list[list[dict[str, Any]]]:
-    """The like for a checkpoint."""
+    """A history as a checkpoint holds it."""
     return [[dict(metrics) for metrics in jax.device_get(history)]]
 
 

@@ -1,7 +1,7 @@
-"""The names of a state's parts: the one that each has in every file here, and how others and older versions spell it.
+"""The names of a state's parts, and the spellings that older versions and other projects use for them.
 
-Checkpoints from before a renaming are loaded, and a file that somebody has `corl-twins check` look at may use any
-spelling. PyTorch's checkpoints keep the keys of CORL's, which the twins' `parts` list.
+Because of this table, checkpoints from before a renaming still load, and a file that you pass to `corl-twins check` may
+use any of the spellings. PyTorch's checkpoints keep CORL's keys, which each twin's `parts` lists.
 """
 
 from collections.abc import Collection, Container, Mapping
@@ -20,7 +20,7 @@ _SPELLINGS = {
 
 
 def spellings(part: str) -> list[str]:
-    """What a part, such as `critic`, `critic_target` or `critic_optimizer`, may be called besides."""
+    """Other spellings of a part, such as `critic`, `critic_target` or `critic_optimizer`."""
     network, _, kind = part.rpartition("_")
     if kind == "optimizer":
         return [f"{other}_optimizer" for other in spellings(network)]
@@ -32,20 +32,20 @@ def spellings(part: str) -> list[str]:
 
 
 def spelling_of(part: str, names: Container[str], parts: Collection[str]) -> str:
-    """What a part is called among names: its own name, another spelling of it, or its own where there is neither.
+    """The name under which a collection of names has a part, which defaults to the part's own name.
 
-    A spelling that is itself one of the parts means that one: BEAR's `log_alpha` is not its temperature.
+    If a spelling is itself the name of another part, it means that part: BEAR's `log_alpha` is not its temperature.
 
     Args:
-        part: Such as `critic`.
-        names: Those that there are.
-        parts: All of the state's parts.
+        part: For example `critic`.
+        names: The names to search.
+        parts: All parts of the state.
     """
     known = [part, *(other for other in spellings(part) if other not in parts)]
     return next((name for name in known if name in names), part)
 
 
 def by_part(named: Mapping[str, T], parts: Collection[str]) -> dict[str, T]:
-    """A state's parts by the names that they have here, from other spellings; what is no part keeps its name."""
-    houses = {spelling_of(part, named, parts): part for part in parts}
-    return {houses.get(name, name): value for name, value in named.items()}
+    """Renames a state's parts from any spelling to this project's names; everything else keeps its name."""
+    ours = {spelling_of(part, named, parts): part for part in parts}
+    return {ours.get(name, name): value for name, value in named.items()}

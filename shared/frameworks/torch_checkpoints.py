@@ -110,8 +110,8 @@ def restore(
     """Loads what the run begins with, if there is anything; see `Run.restore`.
 
     Returns:
-        The metrics of the updates since the last row of them, as a run has them that was stopped between two. The run
-        takes from this list when `log_freq` asks for a row.
+        The metrics since the last logged row, if the run was stopped between two rows. The run takes from this list at
+        each `log_freq`.
     """
     if run.held_out is not None:
         from shared.frameworks.torch_held_out import Losses  # which imports this module
@@ -123,13 +123,7 @@ def restore(
         restore_generators(content["generators"])
         values = {name: stacked.to(device).unbind() for name, stacked in content.get("history", {}).items()}
         history += [{name: value} for name, column in values.items() for value in column]
-
-    def means() -> dict[str, float]:
-        found = mean_metrics(history)
-        history.clear()
-        return found
-
-    run.means = means
+    run.take_from(history, mean_metrics)
     return history
 
 

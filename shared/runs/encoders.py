@@ -109,12 +109,12 @@ def features(encoder: str, shape: Shape, what: str = "observations") -> int:
 
 
 class Reader(NamedTuple):
-    """What an algorithm reads observations with.
+    """The settings with which an algorithm reads observations.
 
     Attributes:
-        encoder: The name of its encoder; None: it reads vectors alone.
-        frame_stack: Images in an observation.
-        crop_padding: Pixels by which images are shifted at most; 0: they are not.
+        encoder: The name of its encoder, or None if it only reads vectors.
+        frame_stack: Number of images in an observation.
+        crop_padding: Largest shift of an image in pixels; 0 turns shifts off.
     """
 
     encoder: str | None = None
@@ -123,15 +123,15 @@ class Reader(NamedTuple):
 
 
 def check_readable(reader: Reader, shape: Shape, what: str) -> None:
-    """Whether an algorithm reads observations of this shape, under its settings.
+    """Checks that an algorithm reads observations of this shape.
 
     Args:
-        reader: The algorithm's.
-        shape: Of an observation.
-        what: Whose observations they are, for the message.
+        reader: The algorithm's settings.
+        shape: The shape of an observation.
+        what: The observations' origin, for the message.
 
     Raises:
-        InputError: It does not.
+        InputError: It doesn't.
     """
     if not isinstance(shape, int) and reader.encoder is None:
         raise InputError(f"{what} are images, which this algorithm cannot read: set env to another")

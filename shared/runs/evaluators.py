@@ -1,4 +1,4 @@
-"""Evaluators: what a run asks of whoever scores it, and which one scores a run on a dataset.
+"""Evaluators: the interface that a run uses, and the choice of the one that scores a run on a dataset.
 
 An `Evaluator` holds an environment with its episodes. The others hold rows of a dataset: `ValidationEvaluator` measures
 a policy's actions on them, `DatasetEvaluator` its values, and `RolloutEvaluator` a model.
@@ -31,19 +31,19 @@ class AnyEvaluation(Protocol):
         ...
 
     def row(self) -> dict[str, Any]:
-        """What a run's metrics say of it, the outcomes included."""
+        """Its entries in a row of the run's metrics, including the outcomes."""
         ...
 
 
 class AnyEvaluator(Protocol):
-    """Evaluates what a run has learnt, each time in the same way.
+    """Evaluates a policy, a value function or a model, the same way every time.
 
     Attributes:
-        fingerprint: What an evaluation depends on besides what was learnt.
-        scale: What outcomes are reported as.
-        outcomes: Under which name a row of metrics has them.
-        measures: What else a row has of each evaluation, and the result of the last one.
-        has_goals: Whether an episode succeeds or fails.
+        fingerprint: Everything that an evaluation depends on, apart from the policy.
+        scale: The scale on which outcomes are reported.
+        outcomes: Their name in a row of metrics.
+        measures: Further entries of a row; those in the last row are also in the result.
+        has_goals: Whether an episode either succeeds or fails.
     """
 
     fingerprint: dict[str, Any]
@@ -53,16 +53,16 @@ class AnyEvaluator(Protocol):
     has_goals: bool
 
     def __call__(self, policy: Any, /) -> AnyEvaluation:
-        """Evaluates a policy, a value function, or a model."""
+        """Runs one evaluation."""
         ...
 
     def close(self) -> None:
-        """Ends what it holds."""
+        """Closes its environments."""
         ...
 
 
 def environment_evaluator(config: DatasetConfig, prepared: Prepared) -> Evaluator | None:
-    """What evaluates policies in the environment of a dataset; None where there is none.
+    """The evaluator in a dataset's environment, or None if the dataset has no environment.
 
     Raises:
         InputError: The environment is unknown, or its observations and actions are not the dataset's.
@@ -102,7 +102,7 @@ def environment_evaluator(config: DatasetConfig, prepared: Prepared) -> Evaluato
 def run_evaluator(
     config: DatasetConfig, prepared: Prepared, units: ActionUnits, evaluator: Evaluator | None
 ) -> AnyEvaluator:
-    """What evaluates a run: the environment's evaluator, that of held-out rows, or both."""
+    """The evaluator of a run, which uses the environment, held-out rows, or both."""
     if prepared.measured is None:
         assert evaluator is not None, "without an environment there are rows to measure on"
         return evaluator
@@ -113,14 +113,14 @@ def run_evaluator(
 
 
 def note_cut(evaluator: Evaluator, steps: int | None) -> None:
-    """Whoever plays in the environment later must know of a time limit that is not its own."""
+    """Records a time limit that the environment itself doesn't have, because later commands need it."""
     if steps is not None:
         tell_of_cut(evaluator.fingerprint["env"], steps)
         evaluator.fingerprint["max_episode_steps"] = steps
 
 
 def _misfit(dataset: Any, n_actions: int | None, evaluator: Evaluator) -> tuple[str, str] | None:
-    """In words, of what size or kind the dataset's steps are, and those of its environment; None where they fit."""
+    """Descriptions of the dataset's and the environment's spaces if they don't match, otherwise None."""
     states, there = shape_of(dataset.observations), evaluator.actions
     if dataset.actions.ndim == 2:
         ours = f"states of size {states} and actions of size {dataset.actions.shape[1]}"

@@ -1,4 +1,4 @@
-"""Extracting what an algorithm learns from out of a dataset's rows, by kind."""
+"""Extracting training data from a dataset's rows, by kind."""
 
 from enum import Enum, auto
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from shared.runs.opening import Opened, own_env
 
 
 class Extract(Enum):
-    """What is taken from a dataset's rows."""
+    """A kind of training data."""
 
     TRANSITIONS = auto()  # `Batch`, over `n_steps` steps where the config has them
     SARSA = auto()  # with the data's next actions
@@ -26,17 +26,17 @@ class Extract(Enum):
 
 
 class Steps(NamedTuple):
-    """How many steps of rewards are summed in a transition, and what each step is discounted by."""
+    """The number of steps whose rewards a transition sums, and their discount per step."""
 
     number: int
     discount: float
 
 
 def extract(opened: Opened, raw: Raw, kind: Extract, steps: Steps) -> Any:
-    """What is taken from the rows of a dataset, or of some of its episodes: a row for each transition.
+    """Extracts transitions from the rows of a dataset, or of some of its episodes.
 
     Raises:
-        InputError: There is nothing to take, or nothing says where episodes end.
+        InputError: There are no transitions, or the end of an episode is unknown.
     """
     limit = opened.limit
     match kind:

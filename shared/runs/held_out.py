@@ -1,4 +1,4 @@
-"""Held-out episodes of an opened dataset, made like those that are learnt from."""
+"""Held-out episodes of an opened dataset, prepared in the same way as the training data."""
 
 from typing import Any
 
@@ -13,14 +13,14 @@ from shared.runs.validation import DEFAULT_SHARE, NO_ENVIRONMENT
 
 
 def divided(opened: Opened, share: float | None) -> tuple[Raw, Raw | None]:
-    """The rows that are learnt from, and those that a policy is measured on; None where it is not measured.
+    """Splits a dataset into training rows and held-out rows, which are None if nothing is measured on them.
 
     Args:
         opened: The dataset.
-        share: Of the episodes that are held out; None: as many as are wanted where there is no environment.
+        share: Fraction of the episodes to hold out; None holds episodes out only if there is no environment.
 
     Raises:
-        InputError: No episode can be held out, where the share asks for one.
+        InputError: You set a share, but no episode can be held out.
     """
     raw, alone = opened.read.raw, opened.env_id == NO_ENVIRONMENT
     asked = share is not None
@@ -37,9 +37,10 @@ def divided(opened: Opened, share: float | None) -> tuple[Raw, Raw | None]:
 
 
 def as_modified(others: Any, before: Any, after: Any) -> Any:
-    """Held-out transitions whose rewards are modified as those that are learnt from; None where that is not known.
+    """Changes held-out rewards in the same way as the training data's, or returns None if that is unknown.
 
-    All kinds are a factor and a shift, which two transitions tell. Runs from before go on with the same numbers so.
+    Every kind multiplies by a factor and adds a shift, so two transitions determine both. An exact function would
+    change the last bits of older runs that you resume.
     """
     if type(before) is not type(after) or len(before.rewards) != len(after.rewards):
         return None

@@ -1,4 +1,4 @@
-"""The task of an algorithm that makes its own data."""
+"""The task of an algorithm that collects its own data."""
 
 import math
 from dataclasses import fields
@@ -22,7 +22,7 @@ from shared.runs.task import Task
 
 
 def load_online_task(config: Any, finite: bool = False) -> Task:
-    """The task of an algorithm that makes its own data, in the environment that evaluates it; states as they are.
+    """Loads the task of an algorithm that collects its own data, with unnormalised states.
 
     Args:
         config: Has `env`, which names the environment, `max_timesteps`, `n_episodes` and `seed`. Settings of how a
@@ -73,12 +73,12 @@ def load_online_task(config: Any, finite: bool = False) -> Task:
 
 
 def _bytes(state_dim: Shape) -> int:
-    """Of an observation."""
+    """Bytes of an observation."""
     return math.prod(axes(state_dim)) * np.dtype(kept_as(state_dim)).itemsize
 
 
 def _check_no_dataset(config: RunConfig) -> None:
-    """No setting is given that only a dataset has, of an algorithm that may learn from one."""
+    """Refuses settings that only apply to datasets."""
     for field in fields(TransitionsConfig):
         of_datasets = not hasattr(RunConfig, field.name) and field.name != "max_timesteps"
         if of_datasets and getattr(config, field.name, field.default) != field.default:

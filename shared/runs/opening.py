@@ -1,4 +1,4 @@
-"""Opening a dataset: its arrays, and what its names tell of the environment, the family of tasks and the time limit."""
+"""Opening a dataset: its arrays, its environment, the family of its task, and its time limit."""
 
 from typing import Any, NamedTuple
 
@@ -19,15 +19,15 @@ _NEEDED = "set eval_env to one, or to none to learn from the data alone"
 
 
 class Opened(NamedTuple):
-    """A dataset as read, and what its names tell.
+    """A dataset with the facts that follow from its names.
 
     Attributes:
-        name: Of the dataset.
-        read: The file's arrays, and what it says about itself.
-        env_id: The environment that scores what is learnt from it, or `none`.
-        family: The name that tells the family of the task: D4RL's of a dataset, else that of an environment.
-        limit: The time limit under which it was recorded, in steps; None if nobody knows it.
-        frame_stack: Of images, how many frames an observation shows.
+        name: The dataset's name.
+        read: The file's arrays and attributes.
+        env_id: The environment in which policies are scored, or `none`.
+        family: The name that determines the task's family: the dataset's name in D4RL, otherwise the environment's.
+        limit: The time limit of the recording in steps, or None if it is unknown.
+        frame_stack: The number of frames in an observation of images.
     """
 
     name: str
@@ -43,7 +43,7 @@ def open_dataset(config: DatasetConfig, finite: bool) -> Opened:
 
     Args:
         config: The settings of the run.
-        finite: Whether the algorithm chooses one of finite actions; else it gives a vector.
+        finite: Whether the algorithm's actions are finite; otherwise they are vectors.
 
     Raises:
         InputError: The dataset cannot be read, names no environment, or is of a kind that the algorithm cannot use.
@@ -60,10 +60,10 @@ def open_dataset(config: DatasetConfig, finite: bool) -> Opened:
 
 
 def check_actions(what: str, finite: bool, wanted: bool) -> None:
-    """Whether actions are of the kind that the algorithm gives.
+    """Checks that actions are of the kind that the algorithm needs.
 
     Raises:
-        InputError: They are not.
+        InputError: They are of the other kind.
     """
     kinds = {False: "vectors", True: "finite ones"}
     if finite != wanted:
@@ -115,7 +115,7 @@ def _scoring_env(config: DatasetConfig, attributes: dict[str, Any]) -> str:
 
 
 def _family(name: str, attributes: dict[str, Any], env_id: str) -> str:
-    """The name that tells what is known of a dataset's task; of a file of one's own, its environment's."""
+    """The name that determines the family of a dataset's task; for your own file it is the environment's."""
     if name in names.D4RL_FACTS:
         return name
     if names.is_own(name):

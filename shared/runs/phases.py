@@ -53,9 +53,9 @@ class Phases:
         return step > 0 and (step % self._every == 0 or step in (self.switch, self._last))
 
     def logged(self, step: int, number: int) -> list[int]:
-        """Of the next `number` steps after `step`, those after which metrics are logged though no evaluation follows.
+        """The steps among the next `number` after `step` at which metrics are logged without an evaluation.
 
-        In the environment an offline run that went there logs its episodes, and its metrics at evaluations alone.
+        Once an offline run continues in the environment, it logs its episodes, and metrics only at evaluations.
         """
         if self._log_every is None:
             return []

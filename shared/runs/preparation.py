@@ -1,4 +1,4 @@
-"""Preparing a dataset: from its rows to what an algorithm learns from, under the kinds that the algorithm names."""
+"""Preparing a dataset: from its rows to an algorithm's training data, by the kinds that the algorithm names."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,13 +33,13 @@ from shared.runs.validation import HeldOut, thinned
 
 @dataclass(frozen=True)
 class Preparation:
-    """What an algorithm makes of a dataset.
+    """How an algorithm prepares a dataset.
 
     Attributes:
-        extract: What is taken from the rows.
-        rewards: How rewards are changed, or trajectories ranked by them.
-        normalise: Whether states are normalised to mean 0 and standard deviation 1.
-        finite: Whether the algorithm chooses one of finite actions; else it gives a vector.
+        extract: The kind of training data.
+        rewards: How to change rewards, or to rank trajectories by them.
+        normalise: Whether to normalise states to mean 0 and standard deviation 1.
+        finite: Whether the algorithm's actions are finite; otherwise they are vectors.
     """
 
     extract: Extract = Extract.TRANSITIONS
@@ -49,14 +49,13 @@ class Preparation:
 
 
 AS_CORL = Preparation()
-"""What CORL does if nothing else is said: transitions with their rewards, and normalised states."""
+"""CORL's default: transitions with unchanged rewards and normalised states."""
 
 
 class Prepared(NamedTuple):
-    """What does not depend on the seed: the source, what is learnt from it, its statistics, and what that begins with.
+    """The part of a `Task` that doesn't depend on the seed.
 
-    Actions are the dataset's own still; otherwise as in a `Task`. `measured` are the rows that a policy's actions are
-    measured on.
+    Actions are still in the dataset's own units. A policy's actions are measured on the rows `measured`.
     """
 
     opened: Opened
@@ -76,12 +75,12 @@ class Discounted(Protocol):
 
     @property
     def discount(self) -> float:
-        """Of a step."""
+        """Discount per step."""
 
 
 @runtime_checkable
 class SequenceSettings(Protocol):
-    """Settings of a sequence model; None stands for what its prompts are by default."""
+    """Settings of a sequence model; None means the default of its prompts."""
 
     @property
     def episode_len(self) -> int:
@@ -93,15 +92,15 @@ class SequenceSettings(Protocol):
 
     @property
     def target_returns(self) -> tuple[float, ...] | None:
-        """What the model is asked for."""
+        """The returns with which you prompt the model."""
 
 
 def prepare(config: DatasetConfig, opened: Opened, preparation: Preparation, origin: Origin | None) -> Prepared:
-    """What an algorithm learns from.
+    """Makes an algorithm's training data.
 
-    In CORL's order: transitions are extracted, rewards modified or the best trajectories kept, then states are
-    normalised. A reward scaler of d3rlpy's goes before all that, so that returns too are those of scaled rewards. An
-    observation scaler takes the place of normalisation.
+    This follows CORL's order: extract transitions, change rewards or keep the best trajectories, then normalise states.
+    A reward scaler from d3rlpy comes first, so that returns also use scaled rewards. An observation scaler replaces
+    normalisation.
 
     Raises:
         InputError: The settings do not fit the dataset, or each other.
@@ -143,18 +142,18 @@ def prepare(config: DatasetConfig, opened: Opened, preparation: Preparation, ori
 def _step_reward(
     config: DatasetConfig, extracted: Any, family: str, episodes: Episodes | None, rewards: Rewards
 ) -> Callable[[float], float]:
-    """From a reward of the environment to what is learnt from, of a run that goes on there."""
+    """The change to an environment step's reward in a run that continues online."""
     kind = rewards if isinstance(config, FinetuneConfig) else AS_THEY_ARE
     return kind.change(extracted, family, episodes)
 
 
 def _trajectories(config: DatasetConfig, opened: Opened, origin: Origin | None) -> Prepared:
-    """Whole trajectories; as in CORL, states are normalised by all rows, those behind the last trajectory included."""
+    """Whole trajectories. As in CORL, the statistics of states include the rows after the last trajectory."""
     assert isinstance(config, SequenceSettings)
     raw, held_out = divided(opened, _share(config))
     dataset = sequences.split_trajectories(raw, opened.limit)
     longest = int(sequences.trajectory_lengths(dataset).max())
-    if longest > config.episode_len + 1:  # those of D4RL's antmaze are a step longer
+    if longest > config.episode_len + 1:  # D4RL's antmaze has one step more
         raise InputError(f"a trajectory of the dataset has {longest} steps: set episode_len to at least {longest - 1}")
     scaler = config.observation_scaler
     own = sequences.state_statistics if scaler == "none" else partial(scalers.state_statistics, scaler)
@@ -174,7 +173,7 @@ def _trajectories(config: DatasetConfig, opened: Opened, origin: Origin | None) 
 
 
 def _statistics(config: DatasetConfig, normalise: bool, origin: Origin | None) -> Statistics | None:
-    """What states are normalised by; None: they stay as they are."""
+    """The statistics by which to normalise states, or None to leave them unchanged."""
     own: Statistics | None = transitions.state_statistics if normalise else None
     if config.observation_scaler != "none":
         own = partial(scalers.state_statistics, config.observation_scaler)
@@ -194,7 +193,7 @@ def _no_statistics(raw: Raw) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _reward_scale(config: DatasetConfig, raw: Raw, limit: int | None) -> Callable[[Any], Any] | None:
-    """What the config's reward scaler does; None without one."""
+    """The function of the config's reward scaler, or None without one."""
     if not isinstance(config, RewardsConfig):
         return None
     scalers.check_rewards(config)
@@ -214,7 +213,7 @@ def _share(config: DatasetConfig) -> float | None:
 
 
 def _steps(config: DatasetConfig, preparation: Preparation) -> Steps:
-    """Over how many steps the transitions are; over several they are of rewards and states alone."""
+    """The number of steps in a transition; more than one works only with plain transitions and unchanged rewards."""
     discount = config.discount if isinstance(config, Discounted) else 1.0
     if not isinstance(config, TransitionsConfig) or config.n_steps == 1:
         return Steps(1, discount)

@@ -284,7 +284,7 @@ class Record:
         self.append(self.row(step, values, diverged))
 
     def row(self, step: int, values: Mapping[str, Any], diverged: str = "") -> dict[str, Any]:
-        """What `write` writes, with the time of now."""
+        """The row that `write` writes, with the current time."""
         seconds = self._progress.seconds()
         speed = {"updates_per_second": self._progress.updates_per_second(), "seconds": seconds}
         row = {"step": step, **self._phases.counted(step), **values, **speed}
@@ -294,7 +294,7 @@ class Record:
         return row
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Writes a row that `row` has made."""
+        """Writes a row that `row` made."""
         try:
             self._metrics.write(row)
         except OSError as error:

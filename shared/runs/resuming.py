@@ -81,14 +81,14 @@ def begun(config: RecordConfig, algorithm: str, framework: str) -> list[Path]:
 
 
 def alike(config: RecordConfig, framework: str) -> list[Path]:
-    """The folders under `runs_path` that are called as those of a config's runs, whatever settings they hold."""
+    """The folders under `runs_path` with the name of a config's runs, whatever their settings are."""
     pattern = re.compile(rf"{re.escape(run_name(config))}-{framework}-[0-9a-f]{{8}}")
     folders = (path.parent for path in Path(config.runs_path).glob("*/config.yaml"))
     return [folder for folder in folders if pattern.fullmatch(folder.name)]
 
 
 def has_settings(config: RecordConfig, algorithm: str, folder: Path) -> bool:
-    """Whether a folder holds a run with the settings of a config, by whatever names."""
+    """Whether a folder holds a run with the same settings as a config, under current or older names."""
     return _differing(config, algorithm, folder) == []
 
 

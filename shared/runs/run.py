@@ -49,19 +49,11 @@ class Run:
         unfinished: What a resumed run's checkpoint holds of the interval that it was stopped in, under `history`.
         began: Steps of the environment before that interval, of an online run; None for one that was not stopped so.
         losses: From a trainer or a train state to its losses on held-out rows; None where none are held out.
-        means: Takes the means of the metrics since the last row, which `advance` logs when `log_freq` asks; None where
-            whoever calls it logs them.
         result: What `result.json` holds; empty before the end.
     """
 
     def __init__(
-        self,
-        config: Any,
-        task: Task,
-        algorithm: str,
-        framework: str,
-        device: object = None,
-        unit: str = "update",
+        self, config: Any, task: Task, algorithm: str, framework: str, device: object = None, unit: str = "update"
     ) -> None:
         """Makes nothing yet.
 
@@ -87,13 +79,13 @@ class Run:
         self._not_saved: OSError | None = None
         # Whether the run has said that it has diverged and continues
         self._lost = False
-        # Rows that come after an evaluation that goes on beside
+        # Rows that wait until an evaluation beside training has written its own
         self._held: list[Mapping[str, Any]] = []
         self.step = self.counted = 0
         self.unfinished: Any = None
         self.began: int | None = None
         self.losses: Callable[[Any], Mapping[str, float]] | None = None
-        self.means: Callable[[], Mapping[str, SupportsFloat]] | None = None
+        self._means: Callable[[], Mapping[str, SupportsFloat]] | None = None
         self.result: dict[str, Any] = {}
 
     @property
@@ -260,15 +252,25 @@ class Run:
         self._write_held()
         due = self.logged(steps)
         self.counted += steps
-        if due and self.means is not None:
-            self.log_between(self.counted, self.means())
+        if due and self._means is not None:
+            self.log_between(self.counted, self._means())
+
+    def take_from(self, history: list[Any], mean: Callable[[list[Any]], Mapping[str, SupportsFloat]]) -> None:
+        """Lets `advance` log the mean of a history at each `log_freq`, and empty it."""
+
+        def means() -> Mapping[str, SupportsFloat]:
+            found = mean(history)
+            history.clear()
+            return found
+
+        self._means = means
 
     def logged(self, number: int) -> list[int]:
-        """Of the next `number` steps that `advance` counts, those whose metrics `log_between` gets."""
+        """The steps among the next `number` at which `log_between` logs metrics."""
         return self._phases.logged(self.counted, number)
 
     def log_between(self, step: int, metrics: Mapping[str, SupportsFloat]) -> None:
-        """As `log`, where no evaluation follows; an evaluation that goes on beside is not waited for.
+        """Like `log`, but without an evaluation, and without waiting for one that is still running.
 
         Raises:
             RunError: One of the metrics is not finite.

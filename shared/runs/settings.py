@@ -49,7 +49,7 @@ class RecordConfig:
 
     @property
     def reader(self) -> Reader:
-        """What observations are read with."""
+        """The settings with which observations are read."""
         return Reader()
 
 
@@ -140,7 +140,7 @@ class ImagesConfig:
 
     @property
     def reader(self) -> Reader:
-        """What observations are read with."""
+        """The settings with which observations are read."""
         return Reader(self.encoder, self.frame_stack, getattr(self, "crop_padding", 0))
 
 

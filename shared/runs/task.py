@@ -1,4 +1,4 @@
-"""A task: the dataset as an algorithm sees it, and the evaluator that scores what was learnt from it."""
+"""A task: the training data of an algorithm, and the evaluator that scores it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ from shared.runs.own_data import NO_PROMPTS, Prompts
 from shared.runs.preparation import AS_CORL, Preparation, Prepared, prepare
 from shared.runs.settings import DatasetConfig, FinetuneConfig
 
-# With the words that a twin says what it makes of its dataset in
+# Including the names that a twin needs to describe its preparation
 __all__ = ["Extract", "Preparation", "Task", "load_task", "training_environment"]
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a run learns from and what evaluates it.
+    """The training data of a run and its evaluator.
 
     Attributes:
         dataset: A `Batch` of transitions, or `Trajectories`, as the algorithm sees them; float32 NumPy arrays. For an
@@ -82,15 +82,15 @@ class Task:
 
 
 def load_task(config: DatasetConfig, preparation: Preparation = AS_CORL, origin: Origin | None = None) -> Task:
-    """Loads the dataset that the config names, prepares it, and makes the environment that evaluates what is learnt.
+    """Loads and prepares the dataset that the config names, and creates the evaluator.
 
-    Actions are learnt in units of their box, and an action scaler takes the range of those that are learnt from in its
-    place. Where the run begins with a checkpoint, its statistics of states and its units of actions are used.
+    Actions are in units of their box; an action scaler uses the range of the training data's actions instead. If the
+    run starts from a checkpoint, its state statistics and its action units are used.
 
     Args:
         config: The settings of the run.
-        preparation: What the algorithm makes of the dataset.
-        origin: In whose units states and actions are; None: in those of the checkpoint that the run begins with.
+        preparation: How the algorithm prepares the dataset.
+        origin: Decides the units of states and actions; None uses the checkpoint that the run starts from.
 
     Raises:
         InputError: A setting, the dataset or the environment cannot be used, or they do not fit.
@@ -140,7 +140,7 @@ def _in_units(config: DatasetConfig, prepared: Prepared, there: Actions) -> tupl
 
 
 def _actions_of_data(opened: Opened) -> Actions:
-    """The actions of a dataset whose environment nobody knows."""
+    """The action space of a dataset without an environment."""
     actions = opened.read.raw["actions"]
     if actions.ndim == 2:
         return Actions(actions.shape[1])
@@ -148,9 +148,9 @@ def _actions_of_data(opened: Opened) -> Actions:
 
 
 def training_environment(config: FinetuneConfig, task: Task) -> OnlineExperience:
-    """Where a run goes on that has learnt from a dataset: its own copy of the environment that evaluates it.
+    """The environment in which a run continues online, a separate copy of the one that evaluates it.
 
-    States are normalised by the dataset's statistics, rewards modified by its returns; neither is ever taken anew.
+    States use the dataset's statistics and rewards use its returns. Neither is recomputed online.
 
     Args:
         config: The settings of the run.
@@ -162,7 +162,7 @@ def training_environment(config: FinetuneConfig, task: Task) -> OnlineExperience
     steps = config.online_iterations
     try:
         if not isinstance(task.evaluator, Evaluator):
-            raise InputError("this algorithm goes on in the environment: set eval_env to its name, not to none")
+            raise InputError("this algorithm continues in the environment: set eval_env to its name, not to none")
         memory.check_size("online_iterations", steps, steps * 4 * (2 * task.state_dim + task.action_dim + 4))
     except InputError:
         task.evaluator.close()
