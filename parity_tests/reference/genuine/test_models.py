@@ -34,14 +34,20 @@ pytestmark = pytest.mark.d3rlpy
 
 WIDTHS = {"actor_hidden_dims": HIDDEN["actor"], "critic_hidden_dims": HIDDEN["critic"]}
 VAE = {"vae_hidden_dims": HIDDEN["imitator"], "vae_iterations": 0} | FAULTS
-BEAR = {"vae_hidden_dims": HIDDEN["imitator"], "vae_tanh": False, "mmd_in_actor": False, "temperature_lr": 1e-4}
+BEAR = {
+    "vae_hidden_dims": HIDDEN["imitator"],
+    "vae_tanh": False,
+    "mmd_in_actor": False,
+    "temperature_lr": 1e-4,
+    "imitation_steps": 3,
+}
 ENCODERS = ("actor", "critic", "imitator")
 # The twin, the library's configuration, the networks with other widths, settings that both have, and our other ones
 MODELS: dict[str, tuple[ModuleType, str, tuple[str, ...], dict[str, Any], dict[str, Any]]] = {
     "PLAS": (plas, "PLASConfig", ENCODERS, {"lam": 0.75}, WIDTHS | VAE),
     "PLAS+P": (plas, "PLASWithPerturbationConfig", ENCODERS, {"lam": 0.75}, WIDTHS | VAE | {"perturbation": True}),
     "BCQ": (bcq, "BCQConfig", ENCODERS, {"n_action_samples": 5}, WIDTHS | VAE),
-    "BEAR": (bear, "BEARConfig", ENCODERS, {"imitation_steps": 3, "initial_temperature": 0.5}, WIDTHS | BEAR),
+    "BEAR": (bear, "BEARConfig", ENCODERS, {"initial_temperature": 0.5}, WIDTHS | BEAR),
     "CRR": (crr, "CRRConfig", ENCODERS[:2], {"weight_type": "exp", "target_update_type": "hard"}, WIDTHS),
     "DDPG, quantiles": (ddpg, "DDPGConfig", ENCODERS[:2], {"n_critics": 2}, WIDTHS | {"critic": "qr"}),
     "TD3, implicit quantiles": (td3, "TD3Config", ENCODERS[:2], {"n_critics": 3}, WIDTHS | {"critic": "iqn"}),
@@ -52,8 +58,12 @@ MODELS: dict[str, tuple[ModuleType, str, tuple[str, ...], dict[str, Any], dict[s
     "TD3+BC": (td3_bc, "TD3PlusBCConfig", (), {}, {}),
     "IQL": (iql, "IQLConfig", (), {}, {}),
 }
-# What the phase of the VAE is called in the library
-WARM: dict[str, dict[str, Any]] = {"PLAS": {"warmup_steps": 0}, "PLAS+P": {"warmup_steps": 0}}
+# The library has one name for the updates before the actor's first one; ours say what is trained in them.
+WARM: dict[str, dict[str, Any]] = {
+    "PLAS": {"warmup_steps": 0},
+    "PLAS+P": {"warmup_steps": 0},
+    "BEAR": {"warmup_steps": 3},
+}
 
 
 @pytest.mark.parametrize("name", MODELS)
