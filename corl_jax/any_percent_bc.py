@@ -38,7 +38,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -95,7 +95,7 @@ class Actor(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # With crop_padding: row and column where padded images are cropped, (B, 2)
     crops: Array | None = None

@@ -44,7 +44,7 @@ from shared.runs.task import Extract, Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of V
     value_lr: float = positive(1e-4)
@@ -145,7 +145,7 @@ def log_prob(actor: Network, observations: Array, actions: Array) -> Array:
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch: nothing."""
+    """An update draws nothing besides its batch."""
 
 
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int) -> tuple[Array, Noise]:
@@ -195,7 +195,7 @@ def take_of(episodes: Episodes, indices: Array) -> EpisodesBatch:
 
 
 def ahead(values: Array, rows: int) -> Array:
-    """The values (N,) that stand so many rows further on; 0 behind the last row."""
+    """The values (N,) that many rows later; 0 after the last row."""
     return concatenate([values[rows:], zeros_like(values[:rows])])
 
 

@@ -40,7 +40,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the perturbation
     actor_lr: float = positive(1e-3)
@@ -193,7 +193,7 @@ def repeat(observations: Array, n: int) -> Array:
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, Z): the VAE's codes
     latent: Array
@@ -218,7 +218,7 @@ def draw_noise(
 
 
 def draw_acting_noise(generator: np.random.Generator, hp: Hyperparameters, action_dim: int) -> np.ndarray:
-    """What the policy draws for one step of an episode: standard normal, (n, Z), the codes of its actions."""
+    """The codes of the policy's actions for one step of an episode: standard normal, (n, Z)."""
     return generator.standard_normal((hp.n_action_samples, 2 * action_dim))
 
 
@@ -319,7 +319,7 @@ class BCQ(struct.PyTreeNode):
 
     @property
     def acting(self) -> dict[str, Network]:
-        """What the policy needs."""
+        """The networks that the policy needs."""
         return {"actor": self.actor, "decoder": self.decoder, "critic": self.critic}
 
 

@@ -40,7 +40,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the policy
     actor_lr: float = positive(1e-4)
@@ -139,7 +139,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The VAE's decoder: what a code stands for, once squashed by tanh and once not."""
+    """The VAE's decoder: the action of a code, once squashed by tanh and once not."""
 
     action_dim: int
     max_action: float
@@ -229,7 +229,7 @@ def repeat(observations: Array, n: int) -> Array:
 
 
 class Compared(NamedTuple):
-    """What is drawn for an MMD."""
+    """The random numbers that are drawn for an MMD."""
 
     # Standard normal, (B, n, Z): the codes of actions like the data's
     codes: Array
@@ -238,7 +238,7 @@ class Compared(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, Z): the VAE's codes
     latent: Array
@@ -279,7 +279,7 @@ def draw_noise(
 
 
 def draw_acting_noise(generator: np.random.Generator, hp: Hyperparameters, action_dim: int) -> np.ndarray:
-    """What the policy draws for one step of an episode: standard normal, (n, A), the noise of its actions."""
+    """The noise of the policy's actions for one step of an episode: standard normal, (n, A)."""
     return generator.standard_normal((hp.n_action_samples, action_dim))
 
 
@@ -455,7 +455,7 @@ class BEAR(struct.PyTreeNode):
 
     @property
     def acting(self) -> dict[str, Network]:
-        """What the policy needs."""
+        """The networks that the policy needs."""
         return {"actor": self.actor, "critic": self.critic}
 
 

@@ -40,7 +40,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -175,7 +175,7 @@ class Critic(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch, with n = cql_n_actions."""
+    """The random numbers that an update draws besides its batch, with n = cql_n_actions."""
 
     # Standard normal, (B, A): the policy's action in each state
     actor: Array
@@ -247,7 +247,7 @@ class CQL(struct.PyTreeNode):
         return exp(self.log_temperature) * self.hp.alpha_multiplier
 
     def alpha_loss(self, log_temperature: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
-        """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
+        """Raises the temperature while the policy's entropy is below -A, one nat less for each action dimension."""
         return -(log_temperature * (log_prob - self.actor.module.action_dim)).mean(), {}
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
@@ -276,7 +276,7 @@ class CQL(struct.PyTreeNode):
     def gap(
         self, critic: Network, batch: Batch, q: Array, random: Array, samples: Sequence[tuple[Array, Array]]
     ) -> tuple[Array, dict[str, Array]]:
-        """How far the soft maximum over sampled actions lies above the data's value q (B,), on average."""
+        """The mean gap between the soft maximum over sampled actions and the data's value q (B,)."""
         hp, (current, current_log_prob), (next, next_log_prob) = self.hp, *samples
         q_random = critic(batch.observations, random)
         q_current = critic(batch.observations, current)

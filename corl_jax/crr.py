@@ -39,7 +39,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the policy
     actor_lr: float = positive(3e-4)
@@ -161,7 +161,7 @@ def repeat(observations: Array, n: int) -> Array:
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, 1, A): the target policy's next actions
     target: Array
@@ -181,7 +181,7 @@ def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int, 
 
 
 def draw_acting_noise(generator: np.random.Generator, hp: Hyperparameters, action_dim: int) -> np.ndarray:
-    """What the policy draws for one step of an episode, (n, A + 1): each action's normal noise and a Gumbel number."""
+    """The policy's draws for one step of an episode, (n, A + 1): each action's normal noise and a Gumbel number."""
     normal = generator.standard_normal((hp.n_action_samples, action_dim))
     return np.concatenate([normal, generator.gumbel(size=(hp.n_action_samples, 1))], axis=-1)
 
@@ -276,7 +276,7 @@ class CRR(struct.PyTreeNode):
 
     @property
     def acting(self) -> dict[str, Network]:
-        """What the policy needs."""
+        """The networks that the policy needs."""
         return {"actor": self.actor, "critic": self.critic}
 
 

@@ -40,7 +40,7 @@ from shared.runs.task import Extract, Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Width of a token
     embedding_dim: int = bounded(128, low=1)
@@ -102,7 +102,7 @@ class TrainConfig(Hyperparameters, DeterministicConfig, OfflineConfig):
 
 
 def take_windows(dataset: PackedDataset, indices: Array, seq_len: int) -> Windows:
-    """The windows of K = `seq_len` steps that begin at the rows `indices` (B,), filled with zeros behind the end."""
+    """The windows of K = `seq_len` steps that begin at the rows `indices` (B,), filled with zeros after the end."""
     steps = arange(seq_len)
     rows = take(dataset, (indices[:, None] + steps).clip(max=len(dataset) - 1))
     inside = steps < rows.remaining[:, :1]
@@ -164,7 +164,7 @@ class Attention(nn.Module):
         self.out_proj = SmallLinear(self.width)
 
     def __call__(self, queries: Array, tokens: Array, forbidden: Array, mask: Array | None) -> Array:
-        """What queries (B, Q, E) find in tokens (B, T, E), (B, Q, E); `forbidden` is (Q, T)."""
+        """Attends from queries (B, Q, E) to tokens (B, T, E) and returns (B, Q, E); `forbidden` is (Q, T)."""
         head_dim = self.width // self.num_heads
         weights, biases = jnp.split(self.in_proj_weight, 3), jnp.split(self.in_proj_bias, 3)
         heads = []
@@ -252,7 +252,7 @@ def no_dropout(hp: Hyperparameters) -> Dropout:
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Masks, or the key that they are drawn from within the update: they are millions of numbers
     dropout: Dropout | Array
@@ -313,7 +313,7 @@ class DT(struct.PyTreeNode):
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def action_loss(self, model: Network, batch: Windows, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """The squared error to the data's actions; steps behind a trajectory's end count as entries without error."""
+        """The squared error to the data's actions; steps after a trajectory's end count as entries without error."""
         predicted = model(batch.observations, batch.actions, batch.returns, batch.timesteps, noise.dropout)
         assert predicted.shape == batch.actions.shape
         assert predicted.shape[:-1] == batch.mask.shape

@@ -43,7 +43,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of all networks
     learning_rate: float = positive(3e-4)
@@ -96,7 +96,7 @@ def linear(output_dim: int) -> Linear:
 
 
 def mlp(hidden_dims: Sequence[int], layer_norm: bool, output_dim: int) -> nn.Sequential:
-    """Hidden layers with GELU in its form with tanh, and LayerNorm behind it if asked for; then a linear one."""
+    """Hidden layers with GELU in its tanh form, then LayerNorm if the settings say so; the last layer is linear."""
     layers: list[Callable[..., Any]] = []
     for width in hidden_dims:
         layers += [linear(width), nn.gelu]
@@ -162,7 +162,7 @@ def cut(actor: Network, actions: Array) -> Array:
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, A): of the policy's next actions
     target: Array
@@ -189,7 +189,7 @@ def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int, 
 
 
 def draw_acting_noise(generator: np.random.Generator, hp: Hyperparameters, action_dim: int) -> np.ndarray:
-    """What the policy draws for one step of an episode, (A,): the noise that it makes an action of."""
+    """The noise that the policy turns into an action, (A,), drawn for one step of an episode."""
     return generator.standard_normal(action_dim)
 
 

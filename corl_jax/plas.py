@@ -37,7 +37,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the policy
     actor_lr: float = positive(1e-4)
@@ -176,7 +176,7 @@ class Critics(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, Z): the VAE's codes; all other updates go without
     latent: Array | None
@@ -285,7 +285,7 @@ class PLAS(struct.PyTreeNode):
 
     @property
     def acting(self) -> dict[str, Network]:
-        """What the policy needs."""
+        """The networks that the policy needs."""
         return {"actor": self.actor, "decoder": self.decoder}
 
 

@@ -42,7 +42,7 @@ from shared.runs.task import Extract, Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the actor
     actor_lr: float = positive(1e-3)
@@ -106,7 +106,7 @@ def within(bound: float) -> Callable[..., Array]:
 
 
 def mlp(hidden_dim: int, n_hiddens: int, layer_norm: bool, output_dim: int, bound: float) -> nn.Sequential:
-    """Hidden layers with ReLU, and LayerNorm behind it if asked for; the last layer starts within the bound."""
+    """Hidden layers with ReLU, then LayerNorm if the settings say so; the last layer starts within the bound."""
     layers: list[Callable[..., Any]] = []
     for _ in range(n_hiddens):
         layers += [Linear(hidden_dim, bias_init=constant(0.1)), nn.relu]
@@ -150,7 +150,7 @@ class Critic(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, A): smooths the target policy
     target: Array

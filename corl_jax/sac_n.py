@@ -39,7 +39,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
@@ -170,7 +170,7 @@ def smallest(q: Array) -> Array:
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, A): the policy's actions whose entropy moves the temperature
     alpha: Array
@@ -226,7 +226,7 @@ class SAC_N(struct.PyTreeNode):
         return exp(self.log_temperature)
 
     def alpha_loss(self, log_temperature: Array, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
-        """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
+        """Raises the temperature while the policy's entropy is below -A, one nat less for each action dimension."""
         actor = self.actor
         _, log_prob = sample(actor, batch.observations, noise.alpha)
         return (-log_temperature * (log_prob - actor.module.action_dim)).mean(), {}

@@ -37,7 +37,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Weight of the Q term against behaviour cloning
     alpha: float = bounded(2.5, low=0)
@@ -114,7 +114,7 @@ class Critic(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, A): smooths the target policy
     target: Array

@@ -45,7 +45,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the policy
     actor_lr: float = positive(1e-4)
@@ -153,7 +153,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The VAE's decoder: what a code stands for."""
+    """The VAE's decoder: the action of a code."""
 
     action_dim: int
     max_action: float
@@ -224,7 +224,7 @@ def dropped(inputs: Array, kept: Array, rate: float) -> Array:
 
 
 class Critic(nn.Module):
-    """A critic with dropout behind each hidden layer."""
+    """A critic with dropout after each hidden layer."""
 
     hidden_dims: Sequence[int]
     drop_rate: float
@@ -376,7 +376,7 @@ class Dropout(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, Z): the VAE's codes
     latent: Array
@@ -420,7 +420,7 @@ def draw_dropout(key: Array, hp: Hyperparameters) -> Dropout:
 
 
 def draw_acting_noise(generator: np.random.Generator, hp: Hyperparameters, action_dim: int) -> np.ndarray:
-    """What the policy draws for one step of an episode, (n, A + K H), for the H hidden units of a critic in K passes.
+    """The policy's draws for one step of an episode, (n, A + K H), for the H hidden units of a critic in K passes.
 
     Of each action its noise, standard normal, and which units are kept, 1 or 0.
     """
@@ -569,7 +569,7 @@ class UWAC(struct.PyTreeNode):
 
     @property
     def acting(self) -> dict[str, Network]:
-        """What the policy needs."""
+        """The networks that the policy needs."""
         return {"actor": self.actor, "critic": self.critic, "directions": self.directions}
 
 

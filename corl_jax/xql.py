@@ -41,7 +41,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
@@ -179,7 +179,7 @@ class Actor(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Uniform within [-1, 1), (B, k, A): further actions that V learns from; None without them
     random: Array | None
@@ -274,7 +274,7 @@ class XQL(struct.PyTreeNode):
         return minimum(q1, q2)
 
     def value_rows(self, batch: Batch, noise: Noise) -> tuple[Array, Array]:
-        """What V learns from: observations (N, S) and actions (N, A), the batch's, then k random ones in each state."""
+        """V's inputs: observations (N, S) and actions (N, A), the batch's, then k random actions in each state."""
         hp, max_action = self.hp, self.actor.module.max_action
         observations, actions = batch.observations, batch.actions
         if noise.action is not None:

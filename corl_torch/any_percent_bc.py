@@ -32,7 +32,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -88,7 +88,7 @@ class Actor(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # With crop_padding: row and column where padded images are cropped, (B, 2)
     crops: Tensor | None = None
@@ -141,11 +141,11 @@ class BC:
         return {"actor_loss": loss.detach()}
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, under CORL's keys."""
+        """The contents of a checkpoint, under CORL's keys."""
         return {"actor": self.actor, "actor_optimizer": self.actor_optimizer}
 
 

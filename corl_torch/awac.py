@@ -32,7 +32,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the policy and of both critics
     learning_rate: float = positive(3e-4)
@@ -128,7 +128,7 @@ class Critic(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, A): the policy's next actions in the target
     target: Tensor
@@ -237,11 +237,11 @@ class AWAC:
         return {"critic_loss": critic_loss.detach(), "actor_loss": actor_loss.detach()}
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, under CORL's keys; it keeps the networks alone, we do not."""
+        """The contents of a checkpoint, under CORL's keys. CORL saves only the networks; this twin saves everything."""
         return {
             "actor": self.actor,
             "critic_1": self.critic_1,

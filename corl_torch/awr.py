@@ -39,7 +39,7 @@ from shared.runs.task import Extract, Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of V
     value_lr: float = positive(1e-4)
@@ -138,7 +138,7 @@ def log_prob(actor: Actor, observations: Tensor, actions: Tensor) -> Tensor:
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch: nothing."""
+    """An update draws nothing besides its batch."""
 
 
 def draw_noise(hp: Hyperparameters, dataset_size: int, device: torch.device) -> tuple[Tensor, Noise]:
@@ -187,7 +187,7 @@ def take_of(episodes: Episodes, indices: Tensor) -> EpisodesBatch:
 
 
 def ahead(values: Tensor, rows: int) -> Tensor:
-    """The values (N,) that stand so many rows further on; 0 behind the last row."""
+    """The values (N,) that many rows later; 0 after the last row."""
     return concatenate([values[rows:], zeros_like(values[:rows])])
 
 
@@ -290,11 +290,11 @@ class AWR:
         return {"value_loss": stack(value_losses).mean(), "actor_loss": stack(actor_losses).mean()}
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, by its name."""
+        """The contents of a checkpoint, by name."""
         return {name: getattr(self, name) for name in ("value", "actor", "value_optimizer", "actor_optimizer")}
 
 

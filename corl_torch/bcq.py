@@ -34,7 +34,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the perturbation
     actor_lr: float = positive(1e-3)
@@ -184,7 +184,7 @@ def repeat(observations: Tensor, n: int) -> Tensor:
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, Z): the VAE's codes
     latent: Tensor
@@ -208,7 +208,7 @@ def draw_noise(
 
 
 def draw_acting_noise(generator: np.random.Generator, hp: Hyperparameters, action_dim: int) -> np.ndarray:
-    """What the policy draws for one step of an episode: standard normal, (n, Z), the codes of its actions."""
+    """The codes of the policy's actions for one step of an episode: standard normal, (n, Z)."""
     return generator.standard_normal((hp.n_action_samples, 2 * action_dim))
 
 
@@ -327,15 +327,15 @@ class BCQ:
 
     @property
     def acting(self) -> nn.ModuleDict:
-        """What the policy needs."""
+        """The networks that the policy needs."""
         return nn.ModuleDict({"actor": self.actor, "decoder": self.decoder, "critic": self.critic})
 
     def act(self, observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.acting, observations, noise)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, by its name."""
+        """The contents of a checkpoint, by name."""
         learning = ("encoder", "decoder", "actor", "critic")
         names = [*learning, "actor_target", "critic_target", *(f"{part}_optimizer" for part in learning)]
         return {name: getattr(self, name) for name in names}

@@ -36,7 +36,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the policy
     actor_lr: float = positive(1e-4)
@@ -136,7 +136,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The VAE's decoder: what a code stands for, once squashed by tanh and once not."""
+    """The VAE's decoder: the action of a code, once squashed by tanh and once not."""
 
     def __init__(
         self, state_dim: int, action_dim: int, max_action: float, hidden_dims: Sequence[int], squashed: bool
@@ -221,7 +221,7 @@ def repeat(observations: Tensor, n: int) -> Tensor:
 
 
 class Compared(NamedTuple):
-    """What is drawn for an MMD."""
+    """The random numbers that are drawn for an MMD."""
 
     # Standard normal, (B, n, Z): the codes of actions like the data's
     codes: Tensor
@@ -230,7 +230,7 @@ class Compared(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, Z): the VAE's codes
     latent: Tensor
@@ -271,7 +271,7 @@ def draw_noise(
 
 
 def draw_acting_noise(generator: np.random.Generator, hp: Hyperparameters, action_dim: int) -> np.ndarray:
-    """What the policy draws for one step of an episode: standard normal, (n, A), the noise of its actions."""
+    """The noise of the policy's actions for one step of an episode: standard normal, (n, A)."""
     return generator.standard_normal((hp.n_action_samples, action_dim))
 
 
@@ -481,15 +481,15 @@ class BEAR:
 
     @property
     def acting(self) -> nn.ModuleDict:
-        """What the policy needs."""
+        """The networks that the policy needs."""
         return nn.ModuleDict({"actor": self.actor, "critic": self.critic})
 
     def act(self, observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.acting, observations, noise)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, by its name."""
+        """The contents of a checkpoint, by name."""
         learning = ("encoder", "decoder", "actor", "critic", "log_temperature", "log_alpha")
         names = [*learning, "critic_target", *(f"{part}_optimizer" for part in learning)]
         return {name: getattr(self, name) for name in names}

@@ -34,7 +34,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -175,7 +175,7 @@ class Critic(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch, with n = cql_n_actions."""
+    """The random numbers that an update draws besides its batch, with n = cql_n_actions."""
 
     # Standard normal, (B, A): the policy's action in each state
     actor: Tensor
@@ -250,7 +250,7 @@ class CQL:
         return exp(self.log_temperature().detach()) * self.hp.alpha_multiplier
 
     def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
+        """Raises the temperature while the policy's entropy is below -A, one nat less for each action dimension."""
         log_temperature = self.log_temperature()
         return -(log_temperature * (log_prob - self.action_dim)).mean(), {}
 
@@ -281,7 +281,7 @@ class CQL:
     def gap(
         self, critic: Critic, batch: Batch, q: Tensor, random: Tensor, samples: Sequence[tuple[Tensor, Tensor]]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """How far the soft maximum over sampled actions lies above the data's value q (B,), on average."""
+        """The mean gap between the soft maximum over sampled actions and the data's value q (B,)."""
         hp, (current, current_log_prob), (next, next_log_prob) = self.hp, *samples
         q_random = critic(batch.observations, random)
         q_current = critic(batch.observations, current)
@@ -360,11 +360,11 @@ class CQL:
         return {name: value.detach() for name, value in metrics.items()}
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, under CORL's keys."""
+        """The contents of a checkpoint, under CORL's keys."""
         return {
             "actor": self.actor,
             "critic1": self.critic_1,

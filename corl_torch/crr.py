@@ -34,7 +34,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the policy
     actor_lr: float = positive(3e-4)
@@ -155,7 +155,7 @@ def repeat(observations: Tensor, n: int) -> Tensor:
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, 1, A): the target policy's next actions
     target: Tensor
@@ -173,7 +173,7 @@ def draw_noise(hp: Hyperparameters, dataset_size: int, action_dim: int, device: 
 
 
 def draw_acting_noise(generator: np.random.Generator, hp: Hyperparameters, action_dim: int) -> np.ndarray:
-    """What the policy draws for one step of an episode, (n, A + 1): each action's normal noise and a Gumbel number."""
+    """The policy's draws for one step of an episode, (n, A + 1): each action's normal noise and a Gumbel number."""
     normal = generator.standard_normal((hp.n_action_samples, action_dim))
     return np.concatenate([normal, generator.gumbel(size=(hp.n_action_samples, 1))], axis=-1)
 
@@ -284,15 +284,15 @@ class CRR:
 
     @property
     def acting(self) -> nn.ModuleDict:
-        """What the policy needs."""
+        """The networks that the policy needs."""
         return nn.ModuleDict({"actor": self.actor, "critic": self.critic})
 
     def act(self, observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.acting, observations, noise)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, by its name."""
+        """The contents of a checkpoint, by name."""
         learning = ("actor", "critic")
         names = [*learning, "actor_target", "critic_target", *(f"{part}_optimizer" for part in learning)]
         return {name: getattr(self, name) for name in names}

@@ -33,7 +33,7 @@ from shared.runs.task import Extract, Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Width of a token
     embedding_dim: int = bounded(128, low=1)
@@ -95,7 +95,7 @@ class TrainConfig(Hyperparameters, DeterministicConfig, OfflineConfig):
 
 
 def take_windows(dataset: Trajectories, indices: Tensor, seq_len: int) -> Windows:
-    """The windows of K = `seq_len` steps that begin at the rows `indices` (B,), filled with zeros behind the end."""
+    """The windows of K = `seq_len` steps that begin at the rows `indices` (B,), filled with zeros after the end."""
     steps = arange(seq_len, device=indices.device)
     rows = take(dataset, (indices[:, None] + steps).clip(max=len(dataset.actions) - 1))
     inside = steps < rows.remaining[:, :1]
@@ -140,7 +140,7 @@ class Attention(nn.MultiheadAttention):
     """Multi-head attention with its dropout mask as an argument; PyTorch's own module holds the weights."""
 
     def forward(self, queries: Tensor, tokens: Tensor, forbidden: Tensor, mask: Tensor | None) -> Tensor:
-        """What queries (B, Q, E) find in tokens (B, T, E), (B, Q, E); `forbidden` is (Q, T)."""
+        """Attends from queries (B, Q, E) to tokens (B, T, E) and returns (B, Q, E); `forbidden` is (Q, T)."""
         weights, biases = self.in_proj_weight.chunk(3), self.in_proj_bias.chunk(3)
         heads = []
         for inputs, weight, bias in zip((queries, tokens, tokens), weights, biases, strict=True):
@@ -235,7 +235,7 @@ def no_dropout(hp: Hyperparameters) -> Dropout:
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     dropout: Dropout
 
@@ -300,7 +300,7 @@ class DT:
         self.total_it = 0
 
     def action_loss(self, batch: Windows, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """The squared error to the data's actions; steps behind a trajectory's end count as entries without error."""
+        """The squared error to the data's actions; steps after a trajectory's end count as entries without error."""
         model = self.model
         predicted = model(batch.observations, batch.actions, batch.returns, batch.timesteps, noise.dropout)
         assert predicted.shape == batch.actions.shape
@@ -323,11 +323,11 @@ class DT:
         return {"train_loss": loss.detach(), "learning_rate": torch.tensor(learning_rate(hp, self.total_it))}
 
     def act(self, *windows: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.model, *windows)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, the model under CORL's key; it leaves out the optimiser, we do not."""
+        """The contents of a checkpoint, the model under CORL's key; CORL leaves out the optimizer, which is saved here."""
         return {"model_state": self.model, "model_optimizer": self.model_optimizer}
 
 

@@ -35,7 +35,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
@@ -180,7 +180,7 @@ def alikeness(gradients: Tensor) -> Tensor:
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, A): the policy's actions whose entropy moves the temperature
     alpha: Tensor
@@ -238,7 +238,7 @@ class EDAC:
         return exp(self.log_temperature.detach())
 
     def alpha_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
-        """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
+        """Raises the temperature while the policy's entropy is below -A, one nat less for each action dimension."""
         log_temperature, actor = self.log_temperature, self.actor
         with torch.no_grad():
             _, log_prob = sample(actor, batch.observations, noise.alpha)
@@ -303,11 +303,11 @@ class EDAC:
         return std(critic(batch.observations, actions), axis=0, correction=1).mean()
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds besides two numbers, under CORL's keys."""
+        """The contents of a checkpoint besides two numbers, under CORL's keys."""
         return {
             "actor": self.actor,
             "critic": self.critic,

@@ -33,7 +33,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the policy
     actor_lr: float = positive(1e-4)
@@ -167,7 +167,7 @@ class Critics(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, Z): the VAE's codes; all other updates go without
     latent: Tensor | None
@@ -294,15 +294,15 @@ class PLAS:
 
     @property
     def acting(self) -> nn.ModuleDict:
-        """What the policy needs."""
+        """The networks that the policy needs."""
         return nn.ModuleDict({"actor": self.actor, "decoder": self.decoder})
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.acting, observations)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, by its name."""
+        """The contents of a checkpoint, by name."""
         learning = ("encoder", "decoder", "actor", "critic")
         names = [*learning, "actor_target", "critic_target", *(f"{part}_optimizer" for part in learning)]
         return {name: getattr(self, name) for name in names}

@@ -30,7 +30,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Weight of the Q term against behaviour cloning
     alpha: float = bounded(2.5, low=0)
@@ -107,7 +107,7 @@ class Critic(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, A): smooths the target policy
     target: Tensor
@@ -221,11 +221,11 @@ class TD3_BC:
         return metrics
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, under CORL's keys; it leaves out the targets, we do not."""
+        """The contents of a checkpoint, under CORL's keys. CORL leaves out the targets; this twin saves them."""
         return {
             **{name: getattr(self, name) for name in TARGETS},
             "critic_1": self.critic_1,

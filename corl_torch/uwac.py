@@ -36,7 +36,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the policy
     actor_lr: float = positive(1e-4)
@@ -143,7 +143,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The VAE's decoder: what a code stands for."""
+    """The VAE's decoder: the action of a code."""
 
     def __init__(self, state_dim: int, action_dim: int, max_action: float, hidden_dims: Sequence[int]) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ def dropped(inputs: Tensor, kept: Tensor, rate: float) -> Tensor:
 
 
 class Critic(nn.Module):
-    """A critic with dropout behind each hidden layer."""
+    """A critic with dropout after each hidden layer."""
 
     def __init__(self, input_dim: int, hidden_dims: Sequence[int], drop_rate: float, spectral_norm: bool) -> None:
         super().__init__()
@@ -344,7 +344,7 @@ class Dropout(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, Z): the VAE's codes
     latent: Tensor
@@ -384,7 +384,7 @@ def draw_noise(hp: Hyperparameters, dataset_size: int, action_dim: int, device: 
 
 
 def draw_acting_noise(generator: np.random.Generator, hp: Hyperparameters, action_dim: int) -> np.ndarray:
-    """What the policy draws for one step of an episode, (n, A + K H), for the H hidden units of a critic in K passes.
+    """The policy's draws for one step of an episode, (n, A + K H), for the H hidden units of a critic in K passes.
 
     Of each action its noise, standard normal, and which units are kept, 1 or 0.
     """
@@ -555,15 +555,15 @@ class UWAC:
 
     @property
     def acting(self) -> nn.ModuleDict:
-        """What the policy needs."""
+        """The networks that the policy needs."""
         return nn.ModuleDict({"actor": self.actor, "critic": self.critic, "directions": self.directions})
 
     def act(self, observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.acting, observations, noise)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, by its name."""
+        """The contents of a checkpoint, by name."""
         learning = ("encoder", "decoder", "actor", "critic", "log_alpha")
         names = [*learning, "directions", "critic_target", "target_directions"]
         return {name: getattr(self, name) for name in [*names, *(f"{part}_optimizer" for part in learning)]}

@@ -35,7 +35,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
@@ -172,7 +172,7 @@ class Actor(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Uniform within [-1, 1), (B, k, A): further actions that V learns from; None without them
     random: Tensor | None
@@ -251,7 +251,7 @@ class XQL:
         return minimum(q1, q2)
 
     def value_rows(self, batch: Batch, noise: Noise) -> tuple[Tensor, Tensor]:
-        """What V learns from: observations (N, S) and actions (N, A), the batch's, then k random ones in each state."""
+        """V's inputs: observations (N, S) and actions (N, A), the batch's, then k random actions in each state."""
         hp, max_action = self.hp, self.actor.max_action
         observations, actions = batch.observations, batch.actions
         if noise.action is not None:
@@ -335,11 +335,11 @@ class XQL:
         return {name: value.detach() for name, value in metrics.items()}
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, by its name."""
+        """The contents of a checkpoint, by name."""
         learning = ("critic", "value", "actor")
         return {
             name: getattr(self, name) for name in [*learning, "critic_target", *(f"{x}_optimizer" for x in learning)]

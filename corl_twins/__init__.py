@@ -38,7 +38,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """What is listed above, imported when it is first named."""
+    """Imports a name of the list above when you first use it."""
     for module, names in _MODULES.items():
         if name in names:
             from corl_twins.place import enter

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Evaluation(NamedTuple):
-    """What a policy earned.
+    """The result of evaluating a policy.
 
     Attributes:
         score: The mean over the episodes, on the scale that `metric` names.
@@ -34,7 +34,7 @@ class Evaluation(NamedTuple):
 
 
 class Policy:
-    """What a run has learnt: from observations as the environment gives them to actions as it takes them.
+    """A run's policy: it maps raw observations to actions that the environment accepts.
 
     Attributes:
         framework: `torch` or `jax`, which computes the actions.
@@ -57,7 +57,7 @@ class Policy:
         self._begin()
 
     def __repr__(self) -> str:
-        """What it is, in a line."""
+        """Describes the policy in one line."""
         return f"Policy({self.algorithm}, {self.framework}, {self.env}, {self.path})"
 
     def _begin(self) -> None:
@@ -67,7 +67,7 @@ class Policy:
     def __call__(
         self, observations: ArrayLike, returns: ArrayLike | None = None, lengths: ArrayLike | None = None
     ) -> np.ndarray:
-        """The actions for one observation, or for those of several episodes that are stepped together.
+        """The actions for one observation, or for the observations of several episodes that are stepped together.
 
         Args:
             observations: (S,), or (E, S) of E episodes; of images (C, H, W) or (E, C, H, W).

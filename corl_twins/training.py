@@ -58,7 +58,7 @@ class Run:
 
     @property
     def metric(self) -> str:
-        """What the score is: `d4rl_normalized_score`, `normalized_return`, `success_percent` or `return_mean`.
+        """The score's metric: `d4rl_normalized_score`, `normalized_return`, `success_percent` or `return_mean`.
 
         Raises:
             InputError: As `result`.

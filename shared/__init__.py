@@ -1,1 +1,1 @@
-"""What both sides use: data, environments, evaluation, configs and runs."""
+"""The code that both frameworks share: data, environments, evaluation, configs and runs."""

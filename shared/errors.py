@@ -4,7 +4,7 @@ import signal
 
 
 class InputError(ValueError):
-    """What the user gave cannot be used. The message is one line that names the fix; commands print it and exit 2."""
+    """The user's input cannot be used. The message is one line that names the fix; commands print it and exit 2."""
 
     def __init__(self, message: str) -> None:
         # What it quotes may hold line breaks: the name of a file, a library's complaint.
@@ -28,6 +28,6 @@ class Stopped(KeyboardInterrupt):
 
 
 def reason(error: Exception) -> str:
-    """What a library or the system complains of, on one line of 200 characters at most."""
+    """The error message of a library or the system, on one line of at most 200 characters."""
     words = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
     return " ".join(words.split())[:200]

@@ -35,7 +35,7 @@ OGBENCH_SETS = {
 """OGBench's environments with states, and the kinds of data there are of each."""
 
 OGBENCH_TASKS = ("", "-task1", "-task2", "-task3", "-task4", "-task5")
-"""What names a single task of OGBench's; without a number it is the environment's default one."""
+"""The endings that name a single OGBench task; without a number it is the environment's default task."""
 
 ATARI_GAMES = (
     "air-raid", "alien", "amidar", "assault", "asterix", "asteroids", "atlantis", "bank-heist", "battle-zone",
@@ -47,7 +47,7 @@ ATARI_GAMES = (
     "star-gunner", "tennis", "time-pilot", "tutankham", "up-n-down", "venture", "video-pinball", "wizard-of-wor",
     "yars-revenge", "zaxxon",
 )  # fmt: skip
-"""The games of D4RL-Atari's datasets: those of the DQN replay logs, as d4rl-atari writes their names."""
+"""The games of D4RL-Atari's datasets, from the DQN replay logs, as d4rl-atari spells them."""
 
 _ATARI_EPOCHS = {"mixed": 1, "medium": 10, "expert": 50}
 _ATARI_NAME = re.compile(
@@ -56,7 +56,7 @@ _ATARI_NAME = re.compile(
 _LAST_EPOCH = 50
 
 ROBOTS = ("halfcheetah", "hopper", "walker2d", "ant")
-"""What D4RL's locomotion datasets are of; each is an environment `d4rl/<robot>-v2`."""
+"""The robots of D4RL's locomotion datasets; each is an environment `d4rl/<robot>-v2`."""
 
 RECIPES = {
     "random": "a freshly initialised policy",
@@ -66,10 +66,10 @@ RECIPES = {
     "expert": "the best policy",
     "full-replay": "all that the agent saw",
 }
-"""What each kind of dataset is made of, in D4RL's words for the kinds."""
+"""The recipe of each kind of dataset, under D4RL's name for the kind."""
 
 NAMES = tuple(f"{robot}-{kind}" for robot in ROBOTS for kind in RECIPES)
-"""What the command `collect` can make: datasets like D4RL's of these names."""
+"""The datasets that the command `collect` can make, named after D4RL's."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -134,7 +134,7 @@ def atari_folder(name: str) -> Path:
 
 
 class OGBenchSet(NamedTuple):
-    """What the name of one of OGBench's single tasks says: the name of its file, and that of its environment."""
+    """The names of the file and of the environment of a single OGBench task."""
 
     file: str
     env_id: str
@@ -152,7 +152,7 @@ def _ogbench_sets() -> dict[str, OGBenchSet]:
 
 
 def ogbench_set(name: str) -> OGBenchSet:
-    """What the name of one of OGBench's single tasks says, such as `ogbench:cube-single-play-singletask-task1-v0`.
+    """Parses the name of a single OGBench task, such as `ogbench:cube-single-play-singletask-task1-v0`.
 
     Raises:
         InputError: OGBench has no such set with states and rewards.

@@ -42,7 +42,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate
     learning_rate: float = positive(6.25e-5)
@@ -141,7 +141,7 @@ class Imitator(nn.Module):
 
 
 def value(q: Array, actions: Array) -> Array:
-    """Of the values (N, B, A) of all actions those of these (B,), (N, B)."""
+    """Selects the values (N, B) of these actions (B,) from the values (N, B, A) of all actions."""
     return (q * one_hot(actions, q.shape[-1])).sum(axis=-1)
 
 
@@ -232,7 +232,7 @@ class BCQ(struct.PyTreeNode):
 
     @property
     def acting(self) -> dict[str, Network]:
-        """What the policy needs."""
+        """The networks that the policy needs."""
         return {"critic": self.critic, "imitator": self.imitator}
 
 

@@ -41,7 +41,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate
     learning_rate: float = positive(6.25e-5)
@@ -128,7 +128,7 @@ class Critics(nn.Module):
 
 
 def value(q: Sequence[Array], actions: Array) -> Array:
-    """Of N critics' quantiles (B, A, K) of all actions those of these (B,), (N, B, K)."""
+    """Selects the quantiles (N, B, K) of these actions (B,) from N critics' quantiles (B, A, K) of all actions."""
     chosen = one_hot(actions, q[0].shape[1])[..., None]
     return stack([(quantiles * chosen).sum(axis=1) for quantiles in q])
 
@@ -139,7 +139,7 @@ def expected(q: Sequence[Array]) -> Array:
 
 
 def smallest(q: Array) -> Array:
-    """Of quantiles (N, B, K), in each row those of the critic with the smallest mean, (B, K)."""
+    """Selects, in each row of the quantiles (N, B, K), the critic with the smallest mean, (B, K)."""
     critic = one_hot(argmin(q.mean(axis=-1), axis=0), len(q))
     return (q * critic.T[..., None]).sum(axis=0)
 
@@ -153,7 +153,7 @@ def greedy(q: Sequence[Array]) -> Array:
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch: with iqn, fractions uniform in [0, 1), (N, B, K), for each pass."""
+    """An update's draws besides its batch: with iqn, fractions uniform in [0, 1), (N, B, K), for each pass."""
 
     # For the choice of the next action
     choice: Array | None = None
@@ -210,7 +210,7 @@ def fractions(hp: Hyperparameters, q: Array, drawn: Array | None) -> Array | Non
 
 
 def quantile_huber(q: Array, fractions: Array | None, target: Array) -> Array:
-    """Huber's loss (N, B) of quantiles (N, B, K) against those of the target (B, K'): added up over K, mean over K'.
+    """Huber's loss (N, B) of quantiles (N, B, K) against the target's (B, K'): summed over K, averaged over K'.
 
     What lies below a quantile weighs one less its fraction, the rest its fraction. Means have no fractions.
     """
@@ -222,7 +222,7 @@ def quantile_huber(q: Array, fractions: Array | None, target: Array) -> Array:
 
 
 def gap(q: Sequence[Array], actions: Array) -> Array:
-    """How far the soft maximum of all actions' values lies above the data's action, (B,), by quantiles (B, A, K)."""
+    """The gap (B,) between the soft maximum of all actions' values and the data's action, by quantiles (B, A, K)."""
     values = expected(q)
     return logsumexp(values, axis=-1) - (values * one_hot(actions, values.shape[-1])).sum(axis=-1)
 
@@ -237,7 +237,7 @@ class CQL(struct.PyTreeNode):
 
     @property
     def acting(self) -> Network:
-        """What `act` takes."""
+        """The networks that `act` takes."""
         return self.critic
 
     def td_target(self, batch: Batch, noise: Noise) -> Array:

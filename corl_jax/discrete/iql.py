@@ -44,7 +44,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
@@ -142,7 +142,7 @@ class Actor(nn.Module):
 
 
 def value(q: Array, actions: Array) -> Array:
-    """Of the values (..., B, A) of all actions those of these (B,), (..., B)."""
+    """Selects the values (..., B) of these actions (B,) from the values (..., B, A) of all actions."""
     return (q * one_hot(actions, q.shape[-1])).sum(axis=-1)
 
 

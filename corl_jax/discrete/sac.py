@@ -42,7 +42,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the policy
     actor_lr: float = positive(3e-4)
@@ -121,7 +121,7 @@ class Critics(nn.Module):
 
 
 def value(q: Array, actions: Array) -> Array:
-    """Of the values (N, B, A) of all actions those of these (B,), (N, B)."""
+    """Selects the values (N, B) of these actions (B,) from the values (N, B, A) of all actions."""
     return (q * one_hot(actions, q.shape[-1])).sum(axis=-1)
 
 
@@ -204,7 +204,7 @@ class SAC(struct.PyTreeNode):
         return (exp(log_temperature) * (entropy - target)).mean(), {}
 
     def actor_loss(self, actor: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
-        """What the policy expects of the smallest values, and its entropy, both to be large."""
+        """Maximizes the smallest of the critics' values and the policy's entropy."""
         probs, log_probs = distribution(actor, batch.observations)
         q = amin(self.critic(batch.observations), axis=0)
         entropy = -(probs * log_probs).sum(axis=-1)

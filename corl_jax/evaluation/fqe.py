@@ -38,7 +38,7 @@ from shared.runs.settings import LimitsConfig, RecordConfig
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the critics
     learning_rate: float = positive(1e-4)
@@ -99,7 +99,7 @@ class Critics(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch: nothing."""
+    """An update draws nothing besides its batch."""
 
 
 def draw_noise(key: Array, step: Array, hp: Hyperparameters, dataset_size: int) -> tuple[Array, Noise]:

@@ -44,7 +44,7 @@ from shared.runs.task import Preparation, load_task, training_environment
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the policy and of both critics
     learning_rate: float = positive(3e-4)
@@ -145,7 +145,7 @@ class Critic(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, A): the policy's next actions in the target
     target: Array
@@ -165,7 +165,7 @@ def draw_noise(key: Array, step: Array, hp: Hyperparameters, size: Array, action
 
 
 class Exploration(NamedTuple):
-    """What a step in the environment draws."""
+    """The random numbers that a step in the environment draws."""
 
     # Standard normal, (1, A)
     action: Array
@@ -303,7 +303,7 @@ def next_action(state: AWAC, key: Array, step: Array, observation: Array) -> Arr
 def train_online(
     state: AWAC, key: Array, ring: Ring, start: Array, rows: Array, observation: Array
 ) -> tuple[AWAC, Ring, Array, list[dict[str, Array]]]:
-    """All between two steps of the environment: stores what it gave (n, W), makes n updates, acts where it stands."""
+    """Everything between two environment steps: stores n transitions (n, W), makes n updates, and chooses an action."""
     ring, num_updates = push(ring, rows), len(rows)
     state, history = train_interval(state, key, ring, start, num_updates, ring.size)
     return state, ring, next_action(state, key, start + num_updates, observation), history

@@ -47,7 +47,7 @@ from shared.runs.task import Preparation, load_task, training_environment
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Members of the ensemble, each a policy with two critics
     n_ensemble: int = bounded(5, low=1)
@@ -225,7 +225,7 @@ def pessimistic(critic_1: Network, critic_2: Network, observations: Array, actio
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch, with n = cql_n_actions: the first five offline, the others online."""
+    """An update's draws besides its batch, with n = cql_n_actions: the first five offline, the others online."""
 
     # Standard normal, (E, B, A): each member's action in each state
     each_actor: Any
@@ -297,7 +297,7 @@ def draw_noise(
 
 
 class Exploration(NamedTuple):
-    """What a step in the environment draws."""
+    """The random numbers that a step in the environment draws."""
 
     # Standard normal, (1, A)
     action: Array
@@ -362,7 +362,7 @@ class BalancedReplay(struct.PyTreeNode):
     # -- offline: each member by itself --
 
     def each_alpha_loss(self, log_temperature: Array, each_log_prob: Array) -> tuple[Array, dict[str, Array]]:
-        """Raises each temperature while its member's entropy lies below -A, one nat less for each dimension."""
+        """Raises each temperature while its member's entropy is below -A, one nat less for each dimension."""
         log_temperature = log_temperature[:, None]
         return -(log_temperature * (each_log_prob - self.actor.module.action_dim)).mean(axis=1).sum(), {}
 
@@ -386,7 +386,7 @@ class BalancedReplay(struct.PyTreeNode):
     def gap(
         self, critic: Network, batch: Batch, q: Array, random: Array, samples: tuple[tuple[Array, Array], ...]
     ) -> Array:
-        """How far the soft maximum over sampled actions lies above the data's values q (E, B), on average, (E,)."""
+        """The mean gap (E,) between the soft maximum over sampled actions and the data's values q (E, B)."""
         (current, current_log_prob), (next, next_log_prob) = samples
         log_density = math.log(0.5 ** random.shape[-1])
         q_ratios = [
@@ -424,7 +424,7 @@ class BalancedReplay(struct.PyTreeNode):
         return exp(self.log_temperature.mean())
 
     def alpha_loss(self, log_temperature: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
-        """Raises the temperature while the ensemble's entropy lies below -A."""
+        """Raises the temperature while the ensemble's entropy is below -A."""
         return -(log_temperature.mean() * (log_prob - self.actor.module.action_dim)).mean(), {}
 
     def actor_loss(self, actor: Network, batch: BalancedBatch, noise: Noise) -> tuple[Array, dict[str, Array]]:
@@ -591,7 +591,7 @@ def train_online(
     dataset: PackedDataset,
     idle: int,
 ) -> tuple[BalancedReplay, Ring, Array, list[dict[str, Array]]]:
-    """All between two steps of the environment: stores what it gave (n, W), makes n updates, acts where it stands.
+    """Everything between two environment steps: stores n transitions (n, W), makes n updates, and chooses an action.
 
     The first `idle` of those updates, which fall into the warm-up, are left out.
     """
@@ -602,7 +602,7 @@ def train_online(
 
 
 def of_a_call(config: TrainConfig, start: int, num_updates: int) -> tuple[int]:
-    """What a call after `start` updates must know when it is compiled: how many of its updates are idle."""
+    """A call after `start` updates is compiled for this: how many of its updates are idle."""
     return (min(max(config.offline_iterations + config.learning_starts - start, 0), num_updates),)
 
 

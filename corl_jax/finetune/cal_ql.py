@@ -49,7 +49,7 @@ from shared.runs.task import Extract, Preparation, load_task, training_environme
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -189,7 +189,7 @@ class Critic(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch, with n = cql_n_actions."""
+    """The random numbers that an update draws besides its batch, with n = cql_n_actions."""
 
     # Standard normal, (B, A): the policy's action in each state
     actor: Array
@@ -243,7 +243,7 @@ def draw_noise(
 
 
 class Exploration(NamedTuple):
-    """What a step in the environment draws."""
+    """The random numbers that a step in the environment draws."""
 
     # Standard normal, (1, A)
     action: Array
@@ -294,7 +294,7 @@ class CalQL(struct.PyTreeNode):
         return exp(self.log_temperature) * self.hp.alpha_multiplier
 
     def alpha_loss(self, log_temperature: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
-        """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
+        """Raises the temperature while the policy's entropy is below -A, one nat less for each action dimension."""
         return -(log_temperature * (log_prob - self.actor.module.action_dim)).mean(), {}
 
     def actor_loss(self, actor: Network, batch: CalibrationBatch, noise: Noise) -> tuple[Array, dict[str, Array]]:
@@ -331,7 +331,7 @@ class CalQL(struct.PyTreeNode):
         samples: Sequence[tuple[Array, Array]],
         floor: Array,
     ) -> tuple[Array, dict[str, Array]]:
-        """How far the soft maximum over sampled actions lies above the data's value q (B,), on average.
+        """The mean gap between the soft maximum over sampled actions and the data's value q (B,).
 
         The policy's actions count as worth at least the floor (B,), so that they are not pushed below it.
         """
@@ -501,14 +501,14 @@ def train_online(
     phase: int,
     bc_updates: int,
 ) -> tuple[CalQL, Ring, Array, list[dict[str, Array]]]:
-    """All between two steps of the environment: stores what it gave (n, W), makes n updates, acts where it stands."""
+    """Everything between two environment steps: stores n transitions (n, W), makes n updates, and chooses an action."""
     ring, num_updates = push(ring, rows), len(rows)
     state, history = train_interval(state, key, dataset, start, num_updates, phase, bc_updates, ring)
     return state, ring, next_action(state, key, start + num_updates, observation), history
 
 
 def of_a_call(config: TrainConfig, before: int, num_updates: int) -> tuple[int, int]:
-    """What updates must know when they are compiled: the period's phase before them, and those within `bc_steps`."""
+    """Updates are compiled for these: the phase of the period before them, and how many are within `bc_steps`."""
     return before % config.target_update_period, min(max(config.bc_steps - before, 0), num_updates)
 
 

@@ -45,7 +45,7 @@ from shared.runs.task import Preparation, load_task, training_environment
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -179,7 +179,7 @@ class Critic(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch, with n = cql_n_actions."""
+    """The random numbers that an update draws besides its batch, with n = cql_n_actions."""
 
     # Standard normal, (B, A): the policy's action in each state
     actor: Array
@@ -214,7 +214,7 @@ def draw_noise(
 
 
 class Exploration(NamedTuple):
-    """What a step in the environment draws."""
+    """The random numbers that a step in the environment draws."""
 
     # Standard normal, (1, A)
     action: Array
@@ -265,7 +265,7 @@ class CQL(struct.PyTreeNode):
         return exp(self.log_temperature) * self.hp.alpha_multiplier
 
     def alpha_loss(self, log_temperature: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
-        """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
+        """Raises the temperature while the policy's entropy is below -A, one nat less for each action dimension."""
         return -(log_temperature * (log_prob - self.actor.module.action_dim)).mean(), {}
 
     def actor_loss(self, actor: Network, batch: Batch, noise: Noise) -> tuple[Array, dict[str, Array]]:
@@ -296,7 +296,7 @@ class CQL(struct.PyTreeNode):
     def gap(
         self, critic: Network, batch: Batch, q: Array, random: Array, samples: Sequence[tuple[Array, Array]]
     ) -> tuple[Array, dict[str, Array]]:
-        """How far the soft maximum over sampled actions lies above the data's value q (B,), on average."""
+        """The mean gap between the soft maximum over sampled actions and the data's value q (B,)."""
         hp, (current, current_log_prob), (next, next_log_prob) = self.hp, *samples
         q_random = critic(batch.observations, random)
         q_current = critic(batch.observations, current)
@@ -445,14 +445,14 @@ def next_action(state: CQL, key: Array, step: Array, observation: Array) -> Arra
 def train_online(
     state: CQL, key: Array, ring: Ring, start: Array, rows: Array, observation: Array, phase: int, bc_updates: int
 ) -> tuple[CQL, Ring, Array, list[dict[str, Array]]]:
-    """All between two steps of the environment: stores what it gave (n, W), makes n updates, acts where it stands."""
+    """Everything between two environment steps: stores n transitions (n, W), makes n updates, and chooses an action."""
     ring, num_updates = push(ring, rows), len(rows)
     state, history = train_interval(state, key, ring, start, num_updates, ring.size, phase, bc_updates, online=True)
     return state, ring, next_action(state, key, start + num_updates, observation), history
 
 
 def of_a_call(config: TrainConfig, before: int, num_updates: int) -> tuple[int, int]:
-    """What updates must know when they are compiled: the period's phase before them, and those within `bc_steps`."""
+    """Updates are compiled for these: the phase of the period before them, and how many are within `bc_steps`."""
     return before % config.target_update_period, min(max(config.bc_steps - before, 0), num_updates)
 
 

@@ -47,7 +47,7 @@ from shared.runs.task import Preparation, load_task, training_environment
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of all networks
     learning_rate: float = positive(3e-4)
@@ -100,7 +100,7 @@ def linear(output_dim: int) -> Linear:
 
 
 def mlp(hidden_dims: Sequence[int], layer_norm: bool, output_dim: int) -> nn.Sequential:
-    """Hidden layers with GELU in its form with tanh, and LayerNorm behind it if asked for; then a linear one."""
+    """Hidden layers with GELU in its tanh form, then LayerNorm if the settings say so; the last layer is linear."""
     layers: list[Callable[..., Any]] = []
     for width in hidden_dims:
         layers += [linear(width), nn.gelu]
@@ -166,7 +166,7 @@ def cut(actor: Network, actions: Array) -> Array:
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, A): of the policy's next actions
     target: Array
@@ -193,7 +193,7 @@ def draw_noise(key: Array, step: Array, hp: Hyperparameters, size: Array, action
 
 
 class Exploration(NamedTuple):
-    """What a step in the environment draws."""
+    """The random numbers that a step in the environment draws."""
 
     # Standard normal, (1, A): what the policy makes an action of
     action: Array
@@ -207,7 +207,7 @@ def draw_exploration(key: Array, step: Array, hp: Hyperparameters, action_dim: i
 
 
 def draw_acting_noise(generator: np.random.Generator, hp: Hyperparameters, action_dim: int) -> np.ndarray:
-    """What the policy draws for one step of an episode, (A,): the noise that it makes an action of."""
+    """The noise that the policy turns into an action, (A,), drawn for one step of an episode."""
     return generator.standard_normal(action_dim)
 
 
@@ -345,7 +345,7 @@ def next_action(state: FQL, key: Array, step: Array, observation: Array) -> Arra
 def train_online(
     state: FQL, key: Array, ring: Ring, start: Array, rows: Array, observation: Array
 ) -> tuple[FQL, Ring, Array, list[dict[str, Array]]]:
-    """All between two steps of the environment: stores what it gave (n, W), makes n updates, acts where it stands."""
+    """Everything between two environment steps: stores n transitions (n, W), makes n updates, and chooses an action."""
     ring, num_updates = push(ring, rows), len(rows)
     state, history = train_interval(state, key, ring, start, num_updates, ring.size)
     return state, ring, next_action(state, key, start + num_updates, observation), history

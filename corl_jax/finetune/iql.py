@@ -45,7 +45,7 @@ from shared.runs.task import Preparation, load_task, training_environment
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
@@ -177,7 +177,7 @@ class Actor(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # What the policy's two hidden layers are multiplied by, (B, 256) each, or a key to draw it; None without dropout
     dropout: Array | tuple[Array, ...] | None
@@ -203,7 +203,7 @@ def dropout_masks(noise: Noise, hp: Hyperparameters) -> tuple[Array, ...] | None
 
 
 class Exploration(NamedTuple):
-    """What a step in the environment draws."""
+    """The random numbers that a step in the environment draws."""
 
     # What the policy's hidden layers are multiplied by, (1, 256) each: it acts as it learns; None without dropout
     dropout: tuple[Array, ...] | None
@@ -375,7 +375,7 @@ def next_action(state: IQL, key: Array, step: Array, observation: Array) -> Arra
 def train_online(
     state: IQL, key: Array, ring: Ring, start: Array, rows: Array, observation: Array
 ) -> tuple[IQL, Ring, Array, list[dict[str, Array]]]:
-    """All between two steps of the environment: stores what it gave (n, W), makes n updates, acts where it stands."""
+    """Everything between two environment steps: stores n transitions (n, W), makes n updates, and chooses an action."""
     ring, num_updates = push(ring, rows), len(rows)
     state, history = train_interval(state, key, ring, start, num_updates, ring.size)
     return state, ring, next_action(state, key, start + num_updates, observation), history

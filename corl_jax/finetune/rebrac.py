@@ -46,7 +46,7 @@ from shared.runs.task import Extract, Preparation, load_task, training_environme
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the actor
     actor_lr: float = positive(3e-4)
@@ -129,7 +129,7 @@ def within(bound: float) -> Callable[..., Array]:
 
 
 def mlp(hidden_dim: int, n_hiddens: int, layer_norm: bool, output_dim: int, bound: float) -> nn.Sequential:
-    """Hidden layers with ReLU, and LayerNorm behind it if asked for; the last layer starts within the bound."""
+    """Hidden layers with ReLU, then LayerNorm if the settings say so; the last layer starts within the bound."""
     layers: list[Callable[..., Any]] = []
     for _ in range(n_hiddens):
         layers += [Linear(hidden_dim, bias_init=constant(0.1)), nn.relu]
@@ -173,7 +173,7 @@ class Critic(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, A): smooths the target policy
     target: Array
@@ -209,7 +209,7 @@ def draw_noise(
 
 
 class Exploration(NamedTuple):
-    """What a step in the environment draws."""
+    """The random numbers that a step in the environment draws."""
 
     # Standard normal, (1, A)
     action: Array
@@ -379,7 +379,7 @@ def train_online(
     phase: int,
     idle: int,
 ) -> tuple[ReBRAC, Ring, Array, list[dict[str, Array]]]:
-    """All between two steps of the environment: stores what it gave (n, W), makes n updates, acts where it stands.
+    """Everything between two environment steps: stores n transitions (n, W), makes n updates, and chooses an action.
 
     The first `idle` of those updates, which fall into the warm-up, are left out.
     """
@@ -390,7 +390,7 @@ def train_online(
 
 
 def of_a_call(config: TrainConfig, start: int, num_updates: int) -> tuple[int, int]:
-    """What a call after `start` updates must know when it is compiled: the phase of its updates, how many are idle."""
+    """A call after `start` updates is compiled for these: the phase of its updates, and how many are idle."""
     idle = min(max(config.offline_iterations + config.learning_starts - start, 0), num_updates)
     return (start + idle) % config.policy_freq, idle
 

@@ -45,7 +45,7 @@ from shared.runs.task import Preparation, load_task, training_environment
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the policy
     actor_lr: float = positive(1e-4)
@@ -194,7 +194,7 @@ def head(outputs: int, init_w: float | None) -> Linear:
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, A): smooths the target policy; the VAE's updates go without
     target: Array
@@ -222,7 +222,7 @@ def latent_dim(hp: Hyperparameters, action_dim: int) -> int:
 
 
 class Exploration(NamedTuple):
-    """What a step in the environment draws."""
+    """The random numbers that a step in the environment draws."""
 
     # Standard normal, (1, A)
     action: Array
@@ -441,7 +441,7 @@ def next_action(state: SPOT, key: Array, step: Array, observation: Array) -> Arr
 def train_online(
     state: SPOT, key: Array, ring: Ring, start: Array, rows: Array, observation: Array, phase: int
 ) -> tuple[SPOT, Ring, Array, list[dict[str, Array]]]:
-    """All between two steps of the environment: stores what it gave (n, W), makes n updates, acts where it stands."""
+    """Everything between two environment steps: stores n transitions (n, W), makes n updates, and chooses an action."""
     ring, num_updates = push(ring, rows), len(rows)
     state, history = train_interval(state, key, ring, start, num_updates, ring.size, vae_updates=0, phase=phase)
     return state, ring, next_action(state, key, start + num_updates, observation), history

@@ -43,7 +43,7 @@ from shared.runs.settings import EpochsConfig, ImitationConfig, ModelledConfig
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update, or a roll-out, depends on."""
+    """The hyperparameters that an update or a rollout depends on; JAX compiles for them."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
@@ -122,7 +122,7 @@ class TrainConfig(ModelledConfig, Hyperparameters, EpochsConfig, ImitationConfig
 
 
 class MLP(nn.Module):
-    """Hidden layers, with ReLU behind each."""
+    """Hidden layers, each followed by ReLU."""
 
     hidden_dims: Sequence[int]
 
@@ -200,7 +200,7 @@ class Critic(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch, with n = cql_n_actions and D rows whose values are pushed down."""
+    """An update's draws besides its batch, with n = cql_n_actions and D rows whose values are pushed down."""
 
     # Standard normal, (B, A): the policy's actions in the current states
     actor: Array
@@ -260,7 +260,7 @@ def draw_starts(key: Array, hp: Hyperparameters, dataset_size: int) -> Starts:
 
 
 class StepDraws(NamedTuple):
-    """What a step of n roll-outs draws."""
+    """The random numbers that a step of n rollouts draws."""
 
     # Standard normal, (n, A): the policy's actions; uniform in [-1, 1) with uniform_rollout: random ones
     actor: Array
@@ -336,7 +336,7 @@ class COMBO(struct.PyTreeNode):
         return (self.temperature() * log_prob - q).mean(), {"log_prob": log_prob}
 
     def alpha_loss(self, log_temperature: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
-        """Raises the temperature while the policy's entropy lies below its target."""
+        """Raises the temperature while the policy's entropy is below its target."""
         # A target of 0 is read as none, as in the reference.
         target_entropy = self.hp.target_entropy or -self.actor.module.action_dim
         return -(log_temperature * (log_prob + target_entropy)).mean(), {}
@@ -354,7 +354,7 @@ class COMBO(struct.PyTreeNode):
         return batch.rewards + hp.discount * (1.0 - batch.terminals) * next_q
 
     def gap(self, critic: Network, batch: Batch, random: Array, samples: Sequence[tuple[Array, Array]]) -> Array:
-        """How far the soft maximum over sampled actions lies above the data's value, on average, and weighted."""
+        """The mean gap between the soft maximum over sampled actions and the data's value, and the weighted one."""
         hp, (current, current_log_prob), (next, next_log_prob) = self.hp, *samples
         states, real = batch.observations[-len(random) :], shares(hp)[0]
         q_current = critic(states, current)

@@ -50,7 +50,7 @@ from shared.runs.settings import LimitsConfig, ModelledConfig, RecordConfig
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update, or a step of the model, depends on."""
+    """The hyperparameters that an update or a step of the model depends on; JAX compiles for them."""
 
     # Learning rate of all members
     learning_rate: float = positive(1e-3)
@@ -200,7 +200,7 @@ def scaled(observations: Array, actions: Array, mean: Array, std: Array) -> Arra
 
 
 def targets(batch: Batch) -> Array:
-    """What is predicted, (..., S + 1): how the state changes, and the reward."""
+    """The targets of the predictions, (..., S + 1): how the state changes, and the reward."""
     return concatenate([batch.next_observations - batch.observations, batch.rewards[..., None]], axis=-1)
 
 
@@ -208,7 +208,7 @@ def targets(batch: Batch) -> Array:
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its order: nothing."""
+    """An update draws nothing besides its order."""
 
 
 def draw_split(key: Array, hp: Hyperparameters, num_rows: int) -> Split:
@@ -241,7 +241,7 @@ class Parts(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """What an update takes: all rows, which of them each member takes in which order (E, n), and held-out ones."""
+    """An update's data: all rows, the order in which each member takes its own (E, n), and the held-out rows."""
 
     rows: PackedDataset
     indices: Array
@@ -292,7 +292,7 @@ class Dynamics(struct.PyTreeNode):
     hp: Hyperparameters = struct.field(pytree_node=False)
 
     def inputs(self, batch: Batch) -> Array:
-        """What the ensemble is given of a batch, (..., S + A)."""
+        """The ensemble's inputs, (..., S + A), from a batch."""
         return scaled(batch.observations, batch.actions, self.mean, self.std)
 
     def model_loss(self, dynamics: Network, batch: Batch) -> tuple[Array, dict[str, Array]]:
@@ -355,7 +355,7 @@ class Dynamics(struct.PyTreeNode):
         return int(self.epochs_since_update) >= self.hp.max_epochs_since_update
 
     def model(self, terminated: Terminated) -> Model:
-        """What has been learnt so far, with the members that erred least, best first."""
+        """The model learnt so far, with the members that erred least, best first."""
         elites = argsort(self.best_loss, stable=True)[: self.hp.n_elites]
         return Model(self.best_dynamics, elites, self.mean, self.std, terminated)
 
@@ -372,7 +372,7 @@ def batches(indices: Array, size: int) -> tuple[Array, Array]:
 def predict(
     model: Model, hp: Hyperparameters, observations: Array, actions: Array, normals: Array, chosen: Array
 ) -> Step:
-    """What `Model.step` makes of observations, actions, and both draws."""
+    """Calls `Model.step` with observations, actions, and both draws."""
     return model.step(observations, actions, Draws(normals, chosen), hp.penalty_coef, hp.uncertainty_mode)
 
 

@@ -42,7 +42,7 @@ from shared.runs.settings import EpochsConfig, ImitationConfig, ModelledConfig
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update, or a roll-out, depends on."""
+    """The hyperparameters that an update or a rollout depends on; JAX compiles for them."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
@@ -102,7 +102,7 @@ class TrainConfig(ModelledConfig, Hyperparameters, EpochsConfig, ImitationConfig
 
 
 class MLP(nn.Module):
-    """Hidden layers, with ReLU behind each."""
+    """Hidden layers, each followed by ReLU."""
 
     hidden_dims: Sequence[int]
 
@@ -175,7 +175,7 @@ class Critic(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, A): the policy's next actions in the target
     target: Array
@@ -220,7 +220,7 @@ def draw_starts(key: Array, hp: Hyperparameters, dataset_size: int) -> Starts:
 
 
 class StepDraws(NamedTuple):
-    """What a step of n roll-outs draws."""
+    """The random numbers that a step of n rollouts draws."""
 
     # Standard normal, (n, A): the policy's actions
     actor: Array
@@ -313,7 +313,7 @@ class MOPO(struct.PyTreeNode):
         return -q.mean() + self.temperature() * log_prob.mean(), {"log_prob": log_prob}
 
     def alpha_loss(self, log_temperature: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
-        """Raises the temperature while the policy's entropy lies below its target."""
+        """Raises the temperature while the policy's entropy is below its target."""
         # A target of 0 is read as none, as in the reference.
         target_entropy = self.hp.target_entropy or -self.actor.module.action_dim
         return -(log_temperature * (log_prob + target_entropy)).mean(), {}

@@ -45,7 +45,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the policy
     actor_lr: float = positive(3e-4)
@@ -152,7 +152,7 @@ class Critics(nn.Module):
 
 
 def smallest(q: Array) -> Array:
-    """Of quantiles (N, B, K), in each row those of the critic with the smallest mean, (B, K)."""
+    """Selects, in each row of the quantiles (N, B, K), the critic with the smallest mean, (B, K)."""
     critic = one_hot(argmin(q.mean(axis=-1), axis=0), len(q))
     return (q * critic.T[..., None]).sum(axis=0)
 
@@ -161,7 +161,7 @@ def smallest(q: Array) -> Array:
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch: with iqn, fractions uniform in [0, 1), (N, B, K), for each pass."""
+    """An update's draws besides its batch: with iqn, fractions uniform in [0, 1), (N, B, K), for each pass."""
 
     # For the value of the next action under the targets
     target_fractions: Array | None = None
@@ -181,7 +181,7 @@ def draw_noise(key: Array, step: Array, hp: Hyperparameters, size: Array) -> tup
 
 
 class Exploration(NamedTuple):
-    """What n environment steps draw."""
+    """The random numbers that n environment steps draw."""
 
     # Uniform in [-1, 1), (n, A): the actions of the first `random_steps` steps, in units of max_action
     uniform: Array
@@ -230,7 +230,7 @@ def fractions(q: Array, drawn: Array | None) -> Array:
 
 
 def quantile_huber(q: Array, fractions: Array, target: Array) -> Array:
-    """Huber's loss (N, B) of quantiles (N, B, K) against those of the target (B, K'): added up over K, mean over K'.
+    """Huber's loss (N, B) of quantiles (N, B, K) against the target's (B, K'): summed over K, averaged over K'.
 
     What lies below a quantile weighs one less its fraction, the rest its fraction.
     """

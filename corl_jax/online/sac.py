@@ -42,7 +42,7 @@ from shared.runs.settings import ImagesConfig, RunConfig
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the policy, of both critics and of the temperature
     learning_rate: float = positive(3e-4)
@@ -176,7 +176,7 @@ def quantiles(
 
 
 def smaller(q: Array) -> Array:
-    """Of quantiles (2, B, K), in each row those of the critic with the smaller mean, (B, K)."""
+    """Selects, in each row of the quantiles (2, B, K), the critic with the smaller mean, (B, K)."""
     critic = argmin(q.mean(axis=-1), axis=0)
     return where(critic[:, None] == 0, q[0], q[1])
 
@@ -185,7 +185,7 @@ def smaller(q: Array) -> Array:
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, A): the policy's next actions in the target
     target: Array
@@ -216,7 +216,7 @@ def draw_noise(key: Array, step: Array, hp: Hyperparameters, size: Array, action
 
 
 class Exploration(NamedTuple):
-    """What n environment steps draw."""
+    """The random numbers that n environment steps draw."""
 
     # Uniform in [-1, 1), (n, A): the actions of the first `random_steps` steps, in units of max_action
     uniform: Array
@@ -261,7 +261,7 @@ def fractions(q: Array, drawn: Array | None) -> Array:
 
 
 def quantile_huber(q: Array, fractions: Array, target: Array) -> Array:
-    """Huber's loss (2, B) of quantiles (2, B, K) against those of the target (B, K'): added up over K, mean over K'.
+    """Huber's loss (2, B) of quantiles (2, B, K) against the target's (B, K'): summed over K, averaged over K'.
 
     What lies below a quantile weighs one less its fraction, the rest its fraction.
     """
@@ -320,7 +320,7 @@ class SAC(struct.PyTreeNode):
         return (self.temperature() * log_prob - q).mean(), {"log_prob": log_prob}
 
     def alpha_loss(self, log_temperature: Array, log_prob: Array) -> tuple[Array, dict[str, Array]]:
-        """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
+        """Raises the temperature while the policy's entropy is below -A, one nat less for each action dimension."""
         return -(log_temperature * (log_prob - self.actor.module.action_dim)).mean(), {}
 
     def update(self, batch: Batch, noise: Noise) -> tuple["SAC", dict[str, Array]]:

@@ -37,7 +37,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate
     learning_rate: float = positive(1e-3)
@@ -148,11 +148,11 @@ class BC:
         return {"loss": loss.detach(), **terms}
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, by its name."""
+        """The contents of a checkpoint, by name."""
         return {"actor": self.actor, "actor_optimizer": self.actor_optimizer}
 
 

@@ -38,7 +38,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate
     learning_rate: float = positive(6.25e-5)
@@ -140,7 +140,7 @@ class Imitator(nn.Module):
 
 
 def value(q: Tensor, actions: Tensor) -> Tensor:
-    """Of the values (N, B, A) of all actions those of these (B,), (N, B)."""
+    """Selects the values (N, B) of these actions (B,) from the values (N, B, A) of all actions."""
     return (q * one_hot(actions, q.shape[-1])).sum(axis=-1)
 
 
@@ -243,15 +243,15 @@ class BCQ:
 
     @property
     def acting(self) -> nn.ModuleDict:
-        """What the policy needs."""
+        """The networks that the policy needs."""
         return nn.ModuleDict({"critic": self.critic, "imitator": self.imitator})
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.acting, observations)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, by its name."""
+        """The contents of a checkpoint, by name."""
         names = ("critic", "imitator", "critic_target", "critic_optimizer", "imitator_optimizer")
         return {name: getattr(self, name) for name in names}
 

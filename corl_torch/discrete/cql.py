@@ -37,7 +37,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate
     learning_rate: float = positive(6.25e-5)
@@ -124,7 +124,7 @@ class Critics(nn.Module):
 
 
 def value(q: Sequence[Tensor], actions: Tensor) -> Tensor:
-    """Of N critics' quantiles (B, A, K) of all actions those of these (B,), (N, B, K)."""
+    """Selects the quantiles (N, B, K) of these actions (B,) from N critics' quantiles (B, A, K) of all actions."""
     chosen = one_hot(actions, q[0].shape[1])[..., None]
     return stack([(quantiles * chosen).sum(axis=1) for quantiles in q])
 
@@ -135,7 +135,7 @@ def expected(q: Sequence[Tensor]) -> Tensor:
 
 
 def smallest(q: Tensor) -> Tensor:
-    """Of quantiles (N, B, K), in each row those of the critic with the smallest mean, (B, K)."""
+    """Selects, in each row of the quantiles (N, B, K), the critic with the smallest mean, (B, K)."""
     critic = one_hot(argmin(q.mean(axis=-1), axis=0), len(q))
     return (q * critic.T[..., None]).sum(axis=0)
 
@@ -149,7 +149,7 @@ def greedy(q: Sequence[Tensor]) -> Tensor:
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch: with iqn, fractions uniform in [0, 1), (N, B, K), for each pass."""
+    """An update's draws besides its batch: with iqn, fractions uniform in [0, 1), (N, B, K), for each pass."""
 
     # For the choice of the next action
     choice: Tensor | None = None
@@ -207,7 +207,7 @@ def fractions(hp: Hyperparameters, q: Tensor, drawn: Tensor | None) -> Tensor | 
 
 
 def quantile_huber(q: Tensor, fractions: Tensor | None, target: Tensor) -> Tensor:
-    """Huber's loss (N, B) of quantiles (N, B, K) against those of the target (B, K'): added up over K, mean over K'.
+    """Huber's loss (N, B) of quantiles (N, B, K) against the target's (B, K'): summed over K, averaged over K'.
 
     What lies below a quantile weighs one less its fraction, the rest its fraction. Means have no fractions.
     """
@@ -219,7 +219,7 @@ def quantile_huber(q: Tensor, fractions: Tensor | None, target: Tensor) -> Tenso
 
 
 def gap(q: Sequence[Tensor], actions: Tensor) -> Tensor:
-    """How far the soft maximum of all actions' values lies above the data's action, (B,), by quantiles (B, A, K)."""
+    """The gap (B,) between the soft maximum of all actions' values and the data's action, by quantiles (B, A, K)."""
     values = expected(q)
     return logsumexp(values, axis=-1) - (values * one_hot(actions, values.shape[-1])).sum(axis=-1)
 
@@ -239,7 +239,7 @@ class CQL:
 
     @property
     def acting(self) -> Critics:
-        """What `policy` takes."""
+        """The networks that `policy` takes."""
         return self.critic
 
     @torch.no_grad()
@@ -275,11 +275,11 @@ class CQL:
         return {"loss": loss.detach(), **terms}
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.critic, observations)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, by its name."""
+        """The contents of a checkpoint, by name."""
         return {name: getattr(self, name) for name in ("critic", "critic_target", "critic_optimizer")}
 
 

@@ -38,7 +38,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
@@ -133,7 +133,7 @@ class Actor(nn.Module):
 
 
 def value(q: Tensor, actions: Tensor) -> Tensor:
-    """Of the values (..., B, A) of all actions those of these (B,), (..., B)."""
+    """Selects the values (..., B) of these actions (B,) from the values (..., B, A) of all actions."""
     return (q * one_hot(actions, q.shape[-1])).sum(axis=-1)
 
 
@@ -252,11 +252,11 @@ class IQL:
         return {name: value.detach() for name, value in metrics.items()}
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, by its name."""
+        """The contents of a checkpoint, by name."""
         learning = ("critic", "value", "actor")
         return {
             name: getattr(self, name) for name in [*learning, "critic_target", *(f"{x}_optimizer" for x in learning)]

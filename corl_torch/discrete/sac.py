@@ -38,7 +38,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the policy
     actor_lr: float = positive(3e-4)
@@ -115,7 +115,7 @@ class Critics(nn.Module):
 
 
 def value(q: Tensor, actions: Tensor) -> Tensor:
-    """Of the values (N, B, A) of all actions those of these (B,), (N, B)."""
+    """Selects the values (N, B) of these actions (B,) from the values (N, B, A) of all actions."""
     return (q * one_hot(actions, q.shape[-1])).sum(axis=-1)
 
 
@@ -212,7 +212,7 @@ class SAC:
         return (exp(self.log_temperature()) * (entropy - target)).mean(), {}
 
     def actor_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """What the policy expects of the smallest values, and its entropy, both to be large."""
+        """Maximizes the smallest of the critics' values and the policy's entropy."""
         actor = self.actor
         probs, log_probs = distribution(actor, batch.observations)
         with torch.no_grad():
@@ -239,11 +239,11 @@ class SAC:
         return {**metrics, "actor_loss": loss.detach(), "temp": self.temperature(), **aux}
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, by its name."""
+        """The contents of a checkpoint, by name."""
         learning = ("actor", "critic", "log_temperature")
         names = [*learning, "critic_target", *(f"{part}_optimizer" for part in learning)]
         return {name: getattr(self, name) for name in names}

@@ -1,1 +1,1 @@
-"""What judges a policy by a dataset, without its environment."""
+"""Evaluates a policy on a dataset, without its environment."""

@@ -34,7 +34,7 @@ from shared.runs.settings import LimitsConfig, RecordConfig
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the critics
     learning_rate: float = positive(1e-4)
@@ -95,7 +95,7 @@ class Critics(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch: nothing."""
+    """An update draws nothing besides its batch."""
 
 
 def draw_noise(hp: Hyperparameters, dataset_size: int, device: torch.device) -> tuple[Tensor, Noise]:
@@ -155,11 +155,11 @@ class FQE:
         return {"critic_loss": loss.detach()}
 
     def value(self, observations: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """What `estimate` makes of NumPy's arrays."""
+        """Calls `estimate` with NumPy arrays."""
         return on_arrays(estimate, self.critic, observations, actions)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, by its name."""
+        """The contents of a checkpoint, by name."""
         return {name: getattr(self, name) for name in ("critic", "critic_target", "critic_optimizer")}
 
 

@@ -36,7 +36,7 @@ from shared.runs.task import Preparation, load_task, training_environment
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the policy and of both critics
     learning_rate: float = positive(3e-4)
@@ -134,7 +134,7 @@ class Critic(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, A): the policy's next actions in the target
     target: Tensor
@@ -153,7 +153,7 @@ def draw_noise(hp: Hyperparameters, size: int, action_dim: int, device: torch.de
 
 
 class Exploration(NamedTuple):
-    """What a step in the environment draws."""
+    """The random numbers that a step in the environment draws."""
 
     # Standard normal, (1, A)
     action: Tensor
@@ -260,11 +260,11 @@ class AWAC:
         return sample(self.actor, observations, noise.action)
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, under CORL's keys; it keeps the networks alone, we do not."""
+        """The contents of a checkpoint, under CORL's keys. CORL saves only the networks; this twin saves everything."""
         return {
             "actor": self.actor,
             "critic_1": self.critic_1,

@@ -38,7 +38,7 @@ from shared.runs.task import Preparation, load_task, training_environment
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Members of the ensemble, each a policy with two critics
     n_ensemble: int = bounded(5, low=1)
@@ -222,7 +222,7 @@ def pessimistic(critic_1: Critic, critic_2: Critic, observations: Tensor, action
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch, with n = cql_n_actions: the first five offline, the others online."""
+    """An update's draws besides its batch, with n = cql_n_actions: the first five offline, the others online."""
 
     # Standard normal, (E, B, A): each member's action in each state
     each_actor: Any
@@ -288,7 +288,7 @@ def draw_noise(
 
 
 class Exploration(NamedTuple):
-    """What a step in the environment draws."""
+    """The random numbers that a step in the environment draws."""
 
     # Standard normal, (1, A)
     action: Tensor
@@ -364,7 +364,7 @@ class BalancedReplay:
     # -- offline: each member by itself --
 
     def each_alpha_loss(self, each_log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Raises each temperature while its member's entropy lies below -A, one nat less for each dimension."""
+        """Raises each temperature while its member's entropy is below -A, one nat less for each dimension."""
         log_temperature = self.log_temperature()[:, None]
         return -(log_temperature * (each_log_prob - self.action_dim)).mean(axis=1).sum(), {}
 
@@ -389,7 +389,7 @@ class BalancedReplay:
     def gap(
         self, critic: Critic, batch: Batch, q: Tensor, random: Tensor, samples: tuple[tuple[Tensor, Tensor], ...]
     ) -> Tensor:
-        """How far the soft maximum over sampled actions lies above the data's values q (E, B), on average, (E,)."""
+        """The mean gap (E,) between the soft maximum over sampled actions and the data's values q (E, B)."""
         (current, current_log_prob), (next, next_log_prob) = samples
         log_density = math.log(0.5 ** random.shape[-1])
         q_ratios = [
@@ -426,7 +426,7 @@ class BalancedReplay:
         return exp(self.log_temperature().detach().mean())
 
     def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Raises the temperature while the ensemble's entropy lies below -A."""
+        """Raises the temperature while the ensemble's entropy is below -A."""
         return -(self.log_temperature().mean() * (log_prob - self.action_dim)).mean(), {}
 
     def actor_loss(self, batch: BalancedBatch, noise: Noise) -> tuple[Tensor, dict[str, Tensor]]:
@@ -544,11 +544,11 @@ class BalancedReplay:
         return actions
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds."""
+        """The contents of a checkpoint."""
         names = ("actor", "critic_1", "critic_2", "critic_1_target", "critic_2_target", "density", "priorities")
         optimizers = [f"{name}_optimizer" for name in ("actor", "critic_1", "critic_2", "density", "log_temperature")]
         return {name: getattr(self, name) for name in (*names, "log_temperature", *optimizers)}

@@ -56,7 +56,7 @@ from shared.runs.task import Extract, Preparation, load_task, training_environme
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
@@ -201,7 +201,7 @@ class Critic(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch, with n = cql_n_actions."""
+    """The random numbers that an update draws besides its batch, with n = cql_n_actions."""
 
     # Standard normal, (B, A): the policy's action in each state
     actor: Tensor
@@ -252,7 +252,7 @@ def draw_noise(
 
 
 class Exploration(NamedTuple):
-    """What a step in the environment draws."""
+    """The random numbers that a step in the environment draws."""
 
     # Standard normal, (1, A)
     action: Tensor
@@ -307,7 +307,7 @@ class CalQL:
         return exp(self.log_temperature().detach()) * self.hp.alpha_multiplier
 
     def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
+        """Raises the temperature while the policy's entropy is below -A, one nat less for each action dimension."""
         log_temperature = self.log_temperature()
         return -(log_temperature * (log_prob - self.action_dim)).mean(), {}
 
@@ -346,7 +346,7 @@ class CalQL:
         samples: Sequence[tuple[Tensor, Tensor]],
         floor: Tensor,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """How far the soft maximum over sampled actions lies above the data's value q (B,), on average.
+        """The mean gap between the soft maximum over sampled actions and the data's value q (B,).
 
         The policy's actions count as worth at least the floor (B,), so that they are not pushed below it.
         """
@@ -450,11 +450,11 @@ class CalQL:
         return actions
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, under CORL's keys."""
+        """The contents of a checkpoint, under CORL's keys."""
         return {
             "actor": self.actor,
             "critic1": self.critic_1,

@@ -36,7 +36,7 @@ from shared.runs.task import Preparation, load_task, training_environment
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of all networks
     learning_rate: float = positive(3e-4)
@@ -92,7 +92,7 @@ def linear(input_dim: int, output_dim: int) -> nn.Linear:
 
 
 def mlp(input_dim: int, hidden_dims: Sequence[int], layer_norm: bool, output_dim: int) -> nn.Sequential:
-    """Hidden layers with GELU in its form with tanh, and LayerNorm behind it if asked for; then a linear one."""
+    """Hidden layers with GELU in its tanh form, then LayerNorm if the settings say so; the last layer is linear."""
     layers: list[nn.Module] = []
     for width in hidden_dims:
         layers += [linear(input_dim, width), nn.GELU(approximate="tanh")]
@@ -153,7 +153,7 @@ def cut(actor: Actor, actions: Tensor) -> Tensor:
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, A): of the policy's next actions
     target: Tensor
@@ -182,7 +182,7 @@ def draw_noise(hp: Hyperparameters, size: int, action_dim: int, device: torch.de
 
 
 class Exploration(NamedTuple):
-    """What a step in the environment draws."""
+    """The random numbers that a step in the environment draws."""
 
     # Standard normal, (1, A): what the policy makes an action of
     action: Tensor
@@ -194,7 +194,7 @@ def draw_exploration(hp: Hyperparameters, action_dim: int, device: torch.device)
 
 
 def draw_acting_noise(generator: np.random.Generator, hp: Hyperparameters, action_dim: int) -> np.ndarray:
-    """What the policy draws for one step of an episode, (A,): the noise that it makes an action of."""
+    """The noise that the policy turns into an action, (A,), drawn for one step of an episode."""
     return generator.standard_normal(action_dim)
 
 
@@ -297,11 +297,11 @@ class FQL:
         return policy(self.actor, observations, noise.action)
 
     def act(self, observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.actor, observations, noise)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, by its name."""
+        """The contents of a checkpoint, by name."""
         learning = ("actor", "flow", "critic")
         names = [*learning, "critic_target", *(f"{part}_optimizer" for part in learning)]
         return {name: getattr(self, name) for name in names}

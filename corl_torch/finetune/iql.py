@@ -38,7 +38,7 @@ from shared.runs.task import Preparation, load_task, training_environment
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
@@ -168,7 +168,7 @@ class Actor(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # What the policy's two hidden layers are multiplied by, (B, 256) each; None without dropout
     dropout: tuple[Tensor, ...] | None
@@ -184,7 +184,7 @@ def draw_noise(hp: Hyperparameters, size: int, action_dim: int, device: torch.de
 
 
 class Exploration(NamedTuple):
-    """What a step in the environment draws."""
+    """The random numbers that a step in the environment draws."""
 
     # What the policy's hidden layers are multiplied by, (1, 256) each: it acts as it learns; None without dropout
     dropout: tuple[Tensor, ...] | None
@@ -308,11 +308,11 @@ class IQL:
         return clamp(max_action * action, -max_action, max_action)
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, under CORL's keys; it leaves out the target critics, we do not."""
+        """The contents of a checkpoint, under CORL's keys. CORL leaves out the target critics; this twin saves them."""
         return {
             "qf": self.critic,
             "q_optimizer": self.critic_optimizer,

@@ -35,7 +35,7 @@ from shared.runs.task import Extract, Preparation, load_task, training_environme
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the actor
     actor_lr: float = positive(3e-4)
@@ -111,7 +111,7 @@ class TrainConfig(Hyperparameters, FinetuneConfig, EvalSeedConfig):
 def mlp(
     input_dim: int, hidden_dim: int, n_hiddens: int, layer_norm: bool, output_dim: int, bound: float
 ) -> nn.Sequential:
-    """Hidden layers with ReLU, and LayerNorm behind it if asked for; the last layer starts within the bound."""
+    """Hidden layers with ReLU, then LayerNorm if the settings say so; the last layer starts within the bound."""
     layers = []
     for _ in range(n_hiddens):
         hidden = nn.Linear(input_dim, hidden_dim)
@@ -157,7 +157,7 @@ class Critic(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, A): smooths the target policy
     target: Tensor
@@ -192,7 +192,7 @@ def draw_noise(
 
 
 class Exploration(NamedTuple):
-    """What a step in the environment draws."""
+    """The random numbers that a step in the environment draws."""
 
     # Standard normal, (1, A)
     action: Tensor
@@ -309,11 +309,11 @@ class ReBRAC:
         return clip(self.actor(observations) + self.hp.expl_noise * noise.action, -1.0, 1.0)
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds; CORL writes none."""
+        """The contents of a checkpoint; CORL writes none."""
         return {
             "actor": self.actor,
             "critic": self.critic,

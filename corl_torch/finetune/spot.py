@@ -35,7 +35,7 @@ from shared.runs.task import Preparation, load_task, training_environment
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the policy
     actor_lr: float = positive(1e-4)
@@ -179,7 +179,7 @@ def head(outputs: int, init_w: float | None) -> nn.Linear:
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, A): smooths the target policy; the VAE's updates go without
     target: Tensor | None
@@ -210,7 +210,7 @@ def latent_dim(hp: Hyperparameters, action_dim: int) -> int:
 
 
 class Exploration(NamedTuple):
-    """What a step in the environment draws."""
+    """The random numbers that a step in the environment draws."""
 
     # Standard normal, (1, A)
     action: Tensor
@@ -384,11 +384,11 @@ class SPOT:
         return clamp(max_action * action, -max_action, max_action)
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, under CORL's keys; it leaves out the targets, we do not."""
+        """The contents of a checkpoint, under CORL's keys. CORL leaves out the targets; this twin saves them."""
         networks = ("vae", *LEARNERS)
         names = [*networks, *(f"{part}_target" for part in LEARNERS), *(f"{part}_optimizer" for part in networks)]
         return {name: getattr(self, name) for name in names}

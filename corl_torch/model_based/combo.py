@@ -37,7 +37,7 @@ from shared.runs.settings import EpochsConfig, ImitationConfig, ModelledConfig
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update, or a roll-out, depends on."""
+    """The hyperparameters that an update or a rollout depends on; JAX compiles for them."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
@@ -116,7 +116,7 @@ class TrainConfig(ModelledConfig, Hyperparameters, EpochsConfig, ImitationConfig
 
 
 class MLP(nn.Module):
-    """Hidden layers, with ReLU behind each."""
+    """Hidden layers, each followed by ReLU."""
 
     def __init__(self, input_dim: int, hidden_dims: Sequence[int]) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ class Critic(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch, with n = cql_n_actions and D rows whose values are pushed down."""
+    """An update's draws besides its batch, with n = cql_n_actions and D rows whose values are pushed down."""
 
     # Standard normal, (B, A): the policy's actions in the current states
     actor: Tensor
@@ -249,7 +249,7 @@ def draw_starts(hp: Hyperparameters, dataset_size: int) -> Starts:
 
 
 class StepDraws(NamedTuple):
-    """What a step of n roll-outs draws."""
+    """The random numbers that a step of n rollouts draws."""
 
     # Standard normal, (n, A): the policy's actions; uniform in [-1, 1) with uniform_rollout: random ones
     actor: Tensor
@@ -321,7 +321,7 @@ class COMBO:
         return (self.temperature() * log_prob - q).mean(), {"log_prob": log_prob.detach()}
 
     def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Raises the temperature while the policy's entropy lies below its target."""
+        """Raises the temperature while the policy's entropy is below its target."""
         log_temperature = self.log_temperature()
         # A target of 0 is read as none, as in the reference.
         target_entropy = self.hp.target_entropy or -self.actor.action_dim
@@ -341,7 +341,7 @@ class COMBO:
         return batch.rewards + hp.discount * (1.0 - batch.terminals) * next_q
 
     def gap(self, critic: Critic, batch: Batch, random: Tensor, samples: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-        """How far the soft maximum over sampled actions lies above the data's value, on average, and weighted."""
+        """The mean gap between the soft maximum over sampled actions and the data's value, and the weighted one."""
         hp, (current, current_log_prob), (next, next_log_prob) = self.hp, *samples
         states, real = batch.observations[-len(random) :], shares(hp)[0]
         q_current = critic(states, current)
@@ -434,11 +434,11 @@ class COMBO:
         return Batch(*(concatenate(columns) for columns in zip(*steps, strict=True)))
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, by its name."""
+        """The contents of a checkpoint, by name."""
         critics = ("critic_1", "critic_2", "critic_1_target", "critic_2_target")
         temperatures = ("log_temperature", "log_alpha_prime")
         optimizers = (f"{name}_optimizer" for name in ("actor", "critic_1", "critic_2", *temperatures))

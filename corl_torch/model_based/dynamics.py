@@ -43,7 +43,7 @@ from shared.runs.settings import LimitsConfig, ModelledConfig, RecordConfig
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update, or a step of the model, depends on."""
+    """The hyperparameters that an update or a step of the model depends on; JAX compiles for them."""
 
     # Learning rate of all members
     learning_rate: float = positive(1e-3)
@@ -184,7 +184,7 @@ def scaled(observations: Tensor, actions: Tensor, mean: Tensor, std: Tensor) -> 
 
 
 def targets(batch: Batch) -> Tensor:
-    """What is predicted, (..., S + 1): how the state changes, and the reward."""
+    """The targets of the predictions, (..., S + 1): how the state changes, and the reward."""
     return concatenate([batch.next_observations - batch.observations, batch.rewards[..., None]], axis=-1)
 
 
@@ -192,7 +192,7 @@ def targets(batch: Batch) -> Tensor:
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its order: nothing."""
+    """An update draws nothing besides its order."""
 
 
 def draw_split(hp: Hyperparameters, num_rows: int) -> Split:
@@ -240,7 +240,7 @@ class Parts(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """What an update takes: all rows, which of them each member takes in which order (E, n), and held-out ones."""
+    """An update's data: all rows, the order in which each member takes its own (E, n), and the held-out rows."""
 
     rows: Batch
     indices: Tensor
@@ -293,7 +293,7 @@ class Dynamics:
         self.total_it = 0
 
     def inputs(self, batch: Batch) -> Tensor:
-        """What the ensemble is given of a batch, (..., S + A)."""
+        """The ensemble's inputs, (..., S + A), from a batch."""
         return scaled(batch.observations, batch.actions, self.mean, self.std)
 
     def model_loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -347,18 +347,18 @@ class Dynamics:
         return int(self.epochs_since_update) >= self.hp.max_epochs_since_update
 
     def model(self, terminated: Terminated) -> Model:
-        """What has been learnt so far, with the members that erred least, best first."""
+        """The model learnt so far, with the members that erred least, best first."""
         elites = argsort(self.best_loss, stable=True)[: self.hp.n_elites]
         return Model(self.best_dynamics, elites, self.mean, self.std, terminated)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, by its name."""
+        """The contents of a checkpoint, by name."""
         names = ("dynamics", "best_dynamics", "dynamics_optimizer", "numbers")
         return {name: getattr(self, name) for name in names}
 
 
 def predict(model: Model, hp: Hyperparameters, *columns: np.ndarray) -> Step:
-    """What `Model.step` makes of NumPy's arrays: observations, actions, and both draws."""
+    """Calls `Model.step` with NumPy arrays: observations, actions, and both draws."""
     tensors = [torch.as_tensor(column, device=model.mean.device) for column in columns]
     observations, actions, normals, chosen = tensors
     inputs = observations.to(model.mean.dtype), actions.to(model.mean.dtype), Draws(normals, chosen)

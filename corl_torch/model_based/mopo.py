@@ -37,7 +37,7 @@ from shared.runs.settings import EpochsConfig, ImitationConfig, ModelledConfig
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update, or a roll-out, depends on."""
+    """The hyperparameters that an update or a rollout depends on; JAX compiles for them."""
 
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
@@ -97,7 +97,7 @@ class TrainConfig(ModelledConfig, Hyperparameters, EpochsConfig, ImitationConfig
 
 
 class MLP(nn.Module):
-    """Hidden layers, with ReLU behind each."""
+    """Hidden layers, each followed by ReLU."""
 
     def __init__(self, input_dim: int, hidden_dims: Sequence[int]) -> None:
         super().__init__()
@@ -167,7 +167,7 @@ class Critic(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, A): the policy's next actions in the target
     target: Tensor
@@ -211,7 +211,7 @@ def draw_starts(hp: Hyperparameters, dataset_size: int) -> Starts:
 
 
 class StepDraws(NamedTuple):
-    """What a step of n roll-outs draws."""
+    """The random numbers that a step of n rollouts draws."""
 
     # Standard normal, (n, A): the policy's actions
     actor: Tensor
@@ -299,7 +299,7 @@ class MOPO:
         return -q.mean() + self.temperature() * log_prob.mean(), {"log_prob": log_prob.detach()}
 
     def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Raises the temperature while the policy's entropy lies below its target."""
+        """Raises the temperature while the policy's entropy is below its target."""
         log_temperature = self.log_temperature()
         # A target of 0 is read as none, as in the reference.
         target_entropy = self.hp.target_entropy or -self.actor.action_dim
@@ -347,11 +347,11 @@ class MOPO:
         return Batch(*(concatenate(columns) for columns in zip(*steps, strict=True)))
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.actor, observations)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, by its name."""
+        """The contents of a checkpoint, by name."""
         critics = ("critic_1", "critic_2", "critic_1_target", "critic_2_target")
         optimizers = (f"{name}_optimizer" for name in ("actor", "critic_1", "critic_2", "log_temperature"))
         return {name: getattr(self, name) for name in ("actor", *critics, "log_temperature", *optimizers)}

@@ -40,7 +40,7 @@ from shared.runs.task import Preparation, load_task
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the policy
     actor_lr: float = positive(3e-4)
@@ -146,7 +146,7 @@ class Critics(nn.Module):
 
 
 def smallest(q: Tensor) -> Tensor:
-    """Of quantiles (N, B, K), in each row those of the critic with the smallest mean, (B, K)."""
+    """Selects, in each row of the quantiles (N, B, K), the critic with the smallest mean, (B, K)."""
     critic = one_hot(argmin(q.mean(axis=-1), axis=0), len(q))
     return (q * critic.T[..., None]).sum(axis=0)
 
@@ -155,7 +155,7 @@ def smallest(q: Tensor) -> Tensor:
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch: with iqn, fractions uniform in [0, 1), (N, B, K), for each pass."""
+    """An update's draws besides its batch: with iqn, fractions uniform in [0, 1), (N, B, K), for each pass."""
 
     # For the value of the next action under the targets
     target_fractions: Tensor | None = None
@@ -174,7 +174,7 @@ def draw_noise(hp: Hyperparameters, size: int, device: torch.device) -> tuple[Te
 
 
 class Exploration(NamedTuple):
-    """What n environment steps draw."""
+    """The random numbers that n environment steps draw."""
 
     # Uniform in [-1, 1), (n, A): the actions of the first `random_steps` steps, in units of max_action
     uniform: np.ndarray
@@ -223,7 +223,7 @@ def fractions(q: Tensor, drawn: Tensor | None) -> Tensor:
 
 
 def quantile_huber(q: Tensor, fractions: Tensor, target: Tensor) -> Tensor:
-    """Huber's loss (N, B) of quantiles (N, B, K) against those of the target (B, K'): added up over K, mean over K'.
+    """Huber's loss (N, B) of quantiles (N, B, K) against the target's (B, K'): summed over K, averaged over K'.
 
     What lies below a quantile weighs one less its fraction, the rest its fraction.
     """
@@ -292,7 +292,7 @@ class DDPG:
         return {"critic_loss": critic_loss.detach(), "actor_loss": actor_loss.detach()}
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.actor, observations)
 
     def explore(self, expl_noise: float, observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
@@ -301,7 +301,7 @@ class DDPG:
         return np.clip(self.act(observations) + noise, -self.max_action, self.max_action)
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, by its name."""
+        """The contents of a checkpoint, by name."""
         names = ("actor", "critic", "actor_target", "critic_target", "actor_optimizer", "critic_optimizer")
         return {name: getattr(self, name) for name in names}
 

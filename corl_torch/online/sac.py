@@ -39,7 +39,7 @@ from shared.runs.settings import ImagesConfig, RunConfig
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What an update depends on."""
+    """The hyperparameters that an update depends on; JAX compiles for them."""
 
     # Learning rate of the policy, of both critics and of the temperature
     learning_rate: float = positive(3e-4)
@@ -165,7 +165,7 @@ def quantiles(
 
 
 def smaller(q: Tensor) -> Tensor:
-    """Of quantiles (2, B, K), in each row those of the critic with the smaller mean, (B, K)."""
+    """Selects, in each row of the quantiles (2, B, K), the critic with the smaller mean, (B, K)."""
     critic = argmin(q.mean(axis=-1), axis=0)
     return where(critic[:, None] == 0, q[0], q[1])
 
@@ -174,7 +174,7 @@ def smaller(q: Tensor) -> Tensor:
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, A): the policy's next actions in the target
     target: Tensor
@@ -203,7 +203,7 @@ def draw_noise(hp: Hyperparameters, size: int, action_dim: int, device: torch.de
 
 
 class Exploration(NamedTuple):
-    """What n environment steps draw."""
+    """The random numbers that n environment steps draw."""
 
     # Uniform in [-1, 1), (n, A): the actions of the first `random_steps` steps, in units of max_action
     uniform: np.ndarray
@@ -249,7 +249,7 @@ def fractions(q: Tensor, drawn: Tensor | None) -> Tensor:
 
 
 def quantile_huber(q: Tensor, fractions: Tensor, target: Tensor) -> Tensor:
-    """Huber's loss (2, B) of quantiles (2, B, K) against those of the target (B, K'): added up over K, mean over K'.
+    """Huber's loss (2, B) of quantiles (2, B, K) against the target's (B, K'): summed over K, averaged over K'.
 
     What lies below a quantile weighs one less its fraction, the rest its fraction.
     """
@@ -308,7 +308,7 @@ class SAC:
         return (self.temperature() * log_prob - q).mean(), {"log_prob": log_prob.detach()}
 
     def alpha_loss(self, log_prob: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Raises the temperature while the policy's entropy lies below -A, one nat less for each action dimension."""
+        """Raises the temperature while the policy's entropy is below -A, one nat less for each action dimension."""
         log_temperature = self.log_temperature()
         return -(log_temperature * (log_prob - self.actor.action_dim)).mean(), {}
 
@@ -332,7 +332,7 @@ class SAC:
         return {name: value.detach() for name, value in metrics.items()}
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """What `policy` makes of NumPy's arrays."""
+        """Calls `policy` with NumPy arrays."""
         return on_arrays(policy, self.actor, observations)
 
     @torch.no_grad()
@@ -344,7 +344,7 @@ class SAC:
         return actions.cpu().numpy()
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, by its name."""
+        """The contents of a checkpoint, by name."""
         return {
             "actor": self.actor,
             "critic_1": self.critic_1,

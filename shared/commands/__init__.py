@@ -1,1 +1,1 @@
-"""What a user types besides training."""
+"""The commands besides training."""

@@ -1,4 +1,4 @@
-"""What a handful of seeds tells about two frameworks.
+"""Statistics that compare two frameworks from a handful of seeds.
 
 Interquartile means, probabilities of improvement and bootstrapped intervals after Agarwal et al. 2021, "Deep
 Reinforcement Learning at the Edge of the Statistical Precipice", https://arxiv.org/abs/2108.13264. Twins should be

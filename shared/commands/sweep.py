@@ -136,7 +136,7 @@ def _mapping(values: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command; returns its exit status: 1 where a run failed, or goes on elsewhere.
+    """Runs the command; returns its exit status: 1 if a run failed, or is still running elsewhere.
 
     Raises:
         InputError: The sweep cannot be made; then no process was started.

@@ -59,7 +59,7 @@ def nothing_kept() -> Iterator[None]:
 
 
 def cached(files: Sequence[Path], read: Callable[[], Source]) -> Source:
-    """The dataset that lies in `files`: the flat copy where there is one of these very files, else what `read` returns.
+    """The dataset in `files`: from the flat copy if one was made from these very files, else from `read`.
 
     Args:
         files: Every file that the dataset is made of; their paths, sizes and times tell whether they have changed.
@@ -97,7 +97,7 @@ def sha256_of(files: Sequence[Path]) -> str:
 
 
 def _load(entry: Path, stamp: str) -> Source | None:
-    """What the entry holds; None if it is missing, damaged or that of other files."""
+    """The entry's contents; None if it is missing, damaged, or was made from other files."""
     try:
         with np.load(entry, allow_pickle=False) as content:
             facts = json.loads(str(content[_FACTS]))

@@ -46,7 +46,7 @@ KNOWN = parse(Path(__file__).parent.parent / "d4rl_sha256sums.txt")
 
 
 def user_table() -> Path:
-    """Where a user's own table lies, in D4RL's folder; it need not exist."""
+    """The path of a user's own table, in D4RL's folder; it need not exist."""
     return d4rl_folder() / "SHA256SUMS"
 
 

@@ -1,4 +1,4 @@
-"""What a dynamics model learns from and is compared with: transitions whose next state is known, and whole windows."""
+"""Data for dynamics models: transitions whose next state is known, and whole windows to compare a model with."""
 
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ _MOST_HELD_OUT = 1000
 
 
 class Split(NamedTuple):
-    """What is drawn of a dataset of N rows once, for an ensemble of E members.
+    """The split of a dataset of N rows for an ensemble of E members, drawn once.
 
     Attributes:
         training: (N - H,), the rows that are learnt from.
@@ -31,7 +31,7 @@ class Split(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """What a step of a model draws for n states.
+    """The random numbers that one step of a model draws for n states.
 
     Attributes:
         normals: (E, n, S + 1), for each member's change of the state, and its reward.
@@ -52,7 +52,7 @@ class ModelSizes(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a model says of a step from n states.
+    """A model's prediction of one step from n states.
 
     Attributes:
         next_observations: (n, S).

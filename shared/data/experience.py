@@ -1,4 +1,4 @@
-"""What an online run has seen: the steps of one environment, as rows, and their files."""
+"""The experience of an online run: the steps of one environment, as rows, and their files."""
 
 import io
 import re
@@ -181,7 +181,7 @@ class KeptSteps(Generic[R]):
 
 
 class Experience(KeptSteps[Rows]):
-    """What an online run has seen, or one that records a policy."""
+    """The experience of an online run, or of a run that records a policy."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ _KNOWN = {
     "ids": ("episode_ids", "episode_id", "traj_ids", "episode"),
     "discounts": ("discounts", "discount"),
 }  # fmt: skip
-"""What arrays are called by others, by what they are called here."""
+"""Other projects' names for arrays, by the name that is used here."""
 
 _MEANT = {theirs: ours for ours, names in _KNOWN.items() for theirs in names}
 _FLAGS = ("terminals", "timeouts", "dones", "starts")
@@ -40,7 +40,7 @@ _KIND = "no file of NumPy's arrays"
 
 
 class _Choices(NamedTuple):
-    """What the user chose, and what there is to say of it so far."""
+    """The user's choices, and the remarks on them so far."""
 
     observations: Sequence[str]
     dones: str
@@ -187,7 +187,7 @@ def _groups(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _numbers_apart(name: str) -> list[Any]:
-    """What sorts demo_2 before demo_10."""
+    """A sort key that puts demo_2 before demo_10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
@@ -307,7 +307,7 @@ def _without_last_state(columns: dict[str, np.ndarray], where: str) -> dict[str,
 
 
 def _rows(columns: Mapping[str, np.ndarray], choices: _Choices) -> dict[str, np.ndarray]:
-    """What of the columns is no flag; without rewards there are zeros."""
+    """The columns that are not flags; missing rewards become zeros."""
     found = {name: columns[name] for name in ("observations", "actions", "next_observations") if name in columns}
     if "rewards" not in columns:
         choices.remark("there are no rewards: zeros are written, from which imitation alone can learn")

@@ -84,7 +84,7 @@ def _tree(group: h5py.Group, where: str, file_size: int, left: list[int]) -> dic
 
 
 def declared_shapes(path: Path, names: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Shapes of those of the named arrays that lie at the top of the file, without reading them.
+    """Shapes of the named arrays that are at the top level of the file, without reading them.
 
     Raises:
         InputError: The file is missing or damaged, or an array is elsewhere.

@@ -73,7 +73,7 @@ def moved(columns: Iterable[Any], move: Callable[[Any], Any]) -> list[Any]:
 
 
 def stacked_rows(raw: dict[str, np.ndarray], ends: np.ndarray, frame_stack: int) -> tuple[Stacks, Stacks]:
-    """What each row of a dataset shows, and what it shows after its step.
+    """The stacked frames of each row of a dataset, before and after its step.
 
     A stack holds no frame of another episode. Before an episode's first frame it is black, as in d3rlpy. After a
     terminal step all of it is black. After a time limit nothing is known, unless `raw` says what came after each row.

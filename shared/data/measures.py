@@ -58,7 +58,7 @@ def soft_opc(q: np.ndarray, succeeded: np.ndarray) -> float:
 def td_error(
     q: np.ndarray, rewards: np.ndarray, next_values: np.ndarray, terminals: np.ndarray, discount: float
 ) -> float:
-    """The mean squared difference between a transition's value and its reward with the value behind it.
+    """The mean squared difference between a transition's value and its reward plus the value after it.
 
     Args:
         q: (n,), the value of the data's action.

@@ -1,4 +1,4 @@
-"""Transitions over several steps: a sum of discounted rewards, and the state behind it."""
+"""Transitions over several steps: a sum of discounted rewards, and the state after it."""
 
 import numpy as np
 

@@ -66,7 +66,7 @@ def path(name: str) -> Path:
 
 
 def _arrays(file: Path) -> dict[str, np.ndarray]:
-    """What of a file is of use here, in its own types, checked."""
+    """The arrays of a file that are used here, in their own types, checked."""
     with npy.faults_of(file, _KIND), zipfile.ZipFile(file) as archive:
         members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
         if lacking := [key for key in _NEEDED if key not in members]:
@@ -84,7 +84,7 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> np.
 
 
 def _checked(raw: dict[str, np.ndarray], file: Path) -> dict[str, np.ndarray]:
-    """The arrays, where they are those of whole trajectories.
+    """The arrays, if they hold whole trajectories.
 
     Raises:
         InputError: They are not.

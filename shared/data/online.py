@@ -1,4 +1,4 @@
-"""What an offline run lives through once it goes on in its environment: steps, episodes and their successes."""
+"""Bookkeeping of an offline run that continues in its environment: steps, episodes and their successes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,7 +54,7 @@ class Episode(NamedTuple):
 
 
 class OnlineExperience(KeptSteps[OnlineRows]):
-    """The environment that an offline run goes on in, and every step in it.
+    """The environment that an offline run continues in, and every step in it.
 
     Episode k starts from a state that follows from the seed and k alone. So a run that was cut needs no simulator's
     state: it begins the episode that went on once more and takes the same actions.

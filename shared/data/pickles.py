@@ -26,7 +26,7 @@ class RefusedError(ValueError):
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        """What builds arrays, lists and dictionaries.
+        """Allows only the classes that build arrays, lists and dictionaries.
 
         Raises:
             RefusedError: It is something else.

@@ -1,4 +1,4 @@
-"""What looks wrong about the ends of a dataset's episodes, in plain words, and the mending of one such fault."""
+"""Remarks on how a dataset's episodes end, where that looks wrong, and the repair of one such fault."""
 
 from collections.abc import Iterator
 

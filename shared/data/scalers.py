@@ -24,7 +24,7 @@ _OWN: dict[str, dict[str, Any]] = {
 
 
 def state_statistics(scaler: str, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What states are scaled by.
+    """The offset and the scale of states.
 
     Args:
         scaler: `standard`, or `min_max`, which takes the least of each component to -1 and the greatest to 1.
@@ -43,7 +43,7 @@ def state_statistics(scaler: str, observations: np.ndarray) -> tuple[np.ndarray,
 
 
 def action_statistics(actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What actions are scaled by, so that those of the data reach from -1 to 1.
+    """The offset and the scale of actions that map the data's actions to [-1, 1].
 
     Args:
         actions: (N, A).
@@ -67,7 +67,7 @@ def _middle_and_half(what: str, values: np.ndarray, otherwise: str) -> tuple[np.
 
 
 def episode_returns(raw: dict[str, np.ndarray], max_episode_steps: int | None) -> np.ndarray:
-    """The sums of rewards of complete episodes, (E,) float64, those of transitions alone.
+    """The returns (E,), float64, of complete episodes, counting transitions only.
 
     So the reward of a row that a time limit ended does not count, unless `raw` says what came after it.
 
@@ -107,7 +107,7 @@ def check_rewards(config: Any) -> None:
 
 
 def reward_scale(config: Any, raw: dict[str, np.ndarray], max_episode_steps: int | None) -> Callable[[Any], Any]:
-    """What a scaler does to rewards, be they a dataset's or the one of a step in the environment.
+    """A function that scales rewards, whether a dataset's or that of one step in the environment.
 
     Args:
         config: A `RewardsConfig` with another `reward_scaler` than `none`.

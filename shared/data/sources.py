@@ -84,7 +84,7 @@ def _check_number_of_actions(raw: Mapping[str, np.ndarray], attributes: Mapping[
 
 
 def next_observations(name: str, source: Source) -> np.ndarray | None:
-    """What came after each row, (N, S), where a file in D4RL's layout says it; D4RL's own reader ignores that array.
+    """The observation after each row, (N, S), if a file in D4RL's layout has it; D4RL's own reader ignores it.
 
     Args:
         name: As in `read`.

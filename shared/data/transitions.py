@@ -166,7 +166,7 @@ def learnt_actions(actions: np.ndarray) -> np.ndarray:
 def extract_transitions(
     raw: dict[str, np.ndarray], max_episode_steps: int | None = None, *, frame_stack: int = 1
 ) -> Batch:
-    """Turns the rows of a dataset into transitions, those of a file in D4RL's layout as its `qlearning_dataset` does.
+    """Turns a dataset's rows into transitions; a file in D4RL's layout is read as by its `qlearning_dataset`.
 
     There, row i becomes a transition into the observation of row i + 1. The last row and the rows that a time limit
     ended are dropped: their next row belongs to another episode. After a terminal it does too, but nothing bootstraps
@@ -204,7 +204,7 @@ def extract_transitions(
 def observed(
     raw: dict[str, np.ndarray], timeouts: np.ndarray, rows: np.ndarray, behind: np.ndarray, frame_stack: int
 ) -> tuple[Any, Any]:
-    """What is seen in `rows` (n,) of a dataset, and what was seen before the rows `behind` (n,), which end steps.
+    """The observations in `rows` (n,) of a dataset, and the ones that the steps before the rows `behind` (n,) led to.
 
     Args:
         raw: The arrays of a dataset, N rows.

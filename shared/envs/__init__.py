@@ -1,4 +1,4 @@
-"""What a policy is scored in: corrected physics, the registry, evaluation, scores."""
+"""Evaluation: environments with corrected physics, their registry, evaluators and scores."""
 
 import os
 

@@ -105,11 +105,11 @@ class Evaluation(NamedTuple):
 
     @property
     def outcomes(self) -> np.ndarray:
-        """What scores the policy: the returns."""
+        """The returns, which score the policy."""
         return self.returns
 
     def row(self) -> dict[str, Any]:
-        """What a run's metrics say of it."""
+        """The entries of a run's metrics."""
         mean = float(self.returns.mean())
         return {"return_mean": mean, "returns": self.returns.tolist(), "lengths": self.lengths.tolist()}
 
@@ -121,11 +121,11 @@ class SuccessEvaluation(Evaluation):
 
     @property
     def outcomes(self) -> np.ndarray:
-        """What scores the policy: 1 for each episode that succeeded, 0 for each other, float64."""
+        """The outcomes that score the policy: 1 for each episode that succeeded, 0 for any other, float64."""
         return self.successes.astype(np.float64)
 
     def row(self) -> dict[str, Any]:
-        """What a run's metrics say of it."""
+        """The entries of a run's metrics."""
         return {**super().row(), "successes": self.outcomes.tolist()}
 
 

@@ -1,4 +1,4 @@
-"""What is known of environments and datasets by their names: one table, asked for whole names alone.
+"""Facts about environments and datasets: one table, which is searched for whole names only.
 
 A name that only contains the name of a known robot is not in it: an InvertedPendulum is no pen, and a Plant no ant.
 What has no row has no rule, no scores and no time limit here. What needs one of these says so, and how to give it.
@@ -21,7 +21,7 @@ NO_TERMINATION = "none"
 
 
 class Known(NamedTuple):
-    """What is known of an environment, or of a dataset.
+    """The facts about an environment or a dataset.
 
     Attributes:
         family: Such as `hopper`.
@@ -108,7 +108,7 @@ def _rows() -> Iterator[tuple[str, Known]]:
 
 
 def env_like(dataset_id: str) -> str | None:
-    """The environment here whose states and rewards are laid out as those of a dataset of D4RL's."""
+    """The environment here whose states and rewards match one of D4RL's datasets."""
     robot = dataset_id.partition("-")[0]
     return f"d4rl/{robot}-v2" if robot in ROBOTS else robotics.ENV_OF.get(dataset_id)
 
@@ -118,12 +118,12 @@ TABLE = MappingProxyType(dict(_rows()))
 
 
 def known(name: str) -> Known | None:
-    """What is known of an environment, which may be written `module:Id`, or of a dataset of D4RL's; None: nothing."""
+    """The facts about an environment (`module:Id` works too) or about one of D4RL's datasets; None if it is unknown."""
     return TABLE.get(name, TABLE.get(name.rpartition(":")[2]))
 
 
 def termination(env_id: str, given: str = "") -> Terminated:
-    """What tells from states of an environment whether its episode ends there.
+    """The function that decides from an environment's states whether the episode ends there.
 
     Args:
         env_id: The environment.

@@ -91,7 +91,7 @@ def choose_renderer() -> None:
 
 @contextmanager
 def film(path: Path) -> Iterator[Callable[[str], gymnasium.Env]]:
-    """What makes environments whose episodes go into a film, which is written when the block ends well.
+    """Yields a maker of environments that are filmed; the film is written if the block ends without an error.
 
     Raises:
         InputError: The file's kind is unknown, a package is missing, or nothing here renders.

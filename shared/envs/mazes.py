@@ -37,7 +37,7 @@ class _Maze(gymnasium.Env, ABC):
     """A robot among walls. An observation is its joint positions, then its joint velocities, in D4RL's frame."""
 
     def __init__(self, maze: AntMazeEnv | PointMazeEnv, robot: MujocoEnv, origin: np.ndarray) -> None:
-        """Takes the maze, its robot, and where the origin (2,) of D4RL's frame lies in the robot's."""
+        """Takes the maze, its robot, and the origin (2,) of D4RL's frame in the robot's frame."""
         Path(maze.tmp_xml_file_path).unlink()  # read by now, and left behind otherwise
         self._robot, self._origin = robot, origin
         self.render_mode, self.metadata = maze.render_mode, maze.metadata
@@ -67,7 +67,7 @@ class _Maze(gymnasium.Env, ABC):
         return self._observation(), {}
 
     def render(self) -> Any:
-        """What the simulator shows."""
+        """Renders a frame of the simulator."""
         return self._robot.render()
 
     @abstractmethod

@@ -16,7 +16,7 @@ import numpy as np
 from shared.errors import InputError
 
 PREFIX = "MinAtar/"
-"""What the games' names begin with."""
+"""The prefix of the games' names."""
 
 _GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 # They have none of their own.

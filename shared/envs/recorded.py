@@ -41,7 +41,7 @@ def open_set(name: str) -> Any:
 
 
 def spec_of(dataset: Any) -> EnvSpec | None:
-    """What makes the environment that a set is to be evaluated in; by default that is the one it was recorded in."""
+    """The spec of the environment for a set's evaluation; by default the one that it was recorded in."""
     return dataset._eval_env_spec or dataset.env_spec  # Minari has no public name for the first
 
 
@@ -75,7 +75,7 @@ def owner_of(spec: EnvSpec) -> str | None:
 
 
 def settings_of(spec: EnvSpec) -> tuple[Any, ...]:
-    """What its id does not say of how the environment of a specification steps; how it is shown does not count."""
+    """The settings of a spec that change how its environment steps, apart from its id; rendering does not count."""
     own = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
     # Those of this project's are put on again by whoever makes the environment.
     wrappers = [wrapper for wrapper in spec.additional_wrappers if not wrapper.entry_point.startswith("shared.")]

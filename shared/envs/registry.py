@@ -145,7 +145,7 @@ def full_name(env_id: str) -> str:
 
 
 def fingerprint(env_id: str, env: gymnasium.Env) -> dict[str, Any]:
-    """What a score depends on besides the policy.
+    """Everything that a score depends on besides the policy.
 
     Args:
         env_id: As `make_env` took it.

@@ -14,7 +14,7 @@ from shared.names import D4RL_FACTS, nearest
 
 
 class Reference(NamedTuple):
-    """What D4RL states about a dataset.
+    """D4RL's reference scores for a dataset.
 
     `min_score` and `max_score` are the undiscounted returns that count as 0 and 100. `env_id` is the environment that
     steps as the one the data came from, None where there is none yet.
@@ -81,11 +81,11 @@ def _between(returns: ArrayLike, low: float, high: float) -> np.ndarray:
 
 
 REFERENCES = ("ref_min_score", "ref_max_score")
-"""What a file calls the returns that count as 0 and 100, by D4RL's names for them."""
+"""D4RL's names in files for the returns that count as 0 and 100."""
 
 
 class Scale(NamedTuple):
-    """What a run reports for the outcomes of episodes.
+    """The scale on which a run reports the outcomes of episodes.
 
     `metric` names the values in files, `words` in print. `bounds` are the outcomes that count as 0 and 100; without
     them, outcomes are reported as they are. `of` names the outcomes: undiscounted returns, or successes, each 0 or 1.
@@ -121,7 +121,7 @@ class Scale(NamedTuple):
 
 
 def scale(env_id: str, stated: Mapping[str, Any] | None = None) -> Scale:
-    """What outcomes measured in `env_id` are reported as.
+    """The scale for outcomes that were measured in `env_id`.
 
     Only where an environment steps as D4RL's did is that a D4RL score, whatever it shows. Gymnasium-Robotics'
     environments share D4RL's scale and not its physics: there it is a normalised return, under a name that says so. In

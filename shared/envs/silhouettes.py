@@ -20,7 +20,7 @@ from shared.envs.physics import D4RLHalfCheetah, D4RLHopper, D4RLWalker2d
 from shared.errors import InputError
 
 PREFIX = "silhouettes/"
-"""What the environments' names begin with."""
+"""The prefix of the environments' names."""
 
 _OF_STATES = "d4rl/"
 _ROBOTS: dict[str, Any] = {"halfcheetah-v2": D4RLHalfCheetah, "hopper-v2": D4RLHopper, "walker2d-v2": D4RLWalker2d}

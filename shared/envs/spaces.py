@@ -1,4 +1,4 @@
-"""What an environment shows and takes: a vector or an image, and either a vector or one of a number of actions."""
+"""Spaces: observations are vectors or images, actions are vectors or one of a finite number."""
 
 from typing import Any, NamedTuple
 

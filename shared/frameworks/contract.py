@@ -1,4 +1,4 @@
-"""What an algorithm's file must hold, by framework and kind; `make lint` has mypy hold every twin to it (PEP 544).
+"""The contract of an algorithm's file, by framework and kind; with `make lint`, mypy checks every twin (PEP 544).
 
 Names are equal on both sides. Types are loose where algorithms differ, as in the columns of a batch and the draws of an
 update. The static arguments of a JAX `update` say what a step's number decides. Losses are methods of the trainer
@@ -27,7 +27,7 @@ class Trainer(Protocol):
         """One gradient step; the metrics, on the device."""
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds, under the reference's keys."""
+        """The contents of a checkpoint, under the reference's keys."""
 
 
 class TorchTwin(Protocol):

@@ -74,7 +74,7 @@ def translated(
 
 
 def _weights(content: Mapping[str, Any]) -> dict[str, list[_Weight]]:
-    """The tensors of its own of each network, in their order; those of critics also by the member's number."""
+    """Each network's own tensors, in order; a critic's are also found by the member's number."""
     moments: dict[tuple[str, int], Mapping[str, Tensor]] = {}
     own = {name: list(network.items()) for name, network in content.items() if "optim" not in network}
     for optimizer, networks in _OPTIMIZERS.items():

@@ -123,7 +123,7 @@ def with_policy(config: Any) -> Any:
 
 
 def _evaluation(result: Path) -> dict[str, Any]:
-    """What a run's result says of its evaluation; nothing if the file is somebody else's, or the run judged another."""
+    """The facts on the evaluation in a run's result; empty if the file is from elsewhere or is about another policy."""
     try:
         evaluation = json.loads(result.read_text())["evaluation"]
         return {} if "policy" in evaluation else {"env": evaluation["env"], "dataset": evaluation.get("dataset")}

@@ -58,7 +58,7 @@ def named(part: Any) -> Named:
 
 
 def torch_moments(optimizer: Optimizer, part: nn.Module | torch.Tensor) -> Named:
-    """The moments of a part's optimiser, as `named` gives those of an optax state; zeros before any step."""
+    """The moments of a part's optimizer, in the form of `named`; zeros before any step."""
     descends = isinstance(optimizer, torch.optim.SGD)
     moments: Named = {} if descends else {"steps": np.asarray(0)}
     for name, parameter in parameters(part).items():
@@ -173,7 +173,7 @@ def _advance(schedule: LRScheduler) -> None:
 
 
 def _stepped(trainer: Any, optimizer: str) -> nn.Module | torch.Tensor:
-    """What the optimiser of this name steps."""
+    """The module or tensor that the optimizer of this name updates."""
     return getattr(trainer, optimizer.removesuffix("_optimizer"))
 
 
@@ -195,7 +195,7 @@ def _is_trace(part: Any) -> bool:
 
 
 def _momentum(opt_state: optax.OptState) -> list[optax.TraceState]:
-    """What gradient descent with momentum keeps; none of another optimiser."""
+    """The states of gradient descent with momentum; empty for any other optimizer."""
     return list(filter(_is_trace, jax.tree.leaves(opt_state, is_leaf=_is_trace)))
 
 

@@ -96,7 +96,7 @@ def _from_checkpoint(content: Any) -> list[Any]:
 
 
 def _joined(calls: Sequence[Metrics]) -> Metrics:
-    """The metrics of calls of one program as those of a single longer call, in the same order; others by name alone."""
+    """Joins the metrics of several calls of one program, in order; other entries are joined by name alone."""
     if len({tuple(map(frozenset, call)) for call in calls}) != 1:
         return [_by_name(calls)]
     return [

@@ -102,7 +102,7 @@ def save_checkpoint(path: Path, algorithm: str, state: Any, total_it: int, **fac
 
 
 def read_checkpoint(path: str) -> dict[str, Any]:
-    """What a checkpoint holds, by key; only data are read, no code is run.
+    """The contents of a checkpoint, by key; only data are read, no code is run.
 
     Raises:
         InputError: The file is missing, damaged, or no checkpoint.

@@ -33,13 +33,13 @@ def convolve(images: Array, kernel: Array, stride: int = 1, padding: int = 0) ->
 
 
 def as_convolution(images: Array, kernel: Array, stride: int, padding: int) -> Array:
-    """What `convolve` says, by XLA's own operation."""
+    """`convolve` by XLA's own operation."""
     strides, sides, layout = (stride, stride), [(padding, padding)] * 2, ("NCHW", "HWIO", "NCHW")
     return jax.lax.conv_general_dilated(images, kernel, strides, sides, dimension_numbers=layout)
 
 
 def as_product(images: Array, kernel: Array, stride: int, padding: int) -> Array:
-    """What `convolve` says: the pixels of each output side by side (B * H' * W', height * width * in), by the kernel.
+    """`convolve` as a product: each output's pixels in a row, (B * H' * W', height * width * in), times the kernel.
 
     It multiplies two matrices, since XLA is slower within a loop if the left side has more axes.
     """
@@ -151,7 +151,7 @@ def same(channels: int) -> Conv:
 
 
 def pool(images: Array, padding: Any = "SAME") -> Array:
-    """The greatest of 3 by 3 pixels at every second place; what lies outside the image is never the greatest.
+    """The maximum over 3 by 3 pixels with a stride of 2; pixels outside the image never count.
 
     With `SAME` the windows begin outside the image if its side is odd, and all end outside. PyTorch's twin counts that.
     """

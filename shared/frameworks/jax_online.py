@@ -155,7 +155,7 @@ class _Alone:
         return action, history
 
     def end(self, at: int) -> tuple[Any, Ring]:
-        """What the next interval begins with."""
+        """The state that the next interval begins with."""
         return self.state, self._ring
 
 

@@ -1,4 +1,4 @@
-"""The parts of a JAX checkpoint, checked before a run goes on from them: flax takes over any array that has a place."""
+"""The parts of a JAX checkpoint, checked before a run resumes: flax would accept any array that has a place."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def check(restored: Any, saved: Any, state: Any) -> None:
 
 
 def _names(nested: Any) -> set[str]:
-    """The keys that lead to a state's arrays as a checkpoint holds them; those of a damaged one may be numbers."""
+    """The keys that lead to a state's arrays in a checkpoint; a damaged one may have numbers as keys."""
     return {".".join(map(str, path)) for path in traverse_util.flatten_dict(nested)}
 
 

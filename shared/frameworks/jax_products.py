@@ -47,7 +47,7 @@ class EigenProgram:
         return jax.jit(self._function, compiler_options=eigen_alone(), **self._how)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the function returns."""
+        """Calls the compiled function."""
         is_part = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs)))
         return (self._part if is_part else self.whole)(*args, **kwargs)
 

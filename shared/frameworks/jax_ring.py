@@ -17,7 +17,7 @@ from shared.runs.facts import stored_rows
 
 
 class Ring(PackedDataset):
-    """Transitions on the device: when it is full, the oldest are overwritten, those of the dataset first.
+    """Transitions on the device. When it is full, the oldest are overwritten, beginning with the dataset's.
 
     Attributes:
         size: Rows that are there, (); those beyond hold nothing.
@@ -39,7 +39,7 @@ class Ring(PackedDataset):
         return cls(rows=rows, size=size, pointer=pointer, **facts)
 
     def content(self) -> dict[str, Any]:
-        """What a checkpoint holds of it: the rows that are there, (size, W), and where the next one goes."""
+        """The contents for a checkpoint: the rows so far, (size, W), and the place of the next one."""
         return {"rows": np.asarray(self.rows[: int(self.size)]), "pointer": int(self.pointer)}
 
     def refilled(self, path: str, content: Mapping[str, Any]) -> Self:
@@ -90,14 +90,14 @@ def push_kept(ring: Ring, columns: Any, kept: Array) -> Ring:
 
 
 class Sources(NamedTuple):
-    """What batches of two buffers are taken from."""
+    """The two buffers that batches are taken from."""
 
     rows: PackedDataset
     ring: Ring
 
 
 def take_both(dataset: PackedDataset, ring: Ring, indices: Array, offline: int) -> Any:
-    """A batch of two buffers: `offline` of the indices (B,) are of the dataset, those behind them count on from it."""
+    """A batch of two buffers: `offline` of the indices (B,) are rows of the dataset; later ones continue its count."""
     parts = take(dataset, indices[:offline]), take(ring, indices[offline:] - len(dataset))
     return dataset.kind(*(jnp.concatenate(columns) for columns in zip(*parts, strict=True)))
 

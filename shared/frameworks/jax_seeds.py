@@ -85,7 +85,7 @@ def _vmapped(
 
 
 class Stack:
-    """What several seeds carry from call to call of one program: stacked, on as many devices as can share them."""
+    """The carry of several seeds between calls of one program: stacked, on as many devices as can share them."""
 
     def __init__(self) -> None:
         """Nobody's."""
@@ -101,7 +101,7 @@ class Stack:
         (self._home,) = jax.tree.leaves(tree)[0].devices()
 
     def of(self, owners: Sequence[Any]) -> Any:
-        """The trees of these seeds as one; those of others, whose runs have failed, are dropped."""
+        """Stacks the trees of these seeds; the trees of seeds whose runs have failed are dropped."""
         if self._stacked is None or list(owners) != self._owners:
             trees = [self.copy_of(owner) for owner in owners]
             self._owners, self._own = list(owners), []

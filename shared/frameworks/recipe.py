@@ -69,7 +69,7 @@ def recipe(program: ExportedProgram, inputs: list[str], output: str) -> tuple[li
     names: dict[Node, str] = {}
 
     def value(argument: Any) -> Any:
-        """What a step writes for an argument, the steps that lead to it having been written."""
+        """The text of an argument, once the steps that lead to it have been written."""
         if not isinstance(argument, Node):
             return argument
         argument = _meant(argument)

@@ -1,4 +1,4 @@
-"""What a run has left: its checkpoint, of either framework, and the twins at its state.
+"""A saved run: its checkpoint, of either framework, and the twins in its state.
 
 Neither twin is known here by name: a checkpoint says of which algorithm it is.
 """
@@ -157,11 +157,11 @@ class SavedRun:
 
     @property
     def scale(self) -> Scale:
-        """What returns are reported as."""
+        """The scale on which returns are reported."""
         return scale(self.env_id, self.facts.get("environment"))
 
     def evaluator(self, n_episodes: int, seed: int | None = None, env_id: str | None = None, **how: Any) -> Evaluator:
-        """What scores the run's policy: it normalises states as the run's evaluations did.
+        """An evaluator for the run's policy, which normalizes states as the run's own evaluations did.
 
         Args:
             n_episodes: Episodes of one evaluation.
@@ -205,7 +205,7 @@ class SavedRun:
 
     @property
     def evaluation_seed(self) -> int:
-        """What decides the start states of the run's evaluations."""
+        """The seed that decides the start states of the run's evaluations."""
         return getattr(self.config, "eval_seed", self.config.seed)
 
     def policy(self, seed: int | None = None, framework: str = "torch") -> Policy | ContextPolicy:
@@ -262,7 +262,7 @@ class SavedRun:
 
     @property
     def draw(self) -> Callable[[np.random.Generator], np.ndarray] | None:
-        """What the policy draws for a step of an episode; None for one that draws nothing."""
+        """A function that draws the policy's noise for one step of an episode; None if the policy draws nothing."""
         draw = getattr(self.torch, "draw_acting_noise", None)
         return draw and partial(draw, hp=self.config, action_dim=self.sizes[1])
 
@@ -288,7 +288,7 @@ class SavedRun:
         return mean, std
 
     def action_statistics(self) -> tuple[np.ndarray, np.ndarray]:
-        """What is added to the policy's actions, (A,), and what multiplies them before, (A,).
+        """The offset (A,) and the scale (A,) of the policy's actions; the scale is applied first.
 
         Raises:
             InputError: The checkpoint holds those of other actions.
@@ -302,7 +302,7 @@ class SavedRun:
 
     @property
     def box(self) -> ActionBox | None:
-        """What the environment's actions never leave; None of a checkpoint that does not say it.
+        """The box of the environment's actions; None if the checkpoint does not have it.
 
         Raises:
             InputError: The checkpoint holds that of other actions.
@@ -350,7 +350,7 @@ class SavedRun:
         return exchange.to_jax(trainer, self._empty_state()), trainer.total_it
 
     def _jax_act(self) -> Callable[..., np.ndarray]:
-        """What the PyTorch twin's `act` computes, by the JAX twin."""
+        """The JAX twin's form of the PyTorch twin's `act`."""
         act, network = load_twin("jax", self.algorithm).act, acting(self.state()[0])
         return lambda *inputs: np.asarray(act(network, *inputs))
 
@@ -361,7 +361,7 @@ class SavedRun:
 
 
 def _config(path: Path, algorithm: str, facts: dict[str, Any], config_path: Path | None) -> Any:
-    """The settings of a checkpoint: those of the file that is named, else its own, else those beside it."""
+    """The settings of a checkpoint: from the file that is named, else its own, else from the file next to it."""
     config_class = load_twin("torch", algorithm).TrainConfig
     if config_path is None and isinstance(facts.get("settings"), dict):
         return from_settings(config_class, algorithm, facts["settings"], f"settings in {path}: ")

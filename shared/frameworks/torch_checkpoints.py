@@ -37,7 +37,7 @@ def generator_states() -> dict[str, Any]:
 
 
 def restore_generators(states: Mapping[str, Any]) -> None:
-    """Sets the generators to where they stood; those of GPUs only where there are as many."""
+    """Restores the generators' states; a GPU's only if there are as many GPUs."""
     words, *rest = states["numpy"]
     np.random.set_state(("MT19937", words.numpy().astype(np.uint32), *rest))
     if "python" in states:  # SAC's older checkpoints lack it, and SAC does not draw from it
@@ -209,7 +209,7 @@ def _check_all(
 
 
 def read_checkpoint(path: str, allowed: Sequence[tuple[type, str]] = ()) -> dict[str, Any]:
-    """What a checkpoint of ours or of CORL's holds, by key, on the CPU; only data are read, no code is run.
+    """The contents of a checkpoint, ours or CORL's, by key, on the CPU; only data are read, no code is run.
 
     Args:
         path: The `.pt` file.

@@ -87,7 +87,7 @@ class Same(nn.Conv2d):
 
 
 class Pool(nn.Module):
-    """The greatest of 3 by 3 pixels at every second place; what lies outside the image is never the greatest."""
+    """The maximum over 3 by 3 pixels with a stride of 2; pixels outside the image never count."""
 
     def __init__(self, *padding: int) -> None:
         """Pixels outside on the left, on the right, above and below."""

@@ -1,4 +1,4 @@
-"""What PyTorch's own layers lack. `shared/frameworks/jax_layers.py` holds the same names for JAX, but for `probe`."""
+"""Layers that PyTorch lacks. `shared/frameworks/jax_layers.py` has the same names for JAX, except `probe`."""
 
 import math
 from collections.abc import Sequence

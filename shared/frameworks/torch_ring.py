@@ -30,7 +30,7 @@ from shared.runs.facts import stored_rows
 
 
 class Ring:
-    """Transitions on the device: when it is full, the oldest are overwritten, those of the dataset first.
+    """Transitions on the device. When it is full, the oldest are overwritten, beginning with the dataset's.
 
     Attributes:
         rows: A named tuple of tensors with room for `capacity` rows; those beyond `size` hold nothing.
@@ -72,7 +72,7 @@ class Ring:
         self.size = min(self.size + number, capacity)
 
     def content(self) -> dict[str, Any]:
-        """What a checkpoint holds of it: the rows side by side, (size, W), and where the next one goes."""
+        """The contents for a checkpoint: the rows side by side, (size, W), and the place of the next one."""
         columns = [
             column[: self.size].flatten(1) if column.ndim > 1 else column[: self.size, None] for column in self.rows
         ]
@@ -93,7 +93,7 @@ class Ring:
 
 
 def take_both(dataset: Any, experience: Any, indices: Tensor, offline: int) -> Any:
-    """A batch of two buffers: `offline` of the indices (B,) are of the dataset, those behind them count on from it."""
+    """A batch of two buffers: `offline` of the indices (B,) are rows of the dataset; later ones continue its count."""
     parts = take(dataset, indices[:offline]), take(experience, indices[offline:] - len(dataset[0]))
     return type(dataset)(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 

@@ -69,7 +69,7 @@ def seed_everything(seed: int, deterministic: bool = False) -> None:
 
 @torch.no_grad()
 def on_arrays(policy: Callable[..., Tensor], network: nn.Module, *arrays: np.ndarray) -> np.ndarray:
-    """What a network's policy makes of NumPy's arrays: real numbers become the network's type, whole ones stay."""
+    """Calls a network's policy with NumPy arrays: floats become the network's type, integers stay."""
     weight = next(network.parameters())
     tensors = (torch.as_tensor(array, device=weight.device) for array in arrays)
     inputs = (tensor.to(weight.dtype) if tensor.is_floating_point() else tensor for tensor in tensors)

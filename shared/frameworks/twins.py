@@ -64,5 +64,5 @@ def load_twin(framework: str, algorithm: str) -> ModuleType:
 
 
 def acting(state: Any) -> Any:
-    """What `policy` and `act` of a twin take first: the actor, a sequence model, or several networks, as it says."""
+    """The first argument of a twin's `policy` and `act`: the actor, a sequence model, or several networks."""
     return next(getattr(state, name) for name in ("acting", "actor", "model") if hasattr(state, name))

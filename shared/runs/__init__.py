@@ -1,1 +1,1 @@
-"""What every run has: settings, task, folder, resuming, seeds."""
+"""The parts of every run: settings, task, folder, resuming, seeds."""

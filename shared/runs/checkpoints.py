@@ -12,7 +12,7 @@ _KEPT = 2
 _ASIDE = ".aside"
 
 READERS: dict[str, Callable[[str], Mapping[str, Any]]] = {}
-"""What reads a checkpoint's content, by the file's suffix: each framework enters its own when it is imported."""
+"""The readers of checkpoints, by the file's suffix: each framework enters its own when it is imported."""
 
 
 class Checkpoints:
@@ -24,7 +24,7 @@ class Checkpoints:
         self._suffix = suffix
 
     def path(self, step: int) -> Path:
-        """Where the checkpoint after `step` updates lies."""
+        """The path of the checkpoint after `step` updates."""
         return self.folder / f"step_{step}{self._suffix}"
 
     def steps(self) -> list[int]:
@@ -50,7 +50,7 @@ class Checkpoints:
                 self.path(step).unlink()
 
     def tidy(self, last: int) -> None:
-        """Removes halves of files, and gives those after step `last` another name: a run that goes on is past them."""
+        """Removes half-written files, and renames files from after step `last`, which a resumed run writes again."""
         for partial in self.folder.glob("*.partial"):
             partial.unlink()
         for step in self.steps():

@@ -322,14 +322,14 @@ def _parser(config_class: type, algorithm: str, prog: str | None) -> argparse.Ar
 
 
 def _metavar(kind: Any) -> str:
-    """What stands for a value of this type in the help."""
+    """The placeholder in the help for a value of this type."""
     if scalar_or_tuple(kind) is tuple:
         return f"[{_METAVARS[entry_types(kind)[0]]},...]"
     return _METAVARS[base_type(kind)]
 
 
 def _run_settings(config_class: type) -> set[str]:
-    """What a run is, in contrast to how its algorithm learns: what `shared/runs/settings.py` declares."""
+    """The settings of the run rather than of its algorithm, which `shared/runs/settings.py` declares."""
     shared = (base for base in inspect.getmro(config_class) if base.__module__ == RunConfig.__module__)
     return {field.name for base in shared for field in dataclasses.fields(base)}
 
@@ -415,14 +415,14 @@ def _other_names(config_class: type, algorithm: str) -> dict[str, str]:
 
 
 def _hint(config_class: type, algorithm: str, name: str, further: Sequence[str] = (), dashes: str = "") -> str:
-    """What somebody may have meant by an unknown name, who could have given some further ones, in words."""
+    """Suggests what the user may have meant by an unknown name; `further` names are also possible."""
     settings = _field_types(config_class)
     meant = suggestion(name, [*settings, *_epochs(config_class), *further], other_names(settings, algorithm))
     return f"did you mean {', '.join(dashes + name for name in meant)}?" if meant else "--help lists the settings"
 
 
 def _epochs(config_class: type) -> dict[str, str]:
-    """What CORL counts in epochs, with the house's name."""
+    """The settings that CORL counts in epochs, with their names here."""
     return getattr(config_class, "CORL_EPOCHS", {})
 
 

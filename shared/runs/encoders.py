@@ -26,7 +26,7 @@ FILTERS: Mapping[str, Sequence[Filter]] = {
     # Young and Tian, MinAtar, 2019, https://arxiv.org/abs/1903.03176, for images of 10 by 10
     "minatar": (Filter(16, 3, 1),),
 }
-"""d3rlpy's. Kernels lie within the image: nothing is padded. Between the layers and behind them stands ReLU."""
+"""d3rlpy's encoder. Nothing is padded, and a ReLU follows each layer."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Impala:
 
 @dataclass(frozen=True)
 class ResNet:
-    """Residual units behind a convolution of 7 by 7: normalised by groups, kernels standardised.
+    """Residual units after a 7 by 7 convolution: group normalization, standardized kernels.
 
     He et al., Identity Mappings in Deep Residual Networks, 2016, https://arxiv.org/abs/1603.05027. Kolesnikov et al.,
     Big Transfer, 2019, https://arxiv.org/abs/1912.11370, as in jaxrl_m's `resnetv2-26-1`.
@@ -69,11 +69,11 @@ class ResNet:
 
 
 ENCODERS: dict[str, Sequence[Filter] | Impala | ResNet] = {**FILTERS, "impala": Impala(), "resnet": ResNet()}
-"""What there is to choose from. No norm keeps statistics of batches: a policy acts as it was trained."""
+"""The available encoders. No norm keeps statistics of batches, so a policy acts as it was trained."""
 
 
 def halved(size: int) -> int:
-    """The side of an image of this side behind a stride of 2, where all of it is read."""
+    """The side of an image after a stride of 2, if all of it is read."""
     return ceil(size / 2)
 
 

@@ -1,4 +1,4 @@
-"""What a run can do without: the curve, Weights & Biases, and what a dataset's file says of its policies."""
+"""A run's extras: the curve, Weights & Biases, and a dataset file's remarks on its policies."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ _SUFFIX = "_return_mean"
 
 
 class Extra:
-    """Spares the run what an extra raises: the first fault is told in one line, later ones are not."""
+    """Keeps an extra's errors from ending the run: the first one is printed in one line, later ones are not."""
 
     def __init__(self, words: str) -> None:
         """Nothing has failed yet; `words` tell what has, if anything does."""
@@ -20,7 +20,7 @@ class Extra:
 
     @contextlib.contextmanager
     def spared(self) -> Iterator[None]:
-        """What the block raises ends the block alone; Ctrl-C and the like go through."""
+        """An error in the block ends only the block; Ctrl-C and the like pass through."""
         try:
             yield
         except Exception as error:

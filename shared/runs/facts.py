@@ -1,4 +1,4 @@
-"""What a checkpoint of either framework says about its run, and of what kind each of these facts must be.
+"""The facts about a run in its checkpoint, of either framework, and the type that each must have.
 
 Files from outside may have the right format and the wrong content. It is checked before anything is built on it.
 
@@ -46,7 +46,7 @@ class _Progress(BaseModel):
 
 
 class _Environment(BaseModel):
-    """What networks are made for: the environment that scores the run, S, A and the bound of every action component.
+    """The sizes that networks are built for: the scoring environment, S, A and the bound of every action component.
 
     Of images, channels, height and width take the place of S.
 

@@ -101,7 +101,7 @@ def scalar_or_tuple(kind: Any) -> type:
 
 
 def entry_types(kind: Any) -> tuple[Any, ...]:
-    """What stands in a tuple of this type, which may be null: `float` and `...` for `tuple[float, ...]`."""
+    """The entry types of a tuple type, which may be optional: `float` and `...` for `tuple[float, ...]`."""
     return typing.get_args(base_type(kind))
 
 

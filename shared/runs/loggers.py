@@ -12,7 +12,7 @@ from shared.runs.wandb_side import wandb_logger
 
 
 class Logger(Protocol):
-    """What is told how a run goes on.
+    """A logger, which receives a run's metrics as it progresses.
 
     Attributes:
         name: As messages have it.

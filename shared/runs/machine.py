@@ -1,4 +1,4 @@
-"""What a result depends on besides its settings: hardware, its load, and versions of packages."""
+"""Facts that a result depends on besides its settings: hardware, its load, and versions of packages."""
 
 import os
 import platform
@@ -85,7 +85,7 @@ def _gpus() -> list[str]:
 
 
 def _ask(fact: str) -> list[str]:
-    """What NVIDIA's driver says of each GPU, sizes in MiB; nothing without it."""
+    """The answers of NVIDIA's driver for each GPU, sizes in MiB; empty without a driver."""
     try:
         query = ["nvidia-smi", f"--query-gpu={fact}", "--format=csv,noheader,nounits"]
         return subprocess.run(query, capture_output=True, text=True, check=True, timeout=10).stdout.splitlines()

@@ -106,7 +106,7 @@ def is_exhausted(error: BaseException | None) -> bool:
 
 
 def advice(config: Any) -> str:
-    """What to say of a run for which memory was not enough."""
+    """Advice for a run that has run out of memory."""
     settings = tuple(name for part in _parts(config) for name in part.settings)
     return f"out of memory: lower {_farthest(config, settings)}"
 

@@ -27,7 +27,7 @@ from shared.runs.task import Task
 Config = TypeVar("Config")
 
 NEEDED = "a model must know when its episodes end, so take data that names one"
-"""What to do with a dataset that names no environment."""
+"""The fix for a dataset that names no environment."""
 
 
 def load_model_task(config: Any) -> Task:
@@ -119,7 +119,7 @@ def check_model(path: Path, suffix: str) -> Path:
 def settings_of(
     content: Mapping[str, Any], config_class: type[Config], file: Path, device: str
 ) -> tuple[Config, tuple[int, int, float], str]:
-    """What a model's checkpoint says about its run: settings on a device, S, A and 1, and the environment.
+    """The facts about its run in a model's checkpoint: settings on a device, (S, A, 1), and the environment.
 
     Raises:
         InputError: It is of another algorithm, or of a run that wrote no such facts.

@@ -1,4 +1,4 @@
-"""What a run takes over from the checkpoint that it begins with: the units in which its networks see the world."""
+"""The units of a run's networks, which it takes over from the checkpoint that it begins with."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -62,7 +62,7 @@ class Origin:
 
 
 def origin_of(config: RecordConfig) -> Origin | None:
-    """What a run begins with: its last checkpoint, if it is resumed, else that of `load_model`; None if it begins anew.
+    """The checkpoint that a run begins with: its own last one if resumed, else `load_model`'s; None if it starts anew.
 
     A file that cannot be read is passed over here, because whoever loads its networks says so.
     """

@@ -15,7 +15,7 @@ from shared.runs.progress import say, warn
 
 
 class Prompts(NamedTuple):
-    """What a sequence model is asked for: returns, and the factor that it sees them under."""
+    """The returns that a sequence model is prompted with, and the factor that scales them for it."""
 
     target_returns: tuple[float, ...]
     reward_scale: float
@@ -70,7 +70,7 @@ def tell_of_preparation(before: Any, after: Any, episodes: Episodes) -> None:
 def prompts(
     env: str, target_returns: tuple[float, ...] | None, reward_scale: float | None, returns: np.ndarray
 ) -> Prompts:
-    """What a run's sequence model is asked for; a line says what was taken from the data.
+    """The prompts of a run's sequence model; a printed line says what was taken from the data.
 
     Args:
         env: The dataset.

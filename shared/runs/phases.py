@@ -143,7 +143,7 @@ class PhaseResults:
         return row
 
     def of_evaluation(self, step: int, evaluation: AnyEvaluation) -> dict[str, float]:
-        """What an evaluation's row says of success; nothing where the task has no goal."""
+        """The success rates in an evaluation's row; empty if the task has no goal."""
         if not self._has_goals:
             return {}
         assert isinstance(evaluation, Evaluation | Both), "only an environment has goals"

@@ -1,4 +1,4 @@
-"""What a run writes into its folder: settings, rows of metrics, learning curve, a checkpoint's facts, result."""
+"""The files of a run's folder: settings, rows of metrics, learning curve, a checkpoint's facts, result."""
 
 import contextlib
 import dataclasses
@@ -209,7 +209,7 @@ class Record:
     # ---- a checkpoint's facts --------------------------------------------------------------------------------------
 
     def facts(self, step: int) -> dict[str, Any]:
-        """What every checkpoint holds besides an algorithm's state."""
+        """The facts that every checkpoint holds besides an algorithm's state."""
         progress = {
             "metrics_size": self._metrics.size,
             "updates": self._progress.updates,

@@ -60,12 +60,12 @@ def unfinished(config: RecordConfig, algorithm: str, framework: str) -> Iterator
 
 
 def dataset_name(config: RecordConfig) -> str:
-    """What a run calls its dataset: of a file its name alone."""
+    """The run's name for its dataset; of a file, only the file's name."""
     return Path(config.env).stem if is_file_name(config.env) else config.env
 
 
 def run_name(config: RecordConfig) -> str:
-    """What the folder of a run is called, up to its framework."""
+    """The name of a run's folder, up to its framework."""
     return f"{config.name}-{dataset_name(config)}-s{config.seed}".replace("/", "-").replace(":", "-")
 
 
@@ -110,7 +110,7 @@ def run_status(config: RecordConfig, algorithm: str, framework: str) -> tuple[Ru
 
 
 def defaults_of_later(config: RecordConfig) -> dict[str, Any]:
-    """What the settings that runs of earlier versions lack were there, as YAML has them."""
+    """The values that newer settings had, in effect, in runs of earlier versions, as YAML has them."""
     defaults = {field.name: field.default for field in fields(config) if "later" in field.metadata}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}
 

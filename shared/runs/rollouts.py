@@ -37,7 +37,7 @@ class Rollouts(NamedTuple):
     measures: dict[str, float]
 
     def row(self) -> dict[str, Any]:
-        """What a run's metrics say of it."""
+        """The entries of a run's metrics."""
         return {**self.measures, "followed": self.outcomes.tolist(), "rollout_errors": self.errors.tolist()}
 
 

@@ -133,7 +133,7 @@ class Run:
             raise
 
     def _load_resumed(self, load: Callable[[str], Mapping[str, Any]], last: int | None) -> Mapping[str, Any] | None:
-        """What the last whole checkpoint holds of the first resumed run that can be used; None if there is none."""
+        """The contents of the last complete checkpoint of the first resumed run that has one; None if none has."""
         while self._record.resumed:
             try:
                 return self._load_last(load, last)
@@ -142,7 +142,7 @@ class Run:
         return None
 
     def _load_last(self, load: Callable[[str], Mapping[str, Any]], last: int | None) -> Mapping[str, Any] | None:
-        """What the last whole checkpoint of a resumed run holds; None if it has none at all."""
+        """The contents of a resumed run's last complete checkpoint; None if it has none."""
         faults = []
         for step in reversed([step for step in self._record.checkpoints.steps() if last is None or step <= last]):
             path = self._record.checkpoints.path(step)

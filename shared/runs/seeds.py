@@ -29,7 +29,7 @@ _SEED = 1024
 
 
 class _Meeting(NamedTuple):
-    """What a seed waits for: that `together` turns the parts of all who are there into their answers."""
+    """A meeting of seeds: each waits until `together` has turned everybody's part into answers."""
 
     order: int
     part: Any
@@ -115,7 +115,7 @@ def count() -> int:
 
 
 def label() -> str:
-    """What begins a line that one of several seeds prints; empty for a seed alone."""
+    """The prefix of a line that one of several seeds prints; empty for a single seed."""
     seed = getattr(_here, "seed", None)
     return "" if seed is None else f"seed {seed.number}: "
 
@@ -127,7 +127,7 @@ def agreed(stopping: bool) -> bool:
 
 
 def once(of: Any, make: Callable[[], T]) -> T:
-    """What `make` returns, made by the first seed that asks and kept for the others.
+    """The result of `make`, which the first seed calls and the others share.
 
     Args:
         of: Any object that is the same one for all who mean the same thing.
@@ -249,7 +249,7 @@ def _hold_meeting(waiting: Sequence[_Seed], group: _Group, stop: StopRequest) ->
 
 
 def summary(results: Sequence[Mapping[str, Any]]) -> str:
-    """What the seeds' `result.json` say, in a line."""
+    """Summarizes the seeds' `result.json` in one line."""
     every = [result[f"mean_of_last_{AVERAGED}"] for result in results]
     scores = [score for score in every if score is not None]
     shown = ", ".join("no score" if score is None else f"{score:.1f}" for score in every)

@@ -1,4 +1,4 @@
-"""The settings of a run, in contrast to those of an algorithm: said once, with the comments that `--help` prints.
+"""The settings of a run, as opposed to an algorithm's: defined once, with the comments that `--help` prints.
 
 An algorithm's `TrainConfig` inherits those that it has, and may give one another default. It writes the comment anew
 only where that says something else. `--help` lists the settings of this file as those of the run.
@@ -13,7 +13,7 @@ from shared.runs.fields import bounded, bounds, choice, later, positive, unbound
 
 @dataclass(frozen=True)
 class RecordConfig:
-    """What every run has."""
+    """The settings that every run has."""
 
     # Project in Weights & Biases
     project: str = "CORL"
@@ -55,7 +55,7 @@ class RecordConfig:
 
 @dataclass(frozen=True)
 class RunConfig(RecordConfig):
-    """What every run has that an environment scores."""
+    """The settings of every run that is scored in an environment."""
 
     # Episodes in an evaluation
     n_episodes: int = bounded(10, low=1)

@@ -1,4 +1,4 @@
-"""What a twin's file imports before any package: its end as a program.
+"""The first import of a twin's file, before any package: how the program ends.
 
 Loading the frameworks takes seconds. Ctrl-C ends the process within them, from here on, where such a file is what runs.
 """

@@ -1,4 +1,4 @@
-"""TensorBoard, whose file of events lies in a run's folder if that is wanted."""
+"""TensorBoard: writes an event file into a run's folder if you ask for it."""
 
 import time
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ def tensorboard_logger(settings: Mapping[str, Any]) -> "TensorboardLogger | None
 
 
 class Library(NamedTuple):
-    """What writes events, of TensorBoard's own package."""
+    """The classes of TensorBoard's own package that write events."""
 
     Event: Any
     SessionLog: Any

@@ -15,7 +15,7 @@ from shared.envs.evaluation import ContextPolicy, Evaluation, Evaluator, Policy
 from shared.envs.scores import Scale
 
 NO_ENVIRONMENT = "none"
-"""What `eval_env` calls it."""
+"""The value of `eval_env` for a run without an environment."""
 
 DEFAULT_SHARE = 0.1
 """Of the episodes, held out where there is no environment."""
@@ -29,7 +29,7 @@ _AT_ONCE = 1_000
 
 
 class HeldOut(NamedTuple):
-    """The n rows that a policy is measured on, in its units, those of an episode one after the other.
+    """The n rows that a policy is measured on, in its units; an episode's rows follow each other.
 
     Attributes:
         observations: (n, S) float32, normalised; `Stacks` of images.
@@ -66,7 +66,7 @@ class Validation(NamedTuple):
     outcomes: np.ndarray
 
     def row(self) -> dict[str, Any]:
-        """What a run's metrics say of it."""
+        """The entries of a run's metrics."""
         return {"errors": self.outcomes.tolist()}
 
 
@@ -155,7 +155,7 @@ class ValidationEvaluator:
             raise RuntimeError("the evaluator is closed")
 
     def then(self, folder: Path) -> str:
-        """What a run's last line proposes, since an action error does not say what a policy earns."""
+        """The next step that a run's last line proposes, since an action error does not say what a policy earns."""
         if self._rows.actions.ndim == 1 or self._is_prompted:
             return "no environment has scored this policy: to see what it earns, train with --eval_env and its name"
         command = f"corl-twins evaluate {shlex.quote(str(folder))} --method fqe"
@@ -183,7 +183,7 @@ class Both(NamedTuple):
         return self.evaluation.successes
 
     def row(self) -> dict[str, Any]:
-        """What a run's metrics say of it."""
+        """The entries of a run's metrics."""
         return {**self.evaluation.row(), METRIC: float(self.validation.outcomes.mean())}
 
 

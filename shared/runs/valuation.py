@@ -1,4 +1,4 @@
-"""Scores a policy on a dataset, by estimates of its value: what stands in for an environment where there is none."""
+"""Scores a policy on a dataset by estimates of its value, in place of an environment."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ class Valuation(NamedTuple):
     measures: dict[str, float]
 
     def row(self) -> dict[str, Any]:
-        """What a run's metrics say of it."""
+        """The entries of a run's metrics."""
         return {**self.measures, "values": self.outcomes.tolist()}
 
 

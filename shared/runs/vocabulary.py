@@ -210,7 +210,7 @@ IDEAS = (
 
 
 def other_names(settings: Collection[str], algorithm: str) -> dict[str, str]:
-    """What else the settings of an algorithm are called, each such name with the house's.
+    """Other names of an algorithm's settings, each with the name that is used here.
 
     A name that is itself a setting of the algorithm means that one.
 

@@ -1,4 +1,4 @@
-"""The training that a collection rests on: runs of an online twin, each of which goes on where the last was cut."""
+"""The training for a collection: runs of an online twin, each of which resumes where the last was cut."""
 
 import dataclasses
 import re

@@ -1,1 +1,1 @@
-"""What a report of many runs is made of."""
+"""The parts of a report on many runs."""

@@ -1,1 +1,1 @@
-"""`corl-twins sweep`: what a sweep asks for, and the processes that make it."""
+"""`corl-twins sweep`: a sweep's settings, and the processes that run it."""

@@ -1,1 +1,1 @@
-"""`corl-twins tune`: what a search asks for, its trials on Ray, and what came of them."""
+"""`corl-twins tune`: a search's settings, its trials on Ray, and their results."""
