@@ -52,7 +52,7 @@ class Hyperparameters:
     actor_lr: float = positive(5e-5)
     # Discount factor of the return
     discount: float = bounded(0.99, low=0, high=1)
-    # TD(lambda): 0 bootstraps behind each transition, 1 at the end of its episode alone
+    # TD(lambda): 0 bootstraps after each transition, 1 at the end of its episode alone
     td_lambda: float = bounded(0.95, low=0, high=1)
     # Temperature: an action with advantage A weighs exp(A / advantage_temperature)
     advantage_temperature: float = positive(1.0)

@@ -56,7 +56,7 @@ class Hyperparameters:
     lam: float = bounded(0.75, low=0, high=1)
     # Weight of the VAE's divergence from its prior against its reconstruction
     kl_weight: float = bounded(0.5, low=0)
-    # Updates of the VAE alone, before all others; it goes on to learn in those
+    # Updates of the VAE alone, before all others, in which it continues to learn
     vae_iterations: int = bounded(0, low=0)
     # Actions sampled in each state, of which the policy takes the best one
     n_action_samples: int = bounded(100, low=1)
@@ -79,7 +79,7 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     name: str = "BCQ"
     # Updates between two evaluations
     eval_freq: int = bounded(1000, low=1)
-    # Updates in all, those of the VAE alone counted too
+    # Updates in all, including the VAE's own
     max_timesteps: int = bounded(500_000, low=1)
     # Critics
     n_critics: int = bounded(2, low=1)

@@ -53,7 +53,7 @@ class Hyperparameters:
     advantage_temperature: float = positive(1.0)
     # Largest exponential weight
     max_weight: float = positive(20.0)
-    # What an action is compared with: the mean value of sampled actions, or the largest one
+    # An action is compared with the mean value of sampled actions, or the largest one
     advantage_type: str = choice("mean", "max")
     # Actions sampled in each state, for the advantage and to choose from when acting
     n_action_samples: int = bounded(4, low=1)

@@ -62,7 +62,7 @@ class Hyperparameters:
     critic_lr: float = positive(3e-4)
     # First learning rate of the policy
     actor_lr: float = positive(3e-4)
-    # Dropout rate behind the policy's hidden layers; null: no dropout
+    # Dropout rate after the policy's hidden layers; null: no dropout
     actor_dropout: float | None = bounded(None, low=0, high=0.99)
     # Pixels by which an update moves each image at most, at random: it is padded by its edges, then cropped. DrQ has 4,
     # for images of 84 x 84

@@ -75,7 +75,7 @@ class Hyperparameters:
     actor_lr: float = positive(3e-4)
     # How the policy's learning rate falls: along a cosine, or not at all
     opt_decay_schedule: str = choice("cosine", "none")
-    # Dropout rate behind the policy's hidden layers; null: no dropout
+    # Dropout rate after the policy's hidden layers; null: no dropout
     actor_dropout: float | None = bounded(None, low=0, high=0.99)
 
 

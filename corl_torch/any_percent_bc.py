@@ -49,7 +49,7 @@ class TrainConfig(Hyperparameters, ImagesConfig, ImitationConfig):
     name: str = "BC"
     # Seed of the weights, the batches and the evaluation's start states
     seed: int = bounded(0, low=0, high=2**32 - 1)
-    # Share of the trajectories that is learnt from, those of the highest returns; 1 is plain behaviour cloning
+    # Share of the trajectories to learn from, by the highest returns; 1 is plain behaviour cloning
     frac: float = bounded(0.1, low=0, high=1)
     # CORL declares it and never uses it, kept so that its files load; trajectories are cut after 1000 transitions
     max_traj_len: int = bounded(1000, low=1)

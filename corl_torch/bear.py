@@ -72,7 +72,7 @@ class Hyperparameters:
     imitation_steps: int = bounded(40_000, low=0)
     # Transitions in a batch
     batch_size: int = bounded(256, low=1)
-    # Hold the MMD in the policy's loss behind the warm-up, as in the paper; in d3rlpy from 2.3.0 to 2.8.1 it cancels
+    # Keep the MMD in the policy's loss after the warm-up, as in the paper; in d3rlpy from 2.3.0 to 2.8.1 it cancels
     mmd_in_actor: bool = True
 
 

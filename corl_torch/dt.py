@@ -86,8 +86,8 @@ class TrainConfig(Hyperparameters, DeterministicConfig, OfflineConfig):
     reward_scale: float | None = positive(None)
     # Loader processes in CORL, without effect here; kept so that its files load
     num_workers: int = bounded(4, low=0)
-    # Returns to ask for, each in an evaluation of its own; the first one's score is the run's. Null is CORL's 12000 and
-    # 6000, or of your own data the best return and one half way from the worst to it
+    # Returns to prompt for, each in an evaluation of its own; the first one's score is the run's. Null: CORL's 12000,
+    # 6000, or, for your own data, the best return and the one halfway between worst and best
     target_returns: tuple[float, ...] | None = numbers(None)
 
 
@@ -327,7 +327,7 @@ class DT:
         return on_arrays(policy, self.model, *windows)
 
     def parts(self) -> dict[str, Any]:
-        """The contents of a checkpoint, the model under CORL's key; CORL leaves out the optimizer, which is saved here."""
+        """The contents of a checkpoint, the model under CORL's key. CORL leaves out the optimizer; ours is in it."""
         return {"model_state": self.model, "model_optimizer": self.model_optimizer}
 
 

@@ -68,9 +68,9 @@ class TrainConfig(Hyperparameters, TransitionsConfig):
     actor_hidden_dims: tuple[int, ...] = widths(512, 512, 512, 512)
     # Widths of the critics' hidden layers
     critic_hidden_dims: tuple[int, ...] = widths(512, 512, 512, 512)
-    # LayerNorm behind the hidden layers of policy and flow
+    # LayerNorm after the hidden layers of policy and flow
     actor_ln: bool = False
-    # LayerNorm behind the critics' hidden layers
+    # LayerNorm after the critics' hidden layers
     critic_ln: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False

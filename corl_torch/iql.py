@@ -57,7 +57,7 @@ class Hyperparameters:
     critic_lr: float = positive(3e-4)
     # First learning rate of the policy
     actor_lr: float = positive(3e-4)
-    # Dropout rate behind the policy's hidden layers; null: no dropout
+    # Dropout rate after the policy's hidden layers; null: no dropout
     actor_dropout: float | None = bounded(None, low=0, high=0.99)
     # Pixels by which an update moves each image at most, at random: it is padded by its edges, then cropped. DrQ has 4,
     # for images of 84 x 84
@@ -175,7 +175,7 @@ class Actor(nn.Module):
 class Noise(NamedTuple):
     """The random numbers that an update draws besides its batch."""
 
-    # What the policy's two hidden layers are multiplied by, (B, 256) each; None without dropout
+    # Multiplies the policy's two hidden layers, (B, 256) each; None without dropout
     dropout: tuple[Tensor, ...] | None
     # With crop_padding: row and column where padded images are cropped, (2, B, 2), observations first, then next ones
     crops: Tensor | None = None

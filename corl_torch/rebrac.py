@@ -53,9 +53,9 @@ class Hyperparameters:
     actor_bc_coef: float = bounded(1.0, low=0)
     # Weight of the distance to the data's next action in the critics' target, the paper's beta_2
     critic_bc_coef: float = bounded(1.0, low=0)
-    # LayerNorm behind the actor's hidden layers
+    # LayerNorm after the actor's hidden layers
     actor_ln: bool = False
-    # LayerNorm behind the critics' hidden layers
+    # LayerNorm after the critics' hidden layers
     critic_ln: bool = True
     # Standard deviation of the noise on the target policy's action
     policy_noise: float = bounded(0.2, low=0)

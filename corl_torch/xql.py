@@ -69,7 +69,7 @@ class Hyperparameters:
     actor_lr: float = positive(3e-4)
     # How the policy's learning rate falls: along a cosine, or not at all
     opt_decay_schedule: str = choice("cosine", "none")
-    # Dropout rate behind the policy's hidden layers; null: no dropout
+    # Dropout rate after the policy's hidden layers; null: no dropout
     actor_dropout: float | None = bounded(None, low=0, high=0.99)
 
 
@@ -178,7 +178,7 @@ class Noise(NamedTuple):
     random: Tensor | None
     # Standard normal, (B, A): noise on the data's actions that V learns from; None without noise
     action: Tensor | None
-    # What the policy's two hidden layers are multiplied by, (B, 256) each; None without dropout
+    # Multiplies the policy's two hidden layers, (B, 256) each; None without dropout
     dropout: tuple[Tensor, ...] | None
 
 

@@ -76,7 +76,7 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     hidden_dims: tuple[int, ...] = widths(256, 256)
     # Least likelihood of an action that may be chosen, as a share of the likeliest action's
     likelihood_threshold: float = bounded(0.3, low=0, high=1)
-    # The imitator stands on the hidden layers of the first critic; else it has its own
+    # The imitator shares the first critic's hidden layers; otherwise it has its own
     share_encoder: bool = True
 
 

@@ -321,7 +321,7 @@ class BalancedBatch(NamedTuple):
     rewards: Array
     next_observations: Array
     terminals: Array
-    # Where each row's priority stands, (B,)
+    # The place of each row's priority, (B,)
     places: Array
     # 1 where a row is the environment's, 0 where it is the dataset's, (B,)
     seen: Array

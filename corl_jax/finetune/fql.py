@@ -81,9 +81,9 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
     actor_hidden_dims: tuple[int, ...] = widths(512, 512, 512, 512)
     # Widths of the critics' hidden layers
     critic_hidden_dims: tuple[int, ...] = widths(512, 512, 512, 512)
-    # LayerNorm behind the hidden layers of policy and flow
+    # LayerNorm after the hidden layers of policy and flow
     actor_ln: bool = False
-    # LayerNorm behind the critics' hidden layers
+    # LayerNorm after the critics' hidden layers
     critic_ln: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
@@ -397,7 +397,7 @@ def train(config: TrainConfig) -> Run:
         # An offline run goes on online, too.
         load = partial(load_checkpoint, algorithm=["finetune/fql", "fql"], state=state)
         state, total_it = restore(run, load, state, experience.go_on_from)
-        # The data's actions are cut, those of the environment's steps are stored as they were taken.
+        # The data's actions are clipped; the environment's steps are stored with the actions as they were taken.
         dataset = to_device(cut_actions(task.dataset, task.max_action))
         online = Online(run, config, experience, draws_key, next_action, train_online)
         draw = partial(draw_acting_noise, hp=state.hp, action_dim=task.action_dim)

@@ -65,7 +65,7 @@ class Hyperparameters:
     critic_lr: float = positive(3e-4)
     # First learning rate of the policy
     actor_lr: float = positive(3e-4)
-    # Dropout rate behind the policy's hidden layers; 0: no dropout
+    # Dropout rate after the policy's hidden layers; 0: no dropout
     actor_dropout: float = bounded(0.0, low=0, high=0.99)
     # Standard deviation of the noise that a deterministic policy explores with
     expl_noise: float = bounded(0.03, low=0)
@@ -205,7 +205,7 @@ def dropout_masks(noise: Noise, hp: Hyperparameters) -> tuple[Array, ...] | None
 class Exploration(NamedTuple):
     """The random numbers that a step in the environment draws."""
 
-    # What the policy's hidden layers are multiplied by, (1, 256) each: it acts as it learns; None without dropout
+    # Multiplies the policy's hidden layers, (1, 256) each: it acts as it learns; None without dropout
     dropout: tuple[Array, ...] | None
     # Standard normal, (1, A)
     action: Array

@@ -73,7 +73,7 @@ class Hyperparameters:
     kl_weight: float = bounded(0.5, low=0)
     # Updates of the VAE, before all others
     vae_iterations: int = bounded(100_000, low=0)
-    # Updates on the dataset alone, after those of the VAE
+    # Updates on the dataset alone, after the VAE's updates
     offline_iterations: int = bounded(1_000_000, low=0)
     # Environment steps after those, each with an update; the weight of the support constraint cools over as many
     online_iterations: int = bounded(1_000_000, low=0)

@@ -56,7 +56,7 @@ class Hyperparameters:
     batch_size: int = bounded(32, low=1)
     # Critics
     n_critics: int = bounded(1, low=1)
-    # What critics learn of the return: its mean, its quantiles at fixed fractions (qr), or at any fraction (iqn)
+    # The critics learn the return's mean (mean), its quantiles at fixed fractions (qr), or at any fraction (iqn)
     critic: str = later(choice("mean", "qr", "iqn"))
     # With qr and iqn: quantiles in an update
     n_quantiles: int = later(bounded(32, low=1))

@@ -310,7 +310,7 @@ class BalancedBatch(NamedTuple):
     rewards: Tensor
     next_observations: Tensor
     terminals: Tensor
-    # Where each row's priority stands, (B,)
+    # The place of each row's priority, (B,)
     places: Tensor
     # 1 where a row is the environment's, 0 where it is the dataset's, (B,)
     seen: Tensor

@@ -70,9 +70,9 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
     actor_hidden_dims: tuple[int, ...] = widths(512, 512, 512, 512)
     # Widths of the critics' hidden layers
     critic_hidden_dims: tuple[int, ...] = widths(512, 512, 512, 512)
-    # LayerNorm behind the hidden layers of policy and flow
+    # LayerNorm after the hidden layers of policy and flow
     actor_ln: bool = False
-    # LayerNorm behind the critics' hidden layers
+    # LayerNorm after the critics' hidden layers
     critic_ln: bool = True
     # Normalise states to mean 0 and standard deviation 1
     normalize: bool = False
@@ -353,7 +353,7 @@ def train(config: TrainConfig) -> Run:
     trainer = create_trainer(config, task.state_dim, task.action_dim, task.max_action)
     run = Run(config, task, "finetune/fql", "torch", device)
     history = restore(run, partial(load, trainer), device, experience.go_on_from)
-    # The data's actions are cut, those of the environment's steps are stored as they were taken.
+    # The data's actions are clipped; the environment's steps are stored with the actions as they were taken.
     dataset = to_device(cut_actions(task.dataset, task.max_action), device)
     ring = Ring(dataset, room(config, len(dataset.rewards)))
     ring.push(experience.transitions())

@@ -58,7 +58,7 @@ class Hyperparameters:
     critic_lr: float = positive(3e-4)
     # First learning rate of the policy
     actor_lr: float = positive(3e-4)
-    # Dropout rate behind the policy's hidden layers; 0: no dropout
+    # Dropout rate after the policy's hidden layers; 0: no dropout
     actor_dropout: float = bounded(0.0, low=0, high=0.99)
     # Standard deviation of the noise that a deterministic policy explores with
     expl_noise: float = bounded(0.03, low=0)
@@ -170,7 +170,7 @@ class Actor(nn.Module):
 class Noise(NamedTuple):
     """The random numbers that an update draws besides its batch."""
 
-    # What the policy's two hidden layers are multiplied by, (B, 256) each; None without dropout
+    # Multiplies the policy's two hidden layers, (B, 256) each; None without dropout
     dropout: tuple[Tensor, ...] | None
 
 
@@ -186,7 +186,7 @@ def draw_noise(hp: Hyperparameters, size: int, action_dim: int, device: torch.de
 class Exploration(NamedTuple):
     """The random numbers that a step in the environment draws."""
 
-    # What the policy's hidden layers are multiplied by, (1, 256) each: it acts as it learns; None without dropout
+    # Multiplies the policy's hidden layers, (1, 256) each: it acts as it learns; None without dropout
     dropout: tuple[Tensor, ...] | None
     # Standard normal, (1, A)
     action: Tensor

@@ -69,7 +69,7 @@ class Hyperparameters:
     cql_temp: float = positive(1.0)
     # Actions sampled per state for each part of the conservative term
     cql_n_actions: int = bounded(10, low=1)
-    # Whose states have their values pushed down: those of the whole batch, or the model's alone
+    # The states whose values are pushed down: the whole batch's, or only the model's
     rho_s: str = choice("mix", "model")
     # One soft maximum over all 3 cql_n_actions actions of a state; else one over each 3, as where the reference's
     # reshape is lost

@@ -60,7 +60,7 @@ class Hyperparameters:
     batch_size: int = bounded(32, low=1)
     # Critics
     n_critics: int = bounded(1, low=1)
-    # What critics learn of the return: its mean, its quantiles at fixed fractions (qr), or at any fraction (iqn)
+    # The critics learn the return's mean (mean), its quantiles at fixed fractions (qr), or at any fraction (iqn)
     critic: str = later(choice("mean", "qr", "iqn"))
     # With qr and iqn: quantiles in an update
     n_quantiles: int = later(bounded(32, low=1))
@@ -95,7 +95,7 @@ class TrainConfig(Hyperparameters, ImagesConfig, TransitionsConfig):
     epsilon_end: float = bounded(0.1, low=0, high=1)
     # In an environment: steps in which that share goes from its start to its end
     epsilon_steps: int = bounded(1_000_000, low=1)
-    # In an environment: steps before learning begins, or those of one batch if that is more
+    # In an environment: steps before learning begins, or one batch's worth if that is more
     learning_starts: int = bounded(0, low=0)
     # In an environment: steps from one learning to the next
     update_interval: int = bounded(1, low=1)

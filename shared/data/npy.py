@@ -48,7 +48,7 @@ def read_array(file: Any, stored: int, where: str) -> np.ndarray:
     array = np.lib.format.read_array(file, allow_pickle=False)
     # At the end of the stream its checksum is compared.
     if file.read(1):
-        raise ValueError("bytes behind the array")
+        raise ValueError("bytes after the array")
     return array
 
 

@@ -187,12 +187,12 @@ class Evaluator:
             InputError: The environment is unknown or of another kind, or a number is out of range.
         """
         if n_episodes < 1:
-            raise InputError(f"cannot evaluate {n_episodes} episodes; ask for at least 1")
+            raise InputError(f"cannot evaluate {n_episodes} episodes; choose at least 1")
         if seed < 0:
             raise InputError(f"cannot seed the evaluation with {seed}; use 0 or more")
         num_envs = min(n_episodes, 10 if num_envs is None else num_envs)
         if num_envs < 1:
-            raise InputError(f"cannot step {num_envs} environments; ask for at least 1")
+            raise InputError(f"cannot step {num_envs} environments; choose at least 1")
         self._envs = [stacked(make(env_id), frame_stack) for _ in range(num_envs)]
         self.state_dim, self.actions = spaces_of(env_id, self._envs[0])
         self.action_dim, self.max_action = self.actions.size, self.actions.bound

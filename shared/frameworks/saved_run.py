@@ -284,7 +284,7 @@ class SavedRun:
             )
         mean, std = self.facts["state_mean"], self.facts["state_std"]
         if not mean.shape == std.shape == (size_of_statistics(self.sizes[0]),):
-            raise InputError(f"{self.path} holds statistics of other states than those of {self.env_id}: name its run")
+            raise InputError(f"{self.path} holds statistics of other states than {self.env_id} has: name its run")
         return mean, std
 
     def action_statistics(self) -> tuple[np.ndarray, np.ndarray]:
@@ -297,7 +297,7 @@ class SavedRun:
         mean = self.facts.get("action_mean", np.zeros(action_dim, np.float32))
         std = self.facts.get("action_std", np.ones(action_dim, np.float32))
         if not mean.shape == std.shape == (action_dim,):
-            raise InputError(f"{self.path} holds statistics of other actions than those of {self.env_id}: name its run")
+            raise InputError(f"{self.path} holds statistics of other actions than {self.env_id} has: name its run")
         return mean, std
 
     @property
@@ -311,7 +311,7 @@ class SavedRun:
             return None
         box = ActionBox.of(self.facts["action_low"], self.facts["action_high"])
         if not box.low.shape == box.high.shape == (self.sizes[1],):
-            raise InputError(f"{self.path} holds bounds of other actions than those of {self.env_id}: name its run")
+            raise InputError(f"{self.path} holds bounds of other actions than {self.env_id} has: name its run")
         return box
 
     @property

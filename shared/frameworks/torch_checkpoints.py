@@ -180,7 +180,7 @@ def _of_d3rlpy(
     names: Mapping[str, Sequence[str]] | None,
 ) -> dict[str, Any]:
     if names is None:
-        raise InputError(f"checkpoint {path} is d3rlpy's, whose networks are not those of {algorithm}: train it anew")
+        raise InputError(f"checkpoint {path} is d3rlpy's, whose networks {algorithm} does not have: train it anew")
     try:
         return d3rlpy_models.translated(content, parts, names)
     except torch_parts.MisfitError as error:

@@ -70,7 +70,7 @@ def environment_evaluator(config: DatasetConfig, prepared: Prepared) -> Evaluato
     opened, attributes = prepared.opened, prepared.opened.read.attributes
     if opened.env_id == NO_ENVIRONMENT:
         return None
-    # What the file states are returns of the environment that it names.
+    # The file states returns of the environment that it names.
     stated = attributes if attributes.get("env_id") == opened.env_id else None
     cut = cut_after(config.max_episode_steps, opened.env_id, opened.read.raw)
     longest, together = cut, None

@@ -196,7 +196,7 @@ class Record:
             self.release()
             if isinstance(error, InputError):
                 raise
-            raise InputError(f"cannot go on with {self.folder} ({error.strerror}): make it writable") from error
+            raise InputError(f"cannot continue {self.folder} ({error.strerror}): make it writable") from error
 
     def release(self) -> None:
         """Closes the metrics' file, and lets another process have the folder."""

@@ -148,9 +148,9 @@ def _named(config: RecordConfig, folder: Path, algorithm: str, framework: str) -
         reason = f"{folder} is finished: to train on from its weights, give its checkpoint as --load_model"
         raise InputError(reason) from None
     except BlockingIOError:
-        raise InputError(f"{folder} still goes on in another process: wait for its end") from None
+        raise InputError(f"{folder} is still running in another process: wait for its end") from None
     except OSError as error:
-        raise InputError(f"cannot go on with {folder} ({error.strerror}): make it writable") from error
+        raise InputError(f"cannot continue {folder} ({error.strerror}): make it writable") from error
 
 
 def _taken(folder: Path) -> Unfinished:

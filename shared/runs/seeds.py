@@ -204,7 +204,7 @@ def train_seeds(train: Callable[[Any], T], config: Any, number: int) -> list[T]:
         return [train(config)]
     check_size("--seeds", number, number * _SEED)
     if config.resume not in ("", "auto"):
-        raise InputError("--resume with a folder goes on with one run: write --resume auto, or leave --seeds out")
+        raise InputError("--resume with a folder continues one run: write --resume auto, or leave --seeds out")
     group = _Group(train, [dataclasses.replace(config, seed=config.seed + i) for i in range(number)])
     _here.group = group
     try:

@@ -62,7 +62,7 @@ class RunConfig(RecordConfig):
     # Steps after which an episode in the environment is cut; null: its own time limit. Where it has none that is the
     # longest episode of the dataset, or 1000
     max_episode_steps: int | None = later(bounded(None, low=1))
-    # Least actions, one number or one for each component; empty: the environment's bounds, else those of the data
+    # Least actions, one number or one for each component; empty: the environment's bounds, else the data's
     action_low: tuple[float, ...] = later(bounds())
     # Greatest actions, likewise
     action_high: tuple[float, ...] = later(bounds())
@@ -119,7 +119,7 @@ class RewardsConfig(DatasetConfig):
 class OfflineConfig(DatasetConfig):
     """A run on a dataset alone."""
 
-    # How actions are scaled, as in d3rlpy: those of the data, component by component, to between -1 and 1
+    # How actions are scaled, as in d3rlpy: the data's range, component by component, becomes [-1, 1]
     action_scaler: str = later(choice("none", "min_max"))
     # Share of the episodes that are held out of training, to measure the policy's actions on them; null: 0.1 where
     # eval_env is none, else 0
@@ -132,7 +132,7 @@ class OfflineConfig(DatasetConfig):
 class ImagesConfig:
     """A run whose observations may be images."""
 
-    # What reads images: none, for vectors; convolutions, of DQN's paper (nature) or for MinAtar's small images
+    # The encoder of images: none, for vectors; convolutions, of DQN's paper (nature) or for MinAtar's small images
     # (minatar); residual networks, as in jaxrl_m (impala, resnet)
     encoder: str = later(choice(NO_ENCODER, *ENCODERS))
     # Images in an observation, the newest last
@@ -192,7 +192,7 @@ class ImitationConfig(OfflineConfig):
 class TransitionsConfig(RewardsConfig, ImitationConfig):
     """A run on a dataset of single transitions."""
 
-    # Steps whose rewards are summed before the value behind them counts, as in d3rlpy
+    # Steps whose rewards are summed before the value after them counts, as in d3rlpy
     n_steps: int = later(bounded(1, low=1))
 
 

@@ -132,7 +132,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "no NumPy": ({"reward": gzip.compress(b"no array")}, "reward.gz is damaged"),
     "truncated": ({"reward": WHOLE[:-12]}, "reward.gz is damaged"),
     "another checksum": ({"reward": WHOLE[:-8] + bytes(4) + WHOLE[-4:]}, "reward.gz is damaged.*CRC"),
-    "bytes behind": ({"reward": gzip.compress(as_npy(ROWS["reward"]) + b"\0")}, "bytes behind the array"),
+    "bytes behind": ({"reward": gzip.compress(as_npy(ROWS["reward"]) + b"\0")}, "bytes after the array"),
     "fewer numbers": ({"reward": gzip.compress(as_npy(ROWS["reward"])[:-4])}, "reward.gz is damaged"),
     "objects": ({"reward": gzip.compress(as_npy(np.array([{}, None])))}, "reward.gz is damaged"),
     "a bomb": ({"terminal": declared(999_999_999)}, "terminal.gz declares 999,999,999 bytes, and .* are stored"),

@@ -223,7 +223,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "an array missing": ({"qpos": None}, "has no array 'qpos'; a dataset of OGBench's has observations, actions"),
     "objects": ({"actions": npy(np.array([{}, None]))}, "is damaged, or no archive of NumPy's arrays: fetch it again"),
     "no NumPy": ({"actions": b"no array"}, "is damaged"),
-    "bytes behind": ({"actions": npy(STATES) + b"\0"}, "bytes behind the array"),
+    "bytes behind": ({"actions": npy(STATES) + b"\0"}, "bytes after the array"),
     "fewer numbers": ({"actions": npy(STATES)[:-4]}, "is damaged"),
     "a bomb": ({"actions": npy(STATES, (10**8, 2))}, "v0.npz, actions, declares 800,000,000 bytes, and .* are stored"),
     "too large": ({"actions": npy(STATES, (10**12, 2))}, "declares 8,000,000,000,000 bytes, more than"),

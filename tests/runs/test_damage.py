@@ -172,7 +172,7 @@ def test_a_run_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
     run = only_run(tmp_path)
     (run / "metrics.jsonl").unlink()
     (run / "metrics.jsonl").mkdir()
-    with pytest.raises(InputError, match=r"cannot go on with .* \(Is a directory\): make it writable"):
+    with pytest.raises(InputError, match=r"cannot continue .* \(Is a directory\): make it writable"):
         train("torch", "td3_bc", tmp_path, resume=str(run))
 
 

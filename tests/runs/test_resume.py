@@ -249,7 +249,7 @@ def test_a_run_that_goes_on_elsewhere_is_left_alone(tmp_path: Path) -> None:
         if not found:
             run = only_run(tmp_path)
             found.append(run)
-            with pytest.raises(InputError, match="still goes on in another process"):
+            with pytest.raises(InputError, match="is still running in another process"):
                 train("torch", "td3_bc", tmp_path, resume=str(run))
             found.append(train("torch", "td3_bc", tmp_path, resume="auto"))
         return evaluate(self, policy)
