@@ -10,22 +10,23 @@ from shared.runs.encoders import NO_ENCODER
 from shared.runs.evaluators import AnyEvaluation
 from shared.runs.validation import Both
 
-# Of a compiled program: a second's or two on two cores, and enough for the call itself to cost nothing
+# In a call of TD3+BC: a quarter of a second on two cores, which a call's own few milliseconds don't lengthen noticeably
 _UPDATES, _ROWS = 100, 256
-# How many times as long an update on images takes, about
-_IMAGES = 10
+# About how many times as long an update on images takes, and how many times as fast a GPU or TPU is
+_IMAGES, _ACCELERATOR = 10, 20
 
 
-def updates_a_call(config: Any, cost: int) -> int:
-    """At most; two calls may be under way when a run is asked to end.
+def updates_a_call(config: Any, cost: float, accelerated: bool) -> int:
+    """The most updates in a call; two calls may be under way when a run is asked to end.
 
     Args:
         config: Of the run; may have `batch_size` and `encoder`.
-        cost: How many times as long an update takes as one of TD3+BC with a batch of the same size, about.
+        cost: About how many times as long an update takes as TD3+BC's with a batch of the same size.
+        accelerated: Whether the run computes on something faster than a CPU.
     """
     batches = max(1.0, getattr(config, "batch_size", _ROWS) / _ROWS)
     images = _IMAGES if getattr(config, "encoder", NO_ENCODER) != NO_ENCODER else 1
-    return max(1, int(_UPDATES / (batches * images * cost)))
+    return max(1, int(_UPDATES * (_ACCELERATOR if accelerated else 1) / (batches * images * cost)))
 
 
 class Phases:

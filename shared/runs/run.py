@@ -73,6 +73,8 @@ class Run:
         self._stop = StopRequest(self._what_is_saved)
         self._progress, self._phases = Progress(), Phases(config)
         named_device = str(device or config.device)
+        # JAX's devices say their platform; PyTorch's loop is stopped after any update, so that it needs no calls.
+        self._accelerated = getattr(device, "platform", "cpu") != "cpu"
         self._record = Record(config, task, algorithm, framework, named_device, unit, self._progress, self._phases)
         self._background = BackgroundEvaluator(task.evaluator)
         self._saved: Path | None = None
@@ -221,17 +223,18 @@ class Run:
         """From each evaluation to the next, from where the run is entered: updates before, and at the end."""
         return self._phases.intervals(self.step)
 
-    def calls(self, period: int = 1, cost: int = 1) -> Iterator[tuple[int, int]]:
+    def calls(self, period: int = 1, cost: float = 1.0) -> Iterator[tuple[int, int]]:
         """The same in calls of a compiled program, short enough for a signal to be heard in time after each.
 
         Args:
             period: Every call but an interval's last has a multiple of so many updates.
-            cost: How many times as long an update takes as one of TD3+BC with a batch of the same size, about.
+            cost: About how many times as long an update takes as TD3+BC's with a batch of the same size.
 
         Raises:
             Stopped: Ctrl-C or SIGTERM asked for it, and there is nothing to save.
         """
-        for start, end in self._phases.calls(self.step, period, updates_a_call(self._config, cost)):
+        most = updates_a_call(self._config, cost, self._accelerated)
+        for start, end in self._phases.calls(self.step, period, most):
             if start == self.step or self.is_due(start):
                 self._stop.obey()
             yield start, end
