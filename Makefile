@@ -5,6 +5,7 @@
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
+PINNED := --constraint constraints.txt --editable '.[dev]'
 
 SITE := docs/_build/html
 
@@ -13,9 +14,13 @@ SITE := docs/_build/html
 setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
-	@echo "setting up $(VENV): some minutes and 4 GB, more with PyTorch for a GPU"
-	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@echo "setting up $(VENV): PyTorch, JAX, MuJoCo, Ray and the tools of development, some minutes and 4 GB,"
+	@echo "more with PyTorch for a GPU; uv is used if it is installed, because it is faster than pip"
+	@if command -v uv > /dev/null; then \
+		uv venv --quiet --clear --seed --python $(PYTHON) $(VENV) && uv pip install --python $(VENV) $(PINNED); \
+	else \
+		$(PYTHON) -m venv $(VENV) && $(VENV)/bin/python -m pip install --disable-pip-version-check $(PINNED); \
+	fi
 	touch $@
 
 run: setup
