@@ -58,12 +58,12 @@ def rooms() -> nx.DiGraph:
 
 
 def remembered(graph: nx.DiGraph) -> str:
-    """What a picture of these rooms remembers."""
+    """The drawing's state: the rooms that it shows."""
     return json.dumps({"rooms": {room: described(room) for room in sorted(graph)}, "arrows": sorted(graph.edges)})
 
 
 def described(room: str) -> str:
-    """What a room is for, by its docstring."""
+    """A room's purpose, from its docstring."""
     if room == GROUND:
         return "Names of datasets, writing files, checksums, errors."
     return (importlib.import_module(room).__doc__ or "").partition("\n")[0]

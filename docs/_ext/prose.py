@@ -72,7 +72,7 @@ def sentences(page: str, without: Collection[str] = ("heading_open", "table_open
 
 
 def _spoken(token: Token) -> str:
-    """What a reader says of a piece of text."""
+    """The words of a token, as a reader would say them."""
     # A picture's text is read out by itself.
     kinds = {"code_inline": "Code", "softbreak": " ", "hardbreak": " ", "text": token.content}
     kinds["image"] = f"{token.content.rstrip('.')}. "

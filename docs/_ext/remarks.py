@@ -1,4 +1,4 @@
-"""What a Python file says to its readers: docstrings and comments, each as a piece of Markdown.
+"""The docstrings and comments of a Python file, each as a piece of Markdown.
 
 Notes to tools (`# noqa`), licences and code that is commented out are left out.
 """

@@ -105,7 +105,7 @@ def _pieces(torch: Sequence[Piece], jax: Sequence[Piece]) -> Iterator[TwinPiece]
 
 
 def _key(piece: Piece) -> str:
-    """What a piece is matched by; a constant and a function of one name are the same thing in two styles."""
+    """The key that pieces are matched by; a constant and a function of one name are the same thing in two styles."""
     return COUNTERPARTS.get(piece.name, piece.name).casefold()
 
 

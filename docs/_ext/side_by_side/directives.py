@@ -1,4 +1,4 @@
-"""What the extension adds to Sphinx."""
+"""The directives that the extension adds to Sphinx."""
 
 from collections.abc import Iterator
 from html import escape

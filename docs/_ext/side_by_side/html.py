@@ -45,7 +45,7 @@ class Block(NamedTuple):
 
 @dataclass
 class Page:
-    """What a page has said so far: each note is numbered and explained where it is first met.
+    """The notes that a page has shown so far: each is numbered, and explained the first time.
 
     Attributes:
         pair: The algorithm's name.

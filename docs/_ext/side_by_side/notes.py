@@ -27,7 +27,7 @@ class NoteError(Exception):
 
 @dataclass(frozen=True)
 class Note:
-    """What to say where the twins differ.
+    """An explanation of a difference between the twins.
 
     Attributes:
         name: Its key in the file.
@@ -91,7 +91,7 @@ def read_notes(path: Path, named: Mapping[str, Sequence[str]]) -> list[Note]:
 
 @cache
 def _entries(text: str) -> Mapping[str, dict[str, Any]]:
-    """What a file of notes holds; a build asks for it with every piece of code that it shows."""
+    """The notes of a file; cached, because a build reads them for every piece of code that it shows."""
     return yaml.safe_load(text)
 
 

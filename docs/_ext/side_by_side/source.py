@@ -59,7 +59,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Section:
-    """What stands below one of the file's rules."""
+    """The code below one of the file's rules."""
 
     name: str
     pieces: tuple[Piece, ...]
@@ -140,7 +140,7 @@ def _class_pieces(
 
 
 def _name(node: ast.stmt) -> str:
-    """What a statement defines."""
+    """The names that a statement defines."""
     if isinstance(node, ast.ClassDef | ast.FunctionDef):
         return node.name
     if isinstance(node, ast.Assign | ast.AnnAssign):

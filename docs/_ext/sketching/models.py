@@ -31,7 +31,7 @@ def model_based_combo(figure: Figure) -> None:
 
 
 def model_based_dynamics(figure: Figure) -> None:
-    """What members predict over states and actions: near the data they agree, away from it they part and are unsure."""
+    """The members' predictions over states and actions: they agree near the data, and differ away from it."""
     (axes,) = pen.panels(figure, 3.0)
     x = np.linspace(-1.0, 1.0, 201)
     true = 0.5 * np.sin(2.6 * x)

@@ -132,7 +132,7 @@ def prdc(figure: Figure) -> None:
 
 
 def plas(figure: Figure) -> None:
-    """What the decoder makes of each code, and the value of that; the policy's reach ends at 2."""
+    """The decoded action of each code, and its value; the policy's reach ends at 2."""
     above, below = pen.panels(figure, 3.8, rows=2)
     codes = np.linspace(-3.0, 3.0, 241)
     actions = -0.45 + 0.34 * np.tanh(0.7 * codes)
@@ -237,7 +237,7 @@ def crr(figure: Figure) -> None:
 
 
 def expectile(values: np.ndarray, tau: float) -> float:
-    """What the asymmetric loss is least at."""
+    """The minimizer of the asymmetric loss."""
     v = values.mean()
     for _ in range(200):
         weight = np.where(values >= v, tau, 1.0 - tau)

@@ -1,4 +1,4 @@
-"""What the sketches share: panels, curves and labels in colours that show in both themes."""
+"""Parts of all sketches: panels, curves and labels in colors that are visible in both themes."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def curve(axes: Axes, x: Any, y: Any, colour: str, **style: Any) -> None:
 
 
 def shade(axes: Axes, x: Any, low: Any, high: Any, colour: str, **style: Any) -> None:
-    """What lies between two lines."""
+    """Fills the area between two lines."""
     axes.fill_between(rounded(x), rounded(low), rounded(high), color=colour, lw=0, **style)
 
 

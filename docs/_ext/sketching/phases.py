@@ -17,7 +17,7 @@ ONLINE = TIMES >= 0
 
 
 def batches(axes: Axes, new: np.ndarray) -> None:
-    """What a batch is made of over time: the share of the environment's steps above the data."""
+    """The composition of a batch over time: the share of the environment's steps above the data."""
     pen.shade(axes, TIMES, 0.0 * TIMES, 1.0 + 0.0 * TIMES, BLUE)
     pen.shade(axes, TIMES[ONLINE], 1.0 - new[ONLINE], 1.0, ORANGE)
     pen.label(axes, -0.5, 0.5, "data", INK)
@@ -52,7 +52,7 @@ def finetune_awac(figure: Figure) -> None:
 
 
 def finetune_fql(figure: Figure) -> None:
-    """What the flow imitates, and the policy, which leans to larger values, before the switch and later."""
+    """The data that the flow imitates, and the policy, which leans to larger values, before the switch and later."""
     offline, online = pen.panels(figure, 2.8, columns=2)
     data, lean, q = np.array([-0.52, -0.34]), 0.26, 1.2 + 0.9 * ACTIONS
     tried = np.array([-0.14, 0.06, 0.26, 0.46])
