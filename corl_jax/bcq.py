@@ -398,7 +398,7 @@ def train(config: TrainConfig) -> Run:
             if run.is_due(run.step):
                 evaluate(run, run.step, act, state.acting, asking=sampling)
             history = History(run)
-            for start, step in run.calls(cost=50):
+            for start, step in run.calls(cost=5):
                 num_updates = step - start
                 vae_updates = min(max(config.vae_iterations - total_it - start, 0), num_updates)
                 state, found = train_together(

@@ -434,7 +434,7 @@ def train(config: TrainConfig) -> Run:
             if run.is_due(run.step):
                 evaluate(run, run.step, act, state.actor)
             history = History(run)
-            for start, step in run.calls(config.target_update_period, cost=40):
+            for start, step in run.calls(config.target_update_period, cost=5):
                 num_updates = step - start
                 phase = (total_it + start) % config.target_update_period
                 bc_updates = min(max(config.bc_steps - total_it - start, 0), num_updates)

@@ -401,7 +401,7 @@ def train(config: TrainConfig) -> Run:
             if run.is_due(run.step):
                 evaluate_prompts(run.step)
             history = History(run)
-            for start, step in run.calls(cost=100):
+            for start, step in run.calls(cost=5):
                 num_updates = step - start
                 state, found = train_together(train_interval, state, draws_key, dataset, start, num_updates)
                 history.add(num_updates, found)

@@ -326,7 +326,7 @@ def train(config: TrainConfig) -> Run:
             if run.is_due(run.step):
                 evaluate(run, run.step, act, state.actor)
             history = History(run)
-            for start, step in run.calls(config.policy_freq, cost=3):
+            for start, step in run.calls(config.policy_freq):
                 num_updates = step - start
                 phase = (total_it + start) % config.policy_freq
                 state, found = train_together(train_interval, state, draws_key, dataset, start, num_updates, phase)

@@ -659,7 +659,7 @@ def train(config: TrainConfig) -> Run:
             if run.is_due(run.step):
                 evaluate(run, run.step, act, state.acting, asking=sampling)
             history = History(run)
-            for start, step in run.calls(cost=150):
+            for start, step in run.calls(cost=5):
                 num_updates = step - start
                 warm_updates = min(max(config.imitation_steps - total_it - start, 0), num_updates)
                 state, found = train_together(

@@ -320,7 +320,7 @@ def train(config: TrainConfig) -> Run:
             if run.is_due(run.step):
                 evaluate(run, run.step, act, state.actor)
             history = History(run)
-            for start, step in run.calls(cost=2):
+            for start, step in run.calls():
                 num_updates = step - start
                 state, found = train_together(train_interval, state, draws_key, dataset, start, num_updates)
                 history.add(num_updates, found)

@@ -231,7 +231,7 @@ def train(config: TrainConfig) -> Run:
             if run.is_due(run.step):
                 evaluate(run, run.step, value, state.critic)
             history = History(run)
-            for start, step in run.calls(config.target_update_period, cost=0.25):
+            for start, step in run.calls(config.target_update_period):
                 num_updates = step - start
                 phase = (total_it + start) % config.target_update_period
                 state, found = train_together(train_interval, state, draws_key, dataset, start, num_updates, phase)

@@ -668,7 +668,7 @@ def train(config: TrainConfig) -> Run:
                 evaluate(run, run.step, act, state.actor)
             offline = History(run)
             history: History | Online = offline
-            for start, end in run.calls(cost=40):
+            for start, end in run.calls(cost=5):
                 if start < config.offline_iterations:
                     statics = end - start, None
                     state, found = train_together(train_interval, state, draws_key, dataset, start, *statics)

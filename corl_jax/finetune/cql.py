@@ -516,7 +516,7 @@ def train(config: TrainConfig) -> Run:
                 evaluate(run, run.step, act, state.actor)
             offline = History(run)
             history: History | Online = offline
-            for start, end in run.calls(config.target_update_period, cost=20):
+            for start, end in run.calls(config.target_update_period, cost=5):
                 if start < config.offline_iterations:
                     statics = end - start, len(dataset), *call(start, end - start), False
                     state, found = train_together(train_interval, state, draws_key, dataset, start, *statics)

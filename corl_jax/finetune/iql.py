@@ -448,7 +448,7 @@ def train(config: TrainConfig) -> Run:
                 evaluate(run, run.step, act, state.actor)
             offline = History(run)
             history: History | Online = offline
-            for start, end in run.calls(cost=2):
+            for start, end in run.calls():
                 if start < config.offline_iterations:
                     updates, size = end - start, len(dataset)
                     state, found = train_together(train_interval, state, draws_key, dataset, start, updates, size)

@@ -455,7 +455,7 @@ def train(config: TrainConfig) -> Run:
                 evaluate(run, run.step, act, state.actor)
             offline = History(run)
             history: History | Online = offline
-            for start, end in run.calls(config.policy_freq, cost=3):
+            for start, end in run.calls(config.policy_freq):
                 if start < config.offline_iterations:
                     statics = end - start, start % config.policy_freq, None
                     state, found = train_together(train_interval, state, draws_key, dataset, start, *statics)

@@ -499,7 +499,7 @@ def train(config: TrainConfig) -> Run:
                 evaluate(run, run.step, act, state.actor)
             offline = History(run)
             history: History | Online = offline
-            for start, end in run.calls(config.policy_freq, cost=4):
+            for start, end in run.calls(config.policy_freq, cost=5):
                 if start == config.switch:
                     state = state.go_online()
                 if start < config.switch:

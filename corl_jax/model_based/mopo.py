@@ -459,7 +459,7 @@ def train(config: TrainConfig) -> Run:
             if run.is_due(run.step):
                 evaluate(run, run.step, act, state.actor)
             history = History(run)
-            for start, end in pieces(run.calls(cost=2), config.rollout_freq):
+            for start, end in pieces(run.calls(), config.rollout_freq):
                 if start % config.rollout_freq == 0:
                     ring, rolled = imagine(state, learnt.model, dataset, ring, model_key, start, learnt.sizes)
                     history.add(0, [rolled])

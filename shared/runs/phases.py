@@ -10,10 +10,11 @@ from shared.runs.encoders import NO_ENCODER
 from shared.runs.evaluators import AnyEvaluation
 from shared.runs.validation import Both
 
-# In a call of TD3+BC: a quarter of a second on two cores, which a call's own few milliseconds don't lengthen noticeably
+# In a call of TD3+BC: at most a second on two cores, which a call's own few milliseconds don't lengthen noticeably.
+# XLA may compile a scan of another length to other last bits, so that a change here can change what a run computes.
 _UPDATES, _ROWS = 100, 256
 # About how many times as long an update on images takes, and how many times as fast a GPU or TPU is
-_IMAGES, _ACCELERATOR = 10, 20
+_IMAGES, _ACCELERATOR = 10, 5
 
 
 def updates_a_call(config: Any, cost: float, accelerated: bool) -> int:
