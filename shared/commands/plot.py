@@ -18,12 +18,10 @@ from shared.commands.reporting.runs import Gathered, Key, Run, gather
 from shared.errors import InputError
 from shared.files import write_atomically
 from shared.frameworks.twins import FRAMEWORKS
-from shared.runs.curves import AVERAGED, LABELS, count_updates, drawable, mark_switch, png, printable
+from shared.runs.curves import AVERAGED, ERRORS, LABELS, count_updates, drawable, mark_switch, places, png, printable
 from shared.runs.progress import warn
 
 _DASHES = {"torch": "--", "jax": "-"}
-# Of the metrics, those of which less is better
-_ERRORS = ("action_error",)
 _COLUMNS = 3
 # Inches of a line of names below a panel
 _LINE = 0.2
@@ -114,13 +112,12 @@ def table(gathered: Gathered, margin: float) -> str:
             statistics.bootstrapped(statistic, values, resamples=statistics.MANY_RESAMPLES)
             for statistic in (statistics.mean, statistics.interquartile_mean)
         ]
-        is_error = gathered.groups[algorithm, dataset, framework][0].evaluated.metric in _ERRORS
-        places = 4 if is_error else 1
-        shown = [name, FRAMEWORKS[framework], str(len(values)), *(cell.shown(places) for cell in cells)]
+        metric = gathered.groups[algorithm, dataset, framework][0].evaluated.metric
+        shown = [name, FRAMEWORKS[framework], str(len(values)), *(cell.shown(places(metric)) for cell in cells)]
         lines.append(f"| {' | '.join(shown)} |")
         other = scores.get((algorithm, dataset, "torch"))
         if framework == "jax" and other:
-            verdict = _less_error(values, other) if is_error else _verdict(values, other, margin)
+            verdict = _less_error(values, other) if metric in ERRORS else _verdict(values, other, margin)
             verdicts.append(f"{name}: {verdict}")
     return "\n".join([*lines, "", *verdicts])
 
