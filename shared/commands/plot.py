@@ -64,6 +64,8 @@ def draw(gathered: Gathered) -> bytes:
         axis.set_title(drawable(f"{algorithm} on {dataset}"), loc="left", fontsize=10)
         axis.set(xlabel="steps of training", ylabel=LABELS.get(metric, metric))
         count_updates(axis)
+        if not any(run.evaluated.finite for run in runs):
+            axis.set(xticks=[], yticks=[])
         axis.grid(alpha=0.25)
         axis.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(-0.1, -0.2))
         axis.spines[["top", "right"]].set_visible(False)
@@ -93,7 +95,7 @@ def _draw_curve(axis: Axes, label: str, gathered: Gathered, key: Key, look: Look
 def _draw_alone(axis: Axes, label: str, run: Run, style: Mapping[str, Any]) -> None:
     """A run that no mean has in it; a cross ends one that has diverged."""
     state = "diverged" if run.evaluated.diverged else "not finished" if run.result is None else "shorter"
-    values = {step: value for step, value in sorted(run.evaluated.values.items()) if np.isfinite(value)}
+    values = run.evaluated.finite
     name = f"{label}, seed {run.evaluated.seed}: {state}"
     marker: dict[str, Any] = (
         {"marker": "x", "markevery": [-1], "markersize": 7} if values and run.evaluated.diverged else {}

@@ -88,7 +88,7 @@ def _draw(chart: figure, key: Key, runs: Sequence[Run], alone: Sequence[Run], lo
         state = "diverged" if run.evaluated.diverged else "not finished" if run.result is None else "shorter"
         name = f"{label(algorithm, framework)}, {state}"
         named = {"legend_label": wrapped(name), "name": f"{name}, seed {run.evaluated.seed}"}
-        values = {step: value for step, value in sorted(run.evaluated.values.items()) if np.isfinite(value)}
+        values = run.evaluated.finite
         steps = np.array(list(values), np.int64)
         chart.line(steps, list(values.values()), line_width=1, line_alpha=0.6, **style, **named)
         if values and run.evaluated.diverged:
