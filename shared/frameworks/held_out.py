@@ -92,7 +92,7 @@ def outputs(module: ModuleType, learner: Any, call_of: Callable[[Any], Callable]
         elif inputs == ["observations"]:
             values = critic(seen)
             q.append(module.value(values[0] if isinstance(values, tuple) else values, actions))
-    actor = getattr(learner, "actor", None)
+    actor: Any = getattr(learner, "actor", None)
     if hasattr(module, "log_prob"):
         return Outputs(q, module.log_prob(actor, seen, actions), None)
     is_alone = actor is not None and _inputs(call_of(actor)) == ["observations"]
