@@ -18,12 +18,10 @@ from shared.commands.reporting.runs import Gathered, Key, Run, gather
 from shared.errors import InputError
 from shared.files import write_atomically
 from shared.frameworks.twins import FRAMEWORKS
-from shared.runs.curves import AVERAGED, LABELS, count_updates, drawable, mark_switch, png, printable
+from shared.runs.curves import AVERAGED, ERRORS, LABELS, count_updates, drawable, mark_switch, places, png, printable
 from shared.runs.progress import warn
 
 _DASHES = {"torch": "--", "jax": "-"}
-# Of the metrics, those of which less is better
-_ERRORS = ("action_error",)
 _COLUMNS = 3
 # Inches of a line of names below a panel
 _LINE = 0.2
@@ -66,6 +64,8 @@ def draw(gathered: Gathered) -> bytes:
         axis.set_title(drawable(f"{algorithm} on {dataset}"), loc="left", fontsize=10)
         axis.set(xlabel="steps of training", ylabel=LABELS.get(metric, metric))
         count_updates(axis)
+        if not any(run.evaluated.finite for run in runs):
+            axis.set(xticks=[], yticks=[])
         axis.grid(alpha=0.25)
         axis.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(-0.1, -0.2))
         axis.spines[["top", "right"]].set_visible(False)
@@ -95,7 +95,7 @@ def _draw_curve(axis: Axes, label: str, gathered: Gathered, key: Key, look: Look
 def _draw_alone(axis: Axes, label: str, run: Run, style: Mapping[str, Any]) -> None:
     """A run that no mean has in it; a cross ends one that has diverged."""
     state = "diverged" if run.evaluated.diverged else "not finished" if run.result is None else "shorter"
-    values = {step: value for step, value in sorted(run.evaluated.values.items()) if np.isfinite(value)}
+    values = run.evaluated.finite
     name = f"{label}, seed {run.evaluated.seed}: {state}"
     marker: dict[str, Any] = (
         {"marker": "x", "markevery": [-1], "markersize": 7} if values and run.evaluated.diverged else {}
@@ -114,13 +114,12 @@ def table(gathered: Gathered, margin: float) -> str:
             statistics.bootstrapped(statistic, values, resamples=statistics.MANY_RESAMPLES)
             for statistic in (statistics.mean, statistics.interquartile_mean)
         ]
-        is_error = gathered.groups[algorithm, dataset, framework][0].evaluated.metric in _ERRORS
-        places = 4 if is_error else 1
-        shown = [name, FRAMEWORKS[framework], str(len(values)), *(cell.shown(places) for cell in cells)]
+        metric = gathered.groups[algorithm, dataset, framework][0].evaluated.metric
+        shown = [name, FRAMEWORKS[framework], str(len(values)), *(cell.shown(places(metric)) for cell in cells)]
         lines.append(f"| {' | '.join(shown)} |")
         other = scores.get((algorithm, dataset, "torch"))
         if framework == "jax" and other:
-            verdict = _less_error(values, other) if is_error else _verdict(values, other, margin)
+            verdict = _less_error(values, other) if metric in ERRORS else _verdict(values, other, margin)
             verdicts.append(f"{name}: {verdict}")
     return "\n".join([*lines, "", *verdicts])
 

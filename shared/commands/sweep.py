@@ -26,7 +26,7 @@ from shared.commands.sweeping.plan import Cell, batches, cells, read
 from shared.commands.sweeping.processes import Ended, Processes, last_words
 from shared.errors import InputError
 from shared.runs.configs import read_yaml
-from shared.runs.curves import AVERAGED, LABELS
+from shared.runs.curves import AVERAGED, LABELS, places
 from shared.runs.machine import on_threads
 from shared.runs.progress import say, warn
 from shared.runs.resuming import RunStatus, run_status
@@ -215,6 +215,6 @@ def _told(cell: Cell, ended: Ended) -> RunStatus:
         return RunStatus.MISSING
     result = json.loads((folder / "result.json").read_text())
     last = result[f"mean_of_last_{AVERAGED}"]
-    score = "no score" if last is None else f"{LABELS[result['metric']]} {last:.1f}"
+    score = "no score" if last is None else f"{LABELS[result['metric']]} {last:.{places(result['metric'])}f}"
     say(f"done: {cell.label}: {score}, {result['seconds']['total'] / 60:.1f} minutes")
     return RunStatus.FINISHED

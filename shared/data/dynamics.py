@@ -139,18 +139,20 @@ def _ended_by_count(raw: dict[str, np.ndarray], max_episode_steps: int | None) -
     return (rows - begun + 1) % max_episode_steps == 0
 
 
-def find_windows(dataset: Batch, length: int) -> np.ndarray:
-    """The first rows (W,) of all windows of so many transitions, each of which begins where the one before ended.
+def find_windows(dataset: Batch, length: int) -> tuple[np.ndarray, int]:
+    """All windows of transitions, each of which begins where the one before ended.
 
-    Raises:
-        InputError: There is none.
+    Args:
+        dataset: N transitions.
+        length: Transitions in a window, at most.
+
+    Returns:
+        The first rows (W,) of the windows, and their length: less than asked if no episode has as many on end.
     """
     same = (dataset.next_observations[:-1] == dataset.observations[1:]).all(axis=1)
     linked = np.append(same & (dataset.terminals[:-1] == 0.0), False)
+    length = min(length, int(np.diff(np.flatnonzero(~linked), prepend=-1).max()))
     # Of each row, how many of the links before it hold: a window is unbroken where all within it do.
     held = np.append(0, np.cumsum(linked))
     starts = np.arange(len(linked) - length + 1)
-    windows = starts[held[starts + length - 1] - held[starts] == length - 1]
-    if not len(windows):
-        raise InputError(f"no episode of the dataset has {length} steps on end: set rollout_length to fewer")
-    return windows
+    return starts[held[starts + length - 1] - held[starts] == length - 1], length

@@ -3,6 +3,11 @@
 Names are equal on both sides. Types are loose where algorithms differ, as in the columns of a batch and the draws of an
 update. The static arguments of a JAX `update` say what a step's number decides. Losses are methods of the trainer
 and of the state under the same names. The adapter in `parity_tests/pairs/` lists them.
+
+`held_out.py` measures what a twin has of these: `actor`, and `critic` or `critic_1` and `critic_2`, in the trainer and
+the state. A file with finite actions has `value(q, actions)`. An actor that returns a mean and a deviation is a normal
+distribution. It is squashed by tanh if the file has `sample` or `raw_sample`, unless the file has its own
+`log_prob(actor, observations, actions)`.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,9 +1,10 @@
-"""How a twin's own `draw_noise` and `update` are called on held-out rows, whichever framework it is written in."""
+"""How a twin's own functions and networks are called on held-out rows, whichever framework it is written in."""
 
 import inspect
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,3 +42,107 @@ def drawing(module: ModuleType, rows: Any, known: Mapping[str, Any]) -> dict[str
 def flags(update: Callable) -> dict[str, bool]:
     """The arguments of an update that its number decides."""
     return {name: _LATE[name] for name in inspect.signature(update).parameters if name in _LATE}
+
+
+# ---- what the networks say of the data's actions -------------------------------------------------------------------
+
+# At once, and so many times at most
+_ROWS, _PARTS = 1_000, 10
+
+# As AWR's `LARGEST`: tanh reaches 1 nowhere, and the data's actions may
+_LARGEST = 0.999999
+
+
+class Outputs(NamedTuple):
+    """What a learner's networks return for the data's actions in B rows.
+
+    Attributes:
+        q: Values of the actions, of every critic; empty without one that judges an action.
+        log_prob: (B,), from the twin's own `log_prob`; else None.
+        policy: What the actor returns for the observations; None if `log_prob` says more, or there is none.
+    """
+
+    q: Sequence[Any]
+    log_prob: Any
+    policy: Any
+
+
+def spread(rows: int) -> Iterator[np.ndarray]:
+    """Numbers of rows, spread evenly, in parts of one size."""
+    size = min(rows, _ROWS)
+    parts = min(_PARTS, rows // size)
+    yield from np.linspace(0, rows - 1, size * parts).astype(int).reshape(parts, size)
+
+
+def outputs(module: ModuleType, learner: Any, call_of: Callable[[Any], Callable], rows: Any) -> Outputs:
+    """Calls a trainer's or a state's networks, which have the same names in all algorithms.
+
+    Args:
+        module: The twin.
+        learner: Its trainer or train state.
+        call_of: From a network to the method that names its inputs.
+        rows: With `observations` and `actions`.
+    """
+    seen, actions = rows.observations, rows.actions
+    q = []
+    for critic in (getattr(learner, name) for name in ("critic", "critic_1", "critic_2") if hasattr(learner, name)):
+        inputs = _inputs(call_of(critic))
+        if inputs == ["observations", "actions"]:
+            q.append(critic(seen, actions))
+        elif inputs == ["observations"]:
+            values = critic(seen)
+            q.append(module.value(values[0] if isinstance(values, tuple) else values, actions))
+    actor: Any = getattr(learner, "actor", None)
+    if hasattr(module, "log_prob"):
+        return Outputs(q, module.log_prob(actor, seen, actions), None)
+    is_alone = actor is not None and _inputs(call_of(actor)) == ["observations"]
+    return Outputs(q, None, actor(seen) if is_alone else None)
+
+
+def _inputs(call: Callable) -> list[str]:
+    """The names of the arguments that must be given."""
+    parameters = inspect.signature(call).parameters.values()
+    return [one.name for one in parameters if one.default is one.empty and one.name != "self"]
+
+
+def measured(module: ModuleType, found: Outputs, actions: np.ndarray) -> dict[str, float]:
+    """The mean value of the data's actions, and their mean log-likelihood under a policy that has one."""
+    likely = _log_likelihood(module, found, actions)
+    means = {} if likely is None else {"log_likelihood": float(likely.mean())}
+    if found.q:
+        means["mean_q"] = float(np.mean([np.mean(q) for q in found.q]))
+    return means
+
+
+def _log_likelihood(module: ModuleType, found: Outputs, actions: np.ndarray) -> np.ndarray | None:
+    """Of each action, (B,); None of a policy without a distribution."""
+    if found.log_prob is not None:
+        return np.asarray(found.log_prob, np.float64)
+    if isinstance(found.policy, tuple):
+        mean, std = found.policy
+        # A twin that samples, and has no density of its own for given actions, puts its samples through tanh.
+        squashed = hasattr(module, "sample") or hasattr(module, "raw_sample")
+        return None if std is None else normal_log_prob(actions, mean, std, squashed)
+    if found.policy is not None and actions.ndim == 1:
+        logits = np.asarray(found.policy, np.float64)
+        logits = logits - logits.max(axis=1, keepdims=True)
+        chosen = np.take_along_axis(logits, actions[:, None].astype(int), axis=1)[:, 0]
+        return chosen - np.log(np.exp(logits).sum(axis=1))
+    return None
+
+
+def normal_log_prob(actions: np.ndarray, mean: np.ndarray, std: np.ndarray, squashed: bool) -> np.ndarray:
+    """The log-density (B,) of actions (B, A) under a normal distribution, whose samples tanh may squash to [-1, 1]."""
+    actions, mean, std = (np.asarray(column, np.float64) for column in (actions, mean, std))
+    log_slope: Any = 0.0
+    if squashed:
+        actions = np.clip(actions, -_LARGEST, _LARGEST)
+        log_slope = np.log1p(actions) + np.log1p(-actions)
+        actions = np.arctanh(actions)
+    log_density = -0.5 * np.square((actions - mean) / std) - np.log(std) - 0.5 * math.log(2.0 * math.pi)
+    return (log_density - log_slope).sum(axis=1)
+
+
+def averaged(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The means over parts of one size."""
+    return {name: float(np.mean([part[name] for part in parts])) for name in (parts[0] if parts else ())}

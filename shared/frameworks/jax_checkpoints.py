@@ -16,7 +16,7 @@ from flax import serialization, traverse_util
 from shared.errors import InputError, RunError
 from shared.files import write_atomically
 from shared.frameworks import jax_parts
-from shared.frameworks.jax_held_out import Losses
+from shared.frameworks.jax_held_out import Measures
 from shared.frameworks.jax_layers import Params
 from shared.frameworks.part_names import by_part
 from shared.runs import seeds
@@ -169,7 +169,7 @@ def restore(
         That state, or the fresh one given, and the updates that were made before this run.
     """
     if run.held_out is not None:
-        run.losses = Losses(run.held_out)
+        run.measures = Measures(run.held_out)
     saved = run.saved_steps
     if seeds.count() == 1 or saved is None:
         content = run.restore(load, go_on=go_on)

@@ -1,4 +1,4 @@
-"""A JAX twin's losses on held-out rows, without a trace in its state. `torch_held_out.py` is the same for PyTorch."""
+"""Measures a JAX twin on held-out rows, without a trace in its state. `torch_held_out.py` is the same for PyTorch."""
 
 import sys
 from functools import cache
@@ -8,21 +8,46 @@ from typing import Any
 import jax
 from jax import Array
 
-from shared.frameworks.held_out import UPDATES, drawing, flags, is_measured
+from shared.frameworks.held_out import (
+    UPDATES,
+    Outputs,
+    averaged,
+    drawing,
+    flags,
+    is_measured,
+    measured,
+    outputs,
+    spread,
+)
 from shared.frameworks.jax_data import PackedDataset, take, to_device
 from shared.frameworks.jax_side import mean_metrics
 
 
-class Losses:
-    """From a state to what its next few updates would report on batches of held-out rows."""
+class Measures:
+    """From a state to its losses on held-out rows, and to what it says of the actions there.
+
+    The losses are what the next few updates would report on batches of these rows.
+    """
 
     def __init__(self, rows: Any) -> None:
         """Takes the rows, a named tuple of columns, to the device."""
         self._rows, self._packed = rows, to_device(rows)
 
     def __call__(self, state: Any) -> dict[str, float]:
-        """By name; nothing of an algorithm whose batches are more than rows."""
+        """By name."""
         module = sys.modules[type(state).__module__]
+        return self.losses(module, state) | self.of_actions(module, state)
+
+    def of_actions(self, module: ModuleType, state: Any) -> dict[str, float]:
+        """The mean value of the data's actions, and their mean log-likelihood; what the twin has of both."""
+        parts = []
+        for indices in spread(len(self._packed)):
+            found, actions = jax.device_get(_outputs(module)(state, self._packed, indices))
+            parts.append(measured(module, found, actions))
+        return averaged(parts)
+
+    def losses(self, module: ModuleType, state: Any) -> dict[str, float]:
+        """By the twin's own names; nothing of an algorithm whose batches are more than rows."""
         known = {"key": jax.random.key(0), "step": 0, "hp": state.hp, "dataset_size": len(self._packed)}
         if not is_measured(module, state.update, self._rows, known):
             return {}
@@ -31,6 +56,17 @@ class Losses:
             state, metrics = _program(module)(state, self._packed, step, tuple(drawing(module, self._rows, {}).items()))
             history.append(metrics)
         return {name: float(value) for name, value in mean_metrics(history).items()}
+
+
+@cache
+def _outputs(module: ModuleType) -> Any:
+    """What the networks say of rows, compiled; returns the rows' actions too."""
+
+    def found(state: Any, rows: PackedDataset, indices: Array) -> tuple[Outputs, Array]:
+        chosen = take(rows, indices)
+        return outputs(module, state, lambda network: network.module.__call__, chosen), chosen.actions
+
+    return jax.jit(found)
 
 
 @cache

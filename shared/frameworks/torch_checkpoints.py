@@ -114,9 +114,9 @@ def restore(
         each `log_freq`.
     """
     if run.held_out is not None:
-        from shared.frameworks.torch_held_out import Losses  # which imports this module
+        from shared.frameworks.torch_held_out import Measures  # which imports this module
 
-        run.losses = Losses(run.held_out, device)
+        run.measures = Measures(run.held_out, device)
     content = run.restore(load, go_on=go_on)
     history: list[dict[str, Tensor]] = []
     if run.step:

@@ -1,27 +1,57 @@
-"""A PyTorch twin's losses on held-out rows, without a trace in its state. `jax_held_out.py` is the same for JAX."""
+"""Measures a PyTorch twin on held-out rows, without a trace in its state. `jax_held_out.py` is the same for JAX."""
 
 import copy
 import sys
+from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from shared.frameworks.held_out import UPDATES, drawing, flags, is_measured
+from shared.frameworks.held_out import (
+    UPDATES,
+    Outputs,
+    averaged,
+    drawing,
+    flags,
+    is_measured,
+    measured,
+    outputs,
+    spread,
+)
 from shared.frameworks.torch_checkpoints import generator_states, restore_generators
-from shared.frameworks.torch_data import take, to_device
+from shared.frameworks.torch_data import index_tensor, take, to_device
 from shared.frameworks.torch_side import mean_metrics, seed_everything
 
 
-class Losses:
-    """From a trainer to what its next few updates would report on batches of held-out rows; a copy makes them."""
+class Measures:
+    """From a trainer to its losses on held-out rows, and to what it says of the actions there.
+
+    The losses are what the next few updates would report on batches of these rows; a copy makes the updates.
+    """
 
     def __init__(self, rows: Any, device: torch.device) -> None:
         """Takes the rows, a named tuple of columns, to the device."""
         self._rows, self._device = to_device(rows, device), device
 
     def __call__(self, trainer: Any) -> dict[str, float]:
-        """By name; nothing of an algorithm whose batches are more than rows."""
+        """By name."""
         module = sys.modules[type(trainer).__module__]
+        return self.losses(module, trainer) | self.of_actions(module, trainer)
+
+    @torch.no_grad()
+    def of_actions(self, module: ModuleType, trainer: Any) -> dict[str, float]:
+        """The mean value of the data's actions, and their mean log-likelihood; what the twin has of both."""
+        parts = []
+        for indices in spread(len(self._rows.rewards)):
+            rows = take(self._rows, index_tensor(indices, self._device))
+            found = outputs(module, trainer, lambda network: network.forward, rows)
+            parts.append(measured(module, Outputs(*map(numbers, found)), numbers(rows.actions)))
+        return averaged(parts)
+
+    def losses(self, module: ModuleType, trainer: Any) -> dict[str, float]:
+        """By the twin's own names; nothing of an algorithm whose batches are more than rows."""
         known = {"hp": trainer.hp, "dataset_size": len(self._rows.rewards), "device": self._device}
         if not is_measured(module, trainer.update, self._rows, known):
             return {}
@@ -36,3 +66,10 @@ class Losses:
             return mean_metrics(history)
         finally:
             restore_generators(states)
+
+
+def numbers(found: Any) -> Any:
+    """Tensors as NumPy arrays, in the same lists and tuples."""
+    if isinstance(found, list | tuple):
+        return type(found)(map(numbers, found))
+    return np.asarray(found.cpu()) if isinstance(found, Tensor) else found

@@ -21,6 +21,9 @@ LABELS = {
     "action_error": "action error",
     "steps_followed": "steps that the model follows an episode",
 }
+# Of these less is better. They are small, so more of their digits are printed than of a score.
+ERRORS = ("action_error",)
+_ERROR_PLACES = 4
 # A run counts as the mean of its last evaluations: as many as this.
 AVERAGED = 3
 # The file in a run's folder
@@ -49,6 +52,11 @@ class Curve(NamedTuple):
     values: np.ndarray
     references: dict[str, float]
     switch: int | None = None
+
+
+def places(metric: str) -> int:
+    """The digits behind the point with which a metric is printed."""
+    return _ERROR_PLACES if metric in ERRORS else 1
 
 
 def printable(text: str) -> str:

@@ -9,6 +9,7 @@ from shared.data.dynamics import Step, find_windows
 from shared.data.transitions import Batch
 from shared.envs.scores import Scale
 from shared.runs.curves import draw_model
+from shared.runs.progress import say
 
 Predict = Callable[..., Step]
 """Maps observations (n, S), actions (n, A), normals (E, n, S + 1) and the elites chosen (n,) to a step's columns."""
@@ -66,18 +67,17 @@ class RolloutEvaluator:
             config: Has `rollout_length`, `n_rollouts`, `n_ensemble`, `n_elites` and `seed`.
             dataset: All transitions; windows are spread over them evenly.
             fingerprint: What the measures depend on; the windows are added.
-
-        Raises:
-            InputError: No episode is that long.
         """
-        windows = find_windows(dataset, config.rollout_length)
+        windows, length = find_windows(dataset, config.rollout_length)
         number = min(config.n_rollouts, len(windows))
+        if length < config.rollout_length:
+            say(f"roll-outs of an evaluation have {length} steps: no episode has {config.rollout_length} on end")
         starts = windows[np.linspace(0, len(windows) - 1, number).astype(int)]
-        self._rows = starts[:, None] + np.arange(config.rollout_length)
+        self._rows = starts[:, None] + np.arange(length)
         self._dataset, self._config = dataset, config
         std = dataset.observations.std(axis=0)
         self._std = np.where(std < 1e-12, np.ones_like(std), std)
-        self.fingerprint = fingerprint | {"rollouts": number, "rollout_length": config.rollout_length}
+        self.fingerprint = fingerprint | {"rollouts": number, "rollout_length": length}
 
     def __call__(self, predict: Predict) -> Rollouts:
         """Rolls one model out."""

@@ -48,7 +48,7 @@ class Run:
         counted: The same, and those that `advance` has counted since.
         unfinished: What a resumed run's checkpoint holds of the interval that it was stopped in, under `history`.
         began: Steps of the environment before that interval, of an online run; None for one that was not stopped so.
-        losses: From a trainer or a train state to its losses on held-out rows; None where none are held out.
+        measures: From a trainer or a train state to what is measured on held-out rows; None where none are held out.
         result: What `result.json` holds; empty before the end.
     """
 
@@ -86,7 +86,7 @@ class Run:
         self.step = self.counted = 0
         self.unfinished: Any = None
         self.began: int | None = None
-        self.losses: Callable[[Any], Mapping[str, float]] | None = None
+        self.measures: Callable[[Any], Mapping[str, float]] | None = None
         self._means: Callable[[], Mapping[str, SupportsFloat]] | None = None
         self.result: dict[str, Any] = {}
 
@@ -347,8 +347,8 @@ class Run:
             Stopped: Ctrl-C or SIGTERM asked for it.
         """
         self._write_pending()
-        if self.losses is not None and self.is_due(step):
-            self._write_losses(step, self.losses(_learner(write)))
+        if self.measures is not None and self.is_due(step):
+            self._write_measures(step, self.measures(_learner(write)))
         self._not_saved = None
         path = self._record.checkpoints.path(step)
         try:
@@ -367,8 +367,8 @@ class Run:
             warn(f"cannot save {path} ({error.strerror}): make room, or the folder writable; training goes on")
         self._stop.obey()
 
-    def _write_losses(self, step: int, losses: Mapping[str, float]) -> None:
-        finite = {f"held_out/{name}": value for name, value in losses.items() if math.isfinite(value)}
+    def _write_measures(self, step: int, measures: Mapping[str, float]) -> None:
+        finite = {f"held_out/{name}": value for name, value in measures.items() if math.isfinite(value)}
         if finite:
             self._record.write(step, finite)
 

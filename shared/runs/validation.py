@@ -13,6 +13,7 @@ import numpy as np
 from shared.data.sequences import PromptedPolicy
 from shared.envs.evaluation import ContextPolicy, Evaluation, Evaluator, Policy
 from shared.envs.scores import Scale
+from shared.runs.curves import places
 
 NO_ENVIRONMENT = "none"
 """The value of `eval_env` for a run without an environment."""
@@ -99,7 +100,7 @@ class ValidationEvaluator:
         """
         self._rows, self._action_std, self._n_episodes = rows, action_std, n_episodes
         where = "on held-out rows" if rows.unseen else "on the rows learnt from"
-        self.scale = Scale(METRIC, f"action error {where}", lower_is_better=True, places=4)
+        self.scale = Scale(METRIC, f"action error {where}", lower_is_better=True, places=places(METRIC))
         _, self._starts, self._lengths = np.unique(rows.episodes, return_index=True, return_counts=True)
         counts = {"held_out": rows.unseen, "rows": len(rows.actions), "episodes": len(self._starts)}
         self.fingerprint = fingerprint | counts

@@ -119,6 +119,20 @@ def test_what_does_not_count_is_named(tmp_path: Path, capsys: pytest.CaptureFixt
     assert draw(gathered) != draw(gather([path for path in runs.iterdir() if path.name[:14] < "IQL-hopper-s2-"]))
 
 
+def test_a_panel_of_nothing_has_no_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All runs of an algorithm diverged before they were evaluated: no axis pretends to a range."""
+    for seed, name in enumerate(("IQL", "CQL")):
+        write_run(tmp_path, name, "hopper", "jax", seed, {1000: 0.0, 2000: 5.0})
+    lost = next(tmp_path.glob("CQL-*"))
+    (lost / "metrics.jsonl").write_text(json.dumps({"step": 100, "diverged": "critic_loss is nan"}) + "\n")
+    ticks = []
+    monkeypatch.setattr(
+        "shared.commands.plot.png", lambda figure: ticks.extend(len(axis.get_yticks()) for axis in figure.axes)
+    )
+    draw(gather([tmp_path]))
+    assert ticks[0] == 0 < ticks[1]
+
+
 def test_the_command_draws_and_tells(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "curves.png"
     assert ended(main, [str(runs), "--output", str(output), "--stats", "--margin", "20"]) == 0

@@ -12,12 +12,13 @@ from tests.commands.test_run_reports import write_run
 
 pytestmark = pytest.mark.thorough
 
-DATASETS = [f"{robot}-{kind}-v2" for robot in ("hopper", "walker2d") for kind in "abcde"]
+DATASETS = [f"{robot}-medium-expert-replay-{kind}-v2" for robot in ("hopper", "walker2d") for kind in "abcde"]
 LARGEST = 5_000_000
 # Other tests keep both cores busy; alone the page opens in less than a second.
 SECONDS = 10.0
 DRAWN = "return arguments[0].children.length"
 TICKS = "return Bokeh.documents[0].roots()[0].below[0].formatter.doFormat(arguments[0], {loc: 0})"
+NAMES = "return Math.max(...[...document.querySelectorAll('td:first-child')].map(cell => cell.offsetWidth))"
 READY = "return document.readyState === 'complete' && Bokeh.documents.every(page => page.is_idle)"
 
 
@@ -49,6 +50,7 @@ def test_five_hundred_runs_open(browser: webdriver.Chrome, page: Path, size: tup
         WebDriverWait(browser, SECONDS).until(lambda shown, place=place: shown.execute_script(DRAWN, place))
     WebDriverWait(browser, SECONDS).until(lambda shown: shown.execute_script(READY))
     assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
+    assert browser.execute_script(NAMES) < size[0] / 2
     ticks = [500, 1000, 1500, 2000, 2500, 3000, 1_250_000, 1_260_000]
     shown = browser.execute_script(TICKS, ticks)
     assert shown == ["500", "1k", "1.5k", "2k", "2.5k", "3k", "1.25m", "1.26m"]

@@ -18,7 +18,7 @@ from shared.commands.common import ended
 from shared.commands.report import main, page_of
 from shared.commands.reporting import published, tables
 from shared.commands.reporting.planned import note_planned
-from shared.commands.reporting.runs import gather
+from shared.commands.reporting.runs import gather, outcome_lines
 from shared.commands.reporting.watching import server
 from shared.commands.sweeping.plan import cells as cells_of
 from shared.commands.sweeping.plan import read
@@ -184,6 +184,19 @@ def test_a_seed_counts_once(tmp_path: Path) -> None:
     left_out = {run.folder.parent.name: why for run, why in gathered.left_out}
     assert left_out.keys() == {"a", "c"}
     assert all(why.startswith("its seed counts once: b/IQL-hopper-medium-v2-s0-jax-") for why in left_out.values())
+
+
+def test_errors_keep_their_digits_and_no_margin_of_scores(tmp_path: Path) -> None:
+    """They are small, and two that differ tenfold are not equal within ten points."""
+    for framework, error in (("torch", 0.0123), ("jax", 0.1)):
+        for seed in range(2):
+            write_run(tmp_path, "IQL", "own.hdf5", framework, seed, error + seed / 1000, metric="action_error")
+    gathered = gather([tmp_path])
+    (row,) = cells(tables.scores(gathered)).values()
+    assert row["IQL, PyTorch"] == "0.0128 ± 0.0007 (2)"
+    (row,) = cells(tables.twins(gathered.groups, 10.0)).values()
+    assert (row["JAX - PyTorch"], row["equal within 10"]) == ("+0.0877", "")
+    assert outcome_lines(gathered)[1].endswith("action error 0.0128 +- 0.0007, 2 seeds")
 
 
 def test_runs_that_diverged_are_counted_and_not_averaged(tmp_path: Path) -> None:

@@ -107,17 +107,20 @@ def test_windows_lie_within_episodes() -> None:
     assert dataset.rewards.tolist() == [0, 1, 2, 4, 5, 6, 7, 9, 10]
     expected = {1: [0, 1, 2, 4, 5, 6, 7, 9, 10], 2: [0, 1, 4, 5, 6, 9], 3: [0, 4, 5], 4: [4]}
     for length, first in expected.items():
-        assert dataset.rewards[find_windows(dataset, length)].tolist() == first
+        starts, found = find_windows(dataset, length)
+        assert (dataset.rewards[starts].tolist(), found) == (first, length)
     for length in (5, 9, 10, 100):
-        with pytest.raises(InputError, match=f"no episode of the dataset has {length} steps on end"):
-            find_windows(dataset, length)
+        starts, found = find_windows(dataset, length)
+        assert (dataset.rewards[starts].tolist(), found) == ([4], 4)
+    # Where the first episode is the longest
+    starts, found = find_windows(extract_known(rows([], [8]), "d4rl/hopper-v2"), 100)
+    assert (starts.tolist(), found) == ([0], 8)
 
 
 def test_a_terminal_ends_a_window_though_the_next_state_is_the_next_row() -> None:
     dataset = extract_known(rows([3], []), "d4rl/hopper-v2", None, rows([3])["observations"] + [1.0, 10.0])
-    with pytest.raises(InputError):
-        find_windows(dataset, 8)
-    assert dataset.rewards[find_windows(dataset, 7)].tolist() == [4]
+    starts, length = find_windows(dataset, 8)
+    assert (dataset.rewards[starts].tolist(), length) == ([4], 7)
 
 
 def test_the_scaler_is_of_the_rows_given_and_leaves_constants() -> None:

@@ -13,7 +13,7 @@ from shared.commands import statistics
 from shared.commands.reporting.drawing import MARKERS, Look, looks, mean_curve, wrapped
 from shared.commands.reporting.runs import Gathered, Key, Run
 from shared.commands.reporting.tables import Means, Tasks, by_task, label
-from shared.runs.curves import LABELS
+from shared.runs.curves import LABELS, places
 
 # Points of a curve that a page holds; a longer one is thinned evenly.
 _MOST_POINTS = 100
@@ -63,7 +63,9 @@ def curves(gathered: Gathered, styles: dict[str, Look]) -> list[figure]:
         chart = _figure(dataset, "updates", LABELS.get(metric, metric))
         for key in keys:
             _draw(chart, key, gathered.groups.get(key, ()), gathered.alone[key], styles[key[0]])
-        chart.add_tools(HoverTool(tooltips=[("", "$name"), ("updates", "@x{0,0}"), ("mean", "@y{0.0}")]))
+        chart.add_tools(
+            HoverTool(tooltips=[("", "$name"), ("updates", "@x{0,0}"), ("mean", f"@y{{0.{'0' * places(metric)}}}")])
+        )
         # Numbers as short as they are, so that no two ticks read the same
         chart.xaxis.formatter = NumeralTickFormatter(format="0.[000000]a")
         _names_below(chart)
@@ -86,7 +88,7 @@ def _draw(chart: figure, key: Key, runs: Sequence[Run], alone: Sequence[Run], lo
         state = "diverged" if run.evaluated.diverged else "not finished" if run.result is None else "shorter"
         name = f"{label(algorithm, framework)}, {state}"
         named = {"legend_label": wrapped(name), "name": f"{name}, seed {run.evaluated.seed}"}
-        values = {step: value for step, value in sorted(run.evaluated.values.items()) if np.isfinite(value)}
+        values = run.evaluated.finite
         steps = np.array(list(values), np.int64)
         chart.line(steps, list(values.values()), line_width=1, line_alpha=0.6, **style, **named)
         if values and run.evaluated.diverged:

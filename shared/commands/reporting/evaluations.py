@@ -46,6 +46,11 @@ class Evaluations(NamedTuple):
         """After how many updates it was evaluated last; 0 before the first time."""
         return max(self.values, default=0)
 
+    @property
+    def finite(self) -> dict[int, float]:
+        """The values that can be drawn, in their order."""
+        return {step: value for step, value in sorted(self.values.items()) if np.isfinite(value)}
+
     def around_the_switch(self) -> tuple[float, float]:
         """The last value before the online phase, and the last of all; NaN where there is none."""
         assert self.switch is not None, "a run of one phase"

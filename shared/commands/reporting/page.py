@@ -27,6 +27,9 @@ _PAGE = """\
   th, td { padding: .25rem .7rem; text-align: left; border-bottom: 1px solid #ddd; }
   th { border-bottom: 2px solid #888; }
   th:first-child, td:first-child { position: sticky; left: 0; background: #fff; }
+  @media (max-width: 600px) {
+    th:first-child, td:first-child { min-width: 8rem; white-space: normal; overflow-wrap: anywhere; }
+  }
   tbody tr:hover td { background: #f3f6fa; }
   #newer { display: none; position: fixed; right: 1rem; bottom: 1rem; padding: .6rem 1rem; background: #1f77b4; }
   #newer a { color: #fff; }

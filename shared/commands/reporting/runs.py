@@ -14,7 +14,7 @@ from shared.commands.reporting.planned import read_planned
 from shared.errors import InputError
 from shared.runs import resuming
 from shared.runs.configs import read_yaml
-from shared.runs.curves import LABELS, printable
+from shared.runs.curves import LABELS, places, printable
 from shared.runs.vocabulary import IDEAS, in_house
 
 ONLINE = ", then online"
@@ -203,11 +203,12 @@ def outcome_lines(gathered: Gathered) -> list[str]:
     """A line for all seeds of the same settings: what they score, and how many they are."""
     lines = []
     for (algorithm, dataset, framework), runs in gathered.groups.items():
-        scores = [run.evaluated.score() for run in runs]
-        spread = f" +- {np.std(scores, ddof=1):.1f}" if len(scores) > 1 else ""
+        scores, metric = [run.evaluated.score() for run in runs], runs[0].evaluated.metric
+        digits = places(metric)
+        spread = f" +- {np.std(scores, ddof=1):.{digits}f}" if len(scores) > 1 else ""
         seeds = f"{len(scores)} seed{'s' if len(scores) > 1 else ''}"
-        metric = LABELS[runs[0].evaluated.metric]
-        lines.append(f"{algorithm} ({framework}) on {dataset}: {metric} {np.mean(scores):.1f}{spread}, {seeds}")
+        mean = f"{np.mean(scores):.{digits}f}{spread}"
+        lines.append(f"{algorithm} ({framework}) on {dataset}: {LABELS[metric]} {mean}, {seeds}")
     return lines
 
 

@@ -13,7 +13,7 @@ from shared.commands.reporting.evaluations import REGRETS
 from shared.commands.reporting.runs import FREE, ONLINE, Gathered, Key, Run
 from shared.frameworks.twins import FRAMEWORKS
 from shared.names import OGBENCH
-from shared.runs.curves import LABELS
+from shared.runs.curves import ERRORS, LABELS, places
 
 # Scores of a common range, from a random policy's to an expert's or from 0 to 100: they may be averaged over datasets.
 NORMALISED = ("d4rl_normalized_score", "normalized_return", "normalized_return_not_d4rl", "success_percent")
@@ -98,7 +98,7 @@ def scores(gathered: Gathered) -> Table:
     def cell(key: Key) -> str:
         own = [run.evaluated.score() for run in groups.get(key, ())]
         state = "not finished" if gathered.begun[key] else "missing" if key in missing else ""
-        return with_deviation(own, diverged=gathered.diverged[key]) or state
+        return with_deviation(own, places(known[key]) if key in known else 1, gathered.diverged[key]) or state
 
     rows = []
     for dataset in datasets:
@@ -205,14 +205,16 @@ def twins(groups: Groups, margin: float) -> Table:
         if framework != "jax" or not others:
             continue
         jax, torch = ([run.evaluated.score() for run in side] for side in (runs, others))
-        shown = statistics.shown_margin(jax, torch)
+        shown, metric = statistics.shown_margin(jax, torch), runs[0].evaluated.metric
+        digits = places(metric)
         rows.append(
             [
                 dataset,
                 algorithm,
-                f"{np.mean(jax) - np.mean(torch):+.1f}",
-                statistics.equivalence(jax, torch, margin),
-                "too few seeds" if np.isnan(shown) else f"{shown:.1f}",
+                f"{np.mean(jax) - np.mean(torch):+.{digits}f}",
+                # A margin in points of a score says nothing of an error.
+                "" if metric in ERRORS else statistics.equivalence(jax, torch, margin),
+                "too few seeds" if np.isnan(shown) else f"{shown:.{digits}f}",
                 _speedup(runs, others),
             ]
         )
