@@ -184,7 +184,7 @@ def _told_apart(port: Port, rung: str, mistakes: Sequence[Mistake], variants: tu
     for above in RUNGS[RUNGS.index(rung) + 1 :]:
         if len(mistakes) == 1:
             break
-        asked = questions(port.pair.name, above, variants)
+        asked = questions(port.pair.name, above, variants, port.left)
         try:
             answers = [answer(port, question) for question in asked]
         except (InputError, NotWrittenError):

@@ -102,7 +102,9 @@ def _answer_trajectory(port: Port, question: Question) -> Figures:
 
 def _answer_draws(port: Port, question: Question) -> Figures:
     inputs = question.given.inputs
-    found = faults([port.draws(given) for given in inputs], question.drawn, inputs[0]["dataset_size"])
+    # Rows of the environment, or of a model, are numbered on from the dataset's.
+    rows = max(given["dataset_size"] + (given.get("online_size") or 0) for given in inputs) + port.pair.further_rows
+    found = faults([port.draws(given) for given in inputs], question.drawn, rows)
     # A key that is used twice shows in other figures, too, but where rows and noise share it.
     seen = any(value.any() for values in found.values() for value in values.values())
     if not seen and reuses_key(lambda: port.draws(inputs[0])):

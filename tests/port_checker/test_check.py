@@ -34,7 +34,7 @@ def test_functions_over_dicts_hold(capsys: pytest.CaptureFixture) -> None:
     """
     status = ended(check.main, [str(PLAIN), "--algorithm", "td3_bc", "--settings", "other"])
     printed = capsys.readouterr().out
-    assert (status, printed.splitlines()[-1]) == (0, "plain_td3_bc.py is td3_bc: all rungs hold"), printed
+    assert (status, printed.splitlines()[-1]) == (0, "plain_td3_bc.py is td3_bc: all rungs hold under the settings 'other'"), printed
     verdicts = [line.split()[:2] for line in printed.splitlines()[:-1]]
     assert verdicts == [[rung, "not" if rung == "draws" else "holds"] for rung in check.RUNGS]
     assert "\ndraws       not given\n" in printed
@@ -222,7 +222,7 @@ def test_single_precision_is_recognised(checked: Callable) -> None:
         (["nowhere.py", "--algorithm", "td3_bc"], "there is no file nowhere.py: give the .py file with your port"),
         ([str(PLAIN)], "give a file and its --algorithm, or --template"),
         ([str(PLAIN), "--algorithm", "ppo"], "unknown algorithm 'ppo'; nearest: "),
-        ([str(PLAIN), "--algorithm", "td3_bc", "--settings", "fast"], "choose from default, other"),
+        ([str(PLAIN), "--algorithm", "td3_bc", "--settings", "fast"], "choose from 'default', 'other'"),
     ],
 )
 def test_a_bad_command_line_is_said(arguments: list[str], message: str, capsys: pytest.CaptureFixture) -> None:

@@ -28,7 +28,7 @@ from tests.port_checker.conftest import AWAC, PLAIN, ROOT
          "port.py has no function actor_loss: expected actor_loss(actor, state, batch) that gives a scalar"),
         ("def actor_loss(actor, critic_1, state,", "def actor_loss(actor, critic, state,",
          "actor_loss asks for critic: arguments go by name, out of state, batch, config, noise"),
-        ("def critic_loss(params,", "def critic_loss(both,",
+        ("def critic_loss(params, state,", "def critic_loss(state, both,",
          "critic_loss asks for none of critic_1, critic_2, critics, params, which it is differentiated by"),
         ("actions)[0]\n", "actions)[0, :, None]\n", "actor_loss stops with AssertionError"),
         ("jnp.square(values(params, batch.observations, batch.actions) - target).mean() * 2",
@@ -152,4 +152,4 @@ def test_what_does_no_harm_is_let_be(checked: Callable, monkeypatch: pytest.Monk
     monkeypatch.chdir(ROOT)
     outputs = "def outputs(config, state, batch):\n    assert config.discount == 0.99"
     status, printed = checked(PLAIN, ("import optax\n", HARMLESS), ("def outputs(state, batch):", outputs))
-    assert (status, printed.splitlines()[-1]) == (0, "port.py is td3_bc: all rungs hold")
+    assert (status, printed.splitlines()[-1]) == (0, "port.py is td3_bc: all rungs hold under the settings 'default'")
