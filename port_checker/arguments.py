@@ -51,8 +51,9 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if not options.template and not (options.file and options.algorithm):
         parser.error("give a file and its --algorithm, or --template")
-    for name in filter(None, (options.algorithm, options.template)):
-        name_of("jax", name)
+    for what in ("algorithm", "template"):
+        if name := getattr(options, what):
+            setattr(options, what, name_of("jax", name))
     return options
 
 

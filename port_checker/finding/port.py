@@ -321,6 +321,10 @@ class Port:
                 raise InputError(f"{name} asks for none of {', '.join(by)}, which it is differentiated by")
             # Whatever comes first, where none goes by these names: `vae` of BCQ's encoder and decoder
             by[asked[0]] = by["params"]
+        # The batch of a loss that takes another one than the update does, as the twin calls it
+        twins = [*inspect.signature(getattr(self._kind, name)).parameters][2:]
+        inputs = zip(twins, self.pair.losses[name].inputs, strict=True)
+        given = {**given, **{ours: given[theirs] for ours, theirs in inputs}}
         found = self.call(name, {"state": state, **given, **self._arguments(state), **by}, state)
         value = found[0] if isinstance(found, tuple) else found
         if jnp.shape(value) != ():
@@ -364,6 +368,11 @@ class Port:
         """The state after several updates, traced once for each set of what is fixed in an update."""
         with self._running("update"):
             return trajectory(self._traced, self.plain_update, state, inputs)
+
+    @property
+    def _kind(self) -> Any:
+        """The class of the reference's state."""
+        return inspect.signature(self.pair.jax.create_train_state).return_annotation
 
     @cached_property
     def networks(self) -> list[str]:
