@@ -25,6 +25,7 @@ from port_checker.finding.port import Port
 from port_checker.finding.questions import Question, questions
 from port_checker.finding.recognition import likelier
 from port_checker.finding.template import template
+from port_checker.finding.torch_port import TorchPort
 from port_checker.finding.unread import distinct, unread
 from shared.errors import InputError
 
@@ -189,7 +190,9 @@ def check(path: Path, name: str, variants: tuple[str, ...], tell: Tell) -> int:
     """Climbs the ladder with a file and tells of each rung; returns the command's exit status."""
     ground = Ground()
     tell("running", LOADING)
-    port = Port(path.name, load_module(path), PAIRS[name], partial(tell, "running"))
+    module = load_module(path)
+    kind = TorchPort if hasattr(module, "create_trainer") else Port
+    port = kind(path.name, module, PAIRS[name], partial(tell, "running"))
     tell("running", "")
     ground.check(path)
     try:

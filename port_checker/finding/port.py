@@ -159,14 +159,17 @@ class Port:
         """The state that the file creates under this config."""
         if (config, sizes) not in self._fresh:
             given = dict(zip(("state_dim", "action_dim", "max_action"), sizes, strict=True))
-            state = self.call("create_train_state", {"key": jax.random.key(0), "config": config, **given})
-            if any(leaf is state for leaf in jax.tree.leaves(state)):
-                raise InputError(
-                    f"create_train_state gives {type(state).__name__}, which JAX takes for a single leaf: make the "
-                    f"state a NamedTuple, a flax.struct.dataclass or a dict"
-                )
-            self._fresh[config, sizes] = state
+            self._fresh[config, sizes] = self._create({"config": config, **given})
         return self._fresh[config, sizes]
+
+    def _create(self, given: Mapping[str, Any]) -> Any:
+        state = self.call("create_train_state", {"key": jax.random.key(0), **given})
+        if any(leaf is state for leaf in jax.tree.leaves(state)):
+            raise InputError(
+                f"create_train_state gives {type(state).__name__}, which JAX takes for a single leaf: make the "
+                f"state a NamedTuple, a flax.struct.dataclass or a dict"
+            )
+        return state
 
     def state(self, config: Any, sizes: Sizes, parts: Parts) -> Any:
         """The file's state with PyTorch's weights and moments in it."""
@@ -321,15 +324,19 @@ class Port:
                 raise InputError(f"{name} asks for none of {', '.join(by)}, which it is differentiated by")
             # Whatever comes first, where none goes by these names: `vae` of BCQ's encoder and decoder
             by[asked[0]] = by["params"]
-        # The batch of a loss that takes another one than the update does, as the twin calls it
-        twins = [*inspect.signature(getattr(self._kind, name)).parameters][2:]
-        inputs = zip(twins, self.pair.losses[name].inputs, strict=True)
-        given = {**given, **{ours: given[theirs] for ours, theirs in inputs}}
+        given = self._by_twins_names(name, given)
         found = self.call(name, {"state": state, **given, **self._arguments(state), **by}, state)
         value = found[0] if isinstance(found, tuple) else found
         if jnp.shape(value) != ():
             raise InputError(f"{name} gives an array of shape {jnp.shape(value)}: expected a scalar, or (scalar, aux)")
         return jnp.asarray(value)
+
+    def _by_twins_names(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What a loss is given, also as our twin calls it: its `batch` may be another than an update's."""
+        kind = inspect.signature(self.pair.jax.create_train_state).return_annotation
+        twins = [*inspect.signature(getattr(kind, name)).parameters][2:]
+        inputs = zip(twins, self.pair.losses[name].inputs, strict=True)
+        return {**given, **{ours: given[theirs] for ours, theirs in inputs}}
 
     def gradient(self, name: str, state: Any, given: Mapping[str, Any]) -> list[Any]:
         """A loss's gradient by each of its parts, as trees."""
@@ -368,11 +375,6 @@ class Port:
         """The state after several updates, traced once for each set of what is fixed in an update."""
         with self._running("update"):
             return trajectory(self._traced, self.plain_update, state, inputs)
-
-    @property
-    def _kind(self) -> Any:
-        """The class of the reference's state."""
-        return inspect.signature(self.pair.jax.create_train_state).return_annotation
 
     @cached_property
     def networks(self) -> list[str]:
