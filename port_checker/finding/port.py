@@ -299,7 +299,7 @@ class Port:
         if not isinstance(found, Mapping):
             raise InputError(f"outputs gives {type(found).__name__}: expected {self.expected('outputs')}")
         found = by_part(found, self.networks)
-        return {name: value for name, value in found.items() if name not in self.pair.corners}
+        return self.pair.networks_of(found)
 
     # Losses and updates are traced, as for whoever compiles them, and computed by NumPy. What JAX computes operation by
     # operation it also compiles operation by operation. That takes longer than all of the rest.
@@ -399,7 +399,7 @@ class OwnTwin(Port):
         """Every network's output by its name in the adapter."""
         with self._running("a network"):
             found = self._traced("outputs", self.pair.outputs, state, given["batch"])
-        return {name: np.asarray(value) for name, value in found.items() if name not in self.pair.corners}
+        return {name: np.asarray(value) for name, value in self.pair.networks_of(found).items()}
 
 
 def _of_kind(values: Named, kind: str) -> Named:

@@ -140,7 +140,7 @@ def _forward(scene: Scene, where: str) -> Question:
     indices, _ = next(scene.draws())
     with torch.no_grad():
         outputs = scene.pair.outputs(scene.trainer, scene.torch_batch(indices))
-    expected = {name: {"": value.numpy()} for name, value in outputs.items() if name not in scene.pair.corners}
+    expected = {name: {"": value.numpy()} for name, value in scene.pair.networks_of(outputs).items()}
     return Question("forward", where, _from_here(scene, {"batch": scene.jax_batch(indices)}), expected)
 
 
