@@ -26,7 +26,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """
     parser = Parser(
         prog="corl-twins check",
-        description="Climbs the parity ladder with a JAX file of your own against our PyTorch twin. THE FILE IS "
+        description="Climbs the parity ladder with your own port, in JAX or PyTorch, against our twins. THE FILE IS "
         "EXECUTED, like any that you import, in a process of its own: check only what you trust. It exits with 0 when "
         "all rungs hold, with 1 when one fails or something is not written yet, with 2 when the file cannot be used. "
         "docs/port/check.md says what it must hold.",

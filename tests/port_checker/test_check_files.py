@@ -68,11 +68,7 @@ def test_what_is_expected_is_said(checked: Callable, old: str, new: str, message
         ("port.py", b"\x7fELF\x02\x00", "holds no text, or none in UTF-8: give the .py file with your port"),
         ("port.py", b"\x80\x04\x95", "holds no text, or none in UTF-8"),
         ("port.py", b"x = '\xe9'", "holds no text, or none in UTF-8"),
-        (
-            "port.py",
-            (ROOT / "corl_torch" / "td3_bc.py").read_bytes(),
-            "is a PyTorch file, it imports torch and not jax",
-        ),
+        ("port.py", b"import torch, gym_of_old\nx = 1", "is a PyTorch file, it imports torch and not jax"),
         ("port.py", b"import torch.nn as nn, gym_of_old\nclass Actor(nn.Module): pass", "is a PyTorch file"),
         ("port.pt", b"PK", "is not a Python file: give the .py file with your port"),
         (".", b"", "is a folder: give the .py file with your port"),
