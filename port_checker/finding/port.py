@@ -80,6 +80,9 @@ class Port:
         self.left: frozenset[str] = frozenset()
         self.settings = understood(pair.jax.TrainConfig, pair.name, getattr(module, "TrainConfig", None), self.asked)
 
+    # What a part is that is no network
+    array: type = jax.Array
+
     # ---- calls into the file
 
     def call(self, name: str, given: Mapping[str, Any], state: Any = None) -> Any:
@@ -291,7 +294,7 @@ class Port:
         """The same as JAX's arrays, for whoever traces it."""
         if self.has("outputs"):
             found = self.call("outputs", {"state": state, **given, **self._arguments(state)})
-        elif all(callable(part) or isinstance(part, jax.Array) for part in (field(state, x) for x in self.networks)):
+        elif all(callable(part) or isinstance(part, self.array) for part in self._arguments(state).values()):
             with self._running("a network"):
                 found = self.pair.outputs(state, given["batch"])
         else:

@@ -7,6 +7,8 @@ from typing import Any
 
 import jax
 import numpy as np
+import torch
+from torch import nn
 
 from parity_tests.ladder.scene import Scene
 from parity_tests.pair import Pair
@@ -14,7 +16,7 @@ from parity_tests.pairs import PAIRS
 from port_checker.finding.fields import called, field, weights_of
 from port_checker.finding.port import Port, reference_parts
 from shared.errors import InputError
-from shared.frameworks.exchange import torch_part
+from shared.frameworks.exchange import named, torch_part
 from shared.frameworks.part_names import spelling_of
 
 
@@ -56,6 +58,7 @@ def _as_large(port: Port, pair: Pair) -> bool:
 
 
 def _numbers(tree: Any) -> int:
+    tree = named(tree) if isinstance(tree, nn.Module | torch.Tensor) else tree
     return sum(np.size(leaf) for leaf in jax.tree.leaves(tree))
 
 

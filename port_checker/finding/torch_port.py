@@ -23,6 +23,8 @@ from shared.frameworks.exchange import Named, advance, named, parameters, torch_
 class TorchPort(Port):
     """A file with `create_trainer`. Whatever changes a trainer changes a copy, so that states are values here too."""
 
+    array = torch.Tensor
+
     def has(self, name: str) -> bool:
         """Whether the file itself has such a function; its draws depend on no key, and are not checked."""
         return name != "draw_noise" and super().has(name)
