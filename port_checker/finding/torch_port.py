@@ -18,6 +18,7 @@ from port_checker.finding.layout import Layout, find_layout
 from port_checker.finding.port import Parts, Port, Sizes
 from shared.errors import InputError
 from shared.frameworks.exchange import Named, advance, named, parameters, torch_moments
+from shared.frameworks.jax_data import PackedDataset
 
 
 class TorchPort(Port):
@@ -125,7 +126,7 @@ class TorchPort(Port):
         metrics = found[-1] if isinstance(found, tuple) else found
         if not isinstance(metrics, Mapping):
             metrics = {}
-        return trainer, {name: float(value) for name, value in metrics.items()}
+        return trainer, {name: np.asarray(torch.as_tensor(value).detach()) for name, value in metrics.items()}
 
     def trajectory(self, state: Any, inputs: Sequence[Mapping[str, Any]]) -> Any:
         """The trainer after several updates."""
@@ -138,9 +139,16 @@ def _as_torch(given: Mapping[str, Any]) -> dict[str, Any]:
     """What is given by name, arrays as tensors."""
 
     def tensor(leaf: Any) -> Any:
+        if isinstance(leaf, PackedDataset):
+            raise InputError("an update takes rows as JAX packs them, which no port in PyTorch can be given")
         return torch.tensor(np.asarray(leaf)) if isinstance(leaf, jax.Array | np.ndarray) else leaf
 
-    return {name: value if name == "step" else jax.tree.map(tensor, value) for name, value in given.items()}
+    def packed(leaf: Any) -> bool:
+        return isinstance(leaf, PackedDataset)
+
+    return {
+        name: value if name == "step" else jax.tree.map(tensor, value, is_leaf=packed) for name, value in given.items()
+    }
 
 
 def _numbers(gradient: torch.Tensor | None, like: torch.Tensor) -> np.ndarray:
