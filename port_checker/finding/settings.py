@@ -18,7 +18,7 @@ def understood(kind: type, algorithm: str, own: Any, read: set[str]) -> Callable
     """
     others = other_names(kind.__dataclass_fields__, algorithm)  # type: ignore[attr-defined]  # it is a dataclass
 
-    class Settings(kind):  # type: ignore[misc, valid-type]  # a class that is known when the command runs
+    class Settings(kind):
         # By all of its fields each of them would be read.
         __eq__, __hash__ = object.__eq__, object.__hash__
 
