@@ -104,7 +104,7 @@ class Pair:
     tolerances: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     facts: Facts = Facts()
 
-    # Outputs that take more than a network's weights and a batch, which a file to be checked need not give
+    # How outputs begin that take more than a network's weights and a batch, which a file to be checked need not give
     corners: ClassVar[Sequence[str]] = ()
     # The score of an evaluation in a row of a run's metrics
     metric: ClassVar[str] = "return_mean"
@@ -222,6 +222,10 @@ class Pair:
     def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
         """Every network's output by name, from a state of either twin, since networks can be called on both sides."""
         raise NotImplementedError
+
+    def networks_of(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs that a file to be checked must give."""
+        return {name: value for name, value in outputs.items() if not name.startswith(tuple(self.corners))}
 
     def predicted(self, twin: Any, batch: Any) -> dict[str, Any]:
         """What a learnt model says of steps, from a twin's state and a batch; such a pair has no policy."""

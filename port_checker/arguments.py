@@ -1,7 +1,7 @@
 """The command line of `corl-twins check`, and what its two processes know of each other."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,21 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """
     parser = Parser(
         prog="corl-twins check",
-        description="Climbs the parity ladder with a JAX file of your own against our PyTorch twin. THE FILE IS "
+        description="Climbs the parity ladder with your own port, in JAX or PyTorch, against our twins. THE FILE IS "
         "EXECUTED, like any that you import, in a process of its own: check only what you trust. It exits with 0 when "
         "all rungs hold, with 1 when one fails or something is not written yet, with 2 when the file cannot be used. "
         "docs/port/check.md says what it must hold.",
     )
-    parser.epilog = f"NAME is one of {', '.join(algorithms('jax'))}."
+    parser.epilog = f"NAME is one of {_in_short(algorithms('jax'))}."
     parser.add_argument("file", nargs="?", type=Path, help="the file to check")
     parser.add_argument("--algorithm", metavar="NAME", help="what it is a port of")
     parser.add_argument("--template", metavar="NAME", help="print a file to start from, and check nothing")
-    parser.add_argument("--settings", help="climb under one of the ladder's settings only, `default` say")
+    parser.add_argument(
+        "--settings",
+        nargs="+",
+        metavar="SETTINGS",
+        help="climb under these of the ladder's settings only: `default` say",
+    )
     parser.add_argument(
         "--time-limit",
         type=at_least(1),
@@ -46,6 +51,19 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if not options.template and not (options.file and options.algorithm):
         parser.error("give a file and its --algorithm, or --template")
-    for name in filter(None, (options.algorithm, options.template)):
-        name_of("jax", name)
+    for what in ("algorithm", "template"):
+        if name := getattr(options, what):
+            setattr(options, what, name_of("jax", name))
     return options
+
+
+def _in_short(names: Iterable[str]) -> str:
+    """Names with those of a folder together: `awac, discrete/{bc,cql}`."""
+    folders: dict[str, list[str]] = {}
+    for name in names:
+        folder, _, algorithm = name.rpartition("/")
+        folders.setdefault(folder, []).append(algorithm)
+    own = folders.pop("", [])
+    grouped = (f"{folder}/{{{','.join(inside)}}}" if inside[1:] else f"{folder}/{inside[0]}"
+               for folder, inside in folders.items())  # fmt: skip
+    return ", ".join([*own, *grouped])

@@ -7,6 +7,7 @@ docs/port/check.md says what the file must hold. The command runs what is here i
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -24,6 +25,8 @@ from port_checker.finding.port import Port
 from port_checker.finding.questions import Question, questions
 from port_checker.finding.recognition import likelier
 from port_checker.finding.template import template
+from port_checker.finding.torch_port import TorchPort
+from port_checker.finding.unread import distinct, unread
 from shared.errors import InputError
 
 # What is said of a port whose images are flattened
@@ -73,20 +76,47 @@ def climb(port: Port, variants: tuple[str, ...], asks: Callable[[str], None] = l
     """
     for rung in RUNGS:
         asks(rung)
-        given = rung != "draws" or port.has("draw_noise")
-        asked = questions(port.pair.name, rung, variants) if given else []
-        answers = _answers(port, rung, asked, asks)
-        climbed = _judged(rung, asked, answers)
-        if rung == "forward" and not climbed.holds and any(port.flattens(question.given.start) for question in asked):
-            port.assume(channels_last=True)
-            otherwise = _judged(rung, asked, _answers(port, rung, asked, asks))
-            port.assume(channels_last=otherwise.holds)
-            climbed = replace(otherwise, told=CHANNELS_LAST) if otherwise.holds else replace(climbed, told=EITHER_ORDER)
-        if not climbed.holds:
-            asks(f"{rung}: which mistake gives these numbers")
-            yield replace(climbed, diagnose=partial(diagnose, port, rung, asked, answers, variants))
-            return
+        climbed = _by_what_it_reads(port, partial(_climb, port, rung, variants, asks), variants)
         yield climbed
+        if not climbed.holds:
+            return
+
+
+def _by_what_it_reads(port: Port, climbs: Callable[[], Climbed], variants: tuple[str, ...]) -> Climbed:
+    """Climbs a rung; a file that fails under settings that it never reads is asked again with their defaults."""
+    refused = climbed = None
+    try:
+        climbed = climbs()
+    except InputError as error:
+        refused = error
+    if not port.left and not (climbed and climbed.holds):
+        port.left = unread(port, variants)
+        with suppress(InputError):
+            otherwise = climbs() if port.left else None
+            if otherwise and (otherwise.holds or refused):
+                return otherwise
+        port.left = frozenset()
+    if refused:
+        raise refused
+    assert climbed
+    return climbed
+
+
+def _climb(port: Port, rung: str, variants: tuple[str, ...], asks: Callable[[str], None]) -> Climbed:
+    variants = distinct(port, variants)
+    given = rung != "draws" or port.has("draw_noise")
+    asked = questions(port.pair.name, rung, variants, port.left) if given else []
+    answers = _answers(port, rung, asked, asks)
+    climbed = _judged(rung, asked, answers)
+    if rung == "forward" and not climbed.holds and any(port.flattens(question.given.start) for question in asked):
+        port.assume(channels_last=True)
+        otherwise = _judged(rung, asked, _answers(port, rung, asked, asks))
+        port.assume(channels_last=otherwise.holds)
+        climbed = replace(otherwise, told=CHANNELS_LAST) if otherwise.holds else replace(climbed, told=EITHER_ORDER)
+    if climbed.holds:
+        return climbed
+    asks(f"{rung}: which mistake gives these numbers")
+    return replace(climbed, diagnose=partial(diagnose, port, rung, asked, answers, variants))
 
 
 def _answers(port: Port, rung: str, asked: Sequence[Question], asks: Callable[[str], None]) -> list[Figures]:
@@ -124,6 +154,14 @@ def line(climbed: Climbed) -> str:
     return f"{climbed.rung:<11} {verdict}  {what}{limit}{unwritten}{climbed.told and f'; {climbed.told}'}"
 
 
+def left_out(port: Port, variants: tuple[str, ...]) -> str:
+    """Which settings were left at their defaults, and which of the ladder's differ in nothing else."""
+    gone = [repr(name) for name in variants if name not in distinct(port, variants)]
+    skipped = f"; nothing else is left of {', '.join(gone)}" if gone else ""
+    names = ", ".join(sorted(port.left))
+    return f"settings    left at their defaults, since {port.name} never reads them: {names}{skipped}"
+
+
 def explained(rung: str, diagnosis: Diagnosis) -> str:
     """A diagnosis in words, with what differs in our twin."""
     groups = diagnosis.groups if len(diagnosis.groups) <= 4 else (*diagnosis.groups[:3], "others")
@@ -152,7 +190,9 @@ def check(path: Path, name: str, variants: tuple[str, ...], tell: Tell) -> int:
     """Climbs the ladder with a file and tells of each rung; returns the command's exit status."""
     ground = Ground()
     tell("running", LOADING)
-    port = Port(path.name, load_module(path), PAIRS[name], partial(tell, "running"))
+    module = load_module(path)
+    kind = TorchPort if hasattr(module, "create_trainer") else Port
+    port = kind(path.name, module, PAIRS[name], partial(tell, "running"))
     tell("running", "")
     ground.check(path)
     try:
@@ -182,21 +222,24 @@ def _climbed(port: Port, variants: tuple[str, ...], ground: Ground, tell: Tell) 
             fails = not climbed.holds
     except NotWrittenError as missing:
         unwritten[str(missing)] = None
+    if port.left:
+        tell("line", left_out(port, variants))
     left = RUNGS[len(done) :]
     if left and unwritten:
         tell("line", f"{left[0]:<11} not climbed yet: write {', '.join(unwritten)}")
     elif left:
         tell("line", f"not climbed: {', '.join(left)}")
     if not fails and not unwritten:
-        tell("line", f"{port.name} is {port.pair.name}: all rungs hold")
+        settings = ", ".join(map(repr, distinct(port, variants)))
+        tell("line", f"{port.name} is {port.pair.name}: all rungs hold under the settings {settings}")
     return 1 if fails or unwritten else 0
 
 
-def _variants(name: str, settings: str | None) -> tuple[str, ...]:
+def _variants(name: str, settings: Sequence[str] | None) -> tuple[str, ...]:
     known = tuple(PAIRS[name].variants)
-    if settings is not None and settings not in known:
-        raise InputError(f"--settings {settings} is none of {name}'s: choose from {', '.join(known)}")
-    return known if settings is None else (settings,)
+    for unknown in set(settings or ()) - set(known):
+        raise InputError(f"--settings {unknown} is none of {name}'s: choose from {', '.join(map(repr, known))}")
+    return tuple(dict.fromkeys(settings or known))
 
 
 def _printed(kind: str, value: Any) -> None:

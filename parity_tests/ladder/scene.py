@@ -127,9 +127,13 @@ class Scene:
         dataset: str,
         warm: bool = True,
         engine: Engine = interpreted,
+        left: frozenset[str] = frozenset(),
     ) -> "Scene":
-        """Twins under a variant's settings: fresh, or after `WARM_UPDATES` updates of the torch twin."""
-        scene = _scene(pair.name, variant, dataset, warm, torch.get_default_dtype())
+        """Twins under a variant's settings: fresh, or after `WARM_UPDATES` updates of the torch twin.
+
+        The settings that are `left` keep their defaults, as for a port that has none of these names.
+        """
+        scene = _scene(pair.name, variant, dataset, warm, torch.get_default_dtype(), left)
         torch_side.seed_everything(1)
         return replace(scene, jax_twin=jax_twin, trainer=copy.deepcopy(scene.trainer), engine=engine)
 
@@ -221,7 +225,9 @@ class Scene:
 
 
 @lru_cache(maxsize=8)
-def _scene(name: str, variant: str, dataset: str, warm: bool, dtype: torch.dtype) -> Scene:
+def _scene(
+    name: str, variant: str, dataset: str, warm: bool, dtype: torch.dtype, left: frozenset[str] = frozenset()
+) -> Scene:
     pair = PAIRS[name]
     rows = ROWS[dataset]()
     settings = (
@@ -229,7 +235,7 @@ def _scene(name: str, variant: str, dataset: str, warm: bool, dtype: torch.dtype
         if variant == FULL_SIZE
         else {"batch_size": BATCH_SIZE} | pair.variants[variant]
     )
-    config = pair.torch.TrainConfig(device="cpu", **settings)
+    config = pair.torch.TrainConfig(device="cpu", **{name: settings[name] for name in settings if name not in left})
     if (encoder := getattr(config, "encoder", NO_ENCODER)) == NO_ENCODER:
         columns = pair.load(rows)
     else:

@@ -23,6 +23,7 @@ from port_checker.finding.port import OwnTwin, Port
 from port_checker.finding.questions import Question, questions
 from shared.errors import InputError
 from shared.frameworks.exchange import Named
+from shared.frameworks.twins import ROOT
 
 RUNGS = tuple(TOLERANCES)
 
@@ -184,7 +185,7 @@ def _told_apart(port: Port, rung: str, mistakes: Sequence[Mistake], variants: tu
     for above in RUNGS[RUNGS.index(rung) + 1 :]:
         if len(mistakes) == 1:
             break
-        asked = questions(port.pair.name, above, variants)
+        asked = questions(port.pair.name, above, variants, port.left)
         try:
             answers = [answer(port, question) for question in asked]
         except (InputError, NotWrittenError):
@@ -202,5 +203,5 @@ def _faults(group: str, asked: Sequence[Question], answers: Sequence[Figures]) -
 
 def change_of(mistake: Mistake) -> Change:
     """What the mistake changes in our twin, and where, as `corl_jax/td3_bc.py:181`."""
-    path, edit = Path(str(PAIRS[mistake.pair].jax.__file__)), edit_of(mistake)
-    return Change(mistake.name, f"{path.parent.name}/{path.name}:{edit.line}", edit.old, edit.new)
+    path, edit = Path(str(PAIRS[mistake.pair].jax.__file__)).relative_to(ROOT), edit_of(mistake)
+    return Change(mistake.name, f"{path.as_posix()}:{edit.line}", edit.old, edit.new)

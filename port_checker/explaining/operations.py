@@ -18,6 +18,7 @@ from jax.extend.core import Literal, Var
 
 from parity_tests.engine.interpreter import rule_of
 from port_checker.explaining.frames import frames_of
+from shared.frameworks.twins import ROOT
 
 # They change no number's value.
 SHAPES = {"broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type", "copy", "slice", "split",
@@ -225,7 +226,7 @@ class Source:
 
     def __init__(self, file: str) -> None:
         path = Path(file)
-        self.file, self.name = file, f"{path.parent.name}/{path.name}"
+        self.file, self.name = file, path.relative_to(ROOT).as_posix()
         text = path.read_text(encoding="utf-8")
         self._lines = text.splitlines()
         self._nodes: dict[Span, ast.expr] = {}

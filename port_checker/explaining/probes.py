@@ -134,7 +134,7 @@ def _gradient(port: Port, group: str, asked: Sequence[Question], answers: Sequen
 def _hidden(port: Port, loss: str, asked: Sequence[Question]) -> Told | None:
     """What is wrong with the loss itself, where the ladder's numbers do not show it and other weights do."""
     variants = tuple(dict.fromkeys(question.where.split("'")[1] for question in asked))
-    losses = questions(port.pair.name, "loss", variants)
+    losses = questions(port.pair.name, "loss", variants, port.left)
     values = [answer(port, question) for question in losses]
     told = _values(port, "loss", loss, losses, values)
     return told if told.changes else None

@@ -40,6 +40,10 @@ def _answer_weights(port: Port, question: Question) -> Figures:
 def _answer_forward(port: Port, question: Question) -> Figures:
     found = port.outputs(_started(port, question.given), question.given.inputs[0])
     shapes = {name: np.shape(value[""]) for name, value in question.expected.items()}
+    # A file whose critics have means alone may do without the axis of quantiles.
+    found = {
+        name: value[..., None] if shapes.get(name) == (*np.shape(value), 1) else value for name, value in found.items()
+    }
     wrong = [f"{name!r} {np.shape(value)}" for name, value in found.items() if shapes.get(name) != np.shape(value)]
     if wrong:
         expected = ", ".join(f"{name!r} {shape}" for name, shape in shapes.items())
@@ -102,7 +106,9 @@ def _answer_trajectory(port: Port, question: Question) -> Figures:
 
 def _answer_draws(port: Port, question: Question) -> Figures:
     inputs = question.given.inputs
-    found = faults([port.draws(given) for given in inputs], question.drawn, inputs[0]["dataset_size"])
+    # Rows of the environment, or of a model, are numbered on from the dataset's.
+    rows = max(given["dataset_size"] + (given.get("online_size") or 0) for given in inputs) + port.pair.further_rows
+    found = faults([port.draws(given) for given in inputs], question.drawn, rows)
     # A key that is used twice shows in other figures, too, but where rows and noise share it.
     seen = any(value.any() for values in found.values() for value in values.values())
     if not seen and reuses_key(lambda: port.draws(inputs[0])):

@@ -113,8 +113,12 @@ def _check_kind(path: Path, tree: ast.Module) -> None:
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     names = {name for node in imports for name in _imported(node)}
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    if "torch" in names and not names & {"jax", "flax", "optax"} and "create_train_state" not in defined:
-        raise InputError(f"{path} is a PyTorch file, it imports torch and not jax: the check is for its port; {start}")
+    makes = {"create_train_state", "create_trainer"}
+    if "torch" in names and not names & {"jax", "flax", "optax"} and not defined & makes:
+        raise InputError(
+            f"{path} is a PyTorch file, it imports torch and not jax: a port in PyTorch defines create_trainer(config, "
+            f"state_dim, action_dim, max_action); for one in JAX, {start}"
+        )
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:

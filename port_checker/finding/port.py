@@ -29,6 +29,7 @@ from port_checker.finding.fields import (
 )
 from port_checker.finding.layout import Layout, find_layout, flattens
 from port_checker.finding.loading import NotWrittenError, described, unwritten
+from port_checker.finding.settings import understood
 from port_checker.finding.tracing import Traced, trajectory
 from shared.errors import InputError
 from shared.frameworks.exchange import Named, blank_state, part_names
@@ -58,6 +59,8 @@ class Port:
         module: The file, run.
         pair: What it is a port of.
         file: Where it stands.
+        asked: The names of what it has asked for so far, settings and arguments.
+        left: The settings that are left at their defaults, since it never reads them.
 
     Args:
         runs: Told which function of the file runs from now on.
@@ -73,6 +76,12 @@ class Port:
         self._layouts: dict[Any, dict[str, Layout]] = {}
         self._channels_last = False
         self._traced = Traced()
+        self.asked: set[str] = set()
+        self.left: frozenset[str] = frozenset()
+        self.settings = understood(pair.jax.TrainConfig, pair.name, getattr(module, "TrainConfig", None), self.asked)
+
+    # What a part is that is no network
+    array: type = jax.Array
 
     # ---- calls into the file
 
@@ -87,6 +96,8 @@ class Port:
         wanted = inspect.signature(function).parameters.values()
         named = [p for p in wanted if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         known, given = ", ".join(given), self._by_any_name(given)
+        self.asked.update(p.name for p in named)
+        given |= {name: self.settings(x) for name, x in given.items() if isinstance(x, self.pair.jax.TrainConfig)}
         unknown = [p.name for p in named if p.default is p.empty and p.name not in given]
         if unknown:
             raise InputError(f"{name} asks for {', '.join(unknown)}: arguments go by name, out of {known}")
@@ -151,18 +162,22 @@ class Port:
         """The state that the file creates under this config."""
         if (config, sizes) not in self._fresh:
             given = dict(zip(("state_dim", "action_dim", "max_action"), sizes, strict=True))
-            state = self.call("create_train_state", {"key": jax.random.key(0), "config": config, **given})
-            if any(leaf is state for leaf in jax.tree.leaves(state)):
-                raise InputError(
-                    f"create_train_state gives {type(state).__name__}, which JAX takes for a single leaf: make the "
-                    f"state a NamedTuple, a flax.struct.dataclass or a dict"
-                )
-            self._fresh[config, sizes] = state
+            self._fresh[config, sizes] = self._create({"config": config, **given})
         return self._fresh[config, sizes]
+
+    def _create(self, given: Mapping[str, Any]) -> Any:
+        state = self.call("create_train_state", {"key": jax.random.key(0), **given})
+        if any(leaf is state for leaf in jax.tree.leaves(state)):
+            raise InputError(
+                f"create_train_state gives {type(state).__name__}, which JAX takes for a single leaf: make the "
+                f"state a NamedTuple, a flax.struct.dataclass or a dict"
+            )
+        return state
 
     def state(self, config: Any, sizes: Sizes, parts: Parts) -> Any:
         """The file's state with PyTorch's weights and moments in it."""
         state = self.fresh(config, sizes)
+        parts = self._held(state, config, parts)
         layouts = self.layouts(config, sizes, parts)
         for name, layout in layouts.items():
             filled = with_weights(self._part(state, name), layout.to_tree(parts[name]))
@@ -180,12 +195,24 @@ class Port:
 
     def _arguments(self, state: Any) -> dict[str, Any]:
         """The state's networks by the reference's names, as the file's functions take them."""
-        return {name: argument(self._part(state, name)) for name in self.networks}
+        return {name: argument(self._part(state, name)) for name in self.networks if self._has(state, name)}
+
+    def _has(self, state: Any, name: str) -> bool:
+        names = state if isinstance(state, Mapping) else dir(state)
+        return self._called(state, name) in names
+
+    def _held(self, state: Any, config: Any, parts: Parts) -> Parts:
+        """The parts without those that a file may lack: no loss that these settings use is differentiated by them."""
+        used = {part for loss in self.pair.losses.values() if loss.used(config) for part in loss.of}
+        learnt = {part for loss in self.pair.losses.values() for part in loss.of}
+        spared = {part for part in learnt - used if not self._has(state, part)}
+        return {name: values for name, values in parts.items() if name.removesuffix("_optimizer") not in spared}
 
     def layouts(self, config: Any, sizes: Sizes, parts: Parts) -> dict[str, Layout]:
         """Where PyTorch's tensors stand in each network of the file's state."""
         if (config, sizes) not in self._layouts:
             state = self.fresh(config, sizes)
+            parts = self._held(state, config, parts)
             networks = {name: self._part(state, name) for name in parts if not name.endswith("_optimizer")}
 
             def own(part: str, weights: Named) -> Any:
@@ -236,14 +263,16 @@ class Port:
         return optimizer.with_moments(state, m, v, values[optimizer.of[0]]["steps"])
 
     def read(self, state: Any, config: Any, sizes: Sizes, parts: Parts) -> Parts:
-        """The state's weights and moments under PyTorch's names.
+        """The state's weights and moments under PyTorch's names; of what it may lack, the reference's.
 
         Raises:
             InputError: They have other shapes than those of the state that the file creates.
         """
         layouts = self.layouts(config, sizes, parts)
-        found = {name: layout.to_torch(weights_of(self._part(state, name)), name) for name, layout in layouts.items()}
-        for optimizer in self.optimizers(state, parts):
+        held = self._held(state, config, parts)
+        found = {name: values for name, values in parts.items() if name not in held}
+        found |= {name: layout.to_torch(weights_of(self._part(state, name)), name) for name, layout in layouts.items()}
+        for optimizer in self.optimizers(state, held):
             m, v, steps = optimizer.moments(state)
             kinds = [("m", iter(jax.tree.leaves(m))), *([] if v is None else [("v", iter(jax.tree.leaves(v)))])]
             for part in optimizer.of:
@@ -265,7 +294,7 @@ class Port:
         """The same as JAX's arrays, for whoever traces it."""
         if self.has("outputs"):
             found = self.call("outputs", {"state": state, **given, **self._arguments(state)})
-        elif all(callable(part) or isinstance(part, jax.Array) for part in (field(state, x) for x in self.networks)):
+        elif all(callable(part) or isinstance(part, self.array) for part in self._arguments(state).values()):
             with self._running("a network"):
                 found = self.pair.outputs(state, given["batch"])
         else:
@@ -273,7 +302,7 @@ class Port:
         if not isinstance(found, Mapping):
             raise InputError(f"outputs gives {type(found).__name__}: expected {self.expected('outputs')}")
         found = by_part(found, self.networks)
-        return {name: value for name, value in found.items() if name not in self.pair.corners}
+        return self.pair.networks_of(found)
 
     # Losses and updates are traced, as for whoever compiles them, and computed by NumPy. What JAX computes operation by
     # operation it also compiles operation by operation. That takes longer than all of the rest.
@@ -292,13 +321,25 @@ class Port:
         of = self.pair.losses[name].of
         by = {**dict(zip(of, parts, strict=True)), joint_name(of): parts[0] if len(of) == 1 else tuple(parts)}
         by["params"] = by[joint_name(of)]
-        if not self._by_any_name(by).keys() & inspect.signature(self._find(name, state)).parameters.keys():
-            raise InputError(f"{name} asks for none of {', '.join(by)}, which it is differentiated by")
+        asked = list(inspect.signature(self._find(name, state)).parameters)
+        if not self._by_any_name(by).keys() & set(asked):
+            if not asked or asked[0] in {"state", "config", *given}:
+                raise InputError(f"{name} asks for none of {', '.join(by)}, which it is differentiated by")
+            # Whatever comes first, where none goes by these names: `vae` of BCQ's encoder and decoder
+            by[asked[0]] = by["params"]
+        given = self._by_twins_names(name, given)
         found = self.call(name, {"state": state, **given, **self._arguments(state), **by}, state)
         value = found[0] if isinstance(found, tuple) else found
         if jnp.shape(value) != ():
             raise InputError(f"{name} gives an array of shape {jnp.shape(value)}: expected a scalar, or (scalar, aux)")
         return jnp.asarray(value)
+
+    def _by_twins_names(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What a loss is given, also as our twin calls it: its `batch` may be another than an update's."""
+        kind = inspect.signature(self.pair.jax.create_train_state).return_annotation
+        twins = [*inspect.signature(getattr(kind, name)).parameters][2:]
+        inputs = zip(twins, self.pair.losses[name].inputs, strict=True)
+        return {**given, **{ours: given[theirs] for ours, theirs in inputs}}
 
     def gradient(self, name: str, state: Any, given: Mapping[str, Any]) -> list[Any]:
         """A loss's gradient by each of its parts, as trees."""
@@ -361,7 +402,7 @@ class OwnTwin(Port):
         """Every network's output by its name in the adapter."""
         with self._running("a network"):
             found = self._traced("outputs", self.pair.outputs, state, given["batch"])
-        return {name: np.asarray(value) for name, value in found.items() if name not in self.pair.corners}
+        return {name: np.asarray(value) for name, value in self.pair.networks_of(found).items()}
 
 
 def _of_kind(values: Named, kind: str) -> Named:

@@ -67,8 +67,8 @@ class Question:
     drawn: Sequence[Draw] = ()
 
 
-def questions(name: str, rung: str, variants: tuple[str, ...]) -> list[Question]:
-    """All questions of a rung.
+def questions(name: str, rung: str, variants: tuple[str, ...], left: frozenset[str] = frozenset()) -> list[Question]:
+    """All questions of a rung; the settings of these names are left at their defaults.
 
     A trajectory is slow to compile. So it is asked for under the default settings, and under those that a planted
     mistake needs to show there.
@@ -76,17 +76,17 @@ def questions(name: str, rung: str, variants: tuple[str, ...]) -> list[Question]
     if rung == "trajectory":
         shown = {"default", *(mistake.variant for mistake in mistakes_of(name) if mistake.rung == rung)}
         variants = tuple(v for v in variants if v in shown) or variants
-    return [question for variant in variants for question in _questions(name, variant)[rung]()]
+    return [question for variant in variants for question in _questions(name, variant, left)[rung]()]
 
 
 @cache
-def _questions(name: str, variant: str) -> Mapping[str, Callable[[], tuple[Question, ...]]]:
+def _questions(name: str, variant: str, left: frozenset[str]) -> Mapping[str, Callable[[], tuple[Question, ...]]]:
     """For each rung what makes its questions, once, when they are first asked."""
     pair = PAIRS[name]
 
     def scene(dataset: str = "bundled", warm: bool = True) -> tuple[Scene, str]:
         where = f"settings {variant!r}, {dataset} data"
-        return Scene.create(pair, pair.jax, variant, dataset, warm), where
+        return Scene.create(pair, pair.jax, variant, dataset, warm, left=left), where
 
     def far() -> tuple[Scene, str]:
         return scene()[0].stretched(FAR), f"settings {variant!r}, outputs beyond their bounds"
@@ -115,7 +115,7 @@ def _parts(scene: Scene) -> Parts:
     return {name: torch_part(scene.trainer, name) for name in reference_parts(scene.pair)}
 
 
-def _given(scene: Scene, indices: Any, noise: Any, step: int) -> Inputs:
+def update_inputs(scene: Scene, indices: Any, noise: Any, step: int) -> Inputs:
     """What an update is given: what a step's number decides is a bool and known when the program is compiled."""
     return {
         "config": scene.jax_config,
@@ -140,7 +140,7 @@ def _forward(scene: Scene, where: str) -> Question:
     indices, _ = next(scene.draws())
     with torch.no_grad():
         outputs = scene.pair.outputs(scene.trainer, scene.torch_batch(indices))
-    expected = {name: {"": value.numpy()} for name, value in outputs.items() if name not in scene.pair.corners}
+    expected = {name: {"": value.numpy()} for name, value in scene.pair.networks_of(outputs).items()}
     return Question("forward", where, _from_here(scene, {"batch": scene.jax_batch(indices)}), expected)
 
 
@@ -170,7 +170,7 @@ def _updates(scene: Scene, where: str) -> list[tuple[Question, Question]]:
     draws, asked = scene.draws(), []
     for step in range(scene.updates + 1, scene.updates + 1 + UPDATES):
         indices, noise = next(draws)
-        given = Given(scene.jax_config, scene.sizes, _parts(scene), [_given(scene, indices, noise, step)])
+        given = Given(scene.jax_config, scene.sizes, _parts(scene), [update_inputs(scene, indices, noise, step)])
         metrics = scene.trainer.update(scene.torch_batch(indices), noise)
         logged = {"metrics": {name: np.asarray(value) for name, value in metrics.items()}}
         here = f"{where}, update {step}"
@@ -181,23 +181,25 @@ def _updates(scene: Scene, where: str) -> list[tuple[Question, Question]]:
 def _trajectory(scene: Scene, where: str) -> Question:
     given = Given(scene.jax_config, scene.sizes, _parts(scene), [])
     for step, (indices, noise) in enumerate(islice(scene.draws(), TRAJECTORY_UPDATES), start=scene.updates + 1):
-        given.inputs.append(_given(scene, indices, noise, step))
+        given.inputs.append(update_inputs(scene, indices, noise, step))
         scene.trainer.update(scene.torch_batch(indices), noise)
     return Question("trajectory", where, given, _parts(scene))
 
 
 def _draws(scene: Scene, where: str) -> Question:
     """What updates draw, then the first one again, and under another key."""
-    names = list(inspect.signature(scene.pair.jax.draw_noise).parameters)
-    sizes = scene.pair.draw_inputs(scene.dataset, scene.sizes[1])
-
-    def given(seed: int, step: int) -> Inputs:
-        key, number = jax.random.key(seed), np.asarray(step)
-        ours = {"key": key, "step": number, "config": scene.jax_config, "dataset_size": sizes[0]}
-        # Our twins call some of it otherwise.
-        twins = dict(zip(names, (key, number, scene.jax_config, *sizes), strict=False))
-        return {**ours, "action_dim": scene.sizes[1], **twins, **scene.pair.draw_statics(scene.config, step)}
-
-    inputs = [*(given(0, step) for step in range(1, 1 + DRAWN_UPDATES)), given(0, 1), given(1, 1)]
+    inputs = [draw_inputs(scene, 0, step) for step in range(1, 1 + DRAWN_UPDATES)]
+    inputs += [draw_inputs(scene, 0, 1), draw_inputs(scene, 1, 1)]
     reference = list(islice(scene.draws(), DRAWN_UPDATES))
     return Question("draws", where, Given(scene.jax_config, scene.sizes, {}, inputs), faultless(reference), reference)
+
+
+def draw_inputs(scene: Scene, seed: int, step: int) -> Inputs:
+    """What `draw_noise` is given under a key in the update of this number."""
+    names = list(inspect.signature(scene.pair.jax.draw_noise).parameters)
+    sizes = scene.pair.draw_inputs(scene.dataset, scene.sizes[1])
+    key, number = jax.random.key(seed), np.asarray(step)
+    ours = {"key": key, "step": number, "config": scene.jax_config, "dataset_size": sizes[0]}
+    # Our twins call some of it otherwise.
+    twins = dict(zip(names, (key, number, scene.jax_config, *sizes), strict=False))
+    return {**ours, "action_dim": scene.sizes[1], **twins, **scene.pair.draw_statics(scene.config, step)}

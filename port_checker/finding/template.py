@@ -131,7 +131,7 @@ def _outputs_doc(pair: Pair, scene: Scene, sizes: _Sizes) -> str:
     indices, _ = next(scene.draws())
     with torch.no_grad():
         found = pair.outputs(scene.trainer, scene.torch_batch(indices))
-    lines = [f"{name!r}: {sizes.show(tuple(value.shape))}" for name, value in found.items() if name not in pair.corners]
+    lines = [f"{name!r}: {sizes.show(tuple(value.shape))}" for name, value in pair.networks_of(found).items()]
     return "Every network's output by name.\n\n" + "\n".join(lines)
 
 

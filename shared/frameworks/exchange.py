@@ -130,7 +130,7 @@ def to_torch(state: Any, trainer: Any) -> None:
             _fill_parameters(part, values)
     for schedule in vars(trainer).values():
         if isinstance(schedule, LRScheduler):
-            _advance(schedule)
+            advance(schedule)
 
 
 @torch.no_grad()
@@ -159,7 +159,7 @@ def _fill_moments(optimizer: Optimizer, part: nn.Module | torch.Tensor, values: 
     optimizer.load_state_dict(optimizer.state_dict() | {"state": state if steps else {}})
 
 
-def _advance(schedule: LRScheduler) -> None:
+def advance(schedule: LRScheduler) -> None:
     """Moves a fresh schedule as far as its optimiser has come, step by step: PyTorch's rates follow from the last."""
     steps = max((int(state["step"]) for state in schedule.optimizer.state.values()), default=0)
     with warnings.catch_warnings():

@@ -14,6 +14,7 @@ from parity_tests.engine.precision import both_in
 from parity_tests.mutants.planted import Mistake, with_mistake
 from parity_tests.pairs import PAIRS
 from port_checker import check
+from port_checker.arguments import parse_arguments
 from port_checker.explaining.reference import forget_references
 from port_checker.finding.answers import answer
 from port_checker.finding.fields import Optimizer
@@ -22,7 +23,8 @@ from port_checker.finding.port import OwnTwin
 from port_checker.finding.questions import questions
 from shared.commands.common import ended
 from shared.errors import InputError
-from tests.port_checker.conftest import AWAC, PLAIN, ROOT
+from shared.frameworks.twins import path_of
+from tests.port_checker.conftest import AWAC, PLAIN, ROOT, check_here
 
 # ---- right ports ---------------------------------------------------------------------------------------------------
 
@@ -34,10 +36,28 @@ def test_functions_over_dicts_hold(capsys: pytest.CaptureFixture) -> None:
     """
     status = ended(check.main, [str(PLAIN), "--algorithm", "td3_bc", "--settings", "other"])
     printed = capsys.readouterr().out
-    assert (status, printed.splitlines()[-1]) == (0, "plain_td3_bc.py is td3_bc: all rungs hold"), printed
+    assert (status, printed.splitlines()[-1]) == (
+        0,
+        "plain_td3_bc.py is td3_bc: all rungs hold under the settings 'other'",
+    ), printed
     verdicts = [line.split()[:2] for line in printed.splitlines()[:-1]]
     assert verdicts == [[rung, "not" if rung == "draws" else "holds"] for rung in check.RUNGS]
     assert "\ndraws       not given\n" in printed
+
+
+# A loss whose first argument has another name than a part, rows beyond the dataset's, a loss of held-out rows
+OTHER_FAMILIES = ("bcq", "discrete/bcq", "finetune/balanced_replay", "model_based/dynamics", "model_based/mopo", "sac")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", OTHER_FAMILIES)
+def test_twins_of_other_families_hold(name: str) -> None:
+    status, told = check_here(path_of("jax", name), name, "default")
+    assert status == 0, told
+
+
+def test_online_sac_is_sac() -> None:
+    assert parse_arguments(["port.py", "--algorithm", "online/sac", "--settings", "a", "b"]).algorithm == "sac"
 
 
 RATE = "_hp.learning_rate * jnp.minimum((_updates + 1.0) / _hp.warmup_steps, 1.0)"
@@ -222,7 +242,7 @@ def test_single_precision_is_recognised(checked: Callable) -> None:
         (["nowhere.py", "--algorithm", "td3_bc"], "there is no file nowhere.py: give the .py file with your port"),
         ([str(PLAIN)], "give a file and its --algorithm, or --template"),
         ([str(PLAIN), "--algorithm", "ppo"], "unknown algorithm 'ppo'; nearest: "),
-        ([str(PLAIN), "--algorithm", "td3_bc", "--settings", "fast"], "choose from default, other"),
+        ([str(PLAIN), "--algorithm", "td3_bc", "--settings", "fast"], "choose from 'default', 'other'"),
     ],
 )
 def test_a_bad_command_line_is_said(arguments: list[str], message: str, capsys: pytest.CaptureFixture) -> None:

@@ -28,7 +28,7 @@ from tests.port_checker.conftest import AWAC, PLAIN, ROOT
          "port.py has no function actor_loss: expected actor_loss(actor, state, batch) that gives a scalar"),
         ("def actor_loss(actor, critic_1, state,", "def actor_loss(actor, critic, state,",
          "actor_loss asks for critic: arguments go by name, out of state, batch, config, noise"),
-        ("def critic_loss(params,", "def critic_loss(both,",
+        ("def critic_loss(params, state,", "def critic_loss(state, both,",
          "critic_loss asks for none of critic_1, critic_2, critics, params, which it is differentiated by"),
         ("actions)[0]\n", "actions)[0, :, None]\n", "actor_loss stops with AssertionError"),
         ("jnp.square(values(params, batch.observations, batch.actions) - target).mean() * 2",
@@ -68,11 +68,7 @@ def test_what_is_expected_is_said(checked: Callable, old: str, new: str, message
         ("port.py", b"\x7fELF\x02\x00", "holds no text, or none in UTF-8: give the .py file with your port"),
         ("port.py", b"\x80\x04\x95", "holds no text, or none in UTF-8"),
         ("port.py", b"x = '\xe9'", "holds no text, or none in UTF-8"),
-        (
-            "port.py",
-            (ROOT / "corl_torch" / "td3_bc.py").read_bytes(),
-            "is a PyTorch file, it imports torch and not jax",
-        ),
+        ("port.py", b"import torch, gym_of_old\nx = 1", "is a PyTorch file, it imports torch and not jax"),
         ("port.py", b"import torch.nn as nn, gym_of_old\nclass Actor(nn.Module): pass", "is a PyTorch file"),
         ("port.pt", b"PK", "is not a Python file: give the .py file with your port"),
         (".", b"", "is a folder: give the .py file with your port"),
@@ -152,4 +148,4 @@ def test_what_does_no_harm_is_let_be(checked: Callable, monkeypatch: pytest.Monk
     monkeypatch.chdir(ROOT)
     outputs = "def outputs(config, state, batch):\n    assert config.discount == 0.99"
     status, printed = checked(PLAIN, ("import optax\n", HARMLESS), ("def outputs(state, batch):", outputs))
-    assert (status, printed.splitlines()[-1]) == (0, "port.py is td3_bc: all rungs hold")
+    assert (status, printed.splitlines()[-1]) == (0, "port.py is td3_bc: all rungs hold under the settings 'default'")
