@@ -463,6 +463,8 @@ RUNGS: Mapping[str, Rung] = {
     "start": Rung(start, 0.0, None, warm=False, one_dataset=True),
     "shipped path": Rung(shipped_path, 1e-10, 1e-5),
 }
+# Of these rungs the default settings are enough on the spot.
+DEAR = ("trajectory", "start", "shipped path", "draws")
 
 
 def tolerance(pair: Pair, rung: str, precision: str) -> float:

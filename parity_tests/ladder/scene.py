@@ -16,7 +16,6 @@ import torch
 from parity_tests.engine.interpreter import interpreted
 from parity_tests.ladder.stretching import SPREAD, stretched
 from parity_tests.pair import Pair
-from parity_tests.pairs import PAIRS
 from parity_tests.pictures import pictured
 from shared import names
 from shared.data import transitions
@@ -129,7 +128,7 @@ class Scene:
         engine: Engine = interpreted,
     ) -> "Scene":
         """Twins under a variant's settings: fresh, or after `WARM_UPDATES` updates of the torch twin."""
-        scene = _scene(pair.name, variant, dataset, warm, torch.get_default_dtype())
+        scene = _scene(pair, variant, dataset, warm, torch.get_default_dtype())
         torch_side.seed_everything(1)
         return replace(scene, jax_twin=jax_twin, trainer=copy.deepcopy(scene.trainer), engine=engine)
 
@@ -221,8 +220,7 @@ class Scene:
 
 
 @lru_cache(maxsize=8)
-def _scene(name: str, variant: str, dataset: str, warm: bool, dtype: torch.dtype) -> Scene:
-    pair = PAIRS[name]
+def _scene(pair: Pair, variant: str, dataset: str, warm: bool, dtype: torch.dtype) -> Scene:
     rows = ROWS[dataset]()
     settings = (
         pair.settings.get(FULL_SIZE, {})

@@ -1,0 +1,75 @@
+"""Which small change of a JAX file makes a check pass that fails: the other way round than for somebody's port.
+
+There our twin is changed until it gives the port's numbers. Here the file itself is changed until it gives PyTorch's.
+"""
+
+import ast
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+
+from parity_tests.mutants.operators import Mutant, mutants
+from parity_tests.mutants.planting import planted
+from parity_tests.mutants.syntax import Source, is_target
+from parity_tests.pair import Pair
+from port_checker.explaining.changes import Change
+from port_checker.explaining.mechanical import is_concerned
+
+# What a gradient should not flow through, and states that are taken for each other
+STOPPED = (ast.Call, ast.Name, ast.Attribute)
+STATES = {"self": "state", "state": "self"}
+# How many changes that do are told
+MOST = 3
+
+
+def repairs(pair: Pair, rung: str, wrong: str, passes: Callable[[ModuleType], bool], seconds: float) -> list[Change]:
+    """The changes after which a check passes, of those that can be tried in time.
+
+    Args:
+        pair: Whose JAX file is changed.
+        rung: The check.
+        wrong: The first of its numbers that is wrong, such as `critic_loss by critic_1`.
+        passes: Whether a changed file passes.
+        seconds: After how long to give up.
+    """
+    end, path = time.monotonic() + seconds, Path(str(pair.jax.__file__))
+    source, found = path.read_text(encoding="utf-8"), dict[Change, None]()
+    with suppress(AssertionError):  # a file that is not all ASCII
+        for mutant in candidates(source, pair, rung, wrong):
+            if time.monotonic() > end or len(found) == MOST:
+                break
+            with suppress(Exception):
+                # Many a change does not run at all.
+                if passes(planted(f"{path.name} with a change", mutant.applied(source))):
+                    found[Change("this change", f"{path.name}:{mutant.line}", mutant.old, mutant.new)] = None
+    return list(found)
+
+
+def candidates(source: str, pair: Pair, rung: str, wrong: str) -> Iterator[Mutant]:
+    """Changes in the functions that a check's numbers depend on; those that undo common mistakes come first."""
+    undone = list(_undoing(Source(source), rung))
+    for mutant in [*undone, *mutants(source)]:
+        if is_concerned(mutant.function.rpartition(".")[2], pair, rung, wrong):
+            yield mutant
+
+
+def _undoing(source: Source, rung: str) -> Iterator[Mutant]:
+    """A gradient stopped that flows, and the state before a step for the one after it or the other way round."""
+    for owner in [node for node in ast.walk(source.tree) if isinstance(node, ast.FunctionDef)]:
+        for node in ast.walk(owner):
+            text = source.text(node) if isinstance(node, ast.expr) and hasattr(node, "lineno") else ""
+            if (
+                rung == "gradient"
+                and isinstance(node, STOPPED)
+                and isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
+            ):
+                yield _edit(source, owner, node, f"jax.lax.stop_gradient({text})")
+            if isinstance(node, ast.Name) and node.id in STATES and not is_target(node):
+                yield _edit(source, owner, node, STATES[node.id])
+
+
+def _edit(source: Source, owner: ast.FunctionDef, node: ast.expr, new: str) -> Mutant:
+    old = source.text(node)
+    return Mutant(owner.name, node.lineno, None, source.start(node), old, new, f"{owner.name}: {old} -> {new}")
