@@ -153,7 +153,7 @@ def losses_of(pair: Pair) -> dict[str, Loss]:
 
 
 def _differentiated(loss: Callable, first: str, parts: Sequence[str]) -> tuple[str, ...]:
-    """The parts that a loss's first argument stands for: the one of its name, those it is unpacked to, or its singulars."""
+    """The parts that a loss's first argument stands for: the one of its name, what it is unpacked to, or singulars."""
     if first in parts:
         return (first,)
     for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(loss)))):
@@ -180,13 +180,14 @@ def _variants(twin: ModuleType) -> dict[str, dict[str, Any]]:
         value = getattr(config, field.name)
         if field.name in (*narrow, "batch_size") or type(value) not in (int, float) or not np.isfinite(value):
             continue
-        other = value + 1 if type(value) is int else float(f"{0.8 * value:.6g}") or 0.1
+        # What is 0 is switched off, and may need other data if it is not.
+        other = (value + 1 if type(value) is int else float(f"{0.8 * value:.6g}")) if value else value
         try:
             check(dataclasses.replace(config, **{field.name: other}))
         except InputError:
             continue
-        moved[field.name] = other
-    return {"default": narrow, "moved": moved}
+        moved |= {field.name: other} if other != value else {}
+    return {"default": narrow} | ({"moved": moved} if moved != narrow else {})
 
 
 # ---- the pair ------------------------------------------------------------------------------------------------------
@@ -237,15 +238,17 @@ class OwnPair(Pair):
         return self._handed(config, step)["draw_noise"]
 
     def _handed(self, config: Any, step: int) -> dict[str, dict[str, Any]]:
-        if (config, step) not in self._steps:
-            self._steps[config, step] = self._watched(config, step)
-        return self._steps[config, step]
+        statics = self.interval_statics(config, step - 1, 1)
+        key = config, tuple(sorted(statics.items()))
+        if key not in self._intervals:
+            self._intervals[key] = self._watched(config, statics)
+        return self._intervals[key]
 
     @cached_property
-    def _steps(self) -> dict[Any, dict[str, dict[str, Any]]]:
+    def _intervals(self) -> dict[Any, dict[str, dict[str, Any]]]:
         return {}
 
-    def _watched(self, config: Any, step: int) -> dict[str, dict[str, Any]]:
+    def _watched(self, config: Any, statics: dict[str, Any]) -> dict[str, dict[str, Any]]:
         """Traces an interval of one update, and notes what its functions are given besides arrays."""
         found: dict[str, list[dict[str, Any]]] = {"update": [], "draw_noise": []}
         state, interval = state_of(self.jax), inspect.unwrap(self.jax.train_interval)
@@ -265,12 +268,11 @@ class OwnPair(Pair):
 
         held = self.ready(self.jax, jax_data.to_device(dataset), own)
         blank = blank_state(self.jax, own, shape_of(dataset.observations), A)
-        statics = self.interval_statics(config, step - 1, 1)
         with (
             mock.patch.object(state, "update", watching("update", state.update)),
             mock.patch.object(self.jax, "draw_noise", watching("draw_noise", self.jax.draw_noise)),
         ):
-            jax.eval_shape(lambda key: interval(blank, key, held, step - 1, 1, **statics), jax.random.key(0))
+            jax.eval_shape(lambda key, start: interval(blank, key, held, start, 1, **statics), jax.random.key(0), 0)
         return {name: self._told(name, given) for name, given in found.items()}
 
     def _told(self, name: str, given: Sequence[dict[str, Any]]) -> dict[str, Any]:

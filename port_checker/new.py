@@ -335,19 +335,18 @@ def main(arguments: Sequence[str]) -> int:
         InputError: The command line cannot be used, or a file is there already.
     """
     options = parse_arguments(arguments)
-    if options.into:
-        name, root = options.name, options.into
-        files = project(root, options.source, name)
-        then = f"corl-twins parity {root / f'{name}_torch.py'} {root / f'{name}_jax.py'}"
-    elif not (ROOT / "CONTRIBUTING.md").is_file() or not Path.cwd().is_relative_to(ROOT):
-        raise InputError("this is no clone of the repository: name a folder for a project, --into FOLDER")
-    else:
-        # A family's algorithms stand in its folder.
-        family = path_of("jax", options.source).relative_to(ROOT / "corl_jax").parent.as_posix()
-        name = options.name if family == "." else f"{family}/{options.name}"
-        files, then = six_files(ROOT, options.source, name), f"pytest parity_tests/ladder -k {name}"
+    # A family's algorithms stand in its folder.
+    family = path_of("jax", options.source).relative_to(ROOT / "corl_jax").parent.as_posix()
+    name = options.name if options.into or family == "." else f"{family}/{options.name}"
     if name in algorithms("jax"):
         raise InputError(f"there is an algorithm {name} already: choose another name")
+    if options.into:
+        files = project(options.into, options.source, name)
+        then = f"corl-twins parity {' '.join(map(str, [*files][:2]))}"
+    elif (ROOT / "CONTRIBUTING.md").is_file() and Path.cwd().is_relative_to(ROOT):
+        files, then = six_files(ROOT, options.source, name), f"pytest parity_tests/ladder -k {name}"
+    else:
+        raise InputError("this is no clone of the repository: name a folder for a project, --into FOLDER")
     write_all(files)
     for path in files:
         print(path)

@@ -17,8 +17,8 @@ from parity_tests.pair import Pair
 from port_checker.explaining.changes import Change
 from port_checker.explaining.mechanical import is_concerned
 
-# What a gradient should not flow through, and states that are taken for each other
-STOPPED = (ast.Call, ast.Name, ast.Attribute)
+# What may lack a sign or a stop_gradient, and states that are taken for each other
+TERMS = (ast.Call, ast.Name, ast.Attribute)
 STATES = {"self": "state", "state": "self"}
 # How many changes that do are told
 MOST = 3
@@ -32,13 +32,13 @@ def repairs(pair: Pair, rung: str, wrong: str, passes: Callable[[ModuleType], bo
         rung: The check.
         wrong: The first of its numbers that is wrong, such as `critic_loss by critic_1`.
         passes: Whether a changed file passes.
-        seconds: After how long to give up.
+        seconds: After how long to give up, in the processor's time.
     """
-    end, path = time.monotonic() + seconds, Path(str(pair.jax.__file__))
+    end, path = time.process_time() + seconds, Path(str(pair.jax.__file__))
     source, found = path.read_text(encoding="utf-8"), dict[Change, None]()
     with suppress(AssertionError):  # a file that is not all ASCII
         for mutant in candidates(source, pair, rung, wrong):
-            if time.monotonic() > end or len(found) == MOST:
+            if time.process_time() > end or len(found) == MOST:
                 break
             with suppress(Exception):
                 # Many a change does not run at all.
@@ -47,26 +47,29 @@ def repairs(pair: Pair, rung: str, wrong: str, passes: Callable[[ModuleType], bo
     return list(found)
 
 
-def candidates(source: str, pair: Pair, rung: str, wrong: str) -> Iterator[Mutant]:
-    """Changes in the functions that a check's numbers depend on; those that undo common mistakes come first."""
-    undone = list(_undoing(Source(source), rung))
-    for mutant in [*undone, *mutants(source)]:
-        if is_concerned(mutant.function.rpartition(".")[2], pair, rung, wrong):
-            yield mutant
+def candidates(source: str, pair: Pair, rung: str, wrong: str) -> list[Mutant]:
+    """Changes in the functions that a check's numbers depend on, those of a wrong loss first.
+
+    Of each function those that undo common mistakes come first.
+    """
+    own = wrong.partition(" by ")[0]
+    every = [*_undoing(Source(source), rung), *mutants(source)]
+    concerned = [mutant for mutant in every if is_concerned(mutant.function.rpartition(".")[2], pair, rung, wrong)]
+    return sorted(concerned, key=lambda mutant: mutant.function.rpartition(".")[2] != own)
 
 
 def _undoing(source: Source, rung: str) -> Iterator[Mutant]:
-    """A gradient stopped that flows, and the state before a step for the one after it or the other way round."""
+    """A sign that is missing, a gradient stopped that flows, and the state before a step for the one after it."""
     for owner in [node for node in ast.walk(source.tree) if isinstance(node, ast.FunctionDef)]:
         for node in ast.walk(owner):
-            text = source.text(node) if isinstance(node, ast.expr) and hasattr(node, "lineno") else ""
-            if (
-                rung == "gradient"
-                and isinstance(node, STOPPED)
-                and isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
-            ):
+            if not isinstance(node, TERMS) or is_target(node) or isinstance(getattr(node, "ctx", None), ast.Store):
+                continue
+            text = source.text(node)
+            if rung == "loss":
+                yield _edit(source, owner, node, f"(-{text})")
+            if rung == "gradient":
                 yield _edit(source, owner, node, f"jax.lax.stop_gradient({text})")
-            if isinstance(node, ast.Name) and node.id in STATES and not is_target(node):
+            if isinstance(node, ast.Name) and node.id in STATES:
                 yield _edit(source, owner, node, STATES[node.id])
 
 
