@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from parity_tests.families import Family
+from parity_tests.ladder.rungs import preparation_of
 from parity_tests.ladder.scene import BATCH_SIZE, WARM_UPDATES, cornered_rows
 from parity_tests.pair import Loss, Pair
 from parity_tests.pairs import PAIRS
@@ -30,7 +31,9 @@ from shared.frameworks.contract import JaxTwin, TorchTwin
 from shared.frameworks.exchange import blank_state, part_names
 from shared.frameworks.jax_layers import Network
 from shared.names import nearest
+from shared.runs.extraction import Extract
 from shared.runs.fields import check
+from shared.runs.preparation import Preparation
 
 # The functions that the JAX file may define, by the method of `Pair` that each stands for
 LINES = {
@@ -43,10 +46,10 @@ LINES = {
 LIKE, VARIANTS = "PARITY_LIKE", "PARITY_VARIANTS"
 # Settings whose period tells where an interval begins in it
 PERIODS = ("policy_freq", "target_update_period")
-# From a batch's type to what reads its columns from a file's arrays
-LOADERS: Mapping[type, Callable[[dict[str, np.ndarray]], Any]] = {
-    transitions.SarsaBatch: transitions.extract_sarsa,
-    returns.ReturnsBatch: returns.extract_returns,
+# By kind of training data, what reads its columns from a file's arrays
+LOADERS: Mapping[Extract, Callable[[dict[str, np.ndarray]], Any]] = {
+    Extract.SARSA: transitions.extract_sarsa,
+    Extract.RETURNS: returns.extract_returns,
 }
 # Hidden layers are narrow, to keep the ladder quick.
 WIDTH = 32
@@ -197,15 +200,21 @@ class OwnPair(Pair):
     """What the files' names, their signatures and one of their updates tell."""
 
     def load(self, raw: dict[str, np.ndarray], frame_stack: int = 1) -> Any:
-        """As `Pair.load`, by the type of the batch that `update` is annotated with."""
-        kind = inspect.signature(state_of(self.jax).update).parameters["batch"].annotation
-        if kind in LOADERS:
-            return LOADERS[kind](raw)
-        if kind not in (transitions.Batch, Any, inspect.Parameter.empty):
-            raise _missing(
-                self.jax, f"update learns from a {kind.__name__}", "load_columns = lambda raw, frame_stack: ..."
-            )
-        return super().load(raw, frame_stack)
+        """As a run of the JAX twin prepares its dataset; states are always normalised."""
+        preparation = self._preparation
+        if preparation.finite:
+            raw = raw | {"actions": raw["actions"].argmax(axis=1)}
+        if preparation.extract is Extract.TRANSITIONS:
+            return super().load(raw, frame_stack)
+        if preparation.extract in LOADERS:
+            return LOADERS[preparation.extract](raw)
+        why = f"train learns from {preparation.extract.name.lower()}"
+        raise _missing(self.jax, why, "load_columns = lambda raw, frame_stack: ...")
+
+    @cached_property
+    def _preparation(self) -> Preparation:
+        asks = "load_task" in self.jax.train.__code__.co_names
+        return preparation_of(self.jax, self.jax.TrainConfig()) if asks else Preparation()
 
     def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
         """By the names of the JAX twin's arguments, between settings and what a step decides."""

@@ -43,8 +43,16 @@ def repairs(pair: Pair, rung: str, wrong: str, passes: Callable[[ModuleType], bo
             with suppress(Exception):
                 # Many a change does not run at all.
                 if passes(planted(f"{path.name} with a change", mutant.applied(source))):
-                    found[Change("this change", f"{path.name}:{mutant.line}", mutant.old, mutant.new)] = None
+                    found[_told(mutant, source, path.name)] = None
     return list(found)
+
+
+def _told(mutant: Mutant, source: str, file: str) -> Change:
+    """A change with the whole lines that it stands in."""
+    first, end = source.rfind("\n", 0, mutant.start) + 1, source.find("\n", mutant.start + len(mutant.old))
+    changed = mutant.applied(source)
+    old, new = source[first:end], changed[first : end + len(changed) - len(source)]
+    return Change(f"in `{mutant.function}`", f"{file}:{mutant.line}", old, new)
 
 
 def candidates(source: str, pair: Pair, rung: str, wrong: str) -> list[Mutant]:
