@@ -42,8 +42,8 @@ LINES = {
     # A twin may have a `load` of its own, which reads checkpoints.
     "load_columns": "load",
 }
-# Constants of the JAX file: a landed pair whose adapter serves this one too, and the settings to compare under
-LIKE, VARIANTS = "PARITY_LIKE", "PARITY_VARIANTS"
+# Constants of the JAX file: a landed pair whose adapter serves this one too, and two fields of `Pair`
+LIKE, VARIANTS, TOLERANCES = "PARITY_LIKE", "PARITY_VARIANTS", "PARITY_TOLERANCES"
 # Settings whose period tells where an interval begins in it
 PERIODS = ("policy_freq", "target_update_period")
 # By kind of training data, what reads its columns from a file's arrays
@@ -74,7 +74,9 @@ def own_pair(torch_twin: ModuleType, jax_twin: ModuleType, name: str) -> Pair:
     fields = {field.name: getattr(base, field.name) for field in dataclasses.fields(Pair)}
     pair: Pair = kind(**fields | {"name": name})
     variants = getattr(jax_twin, VARIANTS, None) or (pair.variants if like is not None else _variants(torch_twin))
-    pair = dataclasses.replace(pair, variants=variants)
+    _check_variants(jax_twin, variants)
+    tolerances = getattr(jax_twin, TOLERANCES, pair.tolerances)
+    pair = dataclasses.replace(pair, variants=variants, tolerances=tolerances)
     return pair if like is not None else _with_losses(pair)
 
 
@@ -105,6 +107,14 @@ def _check_names(twin: ModuleType, protocol: type) -> None:
         says = inspect.getdoc(vars(protocol)[missing[0]])
         others = f"; nor {', '.join(missing[1:])}" if missing[1:] else ""
         raise InputError(f"{_file(twin)} has no {missing[0]} ({says}){others}: define what a twin must hold")
+
+
+def _check_variants(twin: ModuleType, variants: Mapping[str, Mapping[str, Any]]) -> None:
+    if "default" not in variants:
+        raise InputError(f"{_file(twin)}: {VARIANTS} has no settings called default: add `'default': {{}}`")
+    known = {field.name for field in dataclasses.fields(twin.TrainConfig)}
+    if unknown := [name for settings in variants.values() for name in settings if name not in known]:
+        raise InputError(f"{_file(twin)}: {VARIANTS}: {unknown[0]} is not a setting; {nearest(unknown[0], known)}")
 
 
 def state_of(twin: ModuleType) -> type:

@@ -51,7 +51,7 @@ CHECKS = {
     "compiled": "compiled by XLA, train_interval computes something else than its operations one by one",
 }
 # How long changes of the JAX file are tried, in the processor's time
-SECONDS = 20.0
+SECONDS = 30.0
 # How many wrong numbers are listed
 MOST = 5
 

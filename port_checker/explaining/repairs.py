@@ -12,7 +12,7 @@ from types import ModuleType
 
 from parity_tests.mutants.operators import Mutant, mutants
 from parity_tests.mutants.planting import planted
-from parity_tests.mutants.syntax import Source, is_target
+from parity_tests.mutants.syntax import Source, is_target, name_of
 from parity_tests.pair import Pair
 from port_checker.explaining.changes import Change
 from port_checker.explaining.mechanical import is_concerned
@@ -56,29 +56,43 @@ def _told(mutant: Mutant, source: str, file: str) -> Change:
 
 
 def candidates(source: str, pair: Pair, rung: str, wrong: str) -> list[Mutant]:
-    """Changes in the functions that a check's numbers depend on, those of a wrong loss first.
+    """Changes in the functions that a check's numbers depend on, those of the wrong loss or of `update` first.
 
     Of each function those that undo common mistakes come first.
     """
-    own = wrong.partition(" by ")[0]
-    every = [*_undoing(Source(source), rung), *mutants(source)]
+    own = "update" if rung in ("update", "log") else wrong.partition(" by ")[0]
+    parsed = Source(source)
+    bodies = {node.name: node for node in ast.walk(parsed.tree) if isinstance(node, ast.FunctionDef)}
+    called = (
+        {name_of(node.func) for node in ast.walk(bodies[own]) if isinstance(node, ast.Call)} if own in bodies else ()
+    )
+
+    def distance(mutant: Mutant) -> int:
+        function = mutant.function.rpartition(".")[2]
+        return 0 if function == own else 1 if function in called else 2
+
+    every = [*_undoing(parsed, rung), *mutants(source)]
     concerned = [mutant for mutant in every if is_concerned(mutant.function.rpartition(".")[2], pair, rung, wrong)]
-    return sorted(concerned, key=lambda mutant: mutant.function.rpartition(".")[2] != own)
+    return sorted(concerned, key=distance)
 
 
 def _undoing(source: Source, rung: str) -> Iterator[Mutant]:
     """A sign that is missing, a gradient stopped that flows, and the state before a step for the one after it."""
+    new = {"loss": "(-{})", "gradient": "jax.lax.stop_gradient({})"}.get(rung)
     for owner in [node for node in ast.walk(source.tree) if isinstance(node, ast.FunctionDef)]:
-        for node in ast.walk(owner):
-            if not isinstance(node, TERMS) or is_target(node) or isinstance(getattr(node, "ctx", None), ast.Store):
-                continue
-            text = source.text(node)
-            if rung == "loss":
-                yield _edit(source, owner, node, f"(-{text})")
-            if rung == "gradient":
-                yield _edit(source, owner, node, f"jax.lax.stop_gradient({text})")
-            if isinstance(node, ast.Name) and node.id in STATES:
+        body = [statement for statement in owner.body if not isinstance(statement, ast.Assert)]
+        nodes = [node for statement in body for node in ast.walk(statement)]
+        names = {node.id for node in nodes if isinstance(node, ast.Name)}
+        # A function that is called and an object whose field is meant are no terms by themselves.
+        inner = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+        inner |= {
+            id(node.value) for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+        }
+        for node in nodes:
+            if isinstance(node, ast.Name) and STATES.get(node.id) in names and not is_target(node):
                 yield _edit(source, owner, node, STATES[node.id])
+            if new and isinstance(node, TERMS) and id(node) not in inner and not is_target(node):
+                yield _edit(source, owner, node, new.format(source.text(node)))
 
 
 def _edit(source: Source, owner: ast.FunctionDef, node: ast.expr, new: str) -> Mutant:

@@ -77,7 +77,7 @@ def test_what_cannot_be_done_is_told_in_one_line(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("source", ["any_percent_bc", "discrete/bc", "finetune/iql"])
+@pytest.mark.parametrize("source", ["any_percent_bc", "awr", "finetune/iql"])
 def test_a_project_passes_at_once(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a pair whose names tell everything, and of pairs whose adapters are named in a line."""
     monkeypatch.chdir(tmp_path)

@@ -61,7 +61,8 @@ def test_what_a_step_decides_is_seen_in_the_loop(name: str) -> None:
     [
         ("crr", "`update_statics = lambda config, step: {...}`"),
         ("bcq", "`interval_statics = lambda config, start, num_updates: {'vae_updates': ...}`"),
-        ("sac", "`draw_inputs = lambda dataset, action_dim: (...)`"),
+        ("sac", "`interval_statics = lambda config, start, num_updates: {'size': ...}`"),
+        ("model_based/mopo", "`draw_inputs = lambda dataset, action_dim: (...)`"),
         ("dt", "`load_columns = lambda raw, frame_stack: ...`"),
     ],
 )
@@ -98,6 +99,8 @@ def test_settings_are_moved_within_their_bounds() -> None:
         ([("    critic_1, critic_2 = critics", "    critic_1, critic_2 = tuple(pair)"), ("critics:", "pair:")], [],
          "critic_loss is differentiated by `pair`: unpack it"),
         ([("# ---- config", 'PARITY_LIKE = "td3"\n# ---- config')], [], "PARITY_LIKE = 'td3' is no pair; nearest: "),
+        ([("# ---- config", 'PARITY_VARIANTS = {"other": {}}\n# ---- config')], [], "has no settings called default"),
+        ([("# ---- config", 'PARITY_VARIANTS = {"default": {"taau": 1}}\n#')], [], "taau is not a setting"),
         ([("import optax", "import optaxe")], [], "my_jax.py does not run: ModuleNotFoundError"),
         ([("-> TD3_BC:\n    \"\"\"Fresh", ":\n    \"\"\"Fresh")], [], "create_train_state doesn't say what it returns"),
     ],
