@@ -9,7 +9,7 @@ import dataclasses
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from types import ModuleType
 from typing import Any
 from unittest import mock
@@ -84,10 +84,7 @@ def _with_losses(pair: Pair) -> Pair:
     """The pair with its losses; each is used under a config in which the PyTorch twin's updates call it."""
     pair = dataclasses.replace(pair, losses=losses_of(pair))
     assert isinstance(pair, OwnPair)
-    used = {
-        name: dataclasses.replace(loss, used=lambda config, name=name: name in pair.called(config))
-        for name, loss in pair.losses.items()
-    }
+    used = {name: dataclasses.replace(loss, used=partial(pair.calls, name)) for name, loss in pair.losses.items()}
     return dataclasses.replace(pair, losses=used)
 
 
@@ -288,7 +285,7 @@ class OwnPair(Pair):
         held = self.ready(self.jax, jax_data.to_device(dataset), own)
         blank = blank_state(self.jax, own, shape_of(dataset.observations), A)
         with (
-            mock.patch.object(state, "update", watching("update", state.update)),
+            mock.patch.object(state, "update", watching("update", vars(state)["update"])),
             mock.patch.object(self.jax, "draw_noise", watching("draw_noise", self.jax.draw_noise)),
         ):
             jax.eval_shape(lambda key, start: interval(blank, key, held, start, 1, **statics), jax.random.key(0), 0)
@@ -339,6 +336,10 @@ class OwnPair(Pair):
             name: rng.normal(size=np.shape(value), scale=max(1.0, float(np.abs(value).max())))
             for name, value in given.items()
         }
+
+    def calls(self, loss: str, config: Any) -> bool:
+        """Whether the PyTorch twin's updates call a loss under this config."""
+        return loss in self.called(config)
 
     def called(self, config: Any) -> dict[str, dict[str, np.ndarray]]:
         """The losses that the PyTorch twin's updates call under this config, with arrays that no batch holds."""
