@@ -84,7 +84,7 @@ def _with_losses(pair: Pair) -> Pair:
     """The pair with its losses; each is used under a config in which the PyTorch twin's updates call it."""
     pair = dataclasses.replace(pair, losses=losses_of(pair))
     assert isinstance(pair, OwnPair)
-    used = {name: dataclasses.replace(loss, used=partial(pair.calls, name)) for name, loss in pair.losses.items()}
+    used = {name: dataclasses.replace(loss, used=partial(pair.uses, name)) for name, loss in pair.losses.items()}
     return dataclasses.replace(pair, losses=used)
 
 
@@ -337,7 +337,7 @@ class OwnPair(Pair):
             for name, value in given.items()
         }
 
-    def calls(self, loss: str, config: Any) -> bool:
+    def uses(self, loss: str, config: Any) -> bool:
         """Whether the PyTorch twin's updates call a loss under this config."""
         return loss in self.called(config)
 

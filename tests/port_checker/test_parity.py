@@ -74,6 +74,15 @@ def test_a_line_is_asked_for(name: str, line: str) -> None:
     assert f"add the line {line}" in str(error.value)
 
 
+def test_a_line_in_the_file_is_followed(tmp_path: Path) -> None:
+    """In place of what its names tell."""
+    line = 'update_statics = lambda config, step: {"copies": (step - 1) % config.target_update_period == 0}'
+    source = path_of("jax", "crr").read_text().replace("# ---- config", f"{line}\n# ---- config")
+    (tmp_path / "my_crr.py").write_text(source)
+    own, config = parity.pair_of(path_of("torch", "crr"), tmp_path / "my_crr.py"), PAIRS["crr"].torch.TrainConfig()
+    assert [own.update_statics(config, step)["copies"] for step in (1, 2, 101)] == [True, False, True]
+
+
 def test_settings_are_moved_within_their_bounds() -> None:
     pair = PAIRS["td3_bc"]
     moved = own_pair(pair.torch, pair.jax, "td3_bc").variants["moved"]
