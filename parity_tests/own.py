@@ -357,11 +357,11 @@ class OwnPair(Pair):
         found: dict[str, dict[str, np.ndarray]] = {}
 
         def watching(name: str, loss: Callable) -> Callable:
-            def watch(*args: Any) -> Any:
-                pairs = zip(self.losses[name].inputs, args, strict=True)
-                arrays = {n: x for n, x in pairs if n not in ("batch", "noise", *dataset._fields)}
+            def watch(*args: Any, **named: Any) -> Any:
+                given = dict(zip(self.losses[name].inputs, args, strict=False)) | named
+                arrays = {n: x for n, x in given.items() if n not in ("batch", "noise", *dataset._fields)}
                 found[name] = {n: np.asarray(torch.as_tensor(x).detach()) for n, x in arrays.items()}
-                return loss(*args)
+                return loss(*args, **named)
 
             return watch
 

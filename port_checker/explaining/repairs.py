@@ -36,14 +36,14 @@ def repairs(pair: Pair, rung: str, wrong: str, passes: Callable[[ModuleType], bo
     """
     end, path = time.process_time() + seconds, Path(str(pair.jax.__file__))
     source, found = path.read_text(encoding="utf-8"), dict[Change, None]()
-    with suppress(AssertionError):  # a file that is not all ASCII
-        for mutant in candidates(source, pair, rung, wrong):
-            if time.process_time() > end or len(found) == MOST:
-                break
-            with suppress(Exception):
-                # Many a change does not run at all.
-                if passes(planted(f"{path.name} with a change", mutant.applied(source))):
-                    found[_told(mutant, source, path.name)] = None
+    # In other text, places in the syntax tree are no places in the text.
+    for mutant in candidates(source, pair, rung, wrong) if source.isascii() else ():
+        if time.process_time() > end or len(found) == MOST:
+            break
+        with suppress(Exception):
+            # Many a change does not run at all.
+            if passes(planted(f"{path.name} with a change", mutant.applied(source))):
+                found[_told(mutant, source, path.name)] = None
     return list(found)
 
 
