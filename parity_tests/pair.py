@@ -70,7 +70,7 @@ def unlikelihood(actor: Any, batch: Any) -> Any:
     return (jnp.square(batch.actions - mean) / (2.0 * jnp.square(std)) + jnp.log(std)).sum(axis=-1).mean()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pair:
     """An adapter. Networks, targets, optimisers and temperatures are found by their names, equal in both twins.
 

@@ -169,7 +169,7 @@ def explained(rung: str, diagnosis: Diagnosis) -> str:
     if diagnosis.changes:
         several = " of these changes in it; nothing tells them apart" if len(diagnosis.changes) > 1 else ""
         head = f"  {subject}: just what the reference gives with {'any' + several if several else 'this change in it'}."
-        return "\n".join([head, *map(_change, diagnosis.changes)])
+        return "\n".join([head, *map(told_change, diagnosis.changes)])
     if not diagnosis.mistakes:
         hints = "".join(f"\n  It may help: {hint}." for hint in diagnosis.hints)
         return f"  {subject}: no known mistake gives these numbers.{hints}"
@@ -177,10 +177,11 @@ def explained(rung: str, diagnosis: Diagnosis) -> str:
         head = f"  {subject}: just what the reference gives with this mistake in it."
     else:
         head = f"  {subject}: just what the reference gives with any of these mistakes in it; no rung tells them apart."
-    return "\n".join([head, *(_change(change_of(mistake)) for mistake in diagnosis.mistakes)])
+    return "\n".join([head, *(told_change(change_of(mistake)) for mistake in diagnosis.mistakes)])
 
 
-def _change(change: Change) -> str:
+def told_change(change: Change) -> str:
+    """A change, with the old lines and the new ones."""
     old, new = (textwrap.indent(textwrap.dedent(text).strip("\n"), f"    {sign} ") for text, sign in
                 ((change.old, "-"), (change.new, "+")))  # fmt: skip
     return f"  * {change.what} ({change.place})\n{old}\n{new}".rstrip()

@@ -27,6 +27,8 @@ COMMANDS = {
     "datasets": ("shared.commands.datasets", "list, describe, verify and download datasets"),
     "collect": ("shared.commands.collect", "make a dataset as D4RL's were made, with an agent trained here"),
     "check": ("port_checker.process", "check a JAX port of your own against the PyTorch twin"),
+    "parity": ("port_checker.parity", "check a PyTorch and a JAX file of your own against each other"),
+    "new": ("port_checker.new", "start a pair of your own from one of ours"),
     "tables": ("benchmarks.report", "print what was measured: speed, scores, and how alike the twins are"),
 }
 

@@ -407,6 +407,19 @@ class _AskedError(Exception):
     """Ends a run where it would load its task."""
 
 
+def preparation_of(twin: ModuleType, config: Any) -> Preparation:
+    """How a run prepares its dataset: what it asks for where it would load its task."""
+    found: list[Preparation] = []
+
+    def note(config: Any, preparation: Preparation) -> None:
+        found.append(preparation)
+        raise _AskedError
+
+    with mock.patch.object(twin, "load_task", note), contextlib.suppress(_AskedError):
+        twin.train(config)
+    return found[0]
+
+
 def _changed(twin: ModuleType, scene: Scene, kind: str, asked: bool) -> np.ndarray:
     """The rewards that a twin learns from, in a dataset or online.
 
@@ -414,17 +427,10 @@ def _changed(twin: ModuleType, scene: Scene, kind: str, asked: bool) -> np.ndarr
     """
     if not hasattr(scene.config, "normalize_reward"):
         return np.zeros(1)
-    preparations: list[Preparation] = []
-
-    def note(config: Any, preparation: Preparation) -> None:
-        preparations.append(preparation)
-        raise _AskedError
-
     rule = {name: value for name, value in RULE.items() if hasattr(scene.config, name)}
-    with mock.patch.object(twin, "load_task", note), contextlib.suppress(_AskedError):
-        twin.train(replace(scene.config, normalize_reward=asked, **rule))
+    preparation = preparation_of(twin, replace(scene.config, normalize_reward=asked, **rule))
     try:
-        return np.asarray(preparations[0].rewards.change(scene.dataset, kind)(scene.dataset.rewards))
+        return np.asarray(preparation.rewards.change(scene.dataset, kind)(scene.dataset.rewards))
     except InputError:
         return np.full(1, 2.0**62)
 
@@ -463,6 +469,8 @@ RUNGS: Mapping[str, Rung] = {
     "start": Rung(start, 0.0, None, warm=False, one_dataset=True),
     "shipped path": Rung(shipped_path, 1e-10, 1e-5),
 }
+# Of these rungs the default settings are enough on the spot.
+DEAR = ("trajectory", "start", "shipped path", "draws")
 
 
 def tolerance(pair: Pair, rung: str, precision: str) -> float:

@@ -16,7 +16,6 @@ import torch
 from parity_tests.engine.interpreter import interpreted
 from parity_tests.ladder.stretching import SPREAD, stretched
 from parity_tests.pair import Pair
-from parity_tests.pairs import PAIRS
 from parity_tests.pictures import pictured
 from shared import names
 from shared.data import transitions
@@ -133,7 +132,7 @@ class Scene:
 
         The settings that are `left` keep their defaults, as for a port that has none of these names.
         """
-        scene = _scene(pair.name, variant, dataset, warm, torch.get_default_dtype(), left)
+        scene = _scene(pair, variant, dataset, warm, torch.get_default_dtype(), left)
         torch_side.seed_everything(1)
         return replace(scene, jax_twin=jax_twin, trainer=copy.deepcopy(scene.trainer), engine=engine)
 
@@ -226,9 +225,8 @@ class Scene:
 
 @lru_cache(maxsize=8)
 def _scene(
-    name: str, variant: str, dataset: str, warm: bool, dtype: torch.dtype, left: frozenset[str] = frozenset()
+    pair: Pair, variant: str, dataset: str, warm: bool, dtype: torch.dtype, left: frozenset[str] = frozenset()
 ) -> Scene:
-    pair = PAIRS[name]
     rows = ROWS[dataset]()
     settings = (
         pair.settings.get(FULL_SIZE, {})

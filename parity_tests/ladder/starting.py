@@ -12,7 +12,7 @@ import numpy as np
 from parity_tests.engine.interpreter import interpreted
 from parity_tests.ladder.draws import spread
 from parity_tests.ladder.scene import Scene
-from parity_tests.pairs import PAIRS
+from parity_tests.pair import Pair
 from shared.frameworks.exchange import Named, named, part_names, torch_part
 
 # Fresh states from as many seeds: of few units each where settings tell how many there are, else of fewer seeds. Of
@@ -37,7 +37,7 @@ def start(scene: Scene) -> dict[str, float]:
     """
     small = _few_units(scene.config)
     seeds = MANY_SEEDS if small else FEW_SEEDS
-    theirs, once = _fresh(scene.pair.name, replace(scene.config, **small), scene.sizes, seeds), []
+    theirs, once = _fresh(scene.pair, replace(scene.config, **small), scene.sizes, seeds), []
     config = replace(scene.jax_config, **small)
 
     def create(key: Any) -> Any:
@@ -76,9 +76,8 @@ def _equal_parts(parts: dict[str, Named], part: str, leaf: str) -> list[str]:
 
 
 @lru_cache(maxsize=16)
-def _fresh(name: str, config: Any, sizes: tuple[int, int, float], seeds: int) -> list[dict[str, Named]]:
+def _fresh(pair: Pair, config: Any, sizes: tuple[int, int, float], seeds: int) -> list[dict[str, Named]]:
     """Parts of so many fresh torch twins."""
-    pair = PAIRS[name]
     trainers = [pair.torch.create_trainer(config, *sizes) for _ in range(seeds)]
     parts = part_names(inspect.signature(pair.jax.create_train_state).return_annotation)
     return [{part: _some(torch_part(trainer, part)) for part in parts} for trainer in trainers]

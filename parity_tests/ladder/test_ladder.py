@@ -20,14 +20,12 @@ import pytest
 
 from parity_tests.engine.compilation import hardly_optimised
 from parity_tests.engine.interpreter import interpreted
-from parity_tests.ladder.rungs import RUNGS, tolerance
+from parity_tests.ladder.rungs import DEAR, RUNGS, tolerance
 from parity_tests.ladder.scene import FULL_SIZE, Engine, Scene
 from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
 
 thorough = pytest.mark.thorough
-# Of these rungs the default settings are enough on the spot.
-DEAR = ("trajectory", "start", "shipped path", "draws")
 # In single precision XLA's loop is compared; NumPy's would take the same steps as in double precision.
 COMPILED = "shipped path"
 # There XLA's updates are compared, too, under all but the default settings.

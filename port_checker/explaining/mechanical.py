@@ -23,19 +23,21 @@ NETWORKS = ("__call__", "setup")
 
 def candidates(pair: Pair, rung: str, group: str) -> Iterator[Mutant]:
     """The mutants of the functions on which a group of a rung's figures may depend."""
-    own = group.partition(" by ")[0]
     for mutant in mutants_of(pair.name):
-        name = mutant.function.rpartition(".")[2]
-        if not name or OUTSIDE.fullmatch(name):
-            continue
-        if rung == "forward":
-            concerned = name in NETWORKS
-        elif rung in ("loss", "gradient"):
-            concerned = name not in (*NETWORKS, "update") and (name == own or name not in pair.losses)
-        else:
-            concerned = name not in (*NETWORKS, *pair.losses)
-        if concerned:
+        if is_concerned(mutant.function.rpartition(".")[2], pair, rung, group):
             yield mutant
+
+
+def is_concerned(function: str, pair: Pair, rung: str, group: str) -> bool:
+    """Whether a group of a rung's figures may depend on a function of the JAX twin."""
+    own = group.partition(" by ")[0]
+    if not function or OUTSIDE.fullmatch(function):
+        return False
+    if rung == "forward":
+        return function in NETWORKS
+    if rung in ("loss", "gradient"):
+        return function not in (*NETWORKS, "update") and (function == own or function not in pair.losses)
+    return function not in (*NETWORKS, *pair.losses)
 
 
 def mechanical(

@@ -165,12 +165,18 @@ def dataset_row(config_class: type, algorithm: str, dataset: str) -> dict[str, A
     Raises:
         InputError: The dataset is unknown, or its row has a key or value that the config does not allow.
     """
-    table = read_yaml(_TABLES / f"{algorithm}.yaml")
+    table = read_yaml(_table(config_class, algorithm))
     if dataset not in table and not is_known(dataset) and not is_registered(dataset):
         check_imported(dataset)
         raise InputError(f"unknown dataset {dataset!r}; {nearest(dataset, table)}, or give the path of an .hdf5 file")
     row = table.get(dataset, table.get(row_name(dataset)))
     return _decode(config_class, algorithm, row or {}, f"configs/{algorithm}.yaml, {dataset}: ")
+
+
+def _table(config_class: type, algorithm: str) -> Path:
+    """The file of an algorithm's settings: ours, or the one in `configs` beside somebody's own twin."""
+    ours = _TABLES / f"{algorithm}.yaml"
+    return ours if ours.exists() else Path(inspect.getfile(config_class)).parent / "configs" / f"{algorithm}.yaml"
 
 
 def cli(

@@ -121,6 +121,16 @@ def test_it_checks_a_port(typed: Callable[..., str], tmp_path: Path) -> None:
     assert printed.endswith("port.py is any_percent_bc: all rungs hold under the settings 'default'\n")
 
 
+def test_it_starts_a_pair_and_compares_it(programs: Path, typed: Callable[..., str], tmp_path: Path) -> None:
+    """A project with a table of settings of its own, whose files find the installed package by themselves."""
+    typed("new", "my_bc", "--from", "any_percent_bc", "--into", ".")
+    assert typed("parity", "my_bc_torch.py", "my_bc_jax.py").endswith("my_bc_jax.py agree: all checks pass\n")
+    said = succeed(programs / "python", "my_bc_jax.py", *SHORT, cwd=tmp_path)
+    assert said.startswith("settings of configs/my_bc.yaml for mini/hopper-mostly-expert: frac=0.5")
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("MyBc-mini-hopper-mostly-expert-s0-jax-")
+
+
 def test_what_it_runs_is_its_own(programs: Path, house: Path, tmp_path: Path) -> None:
     """Even beside a package of the user's with a general name."""
     (tmp_path / "shared").mkdir()

@@ -1,0 +1,379 @@
+"""A pair that has no adapter: two files, and what the names of the contract tell of them.
+
+`shared/frameworks/contract.py` says what both files hold. What their names leave open, the JAX file says in a line of
+its own: a function or a constant that is called as in `Pair`. Where such a line is missing, the error names it.
+"""
+
+import ast
+import dataclasses
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import jax
+import numpy as np
+import torch
+
+from parity_tests.families import Family
+from parity_tests.ladder.rungs import preparation_of
+from parity_tests.ladder.scene import BATCH_SIZE, WARM_UPDATES, cornered_rows
+from parity_tests.pair import Loss, Pair
+from parity_tests.pairs import PAIRS
+from shared.data import returns, transitions
+from shared.envs.spaces import shape_of
+from shared.errors import InputError
+from shared.frameworks import jax_data, torch_data
+from shared.frameworks.contract import JaxTwin, TorchTwin
+from shared.frameworks.exchange import blank_state, part_names
+from shared.frameworks.jax_layers import Network
+from shared.names import nearest
+from shared.runs.extraction import Extract
+from shared.runs.fields import check
+from shared.runs.preparation import Preparation
+
+# The functions that the JAX file may define, by the method of `Pair` that each stands for
+LINES = {
+    **{name: name for name in ("outputs", "extra_inputs", "draw_inputs", "torch_draw_inputs", "drawn_inside")},
+    **{name: name for name in ("draw_statics", "update_statics", "interval_statics", "number")},
+    # A twin may have a `load` of its own, which reads checkpoints.
+    "load_columns": "load",
+}
+# Constants of the JAX file: a landed pair whose adapter serves this one too, and two fields of `Pair`
+LIKE, VARIANTS, TOLERANCES = "PARITY_LIKE", "PARITY_VARIANTS", "PARITY_TOLERANCES"
+# Settings whose period tells where an interval begins in it
+PERIODS = ("policy_freq", "target_update_period")
+# By kind of training data, what reads its columns from a file's arrays
+LOADERS: Mapping[Extract, Callable[[dict[str, np.ndarray]], Any]] = {
+    Extract.SARSA: transitions.extract_sarsa,
+    Extract.RETURNS: returns.extract_returns,
+}
+# Hidden layers are narrow, to keep the ladder quick.
+WIDTH = 32
+# Components of the made-up rows' actions
+A = 3
+
+
+def own_pair(torch_twin: ModuleType, jax_twin: ModuleType, name: str) -> Pair:
+    """The pair of two modules.
+
+    Raises:
+        InputError: One lacks a name of the contract, or what its names leave open.
+    """
+    _check_names(torch_twin, TorchTwin)
+    _check_names(jax_twin, JaxTwin)
+    like = getattr(jax_twin, LIKE, None)
+    if like is not None and like not in PAIRS:
+        raise InputError(f"{_file(jax_twin)}: {LIKE} = {like!r} is no pair; {nearest(str(like), PAIRS)}")
+    said = {LINES[line]: staticmethod(vars(jax_twin)[line]) for line in LINES if _is_defined(jax_twin, line)}
+    base = OwnPair(name, name, Family.IMITATION, "", "", "", 1, {}) if like is None else PAIRS[like]
+    kind = type("Own", (type(base),), {"torch": torch_twin, "jax": jax_twin, **said})
+    fields = {field.name: getattr(base, field.name) for field in dataclasses.fields(Pair)}
+    pair: Pair = kind(**fields | {"name": name})
+    variants = getattr(jax_twin, VARIANTS, None) or (pair.variants if like is not None else _variants(torch_twin))
+    _check_variants(jax_twin, variants)
+    tolerances = getattr(jax_twin, TOLERANCES, pair.tolerances)
+    pair = dataclasses.replace(pair, variants=variants, tolerances=tolerances)
+    return pair if like is not None else _with_losses(pair)
+
+
+def _with_losses(pair: Pair) -> Pair:
+    """The pair with its losses; each is used under a config in which the PyTorch twin's updates call it."""
+    pair = dataclasses.replace(pair, losses=losses_of(pair))
+    assert isinstance(pair, OwnPair)
+    used = {name: dataclasses.replace(loss, used=partial(pair.uses, name)) for name, loss in pair.losses.items()}
+    return dataclasses.replace(pair, losses=used)
+
+
+def _file(twin: ModuleType) -> str:
+    return str(twin.__file__).rpartition("/")[2]
+
+
+def _is_defined(twin: ModuleType, line: str) -> bool:
+    """Whether the file itself says so: twins import functions of such names, too."""
+    return getattr(vars(twin).get(line), "__module__", None) == twin.__name__
+
+
+def _check_names(twin: ModuleType, protocol: type) -> None:
+    names = [name for name in vars(protocol) if not name.startswith("_")]
+    missing = [name for name in names if not hasattr(twin, name)]
+    if missing:
+        says = inspect.getdoc(vars(protocol)[missing[0]])
+        others = f"; nor {', '.join(missing[1:])}" if missing[1:] else ""
+        raise InputError(f"{_file(twin)} has no {missing[0]} ({says}){others}: define what a twin must hold")
+
+
+def _check_variants(twin: ModuleType, variants: Mapping[str, Mapping[str, Any]]) -> None:
+    if "default" not in variants:
+        raise InputError(f"{_file(twin)}: {VARIANTS} has no settings called default: add `'default': {{}}`")
+    known = {field.name for field in dataclasses.fields(twin.TrainConfig)}
+    if unknown := [name for settings in variants.values() for name in settings if name not in known]:
+        raise InputError(f"{_file(twin)}: {VARIANTS}: {unknown[0]} is not a setting; {nearest(unknown[0], known)}")
+
+
+def state_of(twin: ModuleType) -> type:
+    """The class of a JAX twin's train state."""
+    return _returned(twin, "create_train_state")
+
+
+def trainer_of(twin: ModuleType) -> type:
+    """The class of a PyTorch twin's trainer."""
+    return _returned(twin, "create_trainer")
+
+
+def _returned(twin: ModuleType, create: str) -> type:
+    kind = inspect.signature(getattr(twin, create)).return_annotation
+    kind = vars(twin).get(kind, kind) if isinstance(kind, str) else kind
+    if not inspect.isclass(kind) or kind is inspect.Signature.empty:
+        raise InputError(f"{_file(twin)}: {create} doesn't say what it returns: annotate it, `-> MyClass:`")
+    return kind
+
+
+def _missing(twin: ModuleType, why: str, line: str) -> InputError:
+    return InputError(f"{_file(twin)}: {why}: add the line `{line}`, or `{LIKE} = NAME` of a landed pair like it")
+
+
+# ---- losses --------------------------------------------------------------------------------------------------------
+
+
+def losses_of(pair: Pair) -> dict[str, Loss]:
+    """Each loss by its name: a method of both classes that ends in `_loss` and takes what it is differentiated by.
+
+    Raises:
+        InputError: There is none, or nothing tells what one is differentiated by.
+    """
+    state, trainer = state_of(pair.jax), trainer_of(pair.torch)
+    parts = part_names(state)
+    found = {}
+    # What only one side has helps its losses.
+    for name in [name for name in vars(state) if name.endswith("_loss") and hasattr(trainer, name)]:
+        first, *inputs = list(inspect.signature(vars(state)[name]).parameters)[1:]
+        if of := _differentiated(vars(state)[name], first, parts):
+            found[name] = Loss(of, tuple(inputs))
+        elif "Network" in str(inspect.signature(vars(state)[name]).parameters[first].annotation):
+            unpack = f"unpack it by the names of its parts, `a, b = {first}`"
+            raise InputError(f"{_file(pair.jax)}: {name} is differentiated by `{first}`: {unpack}")
+    if not found:
+        both = f"{state.__name__} in {_file(pair.jax)} and {trainer.__name__} in {_file(pair.torch)}"
+        raise InputError(f"{both} have no loss in common: give both a method whose name ends in _loss")
+    return found
+
+
+def _differentiated(loss: Callable, first: str, parts: Sequence[str]) -> tuple[str, ...]:
+    """The parts that a loss's first argument stands for: the one of its name, what it is unpacked to, or singulars."""
+    if first in parts:
+        return (first,)
+    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(loss)))):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id == first:
+            (target,) = node.targets
+            names = tuple(ast.unparse(each) for each in getattr(target, "elts", []))
+            if names and set(names) <= set(parts):
+                return names
+    return tuple(part for part in parts if part.removeprefix(f"{first.removesuffix('s')}_").isdigit())
+
+
+# ---- settings ------------------------------------------------------------------------------------------------------
+
+
+def _variants(twin: ModuleType) -> dict[str, dict[str, Any]]:
+    """The defaults, and every number that an update depends on moved a little: what ignores a setting shows there."""
+    config = twin.TrainConfig()
+    narrow: dict[str, Any] = {"hidden_dim": WIDTH} if hasattr(config, "hidden_dim") else {}
+    for field in dataclasses.fields(config):
+        if field.name.endswith("hidden_dims"):
+            narrow[field.name] = (WIDTH,) * len(getattr(config, field.name))
+    moved = dict(narrow)
+    for field in dataclasses.fields(twin.Hyperparameters):
+        value = getattr(config, field.name)
+        if field.name in (*narrow, "batch_size") or type(value) not in (int, float) or not np.isfinite(value):
+            continue
+        # What is 0 is switched off, and may need other data if it is not.
+        other = (value + 1 if type(value) is int else float(f"{0.8 * value:.6g}")) if value else value
+        try:
+            check(dataclasses.replace(config, **{field.name: other}))
+        except InputError:
+            continue
+        moved |= {field.name: other} if other != value else {}
+    return {"default": narrow} | ({"moved": moved} if moved != narrow else {})
+
+
+# ---- the pair ------------------------------------------------------------------------------------------------------
+
+
+class OwnPair(Pair):
+    """What the files' names, their signatures and one of their updates tell."""
+
+    def load(self, raw: dict[str, np.ndarray], frame_stack: int = 1) -> Any:
+        """As a run of the JAX twin prepares its dataset; states are always normalised."""
+        preparation = self._preparation
+        if preparation.finite:
+            raw = raw | {"actions": raw["actions"].argmax(axis=1)}
+        if preparation.extract is Extract.TRANSITIONS:
+            return super().load(raw, frame_stack)
+        if preparation.extract in LOADERS:
+            return LOADERS[preparation.extract](raw)
+        why = f"train learns from {preparation.extract.name.lower()}"
+        raise _missing(self.jax, why, "load_columns = lambda raw, frame_stack: ...")
+
+    @cached_property
+    def _preparation(self) -> Preparation:
+        asks = "load_task" in self.jax.train.__code__.co_names
+        return preparation_of(self.jax, self.jax.TrainConfig()) if asks else Preparation()
+
+    def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
+        """By the names of the JAX twin's arguments, between settings and what a step decides."""
+        known = {"dataset_size": len(dataset[0]), "action_dim": action_dim}
+        asked = list(inspect.signature(self.jax.draw_noise).parameters)[3:]
+        theirs = list(inspect.signature(self.torch.draw_noise).parameters)
+        given = [name for name in asked if name in theirs[: theirs.index("device")]]
+        if unknown := [name for name in given if name not in known]:
+            line = "draw_inputs = lambda dataset, action_dim: (...)"
+            raise _missing(self.jax, f"draw_noise takes {unknown[0]}", line)
+        return tuple(known[name] for name in given)
+
+    # ---- what a step's number decides
+
+    def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
+        """`phase` alone can be told: the updates before the interval, modulo the period in the settings."""
+        asked = list(inspect.signature(self.jax.train_interval).parameters)[5:]
+        periods = [getattr(config, name) for name in PERIODS if hasattr(config, name)]
+        if asked not in ([], ["phase"]) or len(periods) < len(asked):
+            line = f"interval_statics = lambda config, start, num_updates: {{{asked[0]!r}: ...}}"
+            raise _missing(self.jax, f"train_interval takes {', '.join(asked)}", line)
+        return {name: start % period for name, period in zip(asked, periods, strict=False)}
+
+    def update_statics(self, config: Any, step: int) -> dict[str, Any]:
+        """What `train_interval` hands to `update` in the update of this number."""
+        return self._handed(config, step)["update"]
+
+    def draw_statics(self, config: Any, step: int) -> dict[str, Any]:
+        """Likewise to `draw_noise`."""
+        return self._handed(config, step)["draw_noise"]
+
+    def _handed(self, config: Any, step: int) -> dict[str, dict[str, Any]]:
+        statics = self.interval_statics(config, step - 1, 1)
+        key = config, tuple(sorted(statics.items()))
+        if key not in self._intervals:
+            self._intervals[key] = self._watched(config, statics)
+        return self._intervals[key]
+
+    @cached_property
+    def _intervals(self) -> dict[Any, dict[str, dict[str, Any]]]:
+        return {}
+
+    def _watched(self, config: Any, statics: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """Traces an interval of one update, and notes what its functions are given besides arrays."""
+        found: dict[str, list[dict[str, Any]]] = {"update": [], "draw_noise": []}
+        state, interval = state_of(self.jax), inspect.unwrap(self.jax.train_interval)
+        dataset = self.load(cornered_rows(1.0))
+        own = self.jax.TrainConfig(**vars(config))
+        first = {"update": 3, "draw_noise": 3 + len(self.draw_inputs(dataset, A))}
+
+        def watching(name: str, function: Callable) -> Callable:
+            signature = inspect.signature(function)
+
+            def watch(*args: Any, **named: Any) -> Any:
+                given = list(signature.bind(*args, **named).arguments.items())[first[name] :]
+                found[name].append(dict(given))
+                return function(*args, **named)
+
+            return watch
+
+        held = self.ready(self.jax, jax_data.to_device(dataset), own)
+        blank = blank_state(self.jax, own, shape_of(dataset.observations), A)
+        with (
+            mock.patch.object(state, "update", watching("update", vars(state)["update"])),
+            mock.patch.object(self.jax, "draw_noise", watching("draw_noise", self.jax.draw_noise)),
+        ):
+            jax.eval_shape(lambda key, start: interval(blank, key, held, start, 1, **statics), jax.random.key(0), 0)
+        return {name: self._told(name, given) for name, given in found.items()}
+
+    def _told(self, name: str, given: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """What all calls were given alike."""
+        if not given:
+            raise InputError(f"{_file(self.jax)}: train_interval doesn't call {name}: what it does is not compared")
+        arrays = [key for call in given for key, value in call.items() if isinstance(value, jax.Array)]
+        if arrays or any(call != given[0] for call in given):
+            line = f"{name.removesuffix('_noise')}_statics = lambda config, step: {{...}}"
+            raise _missing(self.jax, f"the step's number decides {', '.join(given[0])} of {name}", line)
+        return given[0]
+
+    # ---- what is compared
+
+    def outputs(self, twin: Any, batch: Any) -> dict[str, Any]:
+        """Every network's, for the batch's columns that its arguments name."""
+        found: dict[str, Any] = {}
+        for field in dataclasses.fields(state_of(self.jax)):
+            if field.type is Network and not field.name.endswith("_target"):
+                network = getattr(twin, field.name)
+                names = self._arguments(field.name, network, batch)
+                output = network(*(getattr(batch, name) for name in names))
+                several = (
+                    {f"{field.name}[{i}]": x for i, x in enumerate(output)}
+                    if isinstance(output, tuple)
+                    else {field.name: output}
+                )
+                found |= {name: value for name, value in several.items() if value is not None}
+        return found
+
+    def _arguments(self, part: str, network: Any, batch: Any) -> list[str]:
+        call = network.forward if isinstance(network, torch.nn.Module) else type(network.module).__call__
+        parameters = [p for p in inspect.signature(call).parameters.values() if p.name != "self"]
+        names = [p.name for p in parameters if p.default is p.empty or p.name in batch._fields]
+        if unknown := [name for name in names if name not in batch._fields]:
+            line = "outputs = lambda twin, batch: {'NAME': twin.NAME(...)}"
+            raise _missing(self.jax, f"{part} takes {unknown[0]}, which is no column of a batch", line)
+        return names
+
+    def extra_inputs(self, rng: np.random.Generator, size: int) -> dict[str, Any]:
+        """Of the shapes that losses get in the PyTorch twin's updates, as far from 0."""
+        config = self.torch.TrainConfig(device="cpu", **{"batch_size": BATCH_SIZE} | dict(self.variants["default"]))
+        given = {name: value for inputs in self.called(config).values() for name, value in inputs.items()}
+        return {
+            name: rng.normal(size=np.shape(value), scale=max(1.0, float(np.abs(value).max())))
+            for name, value in given.items()
+        }
+
+    def uses(self, loss: str, config: Any) -> bool:
+        """Whether the PyTorch twin's updates call a loss under this config."""
+        return loss in self.called(config)
+
+    def called(self, config: Any) -> dict[str, dict[str, np.ndarray]]:
+        """The losses that the PyTorch twin's updates call under this config, with arrays that no batch holds."""
+        if config not in self._calls:
+            self._calls[config] = self._observed(config)
+        return self._calls[config]
+
+    @cached_property
+    def _calls(self) -> dict[Any, dict[str, dict[str, np.ndarray]]]:
+        return {}
+
+    def _observed(self, config: Any) -> dict[str, dict[str, np.ndarray]]:
+        dataset = self.load(cornered_rows(1.0))
+        trainer = self.torch.create_trainer(config, shape_of(dataset.observations), A, 1.0)
+        found: dict[str, dict[str, np.ndarray]] = {}
+
+        def watching(name: str, loss: Callable) -> Callable:
+            def watch(*args: Any, **named: Any) -> Any:
+                given = dict(zip(self.losses[name].inputs, args, strict=False)) | named
+                arrays = {n: x for n, x in given.items() if n not in ("batch", "noise", *dataset._fields)}
+                found[name] = {n: np.asarray(torch.as_tensor(x).detach()) for n, x in arrays.items()}
+                return loss(*args, **named)
+
+            return watch
+
+        for name in self.losses:
+            setattr(trainer, name, watching(name, getattr(trainer, name)))
+        held = self.ready(self.torch, torch_data.to_device(dataset, torch.device("cpu")), config)
+        draw = self.torch_draws(config, dataset, A, torch.device("cpu"))
+        for step in range(1, WARM_UPDATES + 4):
+            indices, noise = draw(**self.draw_statics(config, step))
+            trainer.update(self.take(self.torch, held, indices, config), noise)
+        if not found:
+            raise InputError(
+                f"{_file(self.torch)}: update calls none of {', '.join(self.losses)}: let it call its losses"
+            )
+        return found

@@ -1,0 +1,100 @@
+"""Which small change of a JAX file makes a check pass that fails: the other way round than for somebody's port.
+
+There our twin is changed until it gives the port's numbers. Here the file itself is changed until it gives PyTorch's.
+"""
+
+import ast
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+
+from parity_tests.mutants.operators import Mutant, mutants
+from parity_tests.mutants.planting import planted
+from parity_tests.mutants.syntax import Source, is_target, name_of
+from parity_tests.pair import Pair
+from port_checker.explaining.changes import Change
+from port_checker.explaining.mechanical import is_concerned
+
+# What may lack a sign or a stop_gradient, and states that are taken for each other
+TERMS = (ast.Call, ast.Name, ast.Attribute)
+STATES = {"self": "state", "state": "self"}
+# How many changes that do are told
+MOST = 3
+
+
+def repairs(pair: Pair, rung: str, wrong: str, passes: Callable[[ModuleType], bool], seconds: float) -> list[Change]:
+    """The changes after which a check passes, of those that can be tried in time.
+
+    Args:
+        pair: Whose JAX file is changed.
+        rung: The check.
+        wrong: The first of its numbers that is wrong, such as `critic_loss by critic_1`.
+        passes: Whether a changed file passes.
+        seconds: After how long to give up, in the processor's time.
+    """
+    end, path = time.process_time() + seconds, Path(str(pair.jax.__file__))
+    source, found = path.read_text(encoding="utf-8"), dict[Change, None]()
+    # In other text, places in the syntax tree are no places in the text.
+    for mutant in candidates(source, pair, rung, wrong) if source.isascii() else ():
+        if time.process_time() > end or len(found) == MOST:
+            break
+        with suppress(Exception):
+            # Many a change does not run at all.
+            if passes(planted(f"{path.name} with a change", mutant.applied(source))):
+                found[_told(mutant, source, path.name)] = None
+    return list(found)
+
+
+def _told(mutant: Mutant, source: str, file: str) -> Change:
+    """A change with the whole lines that it stands in."""
+    first, end = source.rfind("\n", 0, mutant.start) + 1, source.find("\n", mutant.start + len(mutant.old))
+    changed = mutant.applied(source)
+    old, new = source[first:end], changed[first : end + len(changed) - len(source)]
+    return Change(f"in `{mutant.function}`", f"{file}:{mutant.line}", old, new)
+
+
+def candidates(source: str, pair: Pair, rung: str, wrong: str) -> list[Mutant]:
+    """Changes in the functions that a check's numbers depend on, those of the wrong loss or of `update` first.
+
+    Of each function those that undo common mistakes come first.
+    """
+    own = "update" if rung in ("update", "log") else wrong.partition(" by ")[0]
+    parsed = Source(source)
+    bodies = {node.name: node for node in ast.walk(parsed.tree) if isinstance(node, ast.FunctionDef)}
+    called = (
+        {name_of(node.func) for node in ast.walk(bodies[own]) if isinstance(node, ast.Call)} if own in bodies else ()
+    )
+
+    def distance(mutant: Mutant) -> int:
+        function = mutant.function.rpartition(".")[2]
+        return 0 if function == own else 1 if function in called else 2
+
+    every = [*_undoing(parsed, rung), *mutants(source)]
+    concerned = [mutant for mutant in every if is_concerned(mutant.function.rpartition(".")[2], pair, rung, wrong)]
+    return sorted(concerned, key=distance)
+
+
+def _undoing(source: Source, rung: str) -> Iterator[Mutant]:
+    """A sign that is missing, a gradient stopped that flows, and the state before a step for the one after it."""
+    new = {"loss": "(-{})", "gradient": "jax.lax.stop_gradient({})"}.get(rung)
+    for owner in [node for node in ast.walk(source.tree) if isinstance(node, ast.FunctionDef)]:
+        body = [statement for statement in owner.body if not isinstance(statement, ast.Assert)]
+        nodes = [node for statement in body for node in ast.walk(statement)]
+        names = {node.id for node in nodes if isinstance(node, ast.Name)}
+        # A function that is called and an object whose field is meant are no terms by themselves.
+        inner = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+        inner |= {
+            id(node.value) for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+        }
+        for node in nodes:
+            if isinstance(node, ast.Name) and STATES.get(node.id) in names and not is_target(node):
+                yield _edit(source, owner, node, STATES[node.id])
+            if new and isinstance(node, TERMS) and id(node) not in inner and not is_target(node):
+                yield _edit(source, owner, node, new.format(source.text(node)))
+
+
+def _edit(source: Source, owner: ast.FunctionDef, node: ast.expr, new: str) -> Mutant:
+    old = source.text(node)
+    return Mutant(owner.name, node.lineno, None, source.start(node), old, new, f"{owner.name}: {old} -> {new}")

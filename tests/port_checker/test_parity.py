@@ -1,0 +1,197 @@
+"""`corl-twins parity`: a pair without an adapter is described by its names, and its mistakes are found and mended."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from parity_tests.own import own_pair
+from parity_tests.pairs import PAIRS
+from port_checker import parity
+from shared.commands.common import ended
+from shared.errors import InputError
+from shared.frameworks.twins import FRAMEWORKS, path_of
+
+Files = tuple[Path, Path]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Callable[..., Files]:
+    """Copies of TD3+BC's files, with some of the text of either replaced; each old text must be there."""
+
+    def write(jax: Sequence[tuple[str, str]] = (), torch: Sequence[tuple[str, str]] = ()) -> Files:
+        paths = []
+        for framework, changes in zip(FRAMEWORKS, (torch, jax), strict=True):
+            source = path_of(framework, "td3_bc").read_text()
+            for old, new in changes:
+                assert old in source
+                source = source.replace(old, new)
+            paths.append(tmp_path / f"my_{framework}.py")
+            paths[-1].write_text(source)
+        return paths[0], paths[1]
+
+    return write
+
+
+# ---- what the names tell -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in PAIRS if name != "model_based/dynamics"])
+def test_losses_are_told_by_their_names(name: str) -> None:
+    """As each adapter says; the dynamics' one is given its batch under another name."""
+    pair = PAIRS[name]
+    found = {name: (loss.of, loss.inputs) for name, loss in own_pair(pair.torch, pair.jax, name).losses.items()}
+    assert found == {name: (tuple(loss.of), tuple(loss.inputs)) for name, loss in pair.losses.items()}
+
+
+@pytest.mark.parametrize("name", ["td3_bc", "rebrac"])
+def test_what_a_step_decides_is_seen_in_the_loop(name: str) -> None:
+    """The actor's period begins at another step in each of these."""
+    pair = PAIRS[name]
+    own = own_pair(pair.torch, pair.jax, name)
+    config = pair.torch.TrainConfig(device="cpu", batch_size=8, policy_freq=3)
+    for step in range(1, 5):
+        assert own.update_statics(config, step) == pair.update_statics(config, step)
+        assert own.draw_statics(config, step) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("crr", "`update_statics = lambda config, step: {...}`"),
+        ("bcq", "`interval_statics = lambda config, start, num_updates: {'vae_updates': ...}`"),
+        ("sac", "`interval_statics = lambda config, start, num_updates: {'size': ...}`"),
+        ("model_based/mopo", "`draw_inputs = lambda dataset, action_dim: (...)`"),
+        ("dt", "`load_columns = lambda raw, frame_stack: ...`"),
+    ],
+)
+def test_a_line_is_asked_for(name: str, line: str) -> None:
+    pair = PAIRS[name]
+    own = own_pair(pair.torch, pair.jax, name)
+    with pytest.raises(InputError) as error:
+        own.update_statics(pair.torch.TrainConfig(device="cpu", batch_size=8), 1)
+    assert f"add the line {line}" in str(error.value)
+
+
+def test_a_line_in_the_file_is_followed(tmp_path: Path) -> None:
+    """In place of what its names tell."""
+    line = 'update_statics = lambda config, step: {"copies": (step - 1) % config.target_update_period == 0}'
+    source = path_of("jax", "crr").read_text().replace("# ---- config", f"{line}\n# ---- config")
+    (tmp_path / "my_crr.py").write_text(source)
+    own, config = parity.pair_of(path_of("torch", "crr"), tmp_path / "my_crr.py"), PAIRS["crr"].torch.TrainConfig()
+    assert [own.update_statics(config, step)["copies"] for step in (1, 2, 101)] == [True, False, True]
+
+
+def test_settings_are_moved_within_their_bounds() -> None:
+    pair = PAIRS["td3_bc"]
+    moved = own_pair(pair.torch, pair.jax, "td3_bc").variants["moved"]
+    assert moved == {
+        "alpha": 2.0,
+        "discount": 0.792,
+        "tau": 0.004,
+        "policy_noise": 0.16,
+        "noise_clip": 0.4,
+        "policy_freq": 3,
+    }
+
+
+# ---- what cannot be used -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("jax", "torch", "message"),
+    [
+        ([("def draw_noise", "def draw_it")], [], "my_jax.py has no draw_noise ("),
+        ([], [("class Noise", "class Draws"), ("Noise", "Draws")], "my_torch.py has no Noise ("),
+        ([("_loss(", "_it(")], [], "TD3_BC in my_jax.py and TD3_BC in my_torch.py have no loss in common"),
+        ([("    critic_1, critic_2 = critics", "    critic_1, critic_2 = tuple(pair)"), ("critics:", "pair:")], [],
+         "critic_loss is differentiated by `pair`: unpack it"),
+        ([("# ---- config", 'PARITY_LIKE = "td3"\n# ---- config')], [], "PARITY_LIKE = 'td3' is no pair; nearest: "),
+        ([("# ---- config", 'PARITY_VARIANTS = {"other": {}}\n# ---- config')], [], "has no settings called default"),
+        ([("# ---- config", 'PARITY_VARIANTS = {"default": {"taau": 1}}\n#')], [], "taau is not a setting"),
+        ([("import optax", "import optaxe")], [], "my_jax.py does not run: ModuleNotFoundError"),
+        ([("-> TD3_BC:\n    \"\"\"Fresh", ":\n    \"\"\"Fresh")], [], "create_train_state doesn't say what it returns"),
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_used_is_told_in_one_line(
+    jax: list, torch: list, message: str, files: Callable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(parity.main, [*map(str, files(jax, torch))]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_no_file_and_files_the_other_way_round(files: Callable, capsys: pytest.CaptureFixture[str]) -> None:
+    torch_file, jax_file = map(str, files())
+    for arguments, message in (
+        ([torch_file, "none.py"], "error: there is no Python file none.py: give PyTorch's file, then JAX's\n"),
+        (
+            [jax_file, torch_file],
+            f"error: {jax_file} is the JAX file and {torch_file} PyTorch's: give PyTorch's first\n",
+        ),
+    ):
+        assert ended(parity.main, arguments) == 2
+        assert capsys.readouterr().err == message
+
+
+# ---- mistakes ------------------------------------------------------------------------------------------------------
+
+
+def first_failure(paths: Files) -> tuple[parity.Checked, str]:
+    """The first check that fails, and its explanation."""
+    pair = parity.pair_of(*paths)
+    failed = next(one for one in parity.checked(pair) if not one.passed)
+    return failed, "\n".join(parity.explained(pair, failed))
+
+
+def test_a_setting_is_compared_by_name(files: Callable) -> None:
+    failed, told = first_failure(files([("bounded(0.2, low=0)", "bounded(0.1, low=0)")]))
+    assert failed.check == "settings"
+    assert "TrainConfig.policy_noise" in told
+
+
+MISTAKES = {
+    "a sign": ("return -weight * q.mean()", "return weight * q.mean()", "loss", "actor_loss", "(-"),
+    "a gradient": ("stop_gradient(jnp.abs(q).mean())", "jnp.abs(q).mean()", "gradient", "actor_loss", "stop_gradient("),
+    "a stale critic": (
+        "critic_1_target, state.critic_1,",
+        "critic_1_target, self.critic_1,",
+        "update",
+        "critic_1",
+        "state",
+    ),
+    "a setting": ("hp.discount * next_q", "0.99 * next_q", "loss", "critic_loss", ""),
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_found_and_mended(mistake: str, files: Callable) -> None:
+    right, wrong, check, what, new = MISTAKES[mistake]
+    failed, told = first_failure(files([(right, wrong)]))
+    assert failed.check == check
+    assert what in failed.wrong[0][1]
+    if new:
+        assert "With " in told
+        assert any(line.startswith("    + ") and new in line for line in told.splitlines())
+
+
+@pytest.mark.thorough
+def test_a_pair_passes_and_fails_as_a_command(
+    files: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit status 0 and 1, the table, and the same as JSON."""
+    paths, result = [*map(str, files())], tmp_path / "result.json"
+    assert ended(parity.main, [*paths, "--json", str(result)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:12].strip() for line in lines[1:-1]] == list(parity.CHECKS)
+    assert lines[-1] == "my_torch.py and my_jax.py agree: all checks pass"
+    assert json.loads(result.read_text())["passed"]
+    files([("1.0 - batch.terminals", "1.0 + batch.terminals")])
+    assert ended(parity.main, [*paths, "--json", str(result)]) == 1
+    found = json.loads(result.read_text())
+    assert not found["passed"]
+    assert next(check["check"] for check in found["checks"] if not check["passed"]) == "loss"
+    assert "\n".join(found["explanation"]) in capsys.readouterr().out
