@@ -64,7 +64,7 @@ class Critic(nn.Module):
 
 
 class Noise(NamedTuple):
-    """What an update draws besides its batch."""
+    """The random numbers that an update draws besides its batch."""
 
     # Standard normal, (B, A): smooths the target policy
     target: Array
