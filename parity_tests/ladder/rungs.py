@@ -81,8 +81,8 @@ def inputs(scene: Scene) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def given_of(pair: Pair, batch: Any, noise: Any) -> dict[str, Any]:
     """Batch and noise by name, and those of the batch's columns that a loss asks for by theirs."""
-    asked = {name for loss in pair.losses.values() for name in loss.inputs} & set(batch._fields)
-    return {"batch": batch, "noise": noise} | {name: getattr(batch, name) for name in sorted(asked)}
+    asked, given = {name for loss in pair.losses.values() for name in loss.inputs}, pair.given(batch, noise)
+    return given | {name: getattr(given["batch"], name) for name in sorted(asked & set(batch._fields))}
 
 
 def _differentiated(state: Any, parts: Sequence[str]) -> Any:
