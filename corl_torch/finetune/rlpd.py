@@ -397,9 +397,7 @@ def train(config: TrainConfig) -> Run:
         InputError: the dataset, the environment or the checkpoint cannot be used, or a setting contradicts another.
     """
     if config.n_target_critics > config.n_critics:
-        raise InputError(
-            f"n_target_critics is {config.n_target_critics}: set it to at most n_critics, {config.n_critics}"
-        )
+        raise InputError(f"n_target_critics is {config.n_target_critics}: set at most n_critics, {config.n_critics}")
     preparation = Preparation(rewards=ShiftedRewards().where(config.normalize_reward), normalise=config.normalize)
     task = load_task(config, preparation)
     device = resolve_device(config.device)
