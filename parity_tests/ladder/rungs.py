@@ -224,6 +224,9 @@ def draws(scene: Scene) -> Errors:
         found |= {f"online {name}": value for name, value in mixed.items()}
         steps = range(DRAWN_UPDATES)
         drawn = [scene.jax_draw(jax.random.key(2), step, {"online_size": SEEN})[0] for step in steps]
+        reference, _ = next(scene.draws(lambda config, step: {"online_size": SEEN}))
+        # Which rows of a batch are of which buffer
+        found["online places"] = float(not np.array_equal(np.asarray(drawn[0]) < rows, reference.numpy() < rows))
         # What lies within, the last row of one buffer and the first one of the other
         found["online ends"] = float(not {rows - 1, rows} <= set(np.ravel(drawn).tolist()))
     return found | (_explorations(scene) if scene.pair.explores else {})

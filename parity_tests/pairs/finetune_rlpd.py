@@ -18,6 +18,7 @@ class Adapter(Pair):
     # The loop inside an update is counted, one step of the critics: the target looks up ten arrays of weights.
     gathers = 10
     counted_updates = 2
+    compiled_in = "float32"
 
     def load(self, raw: dict[str, np.ndarray], frame_stack: int = 1) -> Any:
         # States are normalised only where a setting says so.
@@ -69,15 +70,16 @@ PAIR = Adapter(
     },
     variants={
         "default": SMALL,
-        # An update is a single step of the critics, on an odd number of rows. All critics make the target, and no layer
-        # is normalised.
+        # An update is a single step of the critics, on an odd number of rows. All critics make the target, no layer is
+        # normalised, and the first action after the warm updates is the last uniform one.
         "single": SMALL
         | {"critic_updates": 1, "n_critics": 3, "n_target_critics": 3, "batch_size": 31, "critic_ln": False}
         | {"backup_entropy": False, "target_entropy": 0.0, "initial_temperature": 0.3, "discount": 0.9, "tau": 0.1}
-        | {"actor_lr": 1e-3, "critic_lr": 3e-3, "temperature_lr": 1e-2},
-        # Still before learning starts after the warm updates, some of which were offline
-        "early": SMALL
-        | {"critic_updates": 2, "n_target_critics": 1, "offline_iterations": 25, "learning_starts": 9}
+        | {"actor_lr": 1e-3, "critic_lr": 3e-3, "temperature_lr": 1e-2}
+        | {"offline_iterations": 25, "learning_starts": 6},
+        # There it is the policy's first one.
+        "other": SMALL
+        | {"critic_updates": 2, "n_target_critics": 1, "offline_iterations": 25, "learning_starts": 5}
         | {"target_entropy": -4.0, "temperature_lr": 1e-2, "hidden_dims": (32,)},
     },
     facts=Facts(rewarded="critic_loss", target_inputs=("batch", "target", "subset")),
