@@ -9,6 +9,7 @@ from typing import Any
 
 import h5py
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -118,7 +119,7 @@ class Derivation:
             s, a, r, s2, d = (column[i * c.batch_size : (i + 1) * c.batch_size] for column in rows)
             with torch.no_grad():
                 a2, log_pi2 = self.policy(s2, noise[i])
-                members = tuple(sorted(range(c.n_critics), key=lambda k, i=i: float(lots[i, k]))[: c.n_target_critics])
+                members = tuple(sorted(range(c.n_critics), key=lots[i].tolist().__getitem__)[: c.n_target_critics])
                 self.chosen.add(members)
                 q2 = torch.stack([self.targets[k](torch.cat([s2, a2], 1))[:, 0] for k in members]).min(0).values
                 if c.backup_entropy:
@@ -287,15 +288,16 @@ def test_weights_start_uniform(side: str) -> None:
 
 def test_the_critics_of_a_target_are_those_asked_for() -> None:
     """Under both twins, with the norms of those."""
-    config = {"device": "cpu", "hidden_dims": (9,), "n_critics": 5}
+    config: dict[str, Any] = {"device": "cpu", "hidden_dims": (9,), "n_critics": 5}
     trainer = rlpd.create_trainer(rlpd.TrainConfig(**config), STATE_DIM, ACTION_DIM, 1.0)
     state = jax_twin.create_train_state(jax.random.key(0), jax_twin.TrainConfig(**config), STATE_DIM, ACTION_DIM, 1.0)
     s, a, *_ = (column.float() for column in columns(7, 0.0, 1.0))
     for members in ([3, 1], [4], [0, 2, 4, 1, 3]):
         found = rlpd.values_of(trainer.critic, torch.tensor(members), s, a)
         torch.testing.assert_close(found, trainer.critic(s, a)[members])
-        ours = jax_twin.values_of(state.critic, np.asarray(members), s.numpy(), a.numpy())
-        np.testing.assert_allclose(ours, state.critic(s.numpy(), a.numpy())[np.asarray(members)], rtol=1e-5, atol=1e-6)
+        inputs = jnp.asarray(s.numpy()), jnp.asarray(a.numpy())
+        ours = jax_twin.values_of(state.critic, jnp.asarray(members), *inputs)
+        np.testing.assert_allclose(ours, state.critic(*inputs)[np.asarray(members)], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("side", ["torch", "jax"])
