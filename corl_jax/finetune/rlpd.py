@@ -86,8 +86,8 @@ class TrainConfig(Hyperparameters, FinetuneConfig):
     name: str = "RLPD"
     # Dataset to learn from, too: mini/pendulum-replay, a D4RL id, minari:NAME, ogbench:NAME, or a file
     env: str = "mini/pendulum-replay"
-    # Steps of the environment held at most; the oldest are overwritten
-    buffer_size: int = bounded(1_000_000, low=1)
+    # Transitions of the dataset at most, and likewise of the environment, whose oldest are overwritten
+    buffer_size: int = bounded(2_000_000, low=1)
     # Environment steps after the updates on the dataset alone, each with an update
     online_iterations: int = bounded(250_000, low=0)
     seed: int = bounded(42, low=0, high=2**32 - 1)
