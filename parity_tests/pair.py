@@ -234,6 +234,10 @@ class Pair:
     def corner(self, trainer: Any) -> None:
         """Moves numbers of a PyTorch twin, in place, to where a loss decides otherwise than after a few updates."""
 
+    def given(self, batch: Any, noise: Any) -> dict[str, Any]:
+        """What losses are given of an update's batch and noise, by name: a part, where an update makes many steps."""
+        return {"batch": batch, "noise": noise}
+
     def extra_inputs(self, rng: np.random.Generator, size: int) -> dict[str, Any]:
         """Further inputs of losses, by name, for batches of a size."""
         return {}

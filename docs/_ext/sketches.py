@@ -28,6 +28,7 @@ SKETCHES = {
         phases.finetune_fql,
         phases.finetune_iql,
         phases.finetune_rebrac,
+        phases.finetune_rlpd,
         phases.finetune_spot,
         offline.fql,
         offline.iql,

@@ -81,8 +81,8 @@ def inputs(scene: Scene) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def given_of(pair: Pair, batch: Any, noise: Any) -> dict[str, Any]:
     """Batch and noise by name, and those of the batch's columns that a loss asks for by theirs."""
-    asked = {name for loss in pair.losses.values() for name in loss.inputs} & set(batch._fields)
-    return {"batch": batch, "noise": noise} | {name: getattr(batch, name) for name in sorted(asked)}
+    asked, given = {name for loss in pair.losses.values() for name in loss.inputs}, pair.given(batch, noise)
+    return given | {name: getattr(given["batch"], name) for name in sorted(asked & set(batch._fields))}
 
 
 def _differentiated(state: Any, parts: Sequence[str]) -> Any:
@@ -224,6 +224,9 @@ def draws(scene: Scene) -> Errors:
         found |= {f"online {name}": value for name, value in mixed.items()}
         steps = range(DRAWN_UPDATES)
         drawn = [scene.jax_draw(jax.random.key(2), step, {"online_size": SEEN})[0] for step in steps]
+        reference, _ = next(scene.draws(lambda config, step: {"online_size": SEEN}))
+        # Which rows of a batch are of which buffer
+        found["online places"] = float(not np.array_equal(np.asarray(drawn[0]) < rows, reference.numpy() < rows))
         # What lies within, the last row of one buffer and the first one of the other
         found["online ends"] = float(not {rows - 1, rows} <= set(np.ravel(drawn).tolist()))
     return found | (_explorations(scene) if scene.pair.explores else {})

@@ -27,6 +27,7 @@ UNREACHABLE = {
     ("search.nearest(keys)", "select_n"): "likewise, and nor is the number of a row that was found",
     ("earned[batch.indices]", "select_n"): "likewise, and nor is the number of a row that was drawn",
     ("take(batch.rows, columns)", "select_n"): "likewise",
+    ("weight[members]", "select_n"): "likewise, and nor is the number of a critic",
     ("noise.crops", "select_n"): "likewise, and rows and columns of pixels are clipped to the image first",
     ("updates // hp.num_updates_on_epoch", "select_n"): "a number of updates is not below 0",
     ("updates // hp.num_updates_on_epoch", "sign"): "likewise",

@@ -57,9 +57,14 @@ IDEAS = (
         "offline_iterations",
         "updates on the dataset alone",
         ("num_offline_updates",),
-        {"finetune/fql": ("offline_steps",)},
+        {"finetune/fql": ("offline_steps",), "finetune/rlpd": ("pretrain_steps",)},
     ),
-    Idea("online_iterations", "steps of the environment after those", ("num_online_updates", "online_steps")),
+    Idea(
+        "online_iterations",
+        "steps of the environment after those",
+        ("num_online_updates", "online_steps"),
+        {"finetune/rlpd": ("max_steps",)},
+    ),
     Idea("num_updates_on_epoch", "updates in an epoch", ("step_per_epoch",)),
     Idea("buffer_size", "transitions at most", ("replay_buffer_size",)),
     Idea("normalize", "whether states are normalised", ("normalize_states",)),
@@ -74,6 +79,7 @@ IDEAS = (
         ("update_actor_interval", "policy_delay", "policy_frequency"),
     ),
     Idea("actor_updates", "gradient steps of the policy in an update", ("n_actor_updates",)),
+    Idea("critic_updates", "gradient steps of the critics in an update", ("utd_ratio",)),
     Idea("value_updates", "gradient steps of V in an update", ("vf_updates", "num_v_updates", "n_critic_updates")),
     # Learning rates, per gradient step
     Idea(
@@ -97,7 +103,8 @@ IDEAS = (
     ),
     Idea("alpha_prime_lr", "learning rate of the Lagrange multiplier", ("cql_alpha_lr",)),
     # Networks
-    Idea("n_critics", "critics", ("num_critics",)),
+    Idea("n_critics", "critics", ("num_critics", "num_qs")),
+    Idea("n_target_critics", "critics whose smallest value makes the target", ("num_min_qs",)),
     Idea("hidden_dims", "widths of the hidden layers, where networks share them", ("dynamics_hidden_dims",)),
     Idea("actor_hidden_dims", "widths of the policy's hidden layers", ("actor_hidden",)),
     Idea(
@@ -110,7 +117,7 @@ IDEAS = (
     Idea("vae_hidden_dims", "widths of the VAE's hidden layers", ("imitator_hidden",)),
     Idea("critic_n_hiddens", "hidden layers of a critic", ("q_n_hidden_layers",)),
     Idea("actor_ln", "whether the policy has LayerNorm", ("actor_layer_norm",)),
-    Idea("critic_ln", "whether the critics have LayerNorm", ("layer_norm", "critic_layernorm")),
+    Idea("critic_ln", "whether the critics have LayerNorm", ("layer_norm", "critic_layernorm", "critic_layer_norm")),
     Idea("actor_dropout", "share of the policy's units that dropout zeroes", ("dropout_rate",)),
     Idea("spectral_norm", "whether the critics' weights are divided by their largest singular value", ("SN",)),
     # Noise
@@ -125,13 +132,15 @@ IDEAS = (
         "learning_starts",
         "steps of the environment before learning begins",
         ("update_start_step",),
-        dict.fromkeys(("finetune/balanced_replay", "finetune/rebrac"), ("num_warmup_steps",)),
+        dict.fromkeys(("finetune/balanced_replay", "finetune/rebrac"), ("num_warmup_steps",))
+        | {"finetune/rlpd": ("start_training",)},
     ),
     # Shares of a batch
     Idea("offline_share", "share of the dataset's rows in an online batch", (), {"finetune/cal_ql": ("mixing_ratio",)}),
     Idea("online_share", "share of the environment's rows in one", (), {"finetune/rebrac": ("mixing_ratio",)}),
     # Entropy
     Idea("tune_temperature", "whether the temperature is learnt", ("use_automatic_entropy_tuning", "auto_alpha")),
+    Idea("initial_temperature", "the temperature at the start", ("init_temperature",)),
     Idea("fixed_temperature", "the temperature where it is not learnt", (), dict.fromkeys(_WITH_MODEL, ("alpha",))),
     # Weights of the policy's and of the critics' losses
     Idea(

@@ -117,6 +117,23 @@ def test_balanced_replays_table_has_its_papers_kinds_of_data() -> None:
         assert settings.buffer_size == 2_000_000
 
 
+def test_rlpds_table_has_its_authors_commands() -> None:
+    """AntMaze has three layers, a single critic in the target and no entropy there; locomotion has the defaults."""
+    kinds = ("umaze", "umaze-diverse", "medium-play", "medium-diverse", "large-play", "large-diverse")
+    found = rows("finetune/rlpd")
+    assert sorted(found) == sorted(
+        [*(f"antmaze-{k}-v2" for k in kinds), "halfcheetah-expert-v0", "mini/pendulum-replay"]
+    )
+    del found["mini/pendulum-replay"]
+    for dataset, row in found.items():
+        c = load_twin("torch", "finetune/rlpd").TrainConfig(**row)
+        own = (tuple(c.hidden_dims), c.n_target_critics, c.backup_entropy, c.online_iterations)
+        maze = dataset.startswith("antmaze")
+        assert own == (((256,) * 3, 1, False, 300_000) if maze else ((256,) * 2, 2, True, 250_000))
+        assert (c.n_critics, c.critic_updates, c.batch_size, c.learning_starts) == (10, 20, 256, 5_000)
+        assert (c.offline_iterations, c.eval_freq, c.n_episodes, c.critic_ln) == (0, 5_000, 10, True)
+
+
 def test_fqls_table_of_two_phases_has_its_papers_rows() -> None:
     """A million updates, then a million steps, with 50 episodes every 100,000 updates; the whole dataset fits in."""
     sets = ("humanoidmaze-medium-navigate", "antsoccer-arena-navigate", "cube-double-play", "scene-play")

@@ -182,3 +182,18 @@ def finetune_balanced_replay(figure: Figure) -> None:
     below.vlines(pen.rounded(steps + 0.02), 0.0, pen.rounded(np.interp(steps, ACTIONS, ratio)), color=AMBER, lw=5)
     below.set(xlim=(-1, 1), ylim=(0, 1.1))
     pen.label(below, -0.55, 0.5, "rarely drawn", SKY)
+
+
+def finetune_rlpd(figure: Figure) -> None:
+    """The minibatches of an update, each half of either kind, and who makes a step on them."""
+    axes = pen.drawing(figure, (9.6, 3.3))
+    for number, x in enumerate((1.6, 4.6, 7.6)):
+        for row in range(6):
+            place = x - 0.875 + 0.35 * row
+            pen.named(axes, (place, 2.4), (0.35, 0.7), "", (BLUE, ORANGE)[row % 2])
+        pen.named(axes, (x, 0.8), (2.1, 0.7), ("critics", "critics", "critics, policy")[number], GREEN)
+        arrow(axes, (x, 2.05), (x, 1.15))
+        if number:
+            arrow(axes, (x - 1.95, 0.8), (x - 1.05, 0.8))
+    pen.label(axes, 4.6, 3.05, "minibatches of data and steps, in turn")
+    pen.label(axes, 4.6, 0.15, "gradient steps")
