@@ -88,7 +88,7 @@ def test_each_seed_of_many_is_its_own_run(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def check_torch(rung: Any, name: str, tolerance: float) -> None:
-    """Fails where a rung's updates are not those of PyTorch eager."""
+    """Fails where a rung's updates differ from those of PyTorch eager."""
     torch._dynamo.reset()
     subject, parts = small(name), []
     like = blank_state(subject.pair.jax, subject.pair.jax.TrainConfig(**subject.settings), STATE_DIM, ACTION_DIM)
