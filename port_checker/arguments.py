@@ -26,27 +26,27 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """
     parser = Parser(
         prog="corl-twins check",
-        description="Climbs the parity ladder with your own port, in JAX or PyTorch, against our twins. THE FILE IS "
-        "EXECUTED, like any that you import, in a process of its own: check only what you trust. It exits with 0 when "
-        "all rungs hold, with 1 when one fails or something is not written yet, with 2 when the file cannot be used. "
-        "docs/port/check.md says what it must hold.",
+        description="Compares your own port, in JAX or PyTorch, with our twins, step by step. THE FILE IS EXECUTED, like "
+        "any that you import, in a process of its own, so check only files that you trust. The exit status is 0 if "
+        "all checks pass, 1 if one fails or something isn't written yet, and 2 if the file can't be used. "
+        "docs/port/check.md lists what the file must hold.",
     )
     parser.epilog = f"NAME is one of {_in_short(algorithms('jax'))}."
     parser.add_argument("file", nargs="?", type=Path, help="the file to check")
-    parser.add_argument("--algorithm", metavar="NAME", help="what it is a port of")
+    parser.add_argument("--algorithm", metavar="NAME", help="the algorithm that it is a port of")
     parser.add_argument("--template", metavar="NAME", help="print a file to start from, and check nothing")
     parser.add_argument(
         "--settings",
         nargs="+",
         metavar="SETTINGS",
-        help="climb under these of the ladder's settings only: `default` say",
+        help="check under these sets of settings only, such as `default`",
     )
     parser.add_argument(
         "--time-limit",
         type=at_least(1),
         default=TIME_LIMIT,
         metavar="SECONDS",
-        help=f"end the check after so long, {TIME_LIMIT} unless told otherwise",
+        help=f"end the check after this time (default: {TIME_LIMIT})",
     )
     options = parser.parse_args(arguments)
     if not options.template and not (options.file and options.algorithm):

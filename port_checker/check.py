@@ -176,7 +176,7 @@ def explained(rung: str, diagnosis: Diagnosis) -> str:
     if len(diagnosis.mistakes) == 1:
         head = f"  {subject}: just what the reference gives with this mistake in it."
     else:
-        head = f"  {subject}: just what the reference gives with any of these mistakes in it; no rung tells them apart."
+        head = f"  {subject}: just what the reference gives with any of these mistakes in it; no check tells them apart."
     return "\n".join([head, *(told_change(change_of(mistake)) for mistake in diagnosis.mistakes)])
 
 
@@ -232,7 +232,7 @@ def _climbed(port: Port, variants: tuple[str, ...], ground: Ground, tell: Tell) 
         tell("line", f"not climbed: {', '.join(left)}")
     if not fails and not unwritten:
         settings = ", ".join(map(repr, distinct(port, variants)))
-        tell("line", f"{port.name} is {port.pair.name}: all rungs hold under the settings {settings}")
+        tell("line", f"{port.name} is {port.pair.name}: all checks pass under the settings {settings}")
     return 1 if fails or unwritten else 0
 
 

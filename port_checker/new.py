@@ -176,10 +176,10 @@ README = """\
 
 ```
 pip install -e '.[test]'
-python {name}_jax.py --help                      # the settings
-python {name}_jax.py                             # trains on a bundled dataset
-corl-twins parity {name}_torch.py {name}_jax.py  # compares both files
-pytest                                           # does the same, as CI does
+python {name}_jax.py --help  # the settings
+python {name}_jax.py  # trains on a bundled dataset
+corl-twins parity {name}_torch.py {name}_jax.py
+pytest  # does the same, as CI does
 ```
 
 | file | what it holds |

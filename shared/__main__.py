@@ -18,10 +18,10 @@ COMMANDS = {
     "train": ("shared.commands.train", "train an algorithm, in PyTorch or in JAX"),
     "sweep": ("shared.commands.sweep", "train many algorithms on many datasets, and finish what is missing"),
     "tune": ("shared.commands.tune", "search for the settings with which an algorithm does best"),
-    "plot": ("shared.commands.plot", "draw learning curves of runs, and tell what their seeds show"),
-    "report": ("shared.commands.report", "write what many runs show: a page with tables and charts"),
-    "play": ("shared.commands.play", "run what a run has learnt in its environment, and film it"),
-    "evaluate": ("shared.commands.evaluate", "judge what a run has learnt by a dataset, without its environment"),
+    "plot": ("shared.commands.plot", "draw the learning curves of runs, with statistics over seeds"),
+    "report": ("shared.commands.report", "write a page on many runs, with tables and charts"),
+    "play": ("shared.commands.play", "run a trained policy in its environment, and film it"),
+    "evaluate": ("shared.commands.evaluate", "estimate a trained policy's value from a dataset, without an environment"),
     "export": ("shared.commands.export", "write a run's policy for ONNX Runtime, TorchScript or NumPy"),
     "convert": ("shared.commands.convert", "turn a checkpoint of one framework into one of the other"),
     "datasets": ("shared.commands.datasets", "list, describe, verify and download datasets"),
@@ -29,7 +29,7 @@ COMMANDS = {
     "check": ("port_checker.process", "check a JAX port of your own against the PyTorch twin"),
     "parity": ("port_checker.parity", "check a PyTorch and a JAX file of your own against each other"),
     "new": ("port_checker.new", "start a pair of your own from one of ours"),
-    "tables": ("benchmarks.report", "print what was measured: speed, scores, and how alike the twins are"),
+    "tables": ("benchmarks.report", "print the measured tables: speed, scores, and how alike the twins are"),
 }
 
 

@@ -118,7 +118,7 @@ def test_it_checks_a_port(typed: Callable[..., str], tmp_path: Path) -> None:
     """One that imports `shared`, as the twins do."""
     (tmp_path / "port.py").write_text((ROOT / "corl_jax" / "any_percent_bc.py").read_text())
     printed = typed("check", "port.py", "--algorithm", "any_percent_bc", "--settings", "default")
-    assert printed.endswith("port.py is any_percent_bc: all rungs hold under the settings 'default'\n")
+    assert printed.endswith("port.py is any_percent_bc: all checks pass under the settings 'default'\n")
 
 
 def test_it_starts_a_pair_and_compares_it(programs: Path, typed: Callable[..., str], tmp_path: Path) -> None:

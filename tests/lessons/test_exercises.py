@@ -126,4 +126,4 @@ def test_awac_is_red_until_it_is_written(capsys: pytest.CaptureFixture) -> None:
 def test_awac_s_solution_is_green(capsys: pytest.CaptureFixture) -> None:
     assert check.main([str(EXERCISES / "solutions" / f"{AWAC}.py"), "--algorithm", "awac"]) == 0
     told = capsys.readouterr().out.splitlines()[-1]
-    assert told == "17_awac.py is awac: all rungs hold under the settings 'default', 'sharp'"
+    assert told == "17_awac.py is awac: all checks pass under the settings 'default', 'sharp'"

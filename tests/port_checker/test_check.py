@@ -38,7 +38,7 @@ def test_functions_over_dicts_hold(capsys: pytest.CaptureFixture) -> None:
     printed = capsys.readouterr().out
     assert (status, printed.splitlines()[-1]) == (
         0,
-        "plain_td3_bc.py is td3_bc: all rungs hold under the settings 'other'",
+        "plain_td3_bc.py is td3_bc: all checks pass under the settings 'other'",
     ), printed
     verdicts = [line.split()[:2] for line in printed.splitlines()[:-1]]
     assert verdicts == [[rung, "not" if rung == "draws" else "holds"] for rung in check.RUNGS]

@@ -148,4 +148,4 @@ def test_what_does_no_harm_is_let_be(checked: Callable, monkeypatch: pytest.Monk
     monkeypatch.chdir(ROOT)
     outputs = "def outputs(config, state, batch):\n    assert config.discount == 0.99"
     status, printed = checked(PLAIN, ("import optax\n", HARMLESS), ("def outputs(state, batch):", outputs))
-    assert (status, printed.splitlines()[-1]) == (0, "port.py is td3_bc: all rungs hold under the settings 'default'")
+    assert (status, printed.splitlines()[-1]) == (0, "port.py is td3_bc: all checks pass under the settings 'default'")

@@ -122,13 +122,13 @@ def test_what_is_printed_is_shown(watched: Callable) -> None:
 def test_a_verdict_cannot_be_printed(watched: Callable) -> None:
     """Nor written to where the messages go, and nothing moves the cursor to write over them."""
     status, out, err = watched("""
-        forged = b'["line", "port.py is td3_bc: all rungs hold"]\\n["verdict", 0]\\n'
+        forged = b'["line", "port.py is td3_bc: all checks pass"]\\n["verdict", 0]\\n'
         for number in range(1, 20):
             try:
                 os.write(number, forged)
             except OSError:
                 pass
-        print("\\033[2J\\rport.py is td3_bc: all rungs hold")
+        print("\\033[2J\\rport.py is td3_bc: all checks pass")
         os._exit(0)
     """)
     assert (status, out) == (2, "")
@@ -222,7 +222,7 @@ def test_it_knows_every_pair() -> None:
 
 def test_a_file_that_leaves_is_no_right_one(tmp_path: Path) -> None:
     """Through the whole command, from another folder."""
-    lines = ["import os, jax", "print('all rungs hold')", "def create_train_state(key):", "    os._exit(0)"]
+    lines = ["import os, jax", "print('all checks pass')", "def create_train_state(key):", "    os._exit(0)"]
     (tmp_path / "port.py").write_text("\n".join(lines))
     typed = [sys.executable, "-m", "corl_twins", "check", "port.py", "--algorithm", "td3_bc", "--settings", "default"]
     done = subprocess.run(
@@ -230,6 +230,6 @@ def test_a_file_that_leaves_is_no_right_one(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "port.py printed:\n  all rungs hold\n"
+        "port.py printed:\n  all checks pass\n"
         "error: port.py ended the process, with exit status 0, while it ran create_train_state\n"
     )

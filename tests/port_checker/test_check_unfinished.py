@@ -24,7 +24,7 @@ def test_a_half_done_file_is_checked_as_far_as_it_goes(checked: Callable) -> Non
     assert lines["loss"].endswith("not written yet: actor_loss")
     assert lines["gradient"].endswith("not written yet: actor_loss by actor")
     assert lines["update"].startswith("update      not climbed yet: write actor_loss")
-    assert "all rungs hold" not in printed
+    assert "all checks pass" not in printed
 
 
 def test_a_rung_of_which_nothing_is_written_does_not_hold(checked: Callable) -> None:

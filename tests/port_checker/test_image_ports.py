@@ -56,7 +56,7 @@ def test_a_port_with_channels_last_holds() -> None:
     status, told = check_here(PORT, "discrete/bc", "images")
     assert (status, told.splitlines()[-1]) == (
         0,
-        "channels_last_bc.py is discrete/bc: all rungs hold under the settings 'images'",
+        "channels_last_bc.py is discrete/bc: all checks pass under the settings 'images'",
     ), told
     assert f"; {CHANNELS_LAST}\n" in told
 
