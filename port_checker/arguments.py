@@ -26,8 +26,8 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """
     parser = Parser(
         prog="corl-twins check",
-        description="Compares your own port, in JAX or PyTorch, with our twins, step by step. THE FILE IS EXECUTED, like "
-        "any that you import, in a process of its own, so check only files that you trust. The exit status is 0 if "
+        description="Compares your own port, in JAX or PyTorch, with our twins, step by step. THE FILE IS EXECUTED "
+        "like any import, in a process of its own, so check only files that you trust. The exit status is 0 if "
         "all checks pass, 1 if one fails or something isn't written yet, and 2 if the file can't be used. "
         "docs/port/check.md lists what the file must hold.",
     )

@@ -176,7 +176,9 @@ def explained(rung: str, diagnosis: Diagnosis) -> str:
     if len(diagnosis.mistakes) == 1:
         head = f"  {subject}: just what the reference gives with this mistake in it."
     else:
-        head = f"  {subject}: just what the reference gives with any of these mistakes in it; no check tells them apart."
+        head = (
+            f"  {subject}: just what the reference gives with any of these mistakes in it; no check tells them apart."
+        )
     return "\n".join([head, *(told_change(change_of(mistake)) for mistake in diagnosis.mistakes)])
 
 

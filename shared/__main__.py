@@ -21,7 +21,7 @@ COMMANDS = {
     "plot": ("shared.commands.plot", "draw the learning curves of runs, with statistics over seeds"),
     "report": ("shared.commands.report", "write a page on many runs, with tables and charts"),
     "play": ("shared.commands.play", "run a trained policy in its environment, and film it"),
-    "evaluate": ("shared.commands.evaluate", "estimate a trained policy's value from a dataset, without an environment"),
+    "evaluate": ("shared.commands.evaluate", "estimate a trained policy's value from data, without its environment"),
     "export": ("shared.commands.export", "write a run's policy for ONNX Runtime, TorchScript or NumPy"),
     "convert": ("shared.commands.convert", "turn a checkpoint of one framework into one of the other"),
     "datasets": ("shared.commands.datasets", "list, describe, verify and download datasets"),
