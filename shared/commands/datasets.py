@@ -95,7 +95,7 @@ def show(options: argparse.Namespace) -> None:
     limit = source.max_episode_steps or time_limit(source.attributes.get("env_id", ""))
     episodes = of_rows(source.raw, limit)
     picture = None if options.png is None else _drawn(options.id, options.png, episodes)
-    print(f"{options.id}, SHA-256 {source.sha256}")
+    print(f"{options.id}, SHA-256 {source.sha256[:16]}...")
     for topic, words in _description(options.id, source, limit, episodes):
         print(f"{topic + ':':<12}{words}")
     if picture is not None:
