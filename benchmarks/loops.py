@@ -202,9 +202,18 @@ BARE = {"torch": bare_torch, "jax": bare_jax}
 def measured(name: str, side: str) -> dict[str, dict[str, float]]:
     """Updates per second of each loop, and its ratio over `train`, by name; meant for a process of its own."""
     pair = PAIRS[name]
-    # Some tenths of a second: JAX's loop waits for its metrics after each turn.
-    updates = max(1, UPDATES[name] // PARTS[side])
     timed = {**pair.settings.get("timed", {}), "device": "cpu"}
+    config = getattr(pair, side).TrainConfig(**timed)
+
+    def alike(updates: int) -> bool:
+        """Whether the second turn of a run is computed by the first one's program, as intervals of real runs are."""
+        first, second = (pair.interval_statics(config, start, updates) for start in (0, updates))
+        return first == second
+
+    # Some tenths of a second: JAX's loop waits for its metrics after each turn. No program is compiled for a phase in a
+    # period that is much longer.
+    least = max(1, UPDATES[name] // PARTS[side])
+    updates = next(filter(alike, range(least, 4 * least)), least)
 
     def others(task: Task) -> dict[str, Callable[[], Any]]:
         subject = OfTask(name, updates, timed, task=task)

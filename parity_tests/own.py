@@ -204,7 +204,7 @@ def _variants(twin: ModuleType) -> dict[str, dict[str, Any]]:
 
 
 class OwnPair(Pair):
-    """What the files' names, their signatures and one of their updates tell."""
+    """A pair described by its files' names, their signatures and one traced update."""
 
     def load(self, raw: dict[str, np.ndarray], frame_stack: int = 1) -> Any:
         """As a run of the JAX twin prepares its dataset; states are always normalised."""
@@ -246,11 +246,11 @@ class OwnPair(Pair):
         return {name: start % period for name, period in zip(asked, periods, strict=False)}
 
     def update_statics(self, config: Any, step: int) -> dict[str, Any]:
-        """What `train_interval` hands to `update` in the update of this number."""
+        """The static arguments that `train_interval` passes to `update` at this update."""
         return self._handed(config, step)["update"]
 
     def draw_statics(self, config: Any, step: int) -> dict[str, Any]:
-        """Likewise to `draw_noise`."""
+        """The static arguments that `train_interval` passes to `draw_noise` at this update."""
         return self._handed(config, step)["draw_noise"]
 
     def _handed(self, config: Any, step: int) -> dict[str, dict[str, Any]]:
@@ -292,7 +292,7 @@ class OwnPair(Pair):
         return {name: self._told(name, given) for name, given in found.items()}
 
     def _told(self, name: str, given: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """What all calls were given alike."""
+        """The arguments that all calls have in common."""
         if not given:
             raise InputError(f"{_file(self.jax)}: train_interval doesn't call {name}: what it does is not compared")
         arrays = [key for call in given for key, value in call.items() if isinstance(value, jax.Array)]

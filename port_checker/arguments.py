@@ -58,7 +58,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _in_short(names: Iterable[str]) -> str:
-    """Names with those of a folder together: `awac, discrete/{bc,cql}`."""
+    """Lists names, grouped by folder: `awac, discrete/{bc,cql}`."""
     folders: dict[str, list[str]] = {}
     for name in names:
         folder, _, algorithm = name.rpartition("/")

@@ -208,7 +208,7 @@ class Noise(NamedTuple):
 
     # Standard normal, (U, B, A): the policy's next actions in the target of each minibatch
     target: Array
-    # Uniform in [0, 1), (U, E): the critics with the least numbers are those of the target
+    # Uniform in [0, 1), (U, E): the critics with the smallest numbers make the target
     subset: Array
     # Standard normal, (B, A): the policy's actions in its own loss
     actor: Array

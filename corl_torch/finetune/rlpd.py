@@ -203,7 +203,7 @@ class Noise(NamedTuple):
 
     # Standard normal, (U, B, A): the policy's next actions in the target of each minibatch
     target: Tensor
-    # Uniform in [0, 1), (U, E): the critics with the least numbers are those of the target
+    # Uniform in [0, 1), (U, E): the critics with the smallest numbers make the target
     subset: Tensor
     # Standard normal, (B, A): the policy's actions in its own loss
     actor: Tensor

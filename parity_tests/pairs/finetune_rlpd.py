@@ -13,7 +13,7 @@ SMALL = {"hidden_dims": (24, 32), "n_critics": 4, "critic_updates": 3, "learning
 
 
 class Adapter(Pair):
-    """What is particular to this pair."""
+    """RLPD's own parts of the description."""
 
     # The loop inside an update is counted, one step of the critics: the target looks up ten arrays of weights.
     gathers = 10

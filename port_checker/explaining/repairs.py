@@ -48,7 +48,7 @@ def repairs(pair: Pair, rung: str, wrong: str, passes: Callable[[ModuleType], bo
 
 
 def _told(mutant: Mutant, source: str, file: str) -> Change:
-    """A change with the whole lines that it stands in."""
+    """A change, shown with the complete lines around it."""
     first, end = source.rfind("\n", 0, mutant.start) + 1, source.find("\n", mutant.start + len(mutant.old))
     changed = mutant.applied(source)
     old, new = source[first:end], changed[first : end + len(changed) - len(source)]
@@ -56,7 +56,7 @@ def _told(mutant: Mutant, source: str, file: str) -> Change:
 
 
 def candidates(source: str, pair: Pair, rung: str, wrong: str) -> list[Mutant]:
-    """Changes in the functions that a check's numbers depend on, those of the wrong loss or of `update` first.
+    """Changes in the functions that a check's numbers depend on, beginning with the wrong loss or with `update`.
 
     Of each function those that undo common mistakes come first.
     """

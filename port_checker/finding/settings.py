@@ -1,6 +1,7 @@
 """Settings as a file reads them: by any of their names, each reading noted."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from functools import cache
 from typing import Any
 
@@ -16,7 +17,7 @@ def understood(kind: type, algorithm: str, own: Any, read: set[str]) -> Callable
         own: The file's class of settings, if it has one: its defaults hold where the reference has no such setting.
         read: Where the names of those that are read are noted.
     """
-    others = other_names(kind.__dataclass_fields__, algorithm)  # type: ignore[attr-defined]  # it is a dataclass
+    others = other_names([field.name for field in fields(kind)], algorithm)
 
     class Settings(kind):
         # By all of its fields each of them would be read.
