@@ -56,7 +56,7 @@ def _told(mutant: Mutant, source: str, file: str) -> Change:
 
 
 def candidates(source: str, pair: Pair, rung: str, wrong: str) -> list[Mutant]:
-    """Changes in the functions that a check's numbers depend on, beginning with the wrong loss or with `update`.
+    """Changes in the functions that a check depends on, beginning with the wrong loss or with `update`.
 
     Of each function those that undo common mistakes come first.
     """
