@@ -235,7 +235,7 @@ class Pair:
         """Moves numbers of a PyTorch twin, in place, to where a loss decides otherwise than after a few updates."""
 
     def given(self, batch: Any, noise: Any) -> dict[str, Any]:
-        """The inputs of losses from an update's batch and noise, by name; of one minibatch if an update takes several."""
+        """The inputs of losses by name, from an update's batch and noise; of one minibatch if it takes several."""
         return {"batch": batch, "noise": noise}
 
     def extra_inputs(self, rng: np.random.Generator, size: int) -> dict[str, Any]:
