@@ -20,7 +20,7 @@ from sphinx.writers.html5 import HTML5Translator
 # A run without a blank that has more characters breaks at punctuation.
 LONG = 20
 # A name that has more breaks at its hyphens and underscores: it is longer than a phone is wide.
-LONGEST = 36
+LONGEST = 30
 
 _TAG = re.compile(r"<[^>]*>")
 _PIECE = re.compile(r"<[^>]*>|&[^;\s]+;|.", re.DOTALL)

@@ -32,6 +32,8 @@ CHANCE = 1e-9
 STANDARD_ERRORS = 6.0
 # Of fewer numbers a variance is not known well enough to tell its own error.
 MANY = 1000
+# So many numbers that are clipped, or zeros and ones, agree by chance.
+FEW = 32
 
 FAULTS = {
     "repeats": "updates draw what others drew: fold `step` into the key",
@@ -213,7 +215,14 @@ def _same_moments(ours: np.ndarray, theirs: np.ndarray) -> bool:
 def _repeats_itself(series: Sequence[list[np.ndarray]]) -> bool:
     """Whether one array has the same fractions twice along its first axis, as critics have that share a draw."""
     arrays = [leaf for leaves in series for leaf in leaves if leaf.ndim > 1 and leaf.dtype.kind == "f"]
-    return any(len({part.tobytes() for part in array}) < len(array) for array in arrays)
+    return any(len({*parts}) < len(parts) for parts in map(_telling_parts, arrays))
+
+
+def _telling_parts(array: np.ndarray) -> list[bytes]:
+    """The parts of an array that do not agree by chance: a few numbers that all were clipped often do."""
+    inside = (array > array.min()) & (array < array.max())
+    few = array[0].size < FEW
+    return [part.tobytes() for part, free in zip(array, inside, strict=True) if free.any() or not few]
 
 
 def _tied(numbers: Mapping[str, Sequence[list[np.ndarray]]]) -> Iterator[str]:

@@ -54,8 +54,8 @@ class Line(gymnasium.Env):
 
 for _name in (ENV_ID, ANTMAZE_ID):
     gymnasium.register(_name, entry_point=f"{__name__}:Line", max_episode_steps=LIMIT)
-# So that their rewards are modified as those of the tasks that they are called after
-families.TABLE = MappingProxyType(
+# A run takes them for the tasks that they are called after, so their rewards are modified as those tasks' rewards.
+TABLE = MappingProxyType(
     {**families.TABLE, ENV_ID: families.TABLE["Hopper-v5"], ANTMAZE_ID: families.TABLE["antmaze-umaze-v2"]}
 )
 
@@ -92,7 +92,7 @@ def run_of(twin: ModuleType, trainer_class: Any, config: Any) -> tuple[Lived, An
     """
     batches, rings, fresh, generators = [], [], [], []
 
-    with pytest.MonkeyPatch.context() as patch:
+    with patched((families, "TABLE", TABLE)), pytest.MonkeyPatch.context() as patch:
         create, update, ring = twin.create_trainer, trainer_class.update, twin.Ring
 
         def recording_create(*args: Any) -> Any:

@@ -21,6 +21,7 @@ from parity_tests.reference.common import ACTION_DIM, CPU, ROWS, STATE_DIM, UPDA
 from parity_tests.reference.finetune import (
     ANTMAZE_ID,
     CAPACITY,
+    TABLE,
     Line,
     Lived,
     assert_close_life,
@@ -44,6 +45,7 @@ from parity_tests.reference.test_fql import (
 )
 from shared.data.rewards import ShiftedRewards
 from shared.data.transitions import Batch
+from shared.envs import families
 from shared.envs.evaluation import SampledPolicy
 from shared.envs.stepping import Stepper
 from shared.frameworks.torch_data import take
@@ -199,6 +201,7 @@ def test_the_jax_run_sets_out_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(jax_twin, "create_train_state", lambda *given: None)
     monkeypatch.setattr(jax_twin, "to_device", found.append)
     monkeypatch.setattr(jax_twin, "Online", stop)
+    monkeypatch.setattr(families, "TABLE", TABLE)
     with pytest.raises(StopError):
         jax_twin.train(config)
     data, experience = found
