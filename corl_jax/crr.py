@@ -294,11 +294,14 @@ def act(acting: dict[str, Network], observations: Array, noise: Array) -> Array:
 # ---- training ------------------------------------------------------------------------------------------------------
 
 
-@partial(jax.jit, static_argnames=("num_updates", "phase"), donate_argnames="state")
+@partial(jax.jit, static_argnames="num_updates", donate_argnames="state")
 def train_interval(
-    state: CRR, key: Array, dataset: PackedDataset, start: Array, num_updates: int, phase: int
+    state: CRR, key: Array, dataset: PackedDataset, start: Array, num_updates: int, phase: Array
 ) -> tuple[CRR, list[dict[str, Array]]]:
-    """The updates `start + 1` to `start + num_updates`; `phase` counts those since the last copy of the targets."""
+    """The updates `start + 1` to `start + num_updates` as one scan.
+
+    `phase` counts the updates since the last copy of the targets. It is traced, so one program serves every interval.
+    """
     hp, action_dim = state.hp, state.actor.module.action_dim
 
     def draw(step: Array) -> tuple[Array, Array, Noise]:

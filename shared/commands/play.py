@@ -7,6 +7,7 @@ from pathlib import Path
 from shared.commands.common import Parser, at_least, check_free
 from shared.envs.evaluation import Evaluation, Evaluator
 from shared.envs.film import film
+from shared.envs.scores import rounded
 from shared.errors import InputError, reason
 from shared.frameworks import saved_run
 from shared.frameworks.saved_run import SavedRun
@@ -71,8 +72,8 @@ def main(arguments: Sequence[str]) -> None:
     measure = source.scale
     scores = measure(played.outcomes)
     for number, (earned, steps, score) in enumerate(zip(played.returns, played.lengths, scores, strict=True), start=1):
-        named = f", {measure.words} {score:.1f}" if measure.bounds is not None else ""
-        print(f"episode {number}: return {earned:.1f} in {steps} steps{named}")
-    print(f"{measure.words}: {scores.mean():.1f} on average")
+        named = f", {measure.words} {rounded(score)[0]}" if measure.bounds is not None else ""
+        print(f"episode {number}: return {rounded(earned)[0]} in {steps} steps{named}")
+    print(f"{measure.words}: {rounded(scores.mean())[0]} on average")
     if options.output is not None:
         print(options.output)

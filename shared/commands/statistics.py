@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
+from shared.envs.scores import rounded
+
 CONFIDENCE = 0.95
 MARGIN = 10.0
 """The difference of two mean scores that counts as none, unless another is asked for."""
@@ -33,8 +35,10 @@ class Interval(NamedTuple):
 
     def shown(self, digits: int = 1) -> str:
         """One number with its bounds; without them it says why there are none."""
-        bounds = " (1 seed)" if np.isnan(self.low) else f" [{self.low:.{digits}f}, {self.high:.{digits}f}]"
-        return f"{self.estimate:.{digits}f}{bounds}"
+        if np.isnan(self.low):
+            return f"{rounded(self.estimate, digits=digits)[0]} (1 seed)"
+        estimate, low, high = rounded(self.estimate, self.low, self.high, digits=digits)
+        return f"{estimate} [{low}, {high}]"
 
 
 Tasks = Sequence[np.ndarray]

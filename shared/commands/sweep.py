@@ -24,6 +24,7 @@ from shared.commands.sweeping.flags import RAYS_OWN, add_flags
 from shared.commands.sweeping.on_ray import OnRay
 from shared.commands.sweeping.plan import Cell, batches, cells, read
 from shared.commands.sweeping.processes import Ended, Processes, last_words
+from shared.envs.scores import rounded
 from shared.errors import InputError
 from shared.runs.configs import read_yaml
 from shared.runs.curves import AVERAGED, LABELS, places
@@ -172,7 +173,8 @@ def _finish(wanted: Sequence[Cell], folder: Path, options: argparse.Namespace) -
         return 1
     for line in outcome_lines(gather([folder])):
         say(line)
-    say(f"all {len(wanted)} runs are finished: corl-twins plot {folder} --stats compares them")
+    finished = "the run is finished" if len(wanted) == 1 else f"all {len(wanted)} runs are finished"
+    say(f"{finished}: corl-twins plot {folder} --stats compares them")
     return 0
 
 
@@ -215,6 +217,7 @@ def _told(cell: Cell, ended: Ended) -> RunStatus:
         return RunStatus.MISSING
     result = json.loads((folder / "result.json").read_text())
     last = result[f"mean_of_last_{AVERAGED}"]
-    score = "no score" if last is None else f"{LABELS[result['metric']]} {last:.{places(result['metric'])}f}"
+    metric = result["metric"]
+    score = "no score" if last is None else f"{LABELS[metric]} {rounded(last, digits=places(metric))[0]}"
     say(f"done: {cell.label}: {score}, {result['seconds']['total'] / 60:.1f} minutes")
     return RunStatus.FINISHED

@@ -22,6 +22,7 @@ from shared.commands.tuning.on_ray import Way, optuna_sampler, search_on
 from shared.commands.tuning.picture import draw_trials
 from shared.commands.tuning.plan import Search
 from shared.commands.tuning.record import Record, Trial
+from shared.envs.scores import rounded
 from shared.files import write_atomically
 from shared.runs.configs import read_yaml
 from shared.runs.machine import on_threads
@@ -123,7 +124,7 @@ def _make(search: Search, record: Record, options: argparse.Namespace) -> int:
             warn(f"failed: {in_words(trial.values)}: {why}")
             return
         early = f", stopped after {trial.share:.0%} of its updates" if trial.share < 1 else ""
-        came = "diverged" if trial.score is None else f"{trial.score:.1f}{early}"
+        came = "diverged" if trial.score is None else f"{rounded(trial.score)[0]}{early}"
         say(f"trial {len(record.ended)} of {options.trials}: {in_words(trial.values)}: {came}")
 
     given = {name: getattr(options, name) for name in RAYS_OWN if name in options}
@@ -142,7 +143,7 @@ def _keep(search: Search, record: Record) -> None:
     path = search.folder / BEST
     settings = {name: yaml.safe_load(in_text(value)) for name, value in (search.settings | best.values).items()}
     write_atomically(path, yaml.safe_dump(settings, sort_keys=False).encode())
-    say(f"best of {len(record.ended)}: {in_words(best.values)}: {best.score:.1f}")
+    say(f"best of {len(record.ended)}: {in_words(best.values)}: {rounded(best.score)[0]}")
     try:
         write_atomically(search.folder / PICTURE, draw_trials(search, record.scored, best))
     except Exception as error:  # a picture ends nothing

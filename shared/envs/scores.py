@@ -1,7 +1,8 @@
 """D4RL's reference scores, the environment that belongs to each of its datasets, and what a return is reported as."""
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsFloat
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -80,6 +81,17 @@ def _between(returns: ArrayLike, low: float, high: float) -> np.ndarray:
     return (np.asarray(returns, np.float64) - low) / (high - low) * 100
 
 
+def rounded(*values: SupportsFloat, digits: int = 1) -> list[str]:
+    """Numbers in print, all with the same number of decimals.
+
+    That number is `digits`, or larger if all values are small: the largest of them has three significant digits.
+    """
+    numbers = [float(value) + 0.0 for value in values]  # no -0.0
+    largest = max((abs(number) for number in numbers if math.isfinite(number)), default=0.0)
+    decimals = 2 - math.floor(math.log10(largest)) if 0 < largest < 1 else 0
+    return [f"{number:.{max(digits, decimals)}f}" for number in numbers]
+
+
 REFERENCES = ("ref_min_score", "ref_max_score")
 """D4RL's names in files for the returns that count as 0 and 100."""
 
@@ -109,10 +121,10 @@ class Scale(NamedTuple):
 
     def told(self, outcomes: np.ndarray) -> str:
         """An evaluation's outcomes (n_episodes,) in print."""
-        spread = f"{outcomes.mean():.{self.places}f} +- {outcomes.std():.{self.places}f}"
+        spread = " +- ".join(rounded(outcomes.mean(), outcomes.std(), digits=self.places))
         if self.bounds is None:
             return f"{self.words} {spread}"
-        score = f"{self.words} {self(outcomes).mean():.1f}"
+        score = f"{self.words} {rounded(self(outcomes).mean())[0]}"
         return f"{score}, return {spread}" if self.of == "returns" else score
 
     def references(self) -> dict[str, float]:

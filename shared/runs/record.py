@@ -16,6 +16,7 @@ import numpy as np
 
 from shared.data.online import Episode
 from shared.envs.boxes import ActionBox
+from shared.envs.scores import rounded
 from shared.errors import InputError
 from shared.files import write_atomically
 from shared.runs import resuming, seeds
@@ -428,14 +429,13 @@ class Record:
         """Prints a run's end: its folder, its scores, and those of the policies that the data came from."""
         unit, places = self._scale.words, self._scale.places
         say(f"{self.folder}")
-        if None not in (result["final"], result[f"mean_of_last_{AVERAGED}"]):
-            last = result[f"mean_of_last_{AVERAGED}"]
-            best = result["best"]
+        scores = result["final"], result[f"mean_of_last_{AVERAGED}"], result["best"]
+        if None not in scores:
+            final, last, best = rounded(*scores, digits=places)
             count = min(AVERAGED, len(self._steps))
-            shown = f"{result['final']:.{places}f} at the end, {last:.{places}f} over the last {count}"
-            say(f"{unit}: {shown}, {best:.{places}f} at best")
+            say(f"{unit}: {final} at the end, {last} over the last {count}, {best} at best")
         for name, value in result["data_policies"].items():
-            say(f"{unit} of the data's {name} policy: {value:.1f}")
+            say(f"{unit} of the data's {name} policy: {rounded(value)[0]}")
         if isinstance(self._task.evaluator, ValidationEvaluator):
             say(self._task.evaluator.then(self.folder))
 

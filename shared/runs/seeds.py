@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from tqdm import tqdm
 
+from shared.envs.scores import rounded
 from shared.errors import InputError, RunError, Stopped
 from shared.runs.curves import AVERAGED, LABELS
 from shared.runs.memory import check_size
@@ -252,8 +253,9 @@ def summary(results: Sequence[Mapping[str, Any]]) -> str:
     """Summarizes the seeds' `result.json` in one line."""
     every = [result[f"mean_of_last_{AVERAGED}"] for result in results]
     scores = [score for score in every if score is not None]
-    shown = ", ".join("no score" if score is None else f"{score:.1f}" for score in every)
-    deviation = f", standard deviation {np.std(scores, ddof=1):.1f}" if len(scores) > 1 else ""
-    spread = f"mean {np.mean(scores):.1f}{deviation}" if scores else "no mean"
+    numbers = iter(rounded(*scores))
+    shown = ", ".join("no score" if score is None else next(numbers) for score in every)
+    deviation = f", standard deviation {rounded(np.std(scores, ddof=1))[0]}" if len(scores) > 1 else ""
+    spread = f"mean {rounded(np.mean(scores))[0]}{deviation}" if scores else "no mean"
     metric = LABELS[results[0]["metric"]]
     return f"{len(every)} seeds, {metric} over the last evaluations, {AVERAGED} at most: {shown}; {spread}"

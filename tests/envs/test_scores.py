@@ -1,6 +1,7 @@
 """D4RL's reference scores and the environments that belong to its datasets."""
 
 import json
+import math
 from pathlib import Path
 
 import gymnasium
@@ -10,7 +11,7 @@ import pytest
 from shared import names
 from shared.envs import robotics
 from shared.envs.registry import D4RL_ENVS
-from shared.envs.scores import Reference, Scale, env_of, reference, scale, score
+from shared.envs.scores import Reference, Scale, env_of, reference, rounded, scale, score
 from shared.errors import InputError
 
 FACTS = json.loads((Path(names.__file__).parent / "d4rl_infos.json").read_text())
@@ -137,3 +138,18 @@ def test_what_returns_are_reported_as() -> None:
     assert scale("d4rl/hopper-v2")[:2] == ("d4rl_normalized_score", "D4RL score")
     assert scale("d4rl/hopper-v2")(3234.3) == pytest.approx(100)
     np.testing.assert_array_equal(scale("Hopper-v4")([1.0, 2.0]), [1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ((-0.031, 0.0042), "-0.0310 0.0042"),
+        ((0.4231, 0.4), "0.423 0.400"),
+        ((99.16, 0.04), "99.2 0.0"),
+        ((-0.0, 0.0), "0.0 0.0"),
+        ((math.nan, 2.0), "nan 2.0"),
+    ],
+)
+def test_small_returns_keep_their_digits(values: tuple[float, ...], shown: str) -> None:
+    """A mean and its deviation have the same number of decimals."""
+    assert " ".join(rounded(*values)) == shown

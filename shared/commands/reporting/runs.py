@@ -11,6 +11,7 @@ import numpy as np
 
 from shared.commands.reporting.evaluations import Evaluations, find_runs, read_run
 from shared.commands.reporting.planned import read_planned
+from shared.envs.scores import rounded
 from shared.errors import InputError
 from shared.runs import resuming
 from shared.runs.configs import read_yaml
@@ -204,11 +205,10 @@ def outcome_lines(gathered: Gathered) -> list[str]:
     lines = []
     for (algorithm, dataset, framework), runs in gathered.groups.items():
         scores, metric = [run.evaluated.score() for run in runs], runs[0].evaluated.metric
-        digits = places(metric)
-        spread = f" +- {np.std(scores, ddof=1):.{digits}f}" if len(scores) > 1 else ""
+        found = (np.mean(scores), np.std(scores, ddof=1)) if len(scores) > 1 else scores
+        spread = " +- ".join(rounded(*found, digits=places(metric)))
         seeds = f"{len(scores)} seed{'s' if len(scores) > 1 else ''}"
-        mean = f"{np.mean(scores):.{digits}f}{spread}"
-        lines.append(f"{algorithm} ({framework}) on {dataset}: {LABELS[metric]} {mean}, {seeds}")
+        lines.append(f"{algorithm} ({framework}) on {dataset}: {LABELS[metric]} {spread}, {seeds}")
     return lines
 
 

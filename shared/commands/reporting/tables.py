@@ -11,6 +11,7 @@ from shared.commands import statistics
 from shared.commands.reporting import published
 from shared.commands.reporting.evaluations import REGRETS
 from shared.commands.reporting.runs import FREE, ONLINE, Gathered, Key, Run
+from shared.envs.scores import rounded
 from shared.frameworks.twins import FRAMEWORKS
 from shared.names import OGBENCH
 from shared.runs.curves import ERRORS, LABELS, places
@@ -69,9 +70,10 @@ def with_deviation(scores: Sequence[float], digits: int = 1, diverged: int = 0) 
     """Mean and deviation of seeds, how many there are, and how many more have diverged; empty for none."""
     if not scores:
         return f"diverged ({diverged})" if diverged else ""
-    deviation = f" ± {np.std(scores, ddof=1):.{digits}f}" if len(scores) > 1 else ""
+    found = (np.mean(scores), np.std(scores, ddof=1)) if len(scores) > 1 else scores
     others = f", {diverged} diverged" if diverged else ""
-    return f"{np.mean(scores):.{digits}f}{deviation} ({len(scores) if len(scores) > 1 else '1 seed'}{others})"
+    spread = " ± ".join(rounded(*found, digits=digits))
+    return f"{spread} ({len(scores) if len(scores) > 1 else '1 seed'}{others})"
 
 
 Groups = Mapping[Key, Sequence[Run]]
