@@ -4,12 +4,10 @@
 its own: a function or a constant that is called as in `Pair`. Where such a line is missing, the error names it.
 """
 
-import ast
 import dataclasses
 import inspect
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 from unittest import mock
@@ -21,14 +19,15 @@ import torch
 from parity_tests.families import Family
 from parity_tests.ladder.rungs import preparation_of
 from parity_tests.ladder.scene import BATCH_SIZE, WARM_UPDATES, cornered_rows
-from parity_tests.pair import Loss, Pair
+from parity_tests.losses import file_of, state_of
+from parity_tests.pair import Pair
 from parity_tests.pairs import PAIRS
 from shared.data import returns, transitions
 from shared.envs.spaces import shape_of
 from shared.errors import InputError
 from shared.frameworks import jax_data, torch_data
 from shared.frameworks.contract import JaxTwin, TorchTwin
-from shared.frameworks.exchange import blank_state, part_names
+from shared.frameworks.exchange import blank_state
 from shared.frameworks.jax_layers import Network
 from shared.names import nearest
 from shared.runs.extraction import Extract
@@ -67,29 +66,16 @@ def own_pair(torch_twin: ModuleType, jax_twin: ModuleType, name: str) -> Pair:
     _check_names(jax_twin, JaxTwin)
     like = getattr(jax_twin, LIKE, None)
     if like is not None and like not in PAIRS:
-        raise InputError(f"{_file(jax_twin)}: {LIKE} = {like!r} is no pair; {nearest(str(like), PAIRS)}")
+        raise InputError(f"{file_of(jax_twin)}: {LIKE} = {like!r} is no pair; {nearest(str(like), PAIRS)}")
     said = {LINES[line]: staticmethod(vars(jax_twin)[line]) for line in LINES if _is_defined(jax_twin, line)}
-    base = OwnPair(name, name, Family.IMITATION, "", "", "", 1, {}) if like is None else PAIRS[like]
+    base = OwnPair(name, name, Family.IMITATION, "", "", "", 1) if like is None else PAIRS[like]
     kind = type("Own", (type(base),), {"torch": torch_twin, "jax": jax_twin, **said})
     fields = {field.name: getattr(base, field.name) for field in dataclasses.fields(Pair)}
     pair: Pair = kind(**fields | {"name": name})
     variants = getattr(jax_twin, VARIANTS, None) or (pair.variants if like is not None else _variants(torch_twin))
     _check_variants(jax_twin, variants)
     tolerances = getattr(jax_twin, TOLERANCES, pair.tolerances)
-    pair = dataclasses.replace(pair, variants=variants, tolerances=tolerances)
-    return pair if like is not None else _with_losses(pair)
-
-
-def _with_losses(pair: Pair) -> Pair:
-    """The pair with its losses; each is used under a config in which the PyTorch twin's updates call it."""
-    pair = dataclasses.replace(pair, losses=losses_of(pair))
-    assert isinstance(pair, OwnPair)
-    used = {name: dataclasses.replace(loss, used=partial(pair.uses, name)) for name, loss in pair.losses.items()}
-    return dataclasses.replace(pair, losses=used)
-
-
-def _file(twin: ModuleType) -> str:
-    return str(twin.__file__).rpartition("/")[2]
+    return dataclasses.replace(pair, variants=variants, tolerances=tolerances)
 
 
 def _is_defined(twin: ModuleType, line: str) -> bool:
@@ -103,76 +89,19 @@ def _check_names(twin: ModuleType, protocol: type) -> None:
     if missing:
         says = inspect.getdoc(vars(protocol)[missing[0]])
         others = f"; nor {', '.join(missing[1:])}" if missing[1:] else ""
-        raise InputError(f"{_file(twin)} has no {missing[0]} ({says}){others}: define what a twin must hold")
+        raise InputError(f"{file_of(twin)} has no {missing[0]} ({says}){others}: define what a twin must hold")
 
 
 def _check_variants(twin: ModuleType, variants: Mapping[str, Mapping[str, Any]]) -> None:
     if "default" not in variants:
-        raise InputError(f"{_file(twin)}: {VARIANTS} has no settings called default: add `'default': {{}}`")
+        raise InputError(f"{file_of(twin)}: {VARIANTS} has no settings called default: add `'default': {{}}`")
     known = {field.name for field in dataclasses.fields(twin.TrainConfig)}
     if unknown := [name for settings in variants.values() for name in settings if name not in known]:
-        raise InputError(f"{_file(twin)}: {VARIANTS}: {unknown[0]} is not a setting; {nearest(unknown[0], known)}")
-
-
-def state_of(twin: ModuleType) -> type:
-    """The class of a JAX twin's train state."""
-    return _returned(twin, "create_train_state")
-
-
-def trainer_of(twin: ModuleType) -> type:
-    """The class of a PyTorch twin's trainer."""
-    return _returned(twin, "create_trainer")
-
-
-def _returned(twin: ModuleType, create: str) -> type:
-    kind = inspect.signature(getattr(twin, create)).return_annotation
-    kind = vars(twin).get(kind, kind) if isinstance(kind, str) else kind
-    if not inspect.isclass(kind) or kind is inspect.Signature.empty:
-        raise InputError(f"{_file(twin)}: {create} doesn't say what it returns: annotate it, `-> MyClass:`")
-    return kind
+        raise InputError(f"{file_of(twin)}: {VARIANTS}: {unknown[0]} is not a setting; {nearest(unknown[0], known)}")
 
 
 def _missing(twin: ModuleType, why: str, line: str) -> InputError:
-    return InputError(f"{_file(twin)}: {why}: add the line `{line}`, or `{LIKE} = NAME` of a landed pair like it")
-
-
-# ---- losses --------------------------------------------------------------------------------------------------------
-
-
-def losses_of(pair: Pair) -> dict[str, Loss]:
-    """Each loss by its name: a method of both classes that ends in `_loss` and takes what it is differentiated by.
-
-    Raises:
-        InputError: There is none, or nothing tells what one is differentiated by.
-    """
-    state, trainer = state_of(pair.jax), trainer_of(pair.torch)
-    parts = part_names(state)
-    found = {}
-    # What only one side has helps its losses.
-    for name in [name for name in vars(state) if name.endswith("_loss") and hasattr(trainer, name)]:
-        first, *inputs = list(inspect.signature(vars(state)[name]).parameters)[1:]
-        if of := _differentiated(vars(state)[name], first, parts):
-            found[name] = Loss(of, tuple(inputs))
-        elif "Network" in str(inspect.signature(vars(state)[name]).parameters[first].annotation):
-            unpack = f"unpack it by the names of its parts, `a, b = {first}`"
-            raise InputError(f"{_file(pair.jax)}: {name} is differentiated by `{first}`: {unpack}")
-    if not found:
-        both = f"{state.__name__} in {_file(pair.jax)} and {trainer.__name__} in {_file(pair.torch)}"
-        raise InputError(f"{both} have no loss in common: give both a method whose name ends in _loss")
-    return found
-
-
-def _differentiated(loss: Callable, first: str, parts: Sequence[str]) -> tuple[str, ...]:
-    """The parts that a loss's first argument stands for: the one of its name, what it is unpacked to, or singulars."""
-    if first in parts:
-        return (first,)
-    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(loss)))):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id == first:
-            (target,) = node.targets
-            names = tuple(ast.unparse(each) for each in getattr(target, "elts", []))
-            if names and set(names) <= set(parts):
-                return names
-    return tuple(part for part in parts if part.removeprefix(f"{first.removesuffix('s')}_").isdigit())
+    return InputError(f"{file_of(twin)}: {why}: add the line `{line}`, or `{LIKE} = NAME` of a landed pair like it")
 
 
 # ---- settings ------------------------------------------------------------------------------------------------------
@@ -294,7 +223,7 @@ class OwnPair(Pair):
     def _told(self, name: str, given: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """The arguments that all calls have in common."""
         if not given:
-            raise InputError(f"{_file(self.jax)}: train_interval doesn't call {name}: what it does is not compared")
+            raise InputError(f"{file_of(self.jax)}: train_interval doesn't call {name}: what it does is not compared")
         arrays = [key for call in given for key, value in call.items() if isinstance(value, jax.Array)]
         if arrays or any(call != given[0] for call in given):
             line = f"{name.removesuffix('_noise')}_statics = lambda config, step: {{...}}"
@@ -374,6 +303,6 @@ class OwnPair(Pair):
             trainer.update(self.take(self.torch, held, indices, config), noise)
         if not found:
             raise InputError(
-                f"{_file(self.torch)}: update calls none of {', '.join(self.losses)}: let it call its losses"
+                f"{file_of(self.torch)}: update calls none of {', '.join(self.losses)}: let it call its losses"
             )
         return found

@@ -7,7 +7,7 @@ pair alone does otherwise is a method that its own adapter overrides.
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -15,25 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity_tests.families import Family
+from parity_tests.losses import Loss, losses_of
 from shared.data import transitions
 from shared.data.transitions import Batch
 from shared.frameworks.twins import load_twin
-
-
-@dataclass(frozen=True)
-class Loss:
-    """One loss function of a pair.
-
-    Attributes:
-        of: The parts that it is differentiated by, in the JAX function's first argument.
-        inputs: Its further arguments, by name: `batch`, `noise`, a column of the batch, or a name in the pair's
-            `extra_inputs`.
-        used: Whether an update under this config differentiates it at all.
-    """
-
-    of: Sequence[str]
-    inputs: Sequence[str] = ("batch", "noise")
-    used: Callable[[Any], bool] = lambda config: True
 
 
 @dataclass(frozen=True)
@@ -82,7 +67,6 @@ class Pair:
         paper: Authors and year, in tables.
         url: Of the paper.
         benchmark_updates: Updates in a timed block: a second or two of them.
-        losses: Each loss by its function's name.
         variants: Settings under which the ladder is climbed, by name; `default` holds none.
         settings: Settings where the defaults do not serve, by purpose. These are a short `run`, an update of
             `full size`, a `timed` one, the program whose operations are `counted`, and updates `on device` alone, for
@@ -98,7 +82,6 @@ class Pair:
     paper: str
     url: str
     benchmark_updates: int
-    losses: Mapping[str, Loss]
     variants: Mapping[str, dict[str, Any]] = field(default_factory=lambda: {"default": {}})
     settings: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     tolerances: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -233,6 +216,15 @@ class Pair:
 
     def corner(self, trainer: Any) -> None:
         """Moves numbers of a PyTorch twin, in place, to where a loss decides otherwise than after a few updates."""
+
+    @cached_property
+    def losses(self) -> Mapping[str, Loss]:
+        """Each loss by its function's name."""
+        return losses_of(self.torch, self.jax)
+
+    def uses(self, loss: str, config: Any) -> bool:
+        """Whether an update under this config differentiates the loss at all."""
+        return True
 
     def given(self, batch: Any, noise: Any) -> dict[str, Any]:
         """The inputs of losses by name, from an update's batch and noise; of one minibatch if it takes several."""

@@ -19,7 +19,8 @@ with ended_at_once():
     from parity_tests.engine.precision import both_in
     from parity_tests.ladder.rungs import RUNGS
     from parity_tests.ladder.scene import Scene
-    from parity_tests.own import LIKE, own_pair, state_of
+    from parity_tests.losses import state_of
+    from parity_tests.own import LIKE, own_pair
     from parity_tests.pairs import PAIRS
 
 # What a file of contents is written as

@@ -190,7 +190,8 @@ def mended(pair: Pair, failed: Checked) -> list[Change]:
     wrong, rung = failed.wrong[0][1], RUNGS[failed.check]
     variants = list(dict.fromkeys([*(variant for _, _, variant in failed.wrong), *pair.variants]))
     if (own := wrong.partition(" by ")[0]) in pair.losses:
-        pair = replace(pair, losses={own: pair.losses[own]})
+        only, pair = {own: pair.losses[own]}, replace(pair)
+        vars(pair)["losses"] = only  # a cached property, which the copy would make anew
 
     def passes(twin: ModuleType) -> bool:
         scenes = (Scene.create(pair, twin, variant, "cornered", rung.warm) for variant in variants)

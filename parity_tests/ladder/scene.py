@@ -216,7 +216,7 @@ class Scene:
 
     def losses(self) -> dict[str, Any]:
         """The pair's losses that this config uses."""
-        return {name: loss for name, loss in self.pair.losses.items() if loss.used(self.config)}
+        return {name: loss for name, loss in self.pair.losses.items() if self.pair.uses(name, self.config)}
 
 
 # Kept for the rungs that follow from the same place, and no longer: each holds networks and programs. The precision is

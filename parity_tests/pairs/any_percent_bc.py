@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Loss, Pair
+from parity_tests.pair import Pair
 
 
 class Adapter(Pair):
@@ -24,6 +24,5 @@ PAIR = Adapter(
     paper="Pomerleau 1991; Chen et al. 2021",
     url="https://arxiv.org/abs/2106.01345",
     benchmark_updates=300,
-    losses={"actor_loss": Loss(of=("actor",), inputs=("batch",))},
     variants={"default": {}, "images": {"encoder": "minatar", "frame_stack": 2, "crop_padding": 2}},
 )

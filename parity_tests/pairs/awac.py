@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair, unlikelihood
+from parity_tests.pair import Facts, Pair, unlikelihood
 
 SMALL = {"hidden_dim": 64}
 
@@ -28,10 +28,6 @@ PAIR = Adapter(
     paper="Nair et al. 2020",
     url="https://arxiv.org/abs/2006.09359",
     benchmark_updates=50,
-    losses={
-        "critic_loss": Loss(of=("critic_1", "critic_2")),
-        "actor_loss": Loss(of=("actor",)),
-    },
     variants={
         "default": SMALL,
         # With so low a temperature weights reach their cap; with so large a rate the deviations move.

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair
+from parity_tests.pair import Facts, Pair
 from shared.data.returns import extract_episodes
 from shared.data.transitions import normalise_states
 from shared.frameworks.twins import load_twin
@@ -81,10 +81,6 @@ PAIR = Adapter(
     paper="Peng et al. 2019",
     url="https://arxiv.org/abs/1910.00177",
     benchmark_updates=2,
-    losses={
-        "value_loss": Loss(of=("value",), inputs=("observations", "returns")),
-        "actor_loss": Loss(of=("actor",), inputs=("observations", "actions", "weights")),
-    },
     variants={
         "default": SMALL,
         # The paper's plain advantages, which reach the cap; slices that leave two rows of a batch out.

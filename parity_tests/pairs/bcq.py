@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair
+from parity_tests.pair import Facts, Pair
 from parity_tests.pairs.finetune_spot import pretrained
 from parity_tests.pairs.plas import AS_WARM
 
@@ -23,15 +23,14 @@ def outputs(twin: Any, batch: Any) -> dict[str, Any]:
     }
 
 
-def learns(config: Any) -> bool:
-    """Whether an update behind the warm ones is one of all parts."""
-    return config.vae_iterations < AS_WARM
-
-
 class Adapter(Pair):
     """What is particular to this pair."""
 
     outputs = staticmethod(outputs)
+
+    def uses(self, loss: str, config: Any) -> bool:
+        # The VAE's own updates draw no noise for the others.
+        return loss == "vae_loss" or config.vae_iterations < AS_WARM
 
     def draw_statics(self, config: Any, step: int) -> dict[str, Any]:
         return {"pretrains": step <= config.vae_iterations}
@@ -51,12 +50,6 @@ PAIR = Adapter(
     paper="Fujimoto et al. 2018",
     url="https://arxiv.org/abs/1812.02900",
     benchmark_updates=60,
-    losses={
-        "vae_loss": Loss(of=("encoder", "decoder")),
-        # The VAE's own updates draw no noise for these.
-        "critic_loss": Loss(of=("critic",), used=learns),
-        "actor_loss": Loss(of=("actor",), used=learns),
-    },
     variants={
         "default": SMALL | {"n_action_samples": 5},
         # In the form of d3rlpy 2.8.1: decoded actions without a bound, a target perturbation of its own

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair
+from parity_tests.pair import Facts, Pair
 from parity_tests.pairs.plas import AS_WARM
 
 SMALL = {"actor_hidden_dims": (32, 24), "critic_hidden_dims": (24, 32), "vae_hidden_dims": (32, 32)}
@@ -65,6 +65,17 @@ class Adapter(Pair):
 
     interval_statics = staticmethod(warm_updates)
 
+    def uses(self, loss: str, config: Any) -> bool:
+        warm, ours = warms_up(config), config.mmd_in_actor
+        used = {
+            "temp_loss": temp_learns(config),
+            "alpha_loss": ours or not warm,
+            "mmd_loss": warm,
+            "sac_loss": not ours and not warm,
+            "actor_loss": ours and not warm,
+        }
+        return used.get(loss, True)
+
 
 PAIR = Adapter(
     name="bear",
@@ -74,15 +85,6 @@ PAIR = Adapter(
     paper="Kumar et al. 2019",
     url="https://arxiv.org/abs/1906.00949",
     benchmark_updates=40,
-    losses={
-        "vae_loss": Loss(of=("encoder", "decoder")),
-        "temp_loss": Loss(of=("log_temperature",), used=temp_learns),
-        "alpha_loss": Loss(of=("log_alpha",), used=lambda config: config.mmd_in_actor or not warms_up(config)),
-        "critic_loss": Loss(of=("critic",)),
-        "mmd_loss": Loss(of=("actor",), used=warms_up),
-        "sac_loss": Loss(of=("actor",), used=lambda config: not config.mmd_in_actor and not warms_up(config)),
-        "actor_loss": Loss(of=("actor",), used=lambda config: config.mmd_in_actor and not warms_up(config)),
-    },
     variants={
         "default": SMALL | ENTROPY | {"imitation_steps": 0, "n_action_samples": 5, "mmd_sigma": 1.0},
         # In the form of d3rlpy 2.8.1

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair
+from parity_tests.pair import Facts, Pair
 
 SMALL = {"cql_n_actions": 4, "hidden_dim": 32}
 
@@ -31,6 +31,9 @@ class Adapter(Pair):
     def extra_inputs(self, rng: np.random.Generator, size: int) -> dict[str, Any]:
         return {"log_prob": rng.normal(size=size), "gap_1": rng.normal(), "gap_2": rng.normal()}
 
+    def uses(self, loss: str, config: Any) -> bool:
+        return {"alpha_loss": config.tune_temperature, "alpha_prime_loss": config.cql_lagrange}.get(loss, True)
+
     def draw_statics(self, config: Any, step: int) -> dict[str, Any]:
         return {"in_bc_steps": step <= config.bc_steps}
 
@@ -52,12 +55,6 @@ PAIR = Adapter(
     paper="Kumar et al. 2020",
     url="https://arxiv.org/abs/2006.04779",
     benchmark_updates=16,
-    losses={
-        "actor_loss": Loss(of=("actor",)),
-        "alpha_loss": Loss(("log_temperature",), ("log_prob",), used=lambda config: config.tune_temperature),
-        "critic_loss": Loss(of=("critic_1", "critic_2")),
-        "alpha_prime_loss": Loss(("log_alpha_prime",), ("gap_1", "gap_2"), used=lambda config: config.cql_lagrange),
-    },
     variants={
         "default": SMALL,
         "antmaze": SMALL

@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair, unlikelihood
+from parity_tests.pair import Facts, Pair, unlikelihood
 
 SMALL = {"actor_hidden_dims": (32, 24), "critic_hidden_dims": (24, 32)}
 
@@ -46,7 +46,6 @@ PAIR = Adapter(
     paper="Wang et al. 2020",
     url="https://arxiv.org/abs/2006.15134",
     benchmark_updates=100,
-    losses={"critic_loss": Loss(of=("critic",)), "actor_loss": Loss(of=("actor",))},
     variants={
         "default": SMALL,
         # In the form of d3rlpy 2.8.1, whose defaults these are: hard targets, which start with weights of their own

@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import FinitePair, Loss
+from parity_tests.pair import FinitePair
 
 SMALL = {"hidden_dims": (64, 48)}
 
@@ -23,7 +23,6 @@ PAIR = Adapter(
     paper="Pomerleau 1991",
     url="https://doi.org/10.1162/neco.1991.3.1.88",
     benchmark_updates=1000,
-    losses={"actor_loss": Loss(of=("actor",), inputs=("batch",))},
     variants={
         "default": SMALL,
         # The form of d3rlpy 2.8.1

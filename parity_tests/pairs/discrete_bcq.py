@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, FinitePair, Loss
+from parity_tests.pair import Facts, FinitePair
 
 SMALL = {"hidden_dims": (64, 48), "target_update_period": 2, "learning_rate": 1e-3}
 
@@ -46,7 +46,6 @@ PAIR = Adapter(
     paper="Fujimoto et al. 2019",
     url="https://arxiv.org/abs/1910.01708",
     benchmark_updates=500,
-    losses={"critic_loss": Loss(of=("critic", "imitator"), inputs=("batch",))},
     variants={
         "default": SMALL,
         # The form of d3rlpy 2.8.1, with several critics

@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, FinitePair, Loss
+from parity_tests.pair import Facts, FinitePair
 from parity_tests.pairs import quantiles
 
 SMALL = {"hidden_dims": (64, 48), "target_update_period": 2, "learning_rate": 1e-3}
@@ -34,7 +34,6 @@ PAIR = Adapter(
     paper="Kumar et al. 2020",
     url="https://arxiv.org/abs/2006.04779",
     benchmark_updates=500,
-    losses={"critic_loss": Loss(of=("critic",))},
     variants={
         "default": SMALL,
         # The form of d3rlpy 2.8.1, with several critics

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax.nn import log_softmax
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, FinitePair, Loss
+from parity_tests.pair import Facts, FinitePair
 
 SMALL = {"hidden_dims": (64, 48)}
 
@@ -54,11 +54,6 @@ PAIR = Adapter(
     paper="Kostrikov et al. 2021",
     url="https://arxiv.org/abs/2110.06169",
     benchmark_updates=300,
-    losses={
-        "value_loss": Loss(of=("value",), inputs=("batch",)),
-        "q_loss": Loss(of=("critic",), inputs=("batch",)),
-        "actor_loss": Loss(of=("actor",), inputs=("batch",)),
-    },
     variants={
         "default": SMALL,
         # The cosine's end lies within the ladder's trajectory.

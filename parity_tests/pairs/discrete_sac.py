@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, FinitePair, Loss
+from parity_tests.pair import Facts, FinitePair
 
 SMALL = {"hidden_dims": (64, 48), "target_update_period": 2, "actor_lr": 1e-3, "critic_lr": 1e-3}
 
@@ -30,6 +30,9 @@ class Adapter(FinitePair):
 
     corner = staticmethod(corner)
 
+    def uses(self, loss: str, config: Any) -> bool:
+        return loss != "temp_loss" or config.temperature_lr > 0.0
+
     def update_statics(self, config: Any, step: int) -> dict[str, Any]:
         return {"copied": (step - 1) % config.target_update_period == 0}
 
@@ -45,11 +48,6 @@ PAIR = Adapter(
     paper="Christodoulou 2019",
     url="https://arxiv.org/abs/1910.07207",
     benchmark_updates=300,
-    losses={
-        "critic_loss": Loss(of=("critic",), inputs=("batch",)),
-        "temp_loss": Loss(of=("log_temperature",), inputs=("batch",), used=lambda config: config.temperature_lr > 0.0),
-        "actor_loss": Loss(of=("actor",), inputs=("batch",)),
-    },
     variants={
         "default": SMALL | {"initial_temperature": 0.5, "temperature_lr": 1e-2},
         # The form of d3rlpy 2.8.1, with several critics

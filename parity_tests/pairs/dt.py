@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Loss, Pair
+from parity_tests.pair import Pair
 from shared.data import sequences
 
 SMALL = {"embedding_dim": 16, "num_heads": 2, "seq_len": 6}
@@ -55,7 +55,6 @@ PAIR = Adapter(
     paper="Chen et al. 2021",
     url="https://arxiv.org/abs/2106.01345",
     benchmark_updates=16,
-    losses={"action_loss": Loss(of=("model",))},
     variants={
         "default": SMALL | {"num_layers": 2, "clip_grad": 0.02, "warmup_steps": 32, "learning_rate": 1e-3},
         "no dropout": SMALL

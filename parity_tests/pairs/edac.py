@@ -6,7 +6,7 @@ import numpy as np
 
 from parity_tests.families import Family
 from parity_tests.pair import Facts, Pair
-from parity_tests.pairs.ensemble import FLOAT32, FLOAT64, LOSSES, OTHER, SMALL, outputs
+from parity_tests.pairs.ensemble import FLOAT32, FLOAT64, OTHER, SMALL, outputs
 from shared.data.transitions import extract_transitions
 
 
@@ -37,7 +37,6 @@ PAIR = Adapter(
     paper="An et al. 2021",
     url="https://arxiv.org/abs/2110.01548",
     benchmark_updates=24,
-    losses=LOSSES,
     variants={"default": SMALL, "other": OTHER | {"eta": 3.0}},
     facts=Facts(rewarded="critic_loss"),
     tolerances={

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair
+from parity_tests.pair import Facts, Pair
 from shared.data.transitions import SarsaBatch, extract_sarsa, normalise
 
 # Learnt in a moment: `corl_torch/online/td3.py --env mini/hopper-mostly-expert --actor_hidden_dims [16]
@@ -66,7 +66,6 @@ PAIR = Adapter(
     paper="Le et al. 2019",
     url="https://arxiv.org/abs/1903.08738",
     benchmark_updates=500,
-    losses={"critic_loss": Loss(of=("critic",), inputs=("batch",))},
     variants={
         "default": SMALL,
         "other": SMALL | {"n_critics": 2, "target_update_period": 8, "discount": 0.9, "learning_rate": 1e-3},

@@ -28,7 +28,6 @@ PAIR = Adapter(
     paper="Nair et al. 2020",
     url="https://arxiv.org/abs/2006.09359",
     benchmark_updates=50,
-    losses=awac.PAIR.losses,
     variants=awac.PAIR.variants,
     facts=Facts(rewarded="critic_loss", imitation=unlikelihood, sharp={"advantage_temperature": 0.01}),
 )

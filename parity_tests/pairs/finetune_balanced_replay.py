@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair
+from parity_tests.pair import Facts, Pair
 
 # As many sampled actions, members or components of an action as of another would hide an axis that is taken for it.
 SMALL = {"cql_n_actions": 5, "hidden_dim": 16, "n_ensemble": 2, "buffer_size": 200, "critic_n_hiddens": 2}
@@ -105,6 +105,9 @@ class Adapter(Pair):
 
     corner = staticmethod(corner)
 
+    def uses(self, loss: str, config: Any) -> bool:
+        return goes_online(config) != loss.startswith("each_")
+
     def extra_inputs(self, rng: np.random.Generator, size: int) -> dict[str, Any]:
         return {"log_prob": rng.normal(size=size), "each_log_prob": rng.normal(size=(2, size))}
 
@@ -140,17 +143,6 @@ PAIR = Adapter(
     paper="Lee et al. 2021",
     url="https://arxiv.org/abs/2107.00591",
     benchmark_updates=6,
-    losses={
-        "actor_loss": Loss(of=("actor",), used=goes_online),
-        "alpha_loss": Loss(of=("log_temperature",), inputs=("log_prob",), used=goes_online),
-        "critic_loss": Loss(of=("critic_1", "critic_2"), used=goes_online),
-        "density_loss": Loss(of=("density",), inputs=("batch",), used=goes_online),
-        "each_actor_loss": Loss(of=("actor",), used=lambda config: not goes_online(config)),
-        "each_alpha_loss": Loss(
-            of=("log_temperature",), inputs=("each_log_prob",), used=lambda config: not goes_online(config)
-        ),
-        "each_critic_loss": Loss(of=("critic_1", "critic_2"), used=lambda config: not goes_online(config)),
-    },
     variants={
         # The switch lies behind the intervals and among the warm updates, so that the rest are online ones.
         "default": SMALL | {"offline_iterations": 16, "learning_starts": 2},

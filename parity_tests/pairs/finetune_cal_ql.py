@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Loss, Pair
-from parity_tests.pairs import finetune_cql
+from parity_tests.pair import Pair
+from parity_tests.pairs import cql, finetune_cql
 from parity_tests.pairs.finetune_cql import of_a_call
 from shared.data.returns import CalibrationBatch, extract_ended, unknown_returns, with_returns
 from shared.data.transitions import normalise_states
@@ -71,6 +71,8 @@ class Adapter(Pair):
 
     update_statics = staticmethod(finetune_cql.update_statics)
 
+    uses = cql.Adapter.uses
+
     def interval_statics(self, config: Any, start: int, num_updates: int) -> dict[str, Any]:
         return {**of_a_call(config, start, num_updates), "ring": None}
 
@@ -92,8 +94,6 @@ PAIR = Adapter(
     paper="Nakamoto et al. 2023",
     url="https://arxiv.org/abs/2303.05479",
     benchmark_updates=16,
-    losses=dict(finetune_cql.PAIR.losses)
-    | {"critic_loss": Loss(of=("critic_1", "critic_2"), inputs=("batch", "noise", "cql_alpha", "floor"))},
     variants={
         **{name: finetune_cql.PAIR.variants[name] for name in ("default", "Lagrange")},
         # The returns are a floor of the values, so their gap is wider than CQL's.

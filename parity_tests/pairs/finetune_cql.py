@@ -1,12 +1,11 @@
 """CQL, offline to online, on the ladder."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair
+from parity_tests.pair import Facts, Pair
 from parity_tests.pairs import cql
 from parity_tests.pairs.finetune_iql import FILLED
 
@@ -41,6 +40,8 @@ class Adapter(Pair):
     def extra_inputs(self, rng: np.random.Generator, size: int) -> dict[str, Any]:
         return cql.PAIR.extra_inputs(rng, size) | {"cql_alpha": np.asarray(3.0)}
 
+    uses = cql.Adapter.uses
+
     def draw_inputs(self, dataset: Any, action_dim: int) -> tuple:
         return (FILLED, action_dim)
 
@@ -66,11 +67,6 @@ PAIR = Adapter(
     paper="Kumar et al. 2020",
     url="https://arxiv.org/abs/2006.04779",
     benchmark_updates=16,
-    losses=dict(cql.PAIR.losses)
-    | {
-        "critic_loss": Loss(of=("critic_1", "critic_2"), inputs=("batch", "noise", "cql_alpha")),
-        "alpha_prime_loss": replace(cql.PAIR.losses["alpha_prime_loss"], inputs=("gap_1", "gap_2", "cql_alpha")),
-    },
     variants={
         # Where the temperature is learnt, its factor counts too; "other" learns none.
         "default": SMALL | {"alpha_multiplier": 0.7},

@@ -31,7 +31,6 @@ PAIR = Adapter(
     paper="Park et al. 2025",
     url="https://arxiv.org/abs/2502.02538",
     benchmark_updates=10,
-    losses=fql.PAIR.losses,
     variants={
         "default": SHALLOW,
         "other": dict(fql.PAIR.variants["other"])

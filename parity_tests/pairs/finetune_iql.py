@@ -36,7 +36,6 @@ PAIR = Adapter(
     paper="Kostrikov et al. 2021",
     url="https://arxiv.org/abs/2110.06169",
     benchmark_updates=100,
-    losses=iql.PAIR.losses,
     variants={
         "default": {},
         # The switch lies within the ladder's trajectory, after which the rate rises; weights reach their cap, and the

@@ -46,7 +46,6 @@ PAIR = Adapter(
     paper="Tarasov et al. 2023",
     url="https://arxiv.org/abs/2305.09836",
     benchmark_updates=50,
-    losses=rebrac.PAIR.losses,
     variants={
         "default": SHALLOW,
         # The switch comes with the first warm update; the weight falls after the warm-up's steps, which end within a

@@ -19,6 +19,12 @@ class Adapter(Pair):
     gathers = 10
     counted_updates = 2
     compiled_in = "float32"
+    # Each loss is of one minibatch, and is given that minibatch's noise alone.
+    losses = {
+        "critic_loss": Loss(of=("critic",), inputs=("batch", "target", "subset")),
+        "actor_loss": Loss(of=("actor",), inputs=("batch", "actor")),
+        "alpha_loss": Loss(of=("log_temperature",), inputs=("log_prob",)),
+    }
 
     def load(self, raw: dict[str, np.ndarray], frame_stack: int = 1) -> Any:
         # States are normalised only where a setting says so.
@@ -34,7 +40,7 @@ class Adapter(Pair):
         }
 
     def given(self, batch: Any, noise: Any) -> dict[str, Any]:
-        # A loss is of one minibatch, here of the first.
+        # The first minibatch
         rows = len(noise.actor)
         return {
             "batch": type(batch)(*(column[:rows] for column in batch)),
@@ -63,11 +69,6 @@ PAIR = Adapter(
     paper="Ball et al. 2023",
     url="https://arxiv.org/abs/2302.02948",
     benchmark_updates=2,
-    losses={
-        "critic_loss": Loss(of=("critic",), inputs=("batch", "target", "subset")),
-        "actor_loss": Loss(of=("actor",), inputs=("batch", "actor")),
-        "alpha_loss": Loss(of=("log_temperature",), inputs=("log_prob",)),
-    },
     variants={
         "default": SMALL,
         # An update is a single step of the critics, on an odd number of rows. All critics make the target, no layer is

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair, squared_error
+from parity_tests.pair import Facts, Pair, squared_error
 from parity_tests.pairs.finetune_iql import FILLED
 
 SMALL = {"vae_hidden_dim": 32}
@@ -74,11 +74,6 @@ PAIR = Adapter(
     paper="Wu et al. 2022",
     url="https://arxiv.org/abs/2202.06239",
     benchmark_updates=50,
-    losses={
-        "vae_loss": Loss(of=("vae",)),
-        "critic_loss": Loss(of=("critic_1", "critic_2"), inputs=("batch", "noise", "discount")),
-        "actor_loss": Loss(of=("actor",), inputs=("batch", "noise", "lambd")),
-    },
     variants={
         "default": SMALL | {"vae_iterations": 3},
         # The switch lies within the ladder's trajectory; lambd comes to its floor in the updates after the warm ones.

@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair
+from parity_tests.pair import Facts, Pair
 
 SMALL = {"actor_hidden_dims": (32, 24), "critic_hidden_dims": (24, 32)}
 
@@ -32,11 +32,6 @@ PAIR = Adapter(
     paper="Park et al. 2025",
     url="https://arxiv.org/abs/2502.02538",
     benchmark_updates=10,
-    losses={
-        "critic_loss": Loss(of=("critic",)),
-        "flow_loss": Loss(of=("flow",)),
-        "actor_loss": Loss(of=("actor",)),
-    },
     variants={
         "default": SMALL,
         # The other critic in the target, the Q term by its size, the norms the other way round, deeper networks

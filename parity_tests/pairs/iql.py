@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair, unlikelihood
+from parity_tests.pair import Facts, Pair, unlikelihood
 
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
@@ -57,11 +57,6 @@ PAIR = Adapter(
     paper="Kostrikov et al. 2021",
     url="https://arxiv.org/abs/2110.06169",
     benchmark_updates=100,
-    losses={
-        "value_loss": Loss(of=("value",), inputs=("batch",)),
-        "q_loss": Loss(of=("critic",), inputs=("batch",)),
-        "actor_loss": Loss(of=("actor",), inputs=("batch", "noise", "adv")),
-    },
     variants={
         "default": {},
         # The cosine's end lies within the ladder's trajectory, then the rate rises again; weights reach their cap.

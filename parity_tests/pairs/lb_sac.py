@@ -6,7 +6,7 @@ import numpy as np
 
 from parity_tests.families import Family
 from parity_tests.pair import Facts, Pair
-from parity_tests.pairs.ensemble import FLOAT32, FLOAT64, LOSSES, OTHER, SMALL, outputs
+from parity_tests.pairs.ensemble import FLOAT32, FLOAT64, OTHER, SMALL, outputs
 from shared.data.transitions import extract_transitions
 
 
@@ -30,7 +30,6 @@ PAIR = Adapter(
     paper="Nikulin et al. 2022",
     url="https://arxiv.org/abs/2211.11092",
     benchmark_updates=2,
-    losses=LOSSES,
     variants={
         "default": SMALL,
         # One of the two flags alone: they must not be mistaken for each other.

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss
+from parity_tests.pair import Facts
+from parity_tests.pairs import cql
 from parity_tests.pairs.imagined import LEARNT, ImaginedPair, replays, rolled_out
 
 SMALL: dict[str, Any] = {"hidden_dims": (32, 24, 20), "cql_n_actions": 4, "rollout_batch_size": 30} | {
@@ -41,6 +42,8 @@ class Adapter(ImaginedPair):
     def extra_inputs(self, rng: np.random.Generator, size: int) -> dict[str, Any]:
         return {"log_prob": rng.normal(size=size), "gap_1": rng.normal(), "gap_2": rng.normal()}
 
+    uses = cql.Adapter.uses
+
     def replays(self, patch: Any) -> None:
         return replays("model_based/combo", "COMBO")(patch)
 
@@ -53,12 +56,6 @@ PAIR = Adapter(
     paper="Yu et al. 2021",
     url="https://arxiv.org/abs/2102.08363",
     benchmark_updates=10,
-    losses={
-        "actor_loss": Loss(of=("actor",)),
-        "alpha_loss": Loss(of=("log_temperature",), inputs=("log_prob",), used=lambda config: config.tune_temperature),
-        "critic_loss": Loss(of=("critic_1", "critic_2")),
-        "alpha_prime_loss": Loss(("log_alpha_prime",), ("gap_1", "gap_2"), used=lambda config: config.cql_lagrange),
-    },
     variants={
         "default": SMALL,
         "model states": SMALL

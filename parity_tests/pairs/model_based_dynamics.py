@@ -89,6 +89,8 @@ class Adapter(Pair):
     metric = "steps_followed"
     counted_updates = 2
     drawn_once = dict.fromkeys(("draw_split",), ())
+    # Its batch is of rows that are held out.
+    losses = {"model_loss": Loss(of=("dynamics",), inputs=("holdout",))}
 
     outputs = staticmethod(outputs)
 
@@ -119,7 +121,6 @@ PAIR = Adapter(
     paper="Chua et al. 2018",
     url="https://arxiv.org/abs/1805.12114",
     benchmark_updates=1,
-    losses={"model_loss": Loss(of=("dynamics",), inputs=("holdout",))},
     variants={
         "default": SMALL,
         # Three layers, and batches that leave no row of the made-up ones over. At a rate of 1e-3 the last bits would

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss
+from parity_tests.pair import Facts
 from parity_tests.pairs.imagined import LEARNT, ImaginedPair, replays, rolled_out
 
 SMALL: dict[str, Any] = {"hidden_dims": (48, 40), "rollout_batch_size": 30, "rollout_length": 3, "rollout_freq": 4} | {
@@ -39,6 +39,9 @@ class Adapter(ImaginedPair):
     def extra_inputs(self, rng: np.random.Generator, size: int) -> dict[str, Any]:
         return {"log_prob": rng.normal(size=size)}
 
+    def uses(self, loss: str, config: Any) -> bool:
+        return loss != "alpha_loss" or config.tune_temperature
+
     def replays(self, patch: Any) -> None:
         return replays("model_based/mopo", "MOPO")(patch)
 
@@ -51,11 +54,6 @@ PAIR = Adapter(
     paper="Yu et al. 2020",
     url="https://arxiv.org/abs/2005.13239",
     benchmark_updates=40,
-    losses={
-        "critic_loss": Loss(of=("critic_1", "critic_2")),
-        "actor_loss": Loss(of=("actor",)),
-        "alpha_loss": Loss(of=("log_temperature",), inputs=("log_prob",), used=lambda config: config.tune_temperature),
-    },
     variants={
         "default": SMALL,
         "other": SMALL

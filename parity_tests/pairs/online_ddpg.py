@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair
+from parity_tests.pair import Facts, Pair
 from parity_tests.pairs import quantiles
 
 SMALL = {"env": "mini/hopper-mostly-expert", "actor_hidden_dims": (64, 48), "critic_hidden_dims": (48, 64)}
@@ -47,10 +47,6 @@ PAIR = Adapter(
     paper="Lillicrap et al. 2015",
     url="https://arxiv.org/abs/1509.02971",
     benchmark_updates=120,
-    losses={
-        "critic_loss": Loss(of=("critic",)),
-        "actor_loss": Loss(of=("actor",), inputs=("batch",)),
-    },
     variants={
         "default": SMALL,
         "other": SMALL | {"n_critics": 2, "discount": 0.9, "tau": 0.1, "actor_lr": 1e-3, "critic_lr": 1e-4},

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, FinitePair, Loss
+from parity_tests.pair import Facts, FinitePair
 from parity_tests.pairs import quantiles
 
 SMALL = {"env": "CartPole-v1", "hidden_dims": (64, 48), "target_update_period": 2, "learning_rate": 1e-3}
@@ -67,7 +67,6 @@ PAIR = Adapter(
     paper="Mnih et al. 2015",
     url="https://doi.org/10.1038/nature14236",
     benchmark_updates=500,
-    losses={"critic_loss": Loss(of=("critic",))},
     variants={
         "default": SMALL,
         "double": SMALL

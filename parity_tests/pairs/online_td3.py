@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair
+from parity_tests.pair import Facts, Pair
 from parity_tests.pairs import quantiles
 
 SMALL = {"env": "mini/hopper-mostly-expert", "actor_hidden_dims": (64, 48), "critic_hidden_dims": (48, 64)}
@@ -50,10 +50,6 @@ PAIR = Adapter(
     paper="Fujimoto et al. 2018",
     url="https://arxiv.org/abs/1802.09477",
     benchmark_updates=120,
-    losses={
-        "critic_loss": Loss(of=("critic",)),
-        "actor_loss": Loss(of=("actor",), inputs=("batch",)),
-    },
     variants={
         "default": SMALL,
         "other": SMALL

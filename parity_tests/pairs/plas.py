@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair
+from parity_tests.pair import Facts, Pair
 from parity_tests.pairs.finetune_spot import pretrained
 
 # One more than the ladder's warm updates: the first update after those is the VAE's last one.
@@ -29,6 +29,10 @@ class Adapter(Pair):
 
     outputs = staticmethod(outputs)
 
+    def uses(self, loss: str, config: Any) -> bool:
+        # The codes of the VAE are drawn for its own updates only.
+        return loss != "vae_loss" or config.vae_iterations >= AS_WARM
+
     def draw_statics(self, config: Any, step: int) -> dict[str, Any]:
         return {"pretrains": step <= config.vae_iterations}
 
@@ -47,12 +51,6 @@ PAIR = Adapter(
     paper="Zhou et al. 2020",
     url="https://arxiv.org/abs/2011.07213",
     benchmark_updates=100,
-    losses={
-        # The VAE's codes are drawn for its own updates only.
-        "vae_loss": Loss(of=("encoder", "decoder"), used=lambda config: config.vae_iterations >= AS_WARM),
-        "critic_loss": Loss(of=("critic",), inputs=("batch",)),
-        "actor_loss": Loss(of=("actor",), inputs=("batch",)),
-    },
     variants={
         "default": SMALL | {"vae_iterations": 3},
         # PLAS+P in the form of d3rlpy 2.8.1: decoded actions without a bound, a target policy of its own

@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair, squared_error
+from parity_tests.pair import Facts, Pair, squared_error
 
 SMALL = {"env": "mini/hopper-mostly-expert", "actor_hidden_dims": (64, 48), "critic_hidden_dims": (48, 64)}
 
@@ -52,10 +52,6 @@ PAIR = Adapter(
     paper="Ran et al. 2023",
     url="https://arxiv.org/abs/2306.06569",
     benchmark_updates=120,
-    losses={
-        "critic_loss": Loss(of=("critic",)),
-        "actor_loss": Loss(of=("actor",), inputs=("batch",)),
-    },
     variants={
         "default": SMALL,
         "other": SMALL

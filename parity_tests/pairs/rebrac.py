@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair, squared_error
+from parity_tests.pair import Facts, Pair, squared_error
 from shared.data.transitions import extract_sarsa
 
 SMALL = {"hidden_dim": 64}
@@ -38,10 +38,6 @@ PAIR = Adapter(
     paper="Tarasov et al. 2023",
     url="https://arxiv.org/abs/2305.09836",
     benchmark_updates=40,
-    losses={
-        "critic_loss": Loss(of=("critic",)),
-        "actor_loss": Loss(of=("actor",)),
-    },
     variants={
         "default": SMALL,
         "other": SMALL

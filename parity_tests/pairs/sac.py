@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair
+from parity_tests.pair import Facts, Pair
 from parity_tests.pairs import quantiles
 
 # Learning begins within the first block of the short runs, after a few uniform actions.
@@ -54,11 +54,6 @@ PAIR = Adapter(
     paper="Haarnoja et al. 2018",
     url="https://arxiv.org/abs/1812.05905",
     benchmark_updates=100,
-    losses={
-        "critic_loss": Loss(of=("critic_1", "critic_2")),
-        "actor_loss": Loss(of=("actor",)),
-        "alpha_loss": Loss(of=("log_temperature",), inputs=("log_prob",)),
-    },
     variants={
         "default": SMALL,
         # With so large a rate the temperature moves away from 1, and deviations towards their clamp.

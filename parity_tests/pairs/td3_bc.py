@@ -3,7 +3,7 @@
 from typing import Any
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair, squared_error
+from parity_tests.pair import Facts, Pair, squared_error
 
 
 class Adapter(Pair):
@@ -31,10 +31,6 @@ PAIR = Adapter(
     paper="Fujimoto & Gu 2021",
     url="https://arxiv.org/abs/2106.06860",
     benchmark_updates=120,
-    losses={
-        "critic_loss": Loss(of=("critic_1", "critic_2")),
-        "actor_loss": Loss(of=("actor",), inputs=("batch",)),
-    },
     variants={
         "default": {},
         "other": {"policy_freq": 3, "discount": 0.9, "tau": 0.1, "alpha": 1.0, "policy_noise": 0.5, "noise_clip": 0.3},

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair
+from parity_tests.pair import Facts, Pair
 from parity_tests.pairs.plas import AS_WARM
 
 WIDTHS = {"actor_hidden_dims": (32, 24), "critic_hidden_dims": (24, 32), "vae_hidden_dims": (32, 32)}
@@ -73,6 +73,9 @@ class Adapter(Pair):
 
     corner = staticmethod(corner)
 
+    def uses(self, loss: str, config: Any) -> bool:
+        return {"mmd_loss": warms_up(config), "actor_loss": not warms_up(config)}.get(loss, True)
+
     def extra_inputs(self, rng: np.random.Generator, size: int) -> dict[str, Any]:
         return {"mmd": rng.random(size)}
 
@@ -92,13 +95,6 @@ PAIR = Adapter(
     paper="Wu et al. 2021",
     url="https://arxiv.org/abs/2105.08140",
     benchmark_updates=4,
-    losses={
-        "vae_loss": Loss(of=("encoder", "decoder")),
-        "critic_loss": Loss(of=("critic",)),
-        "mmd_loss": Loss(of=("actor",), used=warms_up),
-        "actor_loss": Loss(of=("actor",), used=lambda config: not warms_up(config)),
-        "alpha_loss": Loss(of=("log_alpha",), inputs=("mmd",)),
-    },
     variants={
         "default": SMALL | {"imitation_steps": 0, "mmd_sigma": 1.0},
         # In the authors' form

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from parity_tests.families import Family
-from parity_tests.pair import Facts, Loss, Pair, unlikelihood
+from parity_tests.pair import Facts, Pair, unlikelihood
 
 
 def outputs(twin: Any, batch: Any) -> dict[str, Any]:
@@ -63,11 +63,6 @@ PAIR = Adapter(
     paper="Garg et al. 2023",
     url="https://arxiv.org/abs/2301.02328",
     benchmark_updates=100,
-    losses={
-        "value_loss": Loss(of=("value",)),
-        "actor_loss": Loss(of=("actor",)),
-        "q_loss": Loss(of=("critic",), inputs=("batch",)),
-    },
     variants={
         "default": {},
         # The other form of the loss, several steps of V on rows of which some are drawn

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from parity_tests.losses import state_of
 from parity_tests.pair import Pair
 from port_checker.finding.fields import (
     Optimizer,
@@ -43,7 +44,7 @@ Sizes = tuple[int, int, float]
 
 def reference_parts(pair: Pair) -> list[str]:
     """The names of a state's parts, as both twins have them."""
-    return part_names(inspect.signature(pair.jax.create_train_state).return_annotation)
+    return part_names(state_of(pair.jax))
 
 
 def joint_name(parts: Sequence[str]) -> str:
@@ -203,7 +204,7 @@ class Port:
 
     def _held(self, state: Any, config: Any, parts: Parts) -> Parts:
         """The parts without those that a file may lack: no loss that these settings use is differentiated by them."""
-        used = {part for loss in self.pair.losses.values() if loss.used(config) for part in loss.of}
+        used = {part for name, loss in self.pair.losses.items() if self.pair.uses(name, config) for part in loss.of}
         learnt = {part for loss in self.pair.losses.values() for part in loss.of}
         spared = {part for part in learnt - used if not self._has(state, part)}
         return {name: values for name, values in parts.items() if name.removesuffix("_optimizer") not in spared}

@@ -140,6 +140,7 @@ def _keep(search: Search, record: Record) -> None:
     """Says which trial is best, and keeps its settings and a picture of all trials."""
     best = record.best
     assert best is not None, "a trial has ended"
+    assert best.score is not None, "a trial that has diverged is never the best"
     path = search.folder / BEST
     settings = {name: yaml.safe_load(in_text(value)) for name, value in (search.settings | best.values).items()}
     write_atomically(path, yaml.safe_dump(settings, sort_keys=False).encode())
