@@ -28,7 +28,7 @@ _CORLS = Prompts((12000.0, 6000.0), 0.001)
 
 
 def looked_through(name: str, read: Source, limit: int | None, limits_as_terminals: bool) -> Source:
-    """Returns a dataset with its time limits marked, and warns of everything suspicious about its episodes' ends.
+    """Warns of everything suspicious about the ends of a dataset's episodes; may turn terminals into time limits.
 
     Args:
         name: The dataset's name; datasets with published results are returned unchanged.
