@@ -220,7 +220,7 @@ def _histogram(returns: np.ndarray, title: str) -> bytes:
 
 
 def _edges(returns: np.ndarray) -> list[float]:
-    """The rising edges of a histogram's bins: as many bins as the returns (E,) fill and floating point can separate."""
+    """The rising edges of a histogram's bins: at most as many as returns (E,), and none too narrow for floats."""
     low, high = returns.min(), returns.max()
     if low == high:
         # Half a unit on both sides, or as much as a picture can show for a large number

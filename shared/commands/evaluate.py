@@ -35,7 +35,7 @@ def methods() -> list[str]:
 
 
 def parse_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Parses the command line, where other arguments are settings of the method; `--help` explains it.
+    """Parses the command line; unknown arguments are settings of the method. `--help` explains it.
 
     Raises:
         InputError: The command line cannot be used.

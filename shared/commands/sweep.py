@@ -44,7 +44,7 @@ a file:
 
 
 def parse_arguments(arguments: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
-    """Parses the command line; returns the other arguments, too, which are settings of all runs. `--help` explains it.
+    """Parses the command line; unknown arguments are settings of all runs. `--help` explains it.
 
     Raises:
         InputError: The command line cannot be used.

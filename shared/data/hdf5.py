@@ -24,7 +24,7 @@ MAX_BYTES = 8 * 2**30
 _MOST_PACKED = 1100  # unpacked bytes per byte: deflate, the densest of HDF5's filters, reaches 1032
 _UNWRITTEN = 16 * 2**20  # bytes that an array may declare without storing them; they read as zeros
 _CHUNK = 16 * 2**20  # largest chunk, in bytes, of an array that is smaller
-_CHUNK_OVERHEAD = 4096  # bytes by which a filter may fail to shrink a chunk
+_CHUNK_OVERHEAD = 4096  # bytes that a filter may add to a chunk
 
 # What h5py raises on damaged files, depending on the position of the damage
 _DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError, MemoryError)

@@ -8,7 +8,7 @@ from shared.data.episodes import of_rows
 from shared.data.transitions import ended_by_time
 from shared.errors import InputError
 
-_FEW = 3  # as many episodes of equal length are no coincidence
+_FEW = 3  # this many episodes of equal length are no coincidence
 _SAMPLE = 10_000  # rows between which distances are computed
 
 

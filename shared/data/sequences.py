@@ -112,7 +112,7 @@ class PromptedPolicy(ContextPolicy):
     """Queries a sequence model for actions, from each episode's last K steps and its remaining target return."""
 
     def __init__(self, predict: Predict, prompt: float, reward_scale: float, seq_len: int, action_dim: int) -> None:
-        """Prepares the histories, which each evaluation begins anew.
+        """Prepares the histories, which are cleared when an evaluation begins.
 
         Args:
             predict: Maps windows of observations (E, K, S), actions (E, K, A), returns-to-go (E, K) and time steps (E,

@@ -48,7 +48,7 @@ class ActionBox:
         return actions if inside.all() else np.clip(actions, self.low, self.high)
 
     def narrowed(self, other: "ActionBox") -> "ActionBox":
-        """The intersection of both boxes; where a component's is empty, the nearest point of this box."""
+        """The intersection of both boxes; an empty component becomes the nearest point of this box."""
         return ActionBox(np.clip(other.low, self.low, self.high), np.clip(other.high, self.low, self.high))
 
     def middle_and_half(self) -> tuple[np.ndarray, np.ndarray]:

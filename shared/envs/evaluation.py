@@ -185,7 +185,7 @@ class Evaluator:
             frame_stack: Number of frames in an observation of images, the newest last.
 
         Raises:
-            InputError: The environment is unknown or of another kind, or a number is out of range.
+            InputError: The environment is unknown, its spaces cannot be used, or a number is out of range.
         """
         if n_episodes < 1:
             raise InputError(f"cannot evaluate {n_episodes} episodes; choose at least 1")

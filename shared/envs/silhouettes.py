@@ -27,12 +27,12 @@ _ROBOTS: dict[str, Any] = {"halfcheetah-v2": D4RLHalfCheetah, "hopper-v2": D4RLH
 ENVS = tuple(PREFIX + robot for robot in _ROBOTS)
 _MAX_EPISODE_STEPS = 1000
 SIDE = 64
-"""Pixels of an image, along each side."""
-# Of the world that an image shows, in metres: along each side, and below the ground
+"""Side of an image in pixels."""
+# Size of the visible part of the world, in metres: along each side, and below the ground
 _VIEW, _BELOW = 2.0, 0.25
-# Brightness of the ground and of the limbs, the first and the last: a left leg differs from a right one
+# Brightness of the ground, and of the first and the last limb, so that a left leg differs from a right one
 _GROUND, _FIRST, _LAST = 64.0, 255.0, 128.0
-# Images that are drawn together
+# Images in a batch
 _TOGETHER = 64
 
 

@@ -83,7 +83,7 @@ class TorchFinetune(TorchTwin, Protocol):
 
     @property
     def create_trainer(self) -> Callable[[Any, Any, int, float], Explorer]:
-        """As `TorchTwin`."""
+        """As in `TorchTwin`."""
 
     @property
     def draw_exploration(self) -> Callable[..., Any]:
@@ -110,7 +110,7 @@ class TorchEvaluation(TorchTwin, Protocol):
 
     @property
     def create_trainer(self) -> Callable[[Any, Any, int, float], Estimator]:
-        """As `TorchTwin`."""
+        """As in `TorchTwin`."""
 
 
 class State(Protocol):

@@ -133,7 +133,7 @@ def dropout_mask(key: Array, rate: float, shape: Sequence[int]) -> Array:
 
 
 def clamp(inputs: Array, low: float, high: float) -> Array:
-    """`torch.clamp`: its gradient is 1 at the bounds too, where that of `jnp.clip` is one half."""
+    """`torch.clamp`: its gradient is 1 even at the bounds, whereas `jnp.clip`'s is one half."""
     return jnp.where(inputs < low, low, jnp.where(inputs > high, high, inputs))
 
 

@@ -85,7 +85,7 @@ def _vmapped(
 
 
 class Stack:
-    """The train states of several seeds, stacked between calls of one program, on devices that share them evenly."""
+    """The states of several seeds, stacked between calls of one program, on devices that share them evenly."""
 
     def __init__(self) -> None:
         """Starts empty."""

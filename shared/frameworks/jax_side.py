@@ -1,6 +1,6 @@
 """Common code of the JAX twins. `shared/frameworks/torch_side.py` has the same names for PyTorch.
 
-Only JAX needs the cache of compiled programs, and evaluates beside training.
+The cache of compiled programs and the evaluation beside training only exist here.
 """
 
 import os

@@ -32,7 +32,7 @@ def spellings(part: str) -> list[str]:
 
 
 def spelling_of(part: str, names: Container[str], parts: Collection[str]) -> str:
-    """The name that a collection of names uses for a part; the part's own name if it contains no spelling of it.
+    """The name under which a collection of names lists a part; defaults to the part's own name.
 
     If a spelling is itself the name of another part, it means that part: BEAR's `log_alpha` is not its temperature.
 

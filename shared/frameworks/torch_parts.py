@@ -116,7 +116,7 @@ def _check_schedule(ours: Any, saved: Mapping[str, Any]) -> None:
 
 
 def _check_like(name: str, saved: Any, ours: Any) -> None:
-    """Checks that numbers, lists of numbers and switches are where ours are, and as many."""
+    """Checks that a saved value has the structure of ours: a number, a switch, or a list of the same length."""
     if isinstance(ours, bool) or ours is None:
         if not (saved is None or isinstance(saved, bool)):
             raise MisfitError(f"{name} is no switch")

@@ -36,7 +36,7 @@ def action_units(
         origin: The checkpoint that the run starts from; None for a run that starts from scratch.
 
     Raises:
-        InputError: A bound is missing, does not fit, or is set where it has no effect.
+        InputError: A bound is missing, does not fit, or is set but has no effect.
     """
     if there.finite:
         _refuse_settings_of_vectors(config)
@@ -81,7 +81,7 @@ def action_box(
 
 
 def _asked(config: RecordConfig | None, there: ActionBox | None, size: int) -> ActionBox:
-    """The environment's box, with the bounds that the settings replace; infinite where neither has a bound."""
+    """The environment's box, with the settings' bounds in place of its own; infinite if neither has a bound."""
     free = np.full(size, np.inf, np.float32)
     box = ActionBox(-free, free) if there is None else there
     if not isinstance(config, RunConfig):

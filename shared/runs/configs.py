@@ -78,7 +78,7 @@ def parse(
 
     A setting is taken from the command line, else from the file given as `--config_path`. Otherwise it is taken from
     the dataset's row in `configs/<algorithm>.yaml`, else from the dataclass. `--help` prints the settings and exits. If
-    `--resume` names a run's folder, its `config.yaml` takes the place of `--config_path`.
+    `--resume` names a run's folder, its `config.yaml` takes the place of a missing `--config_path`.
 
     Settings that CORL, d3rlpy and others name differently from file to file have one name here, but the other names are
     accepted too (`shared/runs/vocabulary.py`). A config class may also have `CORL_EPOCHS`, for settings that CORL

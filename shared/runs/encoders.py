@@ -73,7 +73,7 @@ ENCODERS: dict[str, Sequence[Filter] | Impala | ResNet] = {**FILTERS, "impala": 
 
 
 def halved(size: int) -> int:
-    """The side of an image after a stride of 2 that covers all of it."""
+    """The side of an image after a layer with stride 2 that covers the whole image."""
     return ceil(size / 2)
 
 

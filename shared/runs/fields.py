@@ -72,7 +72,7 @@ def later(field: Any) -> Any:
 
 
 def check(config: Any) -> None:
-    """Checks the type and the bounds of every field, for a config built in Python as for a parsed one.
+    """Checks the type and the bounds of every field, whether the config was parsed or built in Python.
 
     Raises:
         InputError: A value has the wrong type, is not a number, or is outside its field's bounds.

@@ -66,7 +66,7 @@ class MetricsFile:
         """Writes the waiting rows.
 
         Raises:
-            OSError: As `write`.
+            OSError: As for `write`.
         """
         while self._waiting:
             written = self._file.write(self._waiting)
@@ -76,7 +76,7 @@ class MetricsFile:
         """Makes all rows survive a power cut.
 
         Raises:
-            OSError: As `write`.
+            OSError: As for `write`.
         """
         self.flush()
         os.fsync(self._file.fileno())
@@ -103,7 +103,7 @@ class MetricsFile:
         """Reads the evaluations in the first `size` bytes: each row, and its outcomes (n_episodes,) under this key.
 
         Raises:
-            InputError: As `rows`.
+            InputError: As for `rows`.
         """
         try:
             return [(row, _numbers(row[outcomes])) for row in self.rows(size) if outcomes in row]

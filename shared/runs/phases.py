@@ -23,7 +23,7 @@ def updates_a_call(config: Any, cost: float, accelerated: bool) -> int:
     Args:
         config: The config of the run; may have `batch_size` and `encoder`.
         cost: Rough time of an update, relative to TD3+BC's with the same batch size.
-        accelerated: Whether the run computes on something faster than a CPU.
+        accelerated: Whether the run's device is faster than a CPU.
     """
     batches = max(1.0, getattr(config, "batch_size", _ROWS) / _ROWS)
     images = _IMAGES if getattr(config, "encoder", NO_ENCODER) != NO_ENCODER else 1
@@ -35,7 +35,7 @@ class Phases:
 
     Attributes:
         switch: Number of updates before the online phase; None for a run of one phase.
-        updates_per_call: Steps in the environment before as many updates; None for a run of one phase.
+        updates_per_call: Environment steps, and updates after them, in a call; None for a run of one phase.
     """
 
     def __init__(self, config: Any) -> None:

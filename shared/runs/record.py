@@ -367,7 +367,7 @@ class Record:
             self._drawn = time.perf_counter()
 
     def _draw_model(self, title: str) -> None:
-        """Draws a dynamics model's errors in a picture of their own."""
+        """Draws a dynamics model's errors in a separate picture."""
         if isinstance(self._task.evaluator, RolloutEvaluator):
             picture = self._task.evaluator.draw(self._metrics.rows(self._metrics.size), title)
             if picture is not None:

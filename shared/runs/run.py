@@ -45,7 +45,7 @@ class Run:
 
     Attributes:
         step: Updates, or environment steps, done when the run was entered; 0 for a new run.
-        counted: `step` plus those that `advance` has counted.
+        counted: `step` plus the updates or steps that `advance` has counted.
         unfinished: For a resumed run, its checkpoint's `history` of the interval in which the run was stopped.
         began: Environment steps before that interval, for an online run; None if it was not stopped in an interval.
         measures: Maps a trainer or a train state to measurements on held-out rows; None without held-out rows.
@@ -331,7 +331,7 @@ class Run:
             warn(f"{lost} at {self._unit} {step}; the run continues, as on_nan asks")
 
     def save(self, step: int, write: Callable[..., None]) -> None:
-        """Saves a checkpoint, then ends the run if a signal has asked for it.
+        """Saves a checkpoint, then ends the run if a signal has arrived.
 
         If saving fails, the run prints a warning, continues, and tries again at its next evaluation.
 
@@ -343,7 +343,7 @@ class Run:
 
         Raises:
             RunError: The state is not finite, and the run should stop then.
-            Stopped: Ctrl-C or SIGTERM has asked for it.
+            Stopped: Ctrl-C or SIGTERM has arrived.
         """
         self._write_pending()
         if self.measures is not None and self.is_due(step):
@@ -405,7 +405,7 @@ class Run:
 
         Raises:
             RunError: An outcome is not finite.
-            Stopped: Ctrl-C or SIGTERM has asked for it; there is nothing to save during an evaluation.
+            Stopped: Ctrl-C or SIGTERM has arrived; there is nothing to save during an evaluation.
         """
         self._stop.obey()
         self._progress.bar.set_postfix_str(f"evaluating {step}")

@@ -165,8 +165,8 @@ class FinetuneConfig(RewardsConfig):
     offline_iterations: int = bounded(1_000_000, low=0)
     # Environment steps after those, each with an update
     online_iterations: int = bounded(1_000_000, low=0)
-    # Environment steps before as many updates, which JAX makes in one call. CORL's number is 1. With more, training is
-    # faster, but the policy acts on older weights. No effect in PyTorch
+    # Environment steps that are followed by the same number of updates, which JAX makes in one call. CORL uses 1. With
+    # more, training is faster, but the policy acts on older weights. No effect in PyTorch
     updates_per_call: int = bounded(1, low=1)
 
     @property

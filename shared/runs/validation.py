@@ -33,7 +33,7 @@ class HeldOut(NamedTuple):
     """The n rows on which a policy is measured, in its units; the rows of an episode are consecutive.
 
     Attributes:
-        observations: (n, S) float32, normalised; `Stacks` of images.
+        observations: (n, S) float32, normalised; or `Stacks` of images.
         actions: (n, A) float32, or (n,) integers if actions are finite.
         rewards: (n,), as in the file.
         episodes: (n,), the episode of each row, in ascending order.

@@ -27,8 +27,8 @@ def choose_policies(steps: Iterable[int], rate: Callable[[int, int], Snapshot]) 
 
     A few episodes of each policy only nominate finalists, and more episodes decide between those. A medium policy must
     fall in most episodes, because a robot that stands still until the time limit also earns a third. If no robot ever
-    falls (HalfCheetah), this rule is ignored. If the expert's return is negative, a third of it would be better than
-    all of it. In this case, the medium policy has come a third of the way from the first policy to the expert.
+    falls (HalfCheetah), this rule is ignored. If the expert's return is negative, a third of it would be a better one.
+    In this case, the medium policy has come a third of the way from the first policy to the expert.
 
     Args:
         steps: The steps of the available policies, two or more.

@@ -40,7 +40,7 @@ def write_hdf5(path: Path, episodes: list[Rows], attributes: Mapping[str, Any], 
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], attributes: Mapping[str, Any]) -> None:
-    """Writes a dataset's arrays (N, ...) by their keys, and the file's attributes.
+    """Writes a dataset's arrays (N, ...) under their keys, and the file's attributes.
 
     An existing file is replaced once the new one is complete.
 

@@ -54,7 +54,7 @@ def label(algorithm: str, framework: str) -> str:
 
 
 def suite(dataset: str) -> str:
-    """The suite of a dataset, by its name; bundled datasets have separate suites, and unknown families are suites.
+    """The suite of a dataset, by its name; bundled datasets have separate suites, and unknown families count as suites.
 
     The tasks of one OGBench dataset are a suite.
     """
@@ -198,7 +198,7 @@ def _improvement(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarra
 
 
 def twins(groups: Groups, margin: float) -> Table:
-    """Compares both frameworks where both have run."""
+    """Compares both frameworks, for algorithms and datasets that both have run."""
     rows = []
     for (algorithm, dataset, framework), runs in groups.items():
         others = groups.get((algorithm, dataset, "torch"))
