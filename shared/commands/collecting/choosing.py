@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-_MEDIUM_SHARE = 1 / 3  # of the expert's return, as in D4RL; see below for negative returns
+_MEDIUM_SHARE = 1 / 3  # of the expert's return, as in D4RL, unless that is negative
 _FINALISTS = 5
 _FINAL_PARTS = 4  # of the recorder's episodes
 

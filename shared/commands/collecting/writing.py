@@ -60,7 +60,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], attributes: Mappi
 
 
 def _write_array(file: h5py.File, key: str, array: np.ndarray) -> None:
-    """Writes one chunk per column, because similar numbers compress best; for images, one chunk per some rows."""
+    """Writes a column per chunk, because similar numbers compress best, but images with several rows per chunk."""
     chunks = (len(array), *(1 for _ in array.shape[1:]))
     if array.ndim == 4:
         array = _bits_or_bytes(array)
@@ -108,7 +108,7 @@ def write_minari(name: str, episodes: list[Rows], attributes: Mapping[str, Any])
         shown = gymnasium.spaces.Box(-np.inf, np.inf, shown.shape, np.float32)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that author, address and link to code are missing
+            warnings.simplefilter("ignore", UserWarning)  # about a missing author, address and link to code
             minari.create_dataset_from_buffers(
                 name,
                 buffers,

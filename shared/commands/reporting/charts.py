@@ -66,7 +66,7 @@ def curves(gathered: Gathered, styles: dict[str, Look]) -> list[figure]:
         chart.add_tools(
             HoverTool(tooltips=[("", "$name"), ("updates", "@x{0,0}"), ("mean", f"@y{{0.{'0' * places(metric)}}}")])
         )
-        # As short as possible without making two ticks equal
+        # As short as possible without two equal ticks
         chart.xaxis.formatter = NumeralTickFormatter(format="0.[000000]a")
         _names_below(chart)
         found.append(chart)

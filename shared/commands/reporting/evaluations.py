@@ -132,7 +132,7 @@ def _finite(value: Any) -> float:
         ValueError: It is not.
     """
     number = float(value)
-    if not abs(number) <= LARGEST:  # also false for NaN
+    if not abs(number) <= LARGEST:  # NaN fails this comparison too
         raise ValueError("no run earns so much")
     return number
 
